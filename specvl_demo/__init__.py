@@ -1,6 +1,3 @@
-"""SpecVL demo: speculative decoding of vision-language models, watched round by round.
-
-Importing this package does nothing but name its version.
-"""
+"""SpecVL demo: speculative decoding for vision-language models, watched round by round."""
 
 __version__ = "0.1.0"

@@ -1,0 +1,176 @@
+"""TABED's mixture: how m views of one drafter are weighted, learnt from what the target has just verified.
+
+Given: the views' next-token probabilities `[m, P, V]` and the target's `[P, V]` at the P verified positions of a round.
+Keeps running sums on the device (no distributions, no host reads) and holds the weights of the next round.
+Knows no views, trees or models. Source: TABED (arXiv 2601.20357) section 5, Algorithm 1, appendix B.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+RULES = ("w-grid", "kld", "kld-softmax", "tvd", "block-efficiency", "adaboost", "uniform")
+
+# Elements of one temporary [grid, positions, V] tensor; positions beyond it are taken in turns.
+_CHUNK = 1 << 24
+# choice: a view without any error gets a huge finite weight instead of an infinite one (the reference: 1e11).
+_MAX_INVERSE = 1e11
+
+
+@dataclass(frozen=True)
+class MixtureSettings:
+    """How weights are found: one of `RULES`, over the last `window` verified positions (0: all of them).
+
+    `steps` divides [0, 1] for the grid; `temperature` flattens (> 1) or sharpens; `boost` is C of AdaBoost (eq. 2).
+    """
+
+    rule: str = "w-grid"
+    window: int = 0
+    steps: int = 10
+    temperature: float = 1.0
+    boost: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.rule not in RULES:
+            raise ValueError(f"unknown weight rule {self.rule!r}; known: {', '.join(RULES)}")
+
+
+def weight_grid(views: int, steps: int) -> Tensor:
+    """All weight vectors `[G, views]` with entries in {0, 1/steps, …, 1} that sum to 1 (TABED B.2).
+
+    Ordered as nested loops with view 0 outermost: the first vector gives view 0 no weight, the last gives it all.
+    """
+
+    def compositions(parts: int, total: int) -> list[list[int]]:
+        if parts == 1:
+            return [[total]]
+        return [[k, *rest] for k in range(total + 1) for rest in compositions(parts - 1, total - k)]
+
+    return torch.tensor(compositions(views, steps), dtype=torch.float32) / steps
+
+
+def divergence(target: Tensor, draft: Tensor) -> Tensor:
+    """KL(target ‖ draft) in nats over the last dimension (TABED section 5.1: the target comes first)."""
+    # A draft probability that underflowed to 0 counts as the smallest float: large, but not infinite.
+    log_draft = draft.clamp_min(torch.finfo(draft.dtype).tiny).log()
+    # Rounding can take the divergence of two equal distributions a hair below 0.
+    return (torch.xlogy(target, target) - target * log_draft).sum(-1).clamp_min(0)
+
+
+class Mixture:
+    """Weights `[m]` for the views, and the history they are computed from.
+
+    The history is one row of statistics per verified position: what the rule needs of it, then whether each view's own
+    most likely token was the target's. Only sums of rows are kept; with a window, the last `window` rows too.
+    """
+
+    def __init__(self, views: int, settings: MixtureSettings, device: torch.device | str) -> None:
+        self.settings = settings
+        self.views = views
+        self.positions = 0
+        self.grid = weight_grid(views, settings.steps).to(device)
+        self.weights = torch.full((views,), 1 / views, device=device)
+        self._vocabulary = 0
+        self._sums: Tensor | None = None
+        self._recent: deque[Tensor] | None = deque(maxlen=settings.window) if settings.window else None
+
+    def mix(self, probabilities: Tensor) -> Tensor:
+        """`[m, …, V]` → `[…, V]`: the weighted average in probability space (Algorithm 1, line 6)."""
+        return torch.tensordot(self.weights, probabilities, dims=1)
+
+    def learn(self, drafted: Tensor, target: Tensor, emitted: Tensor) -> None:
+        """Adds P verified positions and computes the next round's weights.
+
+        `drafted [m, P, V]` and `target [P, V]` are probabilities; `emitted [P]` the tokens the round gave there.
+        # choice: positions are the accepted ones and the first mismatch; the token after a fully accepted block has no
+        # draft distribution, and what lies behind a mismatch was drafted in a context that never came true.
+        """
+        if drafted.shape[0] != self.views or drafted.shape[1:] != target.shape:
+            raise ValueError(f"need drafted [{self.views}, P, V] and target [P, V], got {tuple(drafted.shape)}, {tuple(target.shape)}")
+        if target.shape[0] == 0:
+            return
+        rows = self._statistics(drafted, target, emitted)
+        self._vocabulary = target.shape[-1]
+        if self._recent is None:
+            total = rows.sum(0)
+            self._sums = total if self._sums is None else self._sums + total
+        else:
+            self._recent.extend(rows.unbind(0))
+            self._sums = torch.stack(tuple(self._recent)).sum(0)
+        self.positions += target.shape[0]
+        self.weights = self._solve(self._sums)
+
+    def matches(self) -> Tensor | None:
+        """`[m]`: at how many positions of the window each view's own argmax was the emitted token; None before any."""
+        return None if self._sums is None else self._sums[-self.views :]
+
+    def counted(self) -> int:
+        """Positions in the window (the K of n/K)."""
+        return self.positions if self._recent is None else len(self._recent)
+
+    def _statistics(self, drafted: Tensor, target: Tensor, emitted: Tensor) -> Tensor:
+        """`[P, S]`: one row per position, S depends on the rule; the last m columns are the views' own matches."""
+        own = (drafted.argmax(-1) == emitted).float()
+        if self.settings.rule == "w-grid":
+            counts, errors = self._on_grid(drafted, target)
+            return torch.cat([counts, errors, own]).T
+        if self.settings.rule in ("kld", "kld-softmax"):
+            return torch.cat([divergence(target, drafted), own]).T
+        if self.settings.rule == "tvd":
+            return torch.cat([(target - drafted).abs().sum(-1), own]).T
+        return own.T
+
+    def _on_grid(self, drafted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """For every weight vector: whether the mixture's argmax is the target's, and its divergence, both `[G, P]`."""
+        fit = max(1, _CHUNK // (self.grid.shape[0] * target.shape[-1]))
+        counts, errors = [], []
+        for q, p in zip(drafted.split(fit, dim=1), target.split(fit), strict=True):
+            mixed = torch.tensordot(self.grid, q, dims=1)
+            counts.append((mixed.argmax(-1) == p.argmax(-1)).float())
+            errors.append(divergence(p, mixed))
+        return torch.cat(counts, dim=1), torch.cat(errors, dim=1)
+
+    def _solve(self, sums: Tensor) -> Tensor:
+        """Weights `[m]` from the summed statistics, by the rule in the settings."""
+        rule, temperature = self.settings.rule, self.settings.temperature
+        if rule == "w-grid":
+            raw = self._best_on_grid(sums)
+        elif rule == "kld-softmax":
+            # TABED B.2 as printed: the softmax of the inverse errors.
+            return (sums[: self.views].reciprocal().clamp_max(_MAX_INVERSE) / temperature).softmax(0)
+        elif rule in ("kld", "tvd"):
+            # choice: the published code normalises the inverse errors; the paper's softmax is the rule above.
+            raw = sums[: self.views].reciprocal().clamp_max(_MAX_INVERSE)
+        elif rule == "block-efficiency":
+            raw = sums[-self.views :]
+        elif rule == "adaboost":
+            return _normalised(self._boosted(sums[-self.views :]))
+        else:
+            return self.weights
+        return _normalised(_normalised(raw).pow(1 / temperature))
+
+    def _best_on_grid(self, sums: Tensor) -> Tensor:
+        """Most matches; among those the least divergence; among those the first vector (the reference's objective)."""
+        size = self.grid.shape[0]
+        counts, errors = sums[:size], sums[size : 2 * size]
+        # argmin gives the first of equals, which is the vector with the least weight on view 0.
+        return self.grid[torch.where(counts == counts.max(), errors, torch.inf).argmin()]
+
+    def _boosted(self, right: Tensor) -> Tensor:
+        """Multi-class AdaBoost (TABED eq. 2): ln(1/ε − 1) + C·ln(V − 1), never below 0.
+
+        # choice: ε is (wrong + ½)/(all + 1), so that a view that was always or never right keeps a finite weight.
+        """
+        error = (self.counted() - right + 0.5) / (self.counted() + 1)
+        bonus = self.settings.boost * torch.log(torch.tensor(max(self._vocabulary - 1, 1), dtype=error.dtype))
+        return ((1 / error - 1).log() + bonus.to(error.device)).clamp_min(0)
+
+
+def _normalised(raw: Tensor) -> Tensor:
+    """`raw / sum`; uniform where no view has any weight (TABED: the first block, or nothing was ever right)."""
+    total = raw.sum()
+    return torch.where(total > 0, raw / total.clamp_min(torch.finfo(raw.dtype).tiny), torch.full_like(raw, 1 / raw.numel()))
