@@ -90,7 +90,9 @@ class Mixture:
         # draft distribution, and what lies behind a mismatch was drafted in a context that never came true.
         """
         if drafted.shape[0] != self.views or drafted.shape[1:] != target.shape:
-            raise ValueError(f"need drafted [{self.views}, P, V] and target [P, V], got {tuple(drafted.shape)}, {tuple(target.shape)}")
+            raise ValueError(
+                f"need drafted [{self.views}, P, V] and target [P, V], got {tuple(drafted.shape)}, {tuple(target.shape)}"
+            )
         if target.shape[0] == 0:
             return
         rows = self._statistics(drafted, target, emitted)
@@ -173,4 +175,6 @@ class Mixture:
 def _normalised(raw: Tensor) -> Tensor:
     """`raw / sum`; uniform where no view has any weight (TABED: the first block, or nothing was ever right)."""
     total = raw.sum()
-    return torch.where(total > 0, raw / total.clamp_min(torch.finfo(raw.dtype).tiny), torch.full_like(raw, 1 / raw.numel()))
+    return torch.where(
+        total > 0, raw / total.clamp_min(torch.finfo(raw.dtype).tiny), torch.full_like(raw, 1 / raw.numel())
+    )

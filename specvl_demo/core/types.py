@@ -1,0 +1,405 @@
+"""The types that all parts share, and the protocols of the parts.
+
+Shape letters, once for the whole package: `n` prompt length · `P` prefilled positions (n - 1) · `T` tree nodes
+with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `m` views in a batch · `c` length of a view.
+Positions of a decoder are [n], or [3, n] for models with three-axis rotary positions.
+Knows tensors; knows nothing of pictures beyond "these positions are visual", nothing of JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.records import Span
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One request's input, ready for a model.
+
+    ids: [n] int64, placeholders of visual tokens expanded. visual: [n] bool. text: what the user asked, as templated.
+    inputs: what the processor returned (ids, pixels, grids...), passed on to the model and never looked into here.
+    The last token is text; it stays out of the prefill and is the root of the first round, so that
+    `target KV length == n + emitted - 1` holds from the start and every token is decided in a round.
+    """
+
+    ids: Tensor
+    visual: Tensor
+    inputs: Mapping[str, Any]
+    spans: tuple[Span, ...] = ()
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if self.ids.ndim != 1 or self.visual.shape != self.ids.shape:
+            raise ValueError(
+                f"ids and visual must both be [n], got {list(self.ids.shape)}, {list(self.visual.shape)}"
+            )
+        if len(self) < 2 or bool(self.visual[-1]):
+            raise ValueError("a prompt needs at least two tokens and must end with text, not with a picture")
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A prompt as one model's decoder gets it: the vision tower has run, its tokens are merged in.
+
+    ids [n], visual [n] (as in the prompt), embeds [n, D], positions [n] or [3, n].
+    features: [n_visual, C] vision features before the projector, in the order of the visual positions; None where
+        the family has no separate projector.
+    extra: further arguments of the decoder (attention blocks, DeepStack rows), family-specific.
+    seconds: what the encoding took; every lane that uses it is charged in full.
+    """
+
+    ids: Tensor
+    visual: Tensor
+    embeds: Tensor
+    positions: Tensor
+    features: Tensor | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a prefill should keep beside the last hidden states.
+
+    layers: i is the input of decoder layer i (0: embeddings), as in Hugging Face's `hidden_states[i]`.
+    attention: layers whose attention probabilities are kept, mean over heads, for the query rows `rows`
+        (prompt positions, negative ones count from the end of the prefill; None: all).
+    """
+
+    layers: tuple[int, ...] = ()
+    attention: tuple[int, ...] = ()
+    rows: tuple[int, ...] | None = None
+
+    def union(self, other: Capture) -> Capture:
+        """Both wishes at once; unlike `rows` become all rows."""
+        rows = self.rows if not other.attention or (self.attention and self.rows == other.rows) else None
+        if not self.attention:
+            rows = other.rows
+        return Capture(
+            tuple(sorted({*self.layers, *other.layers})),
+            tuple(sorted({*self.attention, *other.attention})),
+            rows,
+        )
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """The target's pass over the prompt without its last token.
+
+    hidden: [P, D] last hidden states after the final norm, exactly what the head eats.
+    cache: the target's keys and values, opaque; lanes copy it and never write into it.
+    layers: {i: [P, D]} and attention: {layer: [rows, P]} as asked by a Capture.
+    seconds: what it took (without the encoding); every lane is charged in full.
+    """
+
+    encoded: Encoded
+    hidden: Tensor
+    cache: Any
+    layers: Mapping[int, Tensor] = field(default_factory=dict)
+    attention: Mapping[int, Tensor] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The target's word on every node: logits [T, V] for the token after the node, hidden [T, D] after the norm.
+
+    Row i was computed at node i, that is with node i's token as input and its ancestors as context.
+    layers: {i: [T, D]} where the lane asked for them (Start.capture).
+    """
+
+    logits: Tensor
+    hidden: Tensor
+    layers: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which drafted tokens stay.
+
+    path: accepted nodes, root first: path[0] == 0. relaxed: for path[1:], True where the target alone would have
+    said something else. tokens: the ids to emit, the accepted ones and the target's own token, so that
+    len(tokens) == len(path). chosen: the target's token at every node [T] (what strict verification would emit).
+    """
+
+    path: list[int]
+    tokens: list[int]
+    relaxed: list[bool]
+    chosen: list[int]
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_accepted(self) -> int:
+        """Drafted tokens that stay, the target's own not counted."""
+        return len(self.path) - 1
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature <= 10.0:
+            raise ValueError(f"temperature is between 0 (greedy) and 10, got {self.temperature}")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p is above 0 and at most 1, got {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is 0 (no limit) or a positive number, got {self.top_k}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the target takes its likeliest token."""
+        return self.temperature == 0.0
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What may be drafted. size: ids below it exist in target and drafter. banned: never drafted (placeholders of
+    pictures and clips). eos: end of sequence. special: never relaxed (eos included)."""
+
+    size: int
+    banned: tuple[int, ...] = ()
+    eos: frozenset[int] = frozenset()
+    special: frozenset[int] = frozenset()
+
+
+class Decoder(Protocol):
+    """A language model inside a VLM, on its device. Implemented by `targets.lean` and `targets.hf`.
+
+    Positions and masks are arguments; nothing of a request is kept on it.
+    """
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def n_layers(self) -> int: ...
+    @property
+    def vocab(self) -> int: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [...] -> embeddings [..., D]."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [..., D] after the final norm -> logits [..., V]."""
+        ...
+
+
+class Eyes(Protocol):
+    """A vision-language model as a view sees it: how it turns a prompt into decoder inputs."""
+
+    @property
+    def decoder(self) -> Decoder: ...
+
+    def encode(self, prompt: Prompt) -> Encoded:
+        """Vision tower, projector, merge."""
+        ...
+
+    def project(self, features: Tensor) -> Tensor:
+        """Vision features before the projector [r, C] -> decoder embeddings [r, D]; ValueError without projector."""
+        ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """What one view shows the drafter; c positions, the prompt's last token not included.
+
+    ids [c], embeds [c, D]; positions [c] or [3, c]; next_position: the position of the root, that is of the
+    prompt's last token, in this context (a number, the same on all axes).
+    index: [c] prompt position of every context position, -1 where it is not one of the prompt's.
+    extra: further decoder arguments, cut to these positions.
+    """
+
+    name: str
+    ids: Tensor
+    embeds: Tensor
+    positions: Tensor
+    next_position: int
+    index: Tensor
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class View(Protocol):
+    """Chooses what the drafter sees of a prompt."""
+
+    name: str
+    capture: Capture
+    """What the view needs of the target's prefill."""
+
+    def see(self, encoded: Encoded, eyes: Eyes, prefill: Prefill) -> Context:
+        """The drafter's own encoding of the prompt, the drafter's eyes, the target's prefill -> what it shall see."""
+        ...
+
+
+@dataclass(frozen=True)
+class Start:
+    """All that a part may look at when a lane begins.
+
+    encoded and prefill are the target's. encode(eyes) gives the prompt as another model sees it, computed once a
+    request and charged to every lane that asks. target_decoder: the target's embeddings and head, to share.
+    max_nodes: the largest tree the policy grows.
+    """
+
+    prompt: Prompt
+    encoded: Encoded
+    prefill: Prefill
+    encode: Callable[[Eyes], Encoded]
+    target_decoder: Decoder
+    vocabulary: Vocabulary
+    sampling: Sampling
+    max_new_tokens: int
+    max_nodes: int
+
+
+class Target(Protocol):
+    """The model whose answer counts. Shared by lanes; all that belongs to one lane is in its Session."""
+
+    name: str
+
+    @property
+    def decoder(self) -> Decoder: ...
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+
+    def encode(self, prompt: Prompt) -> Encoded:
+        """Run the vision tower once; positions and merged embeddings as the decoder gets them."""
+        ...
+
+    def prefill(self, encoded: Encoded, capture: Capture = ...) -> Prefill:
+        """One pass over positions 0..n-2."""
+        ...
+
+    def open(self, prefill: Prefill, max_new_tokens: int, max_nodes: int) -> Session:
+        """A lane's own copy of the prefill's cache, with room for the answer and one tree of max_nodes."""
+        ...
+
+
+class Session(Protocol):
+    """One lane's state on the target."""
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache: prompt + emitted - 1."""
+        ...
+
+    def score(self, tree: DraftTree) -> Scores:
+        """One forward over all nodes of the tree."""
+        ...
+
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep these nodes of the scored tree (root first), forget the others."""
+        ...
+
+
+class Drafter(Protocol):
+    """Guesses what the target will say. A drafter object serves one lane.
+
+    In a round, the first `extend` feeds the root (and whatever accepted tokens it has not seen yet); every fed node
+    gets a row number, in order, from 0. `extend` then feeds nodes whose parents are earlier rows.
+    """
+
+    name: str
+    capture: Capture
+    """What it needs of the target's prefill and scores."""
+
+    def begin(self, start: Start) -> None:
+        """See the prompt (prefill). Called once."""
+        ...
+
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
+        """Feed k nodes: tokens [k] int64, their parents' rows (-1: it is the root, then k == 1).
+
+        Gives log-probabilities [k, V] of the token after each, over Vocabulary.size ids, banned ones at -inf;
+        None when it has nothing to propose there.
+        """
+        ...
+
+    def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
+        """Keep the rows of the accepted nodes, learn from the target's scores, take the last token as pending."""
+        ...
+
+    def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
+        """Log-probabilities [len(rows), V] of every view at rows fed in this round; empty without views.
+
+        Only asked before the commit of the same round, for the record.
+        """
+        ...
+
+    def seen(self) -> Mapping[str, Tensor]:
+        """Context.index by view name: what each view saw of the prompt; empty where that says nothing."""
+        ...
+
+    def notes(self) -> Mapping[str, Any]:
+        """Numbers worth recording about this round (weights...); plain Python values."""
+        ...
+
+
+class Policy(Protocol):
+    """Decides the shape of the tree. A policy object serves one lane."""
+
+    max_nodes: int
+    """The largest tree it ever grows, root included."""
+
+    def grow(self, drafter: Drafter, root: Tensor, room: int) -> DraftTree:
+        """Draft at most `room` tokens deep below root [1]; room 0 gives the root alone."""
+        ...
+
+    def learn(self, tree: DraftTree, verdict: Verdict) -> None:
+        """See what became of the tree."""
+        ...
+
+
+class Verifier(Protocol):
+    """Decides which drafted tokens stay. A verifier object serves one lane."""
+
+    lossless: bool
+
+    def begin(self, start: Start) -> None:
+        """See the prompt's prefill; refuse what it cannot serve (ValueError with a sentence)."""
+        ...
+
+    def judge(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
+        """Accept a path of the tree. One device computation and one host read."""
+        ...
+
+
+class Sampler(Protocol):
+    """Chooses the target's token at every node; `core.sampling.Sampler` is the only implementation."""
+
+    def choose(self, logits: Tensor, tree: DraftTree) -> Tensor:
+        """logits [T, V] -> ids [T] on the same device."""
+        ...
+
+
+class Stopwatch(Protocol):
+    """Splits a round's time into phases. Implemented by targets, which know how their device keeps time."""
+
+    def start(self) -> None: ...
+
+    def lap(self, phase: str) -> None:
+        """The time since the last lap (or the start) belongs to this phase."""
+        ...
+
+    def read(self) -> dict[str, float]:
+        """Seconds by phase since the start."""
+        ...
