@@ -54,7 +54,8 @@ class Encoded:
     ids [n], visual [n] (as in the prompt), embeds [n, D], positions [n] or [3, n].
     features: [n_visual, C] vision features before the projector, in the order of the visual positions; None where
         the family has no separate projector.
-    extra: further arguments of the decoder (attention blocks, DeepStack rows), family-specific.
+    blocks: [n] int64, positions of the same block >= 0 see each other both ways (Gemma 3's pictures); None: causal.
+    deepstack: [levels, n_visual, D] rows added to the visual positions after the first layers (Qwen3-VL); else None.
     seconds: what the encoding took; every lane that uses it is charged in full.
     """
 
@@ -63,8 +64,36 @@ class Encoded:
     embeds: Tensor
     positions: Tensor
     features: Tensor | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    blocks: Tensor | None = None
+    deepstack: Tensor | None = None
     seconds: float = 0.0
+
+    def context(self, name: str, keep: Tensor | None = None, compact: bool = False) -> Context:
+        """What is left when only the prompt positions `keep` (ascending, [c] int64) stay; None keeps all.
+
+        The prompt's last token is never part of a context. compact renumbers positions 0..c-1 instead of keeping
+        the gaps, which only decoders with one position axis can take.
+        """
+        last = self.ids.shape[0] - 1
+        index = torch.arange(last, device=self.ids.device) if keep is None else keep[keep < last]
+        if compact and self.positions.ndim != 1:
+            raise ValueError("positions of three axes keep their gaps; use compact=False with this model")
+        visual = self.visual[index]
+        rows = self.visual.cumsum(0)[index[visual]] - 1
+        positions = (
+            torch.arange(index.shape[0], device=index.device) if compact else self.positions[..., index]
+        )
+        return Context(
+            name=name,
+            ids=self.ids[index],
+            visual=visual,
+            embeds=self.embeds[index],
+            positions=positions,
+            next_position=index.shape[0] if compact else int(self.positions[..., last].max()),
+            index=index,
+            blocks=None if self.blocks is None else self.blocks[index],
+            deepstack=None if self.deepstack is None else self.deepstack[:, rows],
+        )
 
 
 @dataclass(frozen=True)
@@ -223,19 +252,22 @@ class Eyes(Protocol):
 class Context:
     """What one view shows the drafter; c positions, the prompt's last token not included.
 
-    ids [c], embeds [c, D]; positions [c] or [3, c]; next_position: the position of the root, that is of the
+    ids [c], visual [c] bool, embeds [c, D]; positions [c] or [3, c]; next_position: the position of the root, that is of the
     prompt's last token, in this context (a number, the same on all axes).
     index: [c] prompt position of every context position, -1 where it is not one of the prompt's.
-    extra: further decoder arguments, cut to these positions.
+    blocks [c] and deepstack [levels, visual positions, D]: as in Encoded, cut to these positions.
+    Most views are `encoded.context(name, keep)`.
     """
 
     name: str
     ids: Tensor
+    visual: Tensor
     embeds: Tensor
     positions: Tensor
     next_position: int
     index: Tensor
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    blocks: Tensor | None = None
+    deepstack: Tensor | None = None
 
 
 class View(Protocol):
@@ -351,6 +383,28 @@ class Drafter(Protocol):
 
     def notes(self) -> Mapping[str, Any]:
         """Numbers worth recording about this round (weights...); plain Python values."""
+        ...
+
+
+class Mixer(Protocol):
+    """Mixes what m views of one drafter say into one distribution. A mixer object serves one lane."""
+
+    def begin(self, start: Start, views: Sequence[str]) -> None:
+        """The lane begins; views by name, in batch order."""
+        ...
+
+    def mix(self, logp: Tensor) -> Tensor:
+        """Log-probabilities of the views [m, k, V] -> of the mixture [k, V]. Weights stay fixed within a round."""
+        ...
+
+    def learn(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
+        """After verification: the views' log-probabilities [m, p, V], the target's raw logits [p, V] and the
+        emitted ids at the first p nodes of the accepted path, all that were fed to the drafter: every accepted
+        position and the first mismatch, not the bonus of a fully accepted chain."""
+        ...
+
+    def notes(self) -> Mapping[str, Any]:
+        """The weights used in this round, by view."""
         ...
 
 
