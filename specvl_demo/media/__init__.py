@@ -1,0 +1,28 @@
+"""Pictures and clips from files: what a file really is, whether it fits, and its upright RGB pixels.
+
+Given paths and limits; gives PIL images, and for clips uniformly sampled frames with their real timestamps.
+Knows nothing of models, prompts or the page.
+"""
+
+from specvl_demo.media.clips import Clip, load_any, load_clip, load_media, sample_indices
+from specvl_demo.media.files import CLIP_FORMATS, PICTURE_FORMATS, Limits, MediaError, sniff
+from specvl_demo.media.pictures import Picture, decode_picture, edge_colour, letterbox, load_picture, to_rgb
+
+__all__ = [
+    "CLIP_FORMATS",
+    "PICTURE_FORMATS",
+    "Clip",
+    "Limits",
+    "MediaError",
+    "Picture",
+    "decode_picture",
+    "edge_colour",
+    "letterbox",
+    "load_any",
+    "load_clip",
+    "load_media",
+    "load_picture",
+    "sample_indices",
+    "sniff",
+    "to_rgb",
+]

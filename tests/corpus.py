@@ -1,0 +1,195 @@
+"""Pictures and clips made on the spot, whole and broken, for the tests of everything that takes uploads.
+
+Every maker returns bytes (or writes a file) whose right decoding is known: left half red, right half blue.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+RED, BLUE = (220, 30, 30), (30, 40, 220)
+SIZE = (64, 48)
+
+
+def halves(size: tuple[int, int] = SIZE) -> Image.Image:
+    """Left half red, right half blue."""
+    image = Image.new("RGB", size, RED)
+    image.paste(BLUE, (size[0] // 2, 0, size[0], size[1]))
+    return image
+
+
+def encode(image: Image.Image, fmt: str, **options: object) -> bytes:
+    """The image as a file of the format."""
+    out = io.BytesIO()
+    image.save(out, fmt, **options)
+    return out.getvalue()
+
+
+def exif(orientation: int) -> Image.Exif:
+    """EXIF data that says how the camera was held."""
+    data = Image.Exif()
+    data[0x0112] = orientation
+    return data
+
+
+def stored_for(orientation: int) -> Image.Image:
+    """`halves` as a camera stores it when its EXIF says `orientation`."""
+    undo = {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_90,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_270,
+    }
+    return halves().transpose(undo[orientation]) if orientation in undo else halves()
+
+
+def good_pictures() -> dict[str, bytes]:
+    """Files that must decode to red on the left and blue on the right, by name."""
+    rgb = halves()
+    clear = rgb.convert("RGBA")
+    clear.putpixel((0, 0), (0, 0, 0, 0))
+    indexed = rgb.quantize(8)
+    palette_alpha = indexed.copy()
+    palette_alpha.info["transparency"] = 7
+    other = Image.new("RGB", SIZE, (0, 200, 0))
+    files = {
+        "plain.png": encode(rgb, "PNG"),
+        "plain.jpg": encode(rgb, "JPEG", quality=95, subsampling=0),
+        "progressive.jpg": encode(rgb, "JPEG", quality=95, subsampling=0, progressive=True),
+        "plain.webp": encode(rgb, "WEBP", lossless=True),
+        "lossy.webp": encode(rgb, "WEBP", quality=95),
+        "plain.gif": encode(rgb, "GIF"),
+        "animated.gif": encode(rgb, "GIF", save_all=True, append_images=[other, other], duration=100),
+        "animated.webp": encode(
+            rgb, "WEBP", save_all=True, append_images=[other], duration=100, lossless=True
+        ),
+        "animated.png": encode(rgb, "PNG", save_all=True, append_images=[other], duration=100),
+        "plain.bmp": encode(rgb, "BMP"),
+        "palette.bmp": encode(indexed, "BMP"),
+        "palette.png": encode(indexed, "PNG"),
+        "palette_alpha.png": encode(palette_alpha, "PNG", transparency=7),
+        "alpha.png": encode(clear, "PNG"),
+        "alpha.webp": encode(clear, "WEBP", lossless=True),
+        "cmyk.jpg": encode(rgb.convert("CMYK"), "JPEG", quality=95),
+        "lying.mp4": encode(rgb, "PNG"),
+        "lying.jpg": encode(rgb, "WEBP", lossless=True),
+        "no_extension": encode(rgb, "PNG"),
+        "trailing_bytes.png": encode(rgb, "PNG") + b"\0" * 500,
+        "broken_exif.jpg": _with_broken_exif(encode(rgb, "JPEG", quality=95, subsampling=0)),
+        "16bit_rgb.png": _png_16bit(np.asarray(rgb).astype(np.uint16) * 257),
+    }
+    for orientation in range(1, 9):
+        image = stored_for(orientation)
+        files[f"exif{orientation}.jpg"] = encode(
+            image, "JPEG", quality=95, subsampling=0, exif=exif(orientation)
+        )
+    return files
+
+
+def bad_pictures() -> dict[str, tuple[bytes, str]]:
+    """Files that must be refused, with a part of the sentence that refuses them, by name."""
+    png, jpg, gif = (encode(halves(), f) for f in ("PNG", "JPEG", "GIF"))
+    webp = encode(halves(), "WEBP", lossless=True)
+    bmp = encode(halves(), "BMP")
+    files = {
+        "empty.png": (b"", "is empty"),
+        "text.png": (b"this is not a picture at all, only words\n", "neither a picture nor a clip"),
+        "zeros.jpg": (bytes(4096), "neither a picture nor a clip"),
+        "vector.svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"),
+        "page.png": (b"<!DOCTYPE html><script>alert(1)</script>", "not supported"),
+        "document.pdf": (b"%PDF-1.7\n" + bytes(100), "PDF"),
+        "photo.heic": (b"\0\0\0\x18ftypheic" + bytes(100), "HEIC"),
+        "scan.tiff": (b"II*\0" + bytes(100), "TIFF"),
+        "clip.png": (b"\0\0\0\x18ftypisom" + bytes(100), "is a clip"),
+        "bomb.png": (png_header(30_000, 30_000), "pixels"),
+        "small_bomb.png": (png_header(6_000, 6_000), "6000×6000"),
+        "wide.png": (encode(Image.new("L", (60_000, 1)), "PNG"), "too thin"),
+        "tall.png": (encode(Image.new("L", (1, 60_000)), "PNG"), "too thin"),
+        "no_width.png": (png_header(0, 10), "damaged"),
+        "signature_only.png": (png[:8], "damaged"),
+        "noise_after_head.png": (png[:33] + bytes(range(256)) * 4, "damaged"),
+        "signature_only.jpg": (b"\xff\xd8\xff\xe0", "damaged"),
+    }
+    for name, whole in {"png": png, "jpg": jpg, "gif": gif, "webp": webp, "bmp": bmp}.items():
+        files[f"cut_in_half.{name}"] = (whole[: len(whole) // 2], "damaged")
+        files[f"cut_header.{name}"] = (whole[:28], "damaged")
+    return files
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that declares a size and holds a few compressed bytes: small on disk, huge once decoded."""
+    rows = zlib.compress(bytes(10_000))
+    return _png(
+        [_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), _chunk(b"IDAT", rows)]
+    )
+
+
+def grey_16bit(size: tuple[int, int] = SIZE) -> bytes:
+    """A 16-bit grey PNG: left half a quarter of full scale, right half three quarters."""
+    values = np.full((size[1], size[0]), 16_384, np.uint16)
+    values[:, size[0] // 2 :] = 49_152
+    return encode(Image.fromarray(values), "PNG")
+
+
+def write_clip(path: Path, codec: str = "mp4v", n_frames: int = 24, fps: float = 12.0) -> Path:
+    """A clip of `halves`, its red growing frame by frame, written by OpenCV."""
+    import cv2
+
+    width, height = 96, 64
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*codec), fps, (width, height))
+    for index in range(n_frames):
+        frame = np.zeros((height, width, 3), np.uint8)
+        frame[:, : width // 2] = (0, 0, 255 * index // max(n_frames - 1, 1))
+        frame[:, width // 2 :] = (255, 0, 0)
+        writer.write(frame)
+    writer.release()
+    return path
+
+
+def turned(mp4: bytes) -> bytes:
+    """The clip with a display matrix that says: turn clockwise by 90 degrees, as phones write it."""
+    at = mp4.index(b"tkhd") + 4
+    matrix_at = at + 4 + 36  # version and flags, then the fields of version 0 before the matrix
+    one, w = 1 << 16, 1 << 30
+    matrix = struct.pack(">9i", 0, one, 0, -one, 0, 0, 64 * one, 0, w)
+    return mp4[:matrix_at] + matrix + mp4[matrix_at + 36 :]
+
+
+def million_frames(mp4: bytes) -> bytes:
+    """The clip with a sample table that declares a million frames of one size."""
+    data = bytearray(mp4)
+    at = data.index(b"stsz") + 4
+    data[at + 4 : at + 12] = struct.pack(">II", 10, 1_000_000)
+    at = data.index(b"stts") + 8
+    data[at + 4 : at + 8] = struct.pack(">I", 1_000_000)
+    return bytes(data)
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def _png(chunks: list[bytes]) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks) + _chunk(b"IEND", b"")
+
+
+def _png_16bit(rgb: np.ndarray) -> bytes:
+    """A 16-bit RGB PNG; Pillow reads but does not write them."""
+    height, width, _ = rgb.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in rgb)
+    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0))
+    return _png([header, _chunk(b"IDAT", zlib.compress(rows))])
+
+
+def _with_broken_exif(jpg: bytes) -> bytes:
+    body = b"Exif\0\0MM\0*\0\0\0\x08\xff\xff" + b"\xee" * 40
+    return jpg[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + jpg[2:]

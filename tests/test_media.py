@@ -1,0 +1,245 @@
+"""Uploads: content decides, limits hold before decoding, every file ends in a picture or a sentence."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from specvl_demo import media
+from specvl_demo.media import Limits, MediaError, letterbox, load_any, load_clip, load_media, load_picture
+from tests import corpus
+
+GOOD, BAD = corpus.good_pictures(), corpus.bad_pictures()
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clips")
+    corpus.write_clip(folder / "clip.mp4")
+    corpus.write_clip(folder / "clip.webm", "VP80")
+    corpus.write_clip(folder / "clip.avi", "MJPG")
+    return folder
+
+
+def near(pixel: tuple[int, ...], wanted: tuple[int, ...], by: int = 40) -> bool:
+    return all(abs(a - b) <= by for a, b in zip(pixel, wanted, strict=True))
+
+
+def one_sentence(message: str) -> bool:
+    return "\n" not in message and message.endswith(".") and len(message) < 300
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_whole_pictures_decode_upright_in_rgb(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(GOOD[name])
+    image = load_picture(path).image
+    assert (image.mode, image.size) == ("RGB", corpus.SIZE)
+    width, height = image.size
+    assert near(image.getpixel((width // 4, height // 2)), corpus.RED)
+    assert near(image.getpixel((3 * width // 4, height // 2)), corpus.BLUE)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_broken_pictures_are_refused_with_one_sentence(tmp_path: Path, name: str) -> None:
+    data, part = BAD[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(MediaError) as refused:
+        load_picture(path)
+    assert part in str(refused.value)
+    assert name in str(refused.value) and one_sentence(str(refused.value))
+
+
+def test_16_bit_grey_keeps_its_range() -> None:
+    image = media.decode_picture(corpus.grey_16bit(), "grey.png").image
+    assert near(image.getpixel((5, 5)), (64, 64, 64), 1)
+    assert near(image.getpixel((60, 5)), (191, 191, 191), 1)
+
+
+def test_transparency_lies_on_white() -> None:
+    image = media.decode_picture(GOOD["alpha.png"], "alpha.png").image
+    assert image.getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("pixels were decoded")
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", never)
+    for name in ("bomb.png", "small_bomb.png"):
+        with pytest.raises(MediaError, match="pixels"):
+            media.decode_picture(BAD[name][0], name)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_damaged_bytes_never_raise_anything_else(seed: int) -> None:
+    rng = random.Random(seed)
+    data = bytearray(GOOD[rng.choice(sorted(GOOD))])
+    for _ in range(rng.choice([1, 3, 20])):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    if rng.random() < 0.3:
+        del data[rng.randrange(len(data)) :]
+    try:
+        picture = media.decode_picture(bytes(data), "damaged", Limits(max_pixels=1_000_000))
+    except MediaError as refused:
+        assert one_sentence(str(refused))
+    else:
+        assert picture.image.mode == "RGB"
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match="no file"):
+        load_picture(tmp_path / "missing.png")
+    with pytest.raises(MediaError, match="not a file"):
+        load_picture(tmp_path)
+    with pytest.raises(MediaError, match="cannot be read"):
+        load_picture("zero\0byte.png")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes are POSIX")
+def test_a_pipe_is_refused_without_waiting_on_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(MediaError, match="not a file"):
+        load_picture(tmp_path / "pipe.png")
+
+
+def test_size_and_count_limits(tmp_path: Path) -> None:
+    path = tmp_path / "plain.png"
+    path.write_bytes(GOOD["plain.png"] + bytes(2000))
+    with pytest.raises(MediaError, match="larger than"):
+        load_picture(path, Limits(max_bytes=2000))
+    with pytest.raises(MediaError, match="at most 8"):
+        load_media([path] * 5, ["never_opened.mp4"] * 4)
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.webm", "clip.avi"])
+def test_clips_are_sampled_uniformly_with_their_times(clips: Path, name: str) -> None:
+    clip = load_clip(clips / name, n_frames=4)
+    assert (len(clip.frames), clip.n_source_frames) == (4, 24)
+    assert clip.times_s == pytest.approx((0, 8 / 12, 15 / 12, 23 / 12), abs=0.02)
+    assert clip.duration_s == pytest.approx(2.0, abs=0.05)
+    reds = [frame.getpixel((20, 30))[0] for frame in clip.frames]
+    assert all(abs(red - 255 * i / 23) < 25 for red, i in zip(reds, (0, 8, 15, 23), strict=True))
+
+
+def test_a_short_clip_gives_all_its_frames(tmp_path: Path) -> None:
+    clip = load_clip(corpus.write_clip(tmp_path / "short.mp4", n_frames=3), n_frames=8)
+    assert len(clip.frames) == 3
+
+
+def test_both_decoders_agree_and_turn_a_phone_clip_upright(clips: Path, tmp_path: Path) -> None:
+    from specvl_demo.media import worker as media_worker
+
+    pytest.importorskip("decord")
+
+    path = tmp_path / "turned.mp4"
+    path.write_bytes(corpus.turned((clips / "clip.mp4").read_bytes()))
+    limits = vars(Limits())
+    facts = media_worker.probe(str(path), limits)
+    by_decord, times, n = media_worker.by_decord(str(path), 4, media.sample_indices)
+    by_opencv, times_cv, n_cv = media_worker.by_opencv(str(path), facts, 4, media.sample_indices, limits)
+    assert n == n_cv == 24 and times == pytest.approx(times_cv, abs=0.02)
+    for a, b in zip(by_decord, by_opencv, strict=True):
+        assert a.shape == b.shape == (96, 64, 3)
+        assert np.abs(a.astype(int) - b.astype(int)).mean() < 4
+    top, bottom = by_decord[-1][10, 30].tolist(), by_decord[-1][85, 30].tolist()
+    assert near(top, (255, 0, 0)) and near(bottom, (0, 0, 255))
+
+
+def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> None:
+    red, green, blue = (Image.new("RGB", (40, 30), c) for c in ("red", "lime", "blue"))
+    for fmt in ("GIF", "WEBP"):
+        path = tmp_path / f"moving.{fmt.lower()}"
+        path.write_bytes(
+            corpus.encode(red, fmt, save_all=True, append_images=[green, blue], duration=[100, 300, 200])
+        )
+        clip = load_clip(path)
+        assert clip.times_s == pytest.approx((0, 0.1, 0.4)) and clip.duration_s == pytest.approx(0.6)
+        assert near(clip.frames[1].getpixel((20, 15)), (0, 255, 0))
+        assert isinstance(load_any(path), media.Clip)
+        assert isinstance(load_picture(path), media.Picture)
+
+
+def test_kinds_are_told_apart(clips: Path, tmp_path: Path) -> None:
+    still = tmp_path / "still.mp4"
+    still.write_bytes(GOOD["plain.png"])
+    with pytest.raises(MediaError, match="still picture"):
+        load_clip(still)
+    with pytest.raises(MediaError, match="is a clip"):
+        load_picture(clips / "clip.mp4")
+    unmoved = tmp_path / "unmoved.gif"
+    unmoved.write_bytes(GOOD["plain.gif"])
+    with pytest.raises(MediaError, match="still picture"):
+        load_clip(unmoved)
+    assert isinstance(load_any(unmoved), media.Picture)
+    assert isinstance(load_any(clips / "clip.mp4"), media.Clip)
+
+
+@pytest.mark.parametrize("damage", ["half", "head", "noise", "million", "empty"])
+def test_damaged_clips_are_refused(clips: Path, tmp_path: Path, damage: str) -> None:
+    whole = (clips / "clip.mp4").read_bytes()
+    path = tmp_path / f"{damage}.mp4"
+    path.write_bytes(
+        {
+            "half": whole[: len(whole) // 2],
+            "head": whole[:40],
+            "noise": whole[:32] + random.Random(0).randbytes(5000),
+            "million": corpus.million_frames(whole),
+            "empty": b"",
+        }[damage]
+    )
+    with pytest.raises(MediaError) as refused:
+        load_clip(path)
+    assert one_sentence(str(refused.value))
+    if damage == "million":
+        assert "1000000 frames" in str(refused.value)
+
+
+def test_clip_limits(clips: Path) -> None:
+    with pytest.raises(MediaError, match="pixels"):
+        load_clip(clips / "clip.mp4", limits=Limits(max_pixels=1000))
+    with pytest.raises(MediaError, match="2 seconds"):
+        load_clip(clips / "clip.mp4", limits=Limits(max_clip_s=1))
+    small = load_clip(clips / "clip.mp4", 2, Limits(max_frame_side=48))
+    assert small.frames[0].size == (48, 32)
+
+
+def test_a_decoder_that_hangs_is_ended(clips: Path) -> None:
+    with pytest.raises(MediaError, match="longer than"):
+        load_clip(clips / "clip.mp4", limits=Limits(decode_s=0.01))
+
+
+def test_a_decoder_that_dies_is_told(clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(MediaError, match="stopped the decoder"):
+        load_clip(clips / "clip.mp4")
+
+
+@pytest.mark.parametrize("size", [(200, 100), (100, 200), (64, 64), (1, 90), (97, 31)])
+def test_letterbox_shows_the_whole_picture(size: tuple[int, int]) -> None:
+    image = corpus.halves(size) if size[0] > 1 else Image.new("RGB", size, corpus.RED)
+    boxed = letterbox(image, 96)
+    assert boxed.size == (96, 96)
+    if size[0] > 1:
+        scale = 96 / max(size)
+        left = (96 - round(size[0] * scale)) // 2
+        right = left + round(size[0] * scale) - 1
+        assert near(boxed.getpixel((left + 1, 48)), corpus.RED)
+        assert near(boxed.getpixel((right - 1, 48)), corpus.BLUE)
+
+
+def test_letterbox_grounds() -> None:
+    image = Image.new("RGB", (100, 50), (10, 200, 30))
+    image.paste((255, 255, 255), (40, 20, 60, 30))
+    assert letterbox(image, 80, "edge").getpixel((40, 2)) == (10, 200, 30)
+    assert letterbox(image, 80, "neutral").getpixel((40, 2)) == (128, 128, 128)
+    assert letterbox(image, 80, (1, 2, 3)).getpixel((40, 2)) == (1, 2, 3)
+    with pytest.raises(ValueError, match="neutral"):
+        letterbox(image, 80, "stripes")
