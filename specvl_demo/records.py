@@ -18,7 +18,8 @@ SCHEMA = 1
 """Version of the record format; a reader refuses any other."""
 
 Origin = Literal["draft", "relaxed", "target"]
-"""draft: drafted and exactly what the target says · relaxed: drafted and let through · target: the target's own."""
+"""draft: drafted and exactly what the target says · relaxed: drafted and let through · target: the target's
+own."""
 
 Stop = Literal["eos", "length", "cancelled", "error"]
 
@@ -54,7 +55,8 @@ class Tree:
     """The drafted tree of a round; node 0 is the root, the last token that was already decided.
 
     parent: index of each node's parent, -1 for the root, always smaller than the node's own index.
-    draft_logp / target_logp: log-probability of a node's token after its parent, None where nobody computed it.
+    draft_logp / target_logp: log-probability of a node's token after its parent, None where nobody computed
+    it.
     """
 
     tokens: list[int]
@@ -130,7 +132,8 @@ class Begin:
 
     @property
     def before_s(self) -> float:
-        """Seconds before the first round: the target's vision and prefill, and all the drafter did meanwhile."""
+        """Seconds before the first round: the target's vision and prefill, and all the drafter did
+        meanwhile."""
         return self.vision_s + self.prefill_s + self.draft_prefill_s
 
 
@@ -139,10 +142,12 @@ class Round:
     """One draft, verify, commit.
 
     tokens: what this round emitted, after cutting at the end of the answer.
-    path: accepted nodes, root first, so len(path) == 1 + number of draft and relaxed tokens. Token i was decided
+    path: accepted nodes, root first, so len(path) == 1 + number of draft and relaxed tokens. Token i was
+    decided
         at node path[i]; a token that came from the draft is node path[i + 1].
     candidates: for every token the target's likeliest, most probable first; None when recording is light.
-    views: the same by view name, from the drafter's side, where the drafter has views; one list per token, empty
+    views: the same by view name, from the drafter's side, where the drafter has views; one list per token,
+    empty
         at nodes that the drafter was never asked about.
     clock_s: the lane's own clock at the end of this round: the sum of all its rounds' seconds, no prefill.
     """
@@ -327,7 +332,8 @@ def validate(record: Record) -> None:
 
 
 def validate_trace(records: Iterable[Record]) -> dict[str, tuple[Begin, list[Round], End | None]]:
-    """Lanes of a trace by name, in order of their Begin; RecordError where rounds, clocks or totals do not agree.
+    """Lanes of a trace by name, in order of their Begin; RecordError where rounds, clocks or totals do not
+    agree.
 
     A lane without an End is a trace that was cut short; that is allowed.
     """

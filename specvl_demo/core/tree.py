@@ -17,7 +17,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TreeShape:
-    """The shape of a tree without its tokens. Host data; use `shape_of` so that recurring shapes are built once.
+    """The shape of a tree without its tokens. Host data; use `shape_of` so that recurring shapes are built
+    once.
 
     parent: parent[0] == -1, 0 <= parent[i] < i.
     """
@@ -123,9 +124,11 @@ def chain(length: int) -> TreeShape:
 class DraftTree:
     """A drafted tree.
 
-    tokens: [T] int64 on any device, root first. logp: [T] log-probability of each node's token after its parent as
+    tokens: [T] int64 on any device, root first. logp: [T] log-probability of each node's token after its
+    parent as
         the drafter saw it (root 0), None where the drafter gives none.
-    rows: for every node the drafter's row it was fed as, -1 where it was not fed (leaves); None when the drafter
+    rows: for every node the drafter's row it was fed as, -1 where it was not fed (leaves); None when the
+    drafter
         keeps no rows.
     notes: what the policy wants recorded about this tree; plain Python values.
     """
@@ -141,9 +144,11 @@ class DraftTree:
 
 
 def ranked(paths: Sequence[Sequence[int]]) -> tuple[TreeShape, tuple[int, ...]]:
-    """Shape of a tree given as rank paths, and every node's rank among its parent's likeliest tokens (root 0).
+    """Shape of a tree given as rank paths, and every node's rank among its parent's likeliest tokens (root
+    0).
 
-    A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root; nodes are numbered by
+    A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root; nodes are
+    numbered by
     (length, path). Every prefix of a path must be a path too.
     """
     order = sorted({tuple(p) for p in paths}, key=lambda p: (len(p), p))

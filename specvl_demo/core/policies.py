@@ -1,0 +1,225 @@
+"""Tree policies that do not depend on a method: one node, a chain, a fixed tree, best first.
+
+Given a drafter and the last decided token, give a DraftTree. They ask the drafter for log-probabilities
+level by
+level and keep tokens on its device. Know trees and log-probabilities, nothing of models, text or
+verification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
+from specvl_demo.core.types import Drafter, Verdict
+
+EAGLE_TREE: tuple[tuple[int, ...], ...] = (
+    *((0,), (1,), (2,), (3,)),
+    *((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0), (2, 1), (3, 0)),
+    *((0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 1, 0), (0, 1, 1), (0, 2, 0), (0, 2, 1), (1, 0, 0)),
+    *((0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 0, 2)),
+    *((0, 0, 0, 0, 0), (0, 0, 0, 0, 1)),
+)
+"""The 25-path tree of EAGLE-1 that SpecVLM and SAGE draft with (SpecVLM's code: mc_sim_7b_63)."""
+
+
+class OneNode:
+    """Drafts nothing: plain autoregressive decoding."""
+
+    max_nodes = 1
+
+    def grow(self, drafter: Drafter, root: Tensor, room: int) -> DraftTree:
+        """The root alone; the drafter is not asked."""
+        return DraftTree(root, chain(0))
+
+    def learn(self, tree: DraftTree, verdict: Verdict) -> None:
+        """Nothing to learn."""
+
+
+class Chain:
+    """Drafts `length` tokens in a row, each the likeliest after the ones before it."""
+
+    def __init__(self, length: int = 5) -> None:
+        self.length = length
+        self.max_nodes = length + 1
+
+    def grow(self, drafter: Drafter, root: Tensor, room: int) -> DraftTree:
+        """Shorter where there is less room or the drafter has nothing to propose."""
+        tokens, logps = [root], []
+        for i in range(min(self.length, room)):
+            said = drafter.extend(tokens[-1], (i - 1,))
+            if said is None:
+                break
+            best, token = said.max(-1)
+            tokens.append(token)
+            logps.append(best)
+        if not logps:
+            return DraftTree(root, chain(0))
+        n = len(logps)
+        return DraftTree(
+            torch.cat([root.to(tokens[-1].device), *tokens[1:]]),
+            chain(n),
+            logp=torch.cat([torch.zeros_like(logps[0]), *logps]),
+            rows=(*range(n), -1),
+        )
+
+    def learn(self, tree: DraftTree, verdict: Verdict) -> None:
+        """A chain does not change."""
+
+
+class RankedTree:
+    """Fills a fixed tree, given as rank paths: (a, b) is the b-th likeliest token after the a-th likeliest.
+
+    One drafter forward a level, over the level's inner nodes. Every prefix of a path must be a path too.
+    """
+
+    def __init__(self, paths: Sequence[Sequence[int]] = EAGLE_TREE) -> None:
+        self.paths = tuple(tuple(path) for path in paths)
+        self.max_nodes = len(ranked(self.paths)[0])
+        self._levels: tuple[_Level, ...] | None = None
+
+    def grow(self, drafter: Drafter, root: Tensor, room: int) -> DraftTree:
+        """Branches deeper than `room` are left out."""
+        if self._levels is None:
+            self._levels = tuple(_levels(self.paths, root.device))
+        tokens, logps, rows = [root], [torch.zeros(1, device=root.device)], [-1]
+        for level in self._levels[:room]:
+            said = drafter.extend(tokens[-1][level.feed], level.parents)
+            if said is None:
+                break
+            top = said.topk(level.top, dim=-1)
+            tokens.append(top.indices[level.born_of, level.ranks])
+            logps.append(top.values[level.born_of, level.ranks])
+            for node, row in level.rows:
+                rows[node] = row
+            rows += [-1] * len(level.ranks)
+        shape = self._levels[len(tokens) - 2].shape if len(tokens) > 1 else chain(0)
+        return DraftTree(torch.cat(tokens), shape, logp=torch.cat(logps), rows=tuple(rows))
+
+    def learn(self, tree: DraftTree, verdict: Verdict) -> None:
+        """A fixed tree does not change."""
+
+
+class _Level(NamedTuple):
+    """One level of a fixed tree: who is fed, and who is born of whom.
+
+    feed: [k] which of the nodes born last are fed. parents: the drafter rows of their parents. top: how many
+    ranks
+    are wanted. born_of, ranks: for every new node, its parent among the fed and its rank there. rows: (node,
+    drafter
+    row) of the fed. shape: the whole tree down to the new nodes.
+    """
+
+    feed: Tensor
+    parents: tuple[int, ...]
+    top: int
+    born_of: Tensor
+    ranks: Tensor
+    rows: tuple[tuple[int, int], ...]
+    shape: TreeShape
+
+
+def _levels(paths: Sequence[tuple[int, ...]], device: torch.device) -> Iterator[_Level]:
+    whole, all_ranks = ranked(paths)
+    row_of: dict[int, int] = {-1: -1}
+    first = 0  # number of the first node of the level that is fed
+    for depth in range(max(whole.depth)):
+        level = range(first, first + whole.depth.count(depth))
+        born = range(level.stop, level.stop + whole.depth.count(depth + 1))
+        fed = [node for node in level if whole.children[node]]
+        place = {node: i for i, node in enumerate(fed)}
+        for node in fed:
+            row_of[node] = len(row_of) - 1
+        ranks = [all_ranks[node] for node in born]
+        yield _Level(
+            feed=torch.tensor([node - first for node in fed], device=device),
+            parents=tuple(row_of[whole.parent[node]] for node in fed),
+            top=1 + max(ranks),
+            born_of=torch.tensor([place[whole.parent[node]] for node in born], device=device),
+            ranks=torch.tensor(ranks, device=device),
+            rows=tuple((node, row_of[node]) for node in fed),
+            shape=shape_of(whole.parent[: born.stop]),
+        )
+        first = level.stop
+
+
+class BestFirst:
+    """EAGLE-2's dynamic tree (arXiv 2406.16858 §4): expand by level, keep the best nodes overall.
+
+    Every level feeds the `width` nodes with the highest cumulative log-probability and takes the `width`
+    likeliest
+    tokens after each; in the end the `nodes - 1` candidates with the highest cumulative log-probability form
+    the
+    tree. nodes counts the root. loops: levels below the first, so the tree is at most loops + 1 deep.
+    """
+
+    def __init__(self, nodes: int = 60, width: int = 10, loops: int = 5) -> None:
+        if nodes - 1 > width + loops * width * width:
+            raise ValueError(
+                f"a tree of {nodes} nodes needs more candidates than width {width} and {loops} loops give: "
+                f"{width + loops * width * width}"
+            )
+        self.max_nodes, self.width, self.loops = nodes, width, loops
+
+    def grow(self, drafter: Drafter, root: Tensor, room: int) -> DraftTree:
+        """At most min(loops + 1, room) deep."""
+        said = drafter.extend(root, (-1,)) if room else None
+        if said is None:
+            return DraftTree(root, chain(0), rows=(-1,))
+        width = min(self.width, said.shape[-1])
+        logp, token = (x.flatten() for x in said.topk(width, dim=-1))
+        # Candidates of all levels, flat: token, log-probability, cumulative log-probability, parent's flat
+        # number.
+        tokens, logps, scores = [token], [logp], [logp]
+        parents = [torch.full_like(token, -1)]
+        fed = [torch.zeros_like(token[:1]) - 1]
+        best = torch.arange(width, device=token.device)
+        above, score, row = torch.zeros_like(best), logp, 0
+        for _ in range(min(self.loops, room - 1)):
+            said = drafter.extend(token, above)
+            if said is None:
+                break
+            fed.append(best)
+            logp, wide = said.topk(width, dim=-1)
+            cumulative = (logp + score[:, None]).flatten()
+            tokens.append(wide.flatten())
+            logps.append(logp.flatten())
+            scores.append(cumulative)
+            parents.append(best.repeat_interleave(width))
+            score, chosen = cumulative.topk(width)
+            token = tokens[-1][chosen]
+            above = row + 1 + chosen // width
+            best = sum(map(len, tokens[:-1])) + chosen
+            row += width
+        return self._select(
+            root, torch.cat(tokens), torch.cat(logps), torch.cat(scores), torch.cat(parents), torch.cat(fed)
+        )
+
+    def learn(self, tree: DraftTree, verdict: Verdict) -> None:
+        """Every round grows a new tree."""
+
+    def _select(
+        self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, parents: Tensor, fed: Tensor
+    ) -> DraftTree:
+        """The best candidates overall, parents before children. fed: flat number of every drafter row, root
+        -1."""
+        # A child's score is never above its parent's, and the stable sort lets the earlier win a tie: a
+        # chosen
+        # node's parent is always chosen.
+        order = scores.sort(descending=True, stable=True).indices[: self.max_nodes - 1]
+        order = order[scores[order].isfinite()].sort().values
+        parent = torch.searchsorted(order, parents[order]) + 1
+        parent = torch.where(parents[order] < 0, 0, parent)
+        row_of = torch.full((len(scores),), -1, device=order.device)
+        row_of[fed[1:]] = torch.arange(1, len(fed), device=order.device)
+        parent, rows = torch.stack((parent, row_of[order])).tolist()
+        return DraftTree(
+            torch.cat((root.to(tokens.device), tokens[order])),
+            shape_of((-1, *parent)),
+            logp=torch.cat((torch.zeros_like(logps[:1]), logps[order])),
+            rows=(0, *rows),
+        )
