@@ -1,17 +1,23 @@
 """TABED's mixture: how m views of one drafter are weighted, learnt from what the target has just verified.
 
-Given: the views' next-token probabilities `[m, P, V]` and the target's `[P, V]` at the P verified positions of a round.
-Keeps running sums on the device (no distributions, no host reads) and holds the weights of the next round.
+Given the views' log-probabilities [m, p, V] and the target's logits [p, V] at the p verified positions of a
+round, keeps running sums on the device (no distributions, no host reads) and the weights of the next round.
 Knows no views, trees or models. Source: TABED (arXiv 2601.20357) section 5, Algorithm 1, appendix B.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from specvl_demo.core.sampling import probabilities
+from specvl_demo.core.types import Sampling, Start
 
 RULES = ("w-grid", "kld", "kld-softmax", "tvd", "block-efficiency", "adaboost", "uniform")
 
@@ -25,7 +31,7 @@ _MAX_INVERSE = 1e11
 class MixtureSettings:
     """How weights are found: one of `RULES`, over the last `window` verified positions (0: all of them).
 
-    `steps` divides [0, 1] for the grid; `temperature` flattens (> 1) or sharpens; `boost` is C of AdaBoost (eq. 2).
+    `steps` divides [0, 1] for the grid; `temperature` flattens (> 1) or sharpens; `boost` is eq. 2's C.
     """
 
     rule: str = "w-grid"
@@ -42,7 +48,7 @@ class MixtureSettings:
 def weight_grid(views: int, steps: int) -> Tensor:
     """All weight vectors `[G, views]` with entries in {0, 1/steps, …, 1} that sum to 1 (TABED B.2).
 
-    Ordered as nested loops with view 0 outermost: the first vector gives view 0 no weight, the last gives it all.
+    Ordered as nested loops with view 0 outermost: the first vector gives it no weight, the last gives it all.
     """
 
     def compositions(parts: int, total: int) -> list[list[int]]:
@@ -58,68 +64,89 @@ def divergence(target: Tensor, draft: Tensor) -> Tensor:
     # A draft probability that underflowed to 0 counts as the smallest float: large, but not infinite.
     log_draft = draft.clamp_min(torch.finfo(draft.dtype).tiny).log()
     # Rounding can take the divergence of two equal distributions a hair below 0.
-    return (torch.xlogy(target, target) - target * log_draft).sum(-1).clamp_min(0)
+    return (torch.xlogy(target, target).sum(-1) - (target * log_draft).sum(-1)).clamp_min(0)
 
 
 class Mixture:
-    """Weights `[m]` for the views, and the history they are computed from.
+    """A `types.Mixer`: weights `[m]` for the views, and the history they are computed from.
 
-    The history is one row of statistics per verified position: what the rule needs of it, then whether each view's own
-    most likely token was the target's. Only sums of rows are kept; with a window, the last `window` rows too.
+    The history is one row of statistics per verified position: what the rule needs of it, then whether each
+    view's own likeliest token was the target's. Only sums of rows are kept; with a window, the last `window`
+    rows too.
     """
 
-    def __init__(self, views: int, settings: MixtureSettings, device: torch.device | str) -> None:
+    def __init__(self, settings: MixtureSettings) -> None:
         self.settings = settings
-        self.views = views
-        self.positions = 0
-        self.grid = weight_grid(views, settings.steps).to(device)
-        self.weights = torch.full((views,), 1 / views, device=device)
+        self.views: tuple[str, ...] = ()
+        self._sampling = Sampling()
         self._vocabulary = 0
-        self._sums: Tensor | None = None
+        self._positions = 0
         self._recent: deque[Tensor] | None = deque(maxlen=settings.window) if settings.window else None
+        self._sums: Tensor | None = None
 
-    def mix(self, probabilities: Tensor) -> Tensor:
-        """`[m, …, V]` → `[…, V]`: the weighted average in probability space (Algorithm 1, line 6)."""
-        return torch.tensordot(self.weights, probabilities, dims=1)
+    def begin(self, start: Start, views: Sequence[str]) -> None:
+        """Equal weights for the first block (TABED: no history yet)."""
+        device = start.target_decoder.device
+        self.views = tuple(views)
+        self.grid = weight_grid(len(views), self.settings.steps).to(device)
+        self.weights = torch.full((len(views),), 1 / len(views), device=device)
+        self._used = self.weights
+        self._sampling = start.sampling
+        self._vocabulary = start.vocabulary.size
 
-    def learn(self, drafted: Tensor, target: Tensor, emitted: Tensor) -> None:
-        """Adds P verified positions and computes the next round's weights.
+    def mix(self, logp: Tensor) -> Tensor:
+        """`[m, k, V]` → `[k, V]`: the weighted average in probability space (Algorithm 1, line 6)."""
+        self._used = self.weights
+        return torch.tensordot(self.weights, logp.exp(), dims=1).log()
 
-        `drafted [m, P, V]` and `target [P, V]` are probabilities; `emitted [P]` the tokens the round gave there.
-        # choice: positions are the accepted ones and the first mismatch; the token after a fully accepted block has no
-        # draft distribution, and what lies behind a mismatch was drafted in a context that never came true.
+    def learn(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
+        """Adds the positions that were verified and computes the next round's weights.
+
+        # choice: positions are the accepted ones and the first mismatch; the token after a fully accepted
+        # block has no draft distribution, and what lies behind a mismatch was drafted in a context that never
+        # came true.
         """
-        if drafted.shape[0] != self.views or drafted.shape[1:] != target.shape:
-            raise ValueError(
-                f"need drafted [{self.views}, P, V] and target [P, V], got {tuple(drafted.shape)}, {tuple(target.shape)}"
-            )
-        if target.shape[0] == 0:
+        if not tokens:
             return
-        rows = self._statistics(drafted, target, emitted)
-        self._vocabulary = target.shape[-1]
+        # choice: the target's distribution is the one it chooses from, after temperature and cuts, as in the
+        # reference.
+        target = probabilities(logits[:, : logp.shape[-1]], self._sampling)
+        rows = self._statistics(logp.exp(), target)
         if self._recent is None:
             total = rows.sum(0)
             self._sums = total if self._sums is None else self._sums + total
         else:
             self._recent.extend(rows.unbind(0))
             self._sums = torch.stack(tuple(self._recent)).sum(0)
-        self.positions += target.shape[0]
+        self._positions += len(tokens)
         self.weights = self._solve(self._sums)
 
-    def matches(self) -> Tensor | None:
-        """`[m]`: at how many positions of the window each view's own argmax was the emitted token; None before any."""
-        return None if self._sums is None else self._sums[-self.views :]
+    def notes(self) -> Mapping[str, Any]:
+        """By view: `weights` of this round and `matches`, how often it alone was right of `counted`
+        positions."""
+        notes: dict[str, Any] = {
+            "weights": dict(zip(self.views, self._used.tolist(), strict=True)),
+            "counted": self.counted,
+        }
+        if self._sums is not None:
+            own = self._sums[-len(self.views) :].tolist()
+            notes["matches"] = {view: int(count) for view, count in zip(self.views, own, strict=True)}
+        return notes
 
+    @property
     def counted(self) -> int:
         """Positions in the window (the K of n/K)."""
-        return self.positions if self._recent is None else len(self._recent)
+        return self._positions if self._recent is None else len(self._recent)
 
-    def _statistics(self, drafted: Tensor, target: Tensor, emitted: Tensor) -> Tensor:
-        """`[P, S]`: one row per position, S depends on the rule; the last m columns are the views' own matches."""
-        own = (drafted.argmax(-1) == emitted).float()
+    def _statistics(self, drafted: Tensor, target: Tensor) -> Tensor:
+        """`[p, S]`: a row per position, S depends on the rule; the last m columns are the views' own matches.
+
+        # choice: right means the target's likeliest token. The reference compares single views with emitted
+        # tokens; the same under greedy, and so a relaxed verifier cannot praise a view for its own mistakes.
+        """
+        own = (drafted.argmax(-1) == target.argmax(-1)).float()
         if self.settings.rule == "w-grid":
-            counts, errors = self._on_grid(drafted, target)
-            return torch.cat([counts, errors, own]).T
+            return torch.cat([*self._on_grid(drafted, target), own]).T
         if self.settings.rule in ("kld", "kld-softmax"):
             return torch.cat([divergence(target, drafted), own]).T
         if self.settings.rule == "tvd":
@@ -127,7 +154,8 @@ class Mixture:
         return own.T
 
     def _on_grid(self, drafted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """For every weight vector: whether the mixture's argmax is the target's, and its divergence, both `[G, P]`."""
+        """Of every weight vector's mixture: whether its argmax is the target's, and its divergence, [G,
+        p]."""
         fit = max(1, _CHUNK // (self.grid.shape[0] * target.shape[-1]))
         counts, errors = [], []
         for q, p in zip(drafted.split(fit, dim=1), target.split(fit), strict=True):
@@ -143,20 +171,20 @@ class Mixture:
             raw = self._best_on_grid(sums)
         elif rule == "kld-softmax":
             # TABED B.2 as printed: the softmax of the inverse errors.
-            return (sums[: self.views].reciprocal().clamp_max(_MAX_INVERSE) / temperature).softmax(0)
+            return (sums[: len(self.views)].reciprocal().clamp_max(_MAX_INVERSE) / temperature).softmax(0)
         elif rule in ("kld", "tvd"):
             # choice: the published code normalises the inverse errors; the paper's softmax is the rule above.
-            raw = sums[: self.views].reciprocal().clamp_max(_MAX_INVERSE)
+            raw = sums[: len(self.views)].reciprocal().clamp_max(_MAX_INVERSE)
         elif rule == "block-efficiency":
-            raw = sums[-self.views :]
+            raw = sums[-len(self.views) :]
         elif rule == "adaboost":
-            return _normalised(self._boosted(sums[-self.views :]))
+            return _normalised(self._boosted(sums[-len(self.views) :]))
         else:
             return self.weights
         return _normalised(_normalised(raw).pow(1 / temperature))
 
     def _best_on_grid(self, sums: Tensor) -> Tensor:
-        """Most matches; among those the least divergence; among those the first vector (the reference's objective)."""
+        """Most matches, then the least divergence, then the first vector (the reference's objective)."""
         size = self.grid.shape[0]
         counts, errors = sums[:size], sums[size : 2 * size]
         # argmin gives the first of equals, which is the vector with the least weight on view 0.
@@ -165,15 +193,14 @@ class Mixture:
     def _boosted(self, right: Tensor) -> Tensor:
         """Multi-class AdaBoost (TABED eq. 2): ln(1/ε − 1) + C·ln(V − 1), never below 0.
 
-        # choice: ε is (wrong + ½)/(all + 1), so that a view that was always or never right keeps a finite weight.
+        # choice: ε is (wrong + ½)/(all + 1), so that a view that was never wrong has a finite weight.
         """
-        error = (self.counted() - right + 0.5) / (self.counted() + 1)
-        bonus = self.settings.boost * torch.log(torch.tensor(max(self._vocabulary - 1, 1), dtype=error.dtype))
-        return ((1 / error - 1).log() + bonus.to(error.device)).clamp_min(0)
+        error = (self.counted - right + 0.5) / (self.counted + 1)
+        return ((1 / error - 1).log() + self.settings.boost * math.log(self._vocabulary - 1)).clamp_min(0)
 
 
 def _normalised(raw: Tensor) -> Tensor:
-    """`raw / sum`; uniform where no view has any weight (TABED: the first block, or nothing was ever right)."""
+    """`raw / sum`; uniform where no view has any weight, that is where none was ever right."""
     total = raw.sum()
     return torch.where(
         total > 0, raw / total.clamp_min(torch.finfo(raw.dtype).tiny), torch.full_like(raw, 1 / raw.numel())
