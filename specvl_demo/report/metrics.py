@@ -1,0 +1,168 @@
+"""Numbers of a lane, and of a lane beside the plain model, as folds over its rounds.
+
+τ counts tokens per target forward with the target's own token, everywhere. Speeds are Σ tokens / Σ seconds,
+never a mean of ratios; what nobody measured is None. Knows records only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from specvl_demo.records import Begin, End, Round, Totals, fold
+
+SLACK = 0.02
+"""How far a measured speedup may lie above τ before it is called a mistake: timers are not exact."""
+
+
+class Lane(NamedTuple):
+    """All records of one lane; `end` is None while it runs, or where a trace was cut short."""
+
+    begin: Begin
+    rounds: Sequence[Round]
+    end: End | None = None
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Ids of the answer so far."""
+        return [token.id for round_ in self.rounds for token in round_.tokens]
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(token.text for round_ in self.rounds for token in round_.tokens)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What one lane, or several pooled together, did. Ratios are None where their denominator is 0."""
+
+    totals: Totals
+    before_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of the whole answer: vision, prefill and decoding."""
+        return self.before_s + self.totals.decode_s
+
+    @property
+    def tokens_per_s_total(self) -> float | None:
+        """Tokens per second of the whole answer, prefill included."""
+        return _ratio(self.totals.n_tokens, self.total_s)
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds of a round."""
+        return _ratio(self.totals.decode_s, self.totals.n_rounds)
+
+    @property
+    def acceptance(self) -> float | None:
+        """Share of drafted nodes that were kept. A wide tree cannot score high here; τ can still be high."""
+        return _ratio(self.totals.n_accepted, self.totals.n_drafted)
+
+    @property
+    def relaxed_share(self) -> float | None:
+        """Share of emitted tokens that the target alone would not have said."""
+        return _ratio(self.totals.n_relaxed, self.totals.n_tokens)
+
+    @property
+    def shares(self) -> dict[str, float | None]:
+        """Shares of decoding time: draft, verify, commit, other; they sum to 1."""
+        t = self.totals
+        phases = {"draft": t.draft_s, "verify": t.verify_s, "commit": t.commit_s, "other": t.other_s}
+        return {name: _ratio(seconds, t.decode_s) for name, seconds in phases.items()}
+
+
+def measure(lanes: Lane | Iterable[Lane]) -> Metrics:
+    """Metrics of one lane, or of several runs of one method pooled: all tokens over all seconds."""
+    lanes = [lanes] if isinstance(lanes, Lane) else list(lanes)
+    totals = fold(round_ for lane in lanes for round_ in lane.rounds)
+    return Metrics(totals, sum(lane.begin.before_s for lane in lanes))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method beside the plain autoregressive model on the same requests."""
+
+    metrics: Metrics
+    ar: Metrics
+
+    @property
+    def speedup_decode(self) -> float | None:
+        """S: decode tokens per second over the plain model's. Above τ it would be a mistake."""
+        return _ratio(self.metrics.totals.tokens_per_s, self.ar.totals.tokens_per_s)
+
+    @property
+    def speedup_total(self) -> float | None:
+        """The same with vision and prefill included on both sides."""
+        return _ratio(self.metrics.tokens_per_s_total, self.ar.tokens_per_s_total)
+
+    @property
+    def rho(self) -> dict[str, float | None]:
+        """ρ by phase: what a round costs in plain steps. S = τ / Σρ."""
+        t, step = self.metrics.totals, self.ar.step_s
+        phases = {"draft": t.draft_s, "verify": t.verify_s, "commit": t.commit_s, "other": t.other_s}
+        return {name: _ratio(_ratio(seconds, t.n_rounds), step) for name, seconds in phases.items()}
+
+    @property
+    def limit(self) -> float | None:
+        """The speedup if all but the two models' forwards took no time: τ / (ρ_draft + ρ_verify)."""
+        rho = self.rho
+        if rho["draft"] is None or rho["verify"] is None:
+            return None
+        return _ratio(self.metrics.totals.tau, rho["draft"] + rho["verify"])
+
+    @property
+    def plausible(self) -> bool:
+        """Whether S ≤ τ. A verify pass cannot be cheaper than the plain step it contains."""
+        speedup, tau = self.speedup_decode, self.metrics.totals.tau
+        return speedup is None or tau is None or speedup <= tau * (1 + SLACK)
+
+    def why_slow(self) -> str | None:
+        """One sentence on why the method is not faster than the plain model here; None where it is."""
+        speedup, tau, rho = self.speedup_decode, self.metrics.totals.tau, self.rho
+        if speedup is None or tau is None or speedup >= 1 or None in rho.values():
+            return None
+        draft, verify, rest = rho["draft"], rho["verify"], rho["commit"] + rho["other"]
+        free_draft_pays, cheap_verify_pays = tau >= verify + rest, tau >= draft + 1 + rest
+        if tau >= draft + verify:
+            reason = f"all that is not a model costs {rest:.1f} plain steps a round"
+        elif free_draft_pays and (draft >= verify - 1 or not cheap_verify_pays):
+            reason = f"drafting costs {draft:.1f} plain steps a round"
+        elif cheap_verify_pays:
+            reason = f"verifying {self.nodes_per_round:.0f} nodes costs {verify:.1f} plain steps here"
+        else:
+            reason = (
+                f"too few drafted tokens are accepted ({self.metrics.totals.accepted_per_round:.1f} a round)"
+            )
+        return f"Slower than the plain model: {reason}, and a round brings {tau:.1f} tokens."
+
+    @property
+    def nodes_per_round(self) -> float:
+        """Nodes verified in a round, root included."""
+        t = self.metrics.totals
+        return 1 + t.n_drafted / max(t.n_rounds, 1)
+
+
+def compare(lanes: Lane | Iterable[Lane], ar: Lane | Iterable[Lane]) -> Comparison:
+    """The comparison of a method's lanes with the plain model's on the same requests."""
+    return Comparison(measure(lanes), measure(ar))
+
+
+def first_difference(ids: Sequence[int], other: Sequence[int]) -> int | None:
+    """Index of the first token in which two answers differ, an end being a difference; None where equal."""
+    for index, (a, b) in enumerate(zip(ids, other, strict=False)):
+        if a != b:
+            return index
+    return None if len(ids) == len(other) else min(len(ids), len(other))
+
+
+def by_depth(rounds: Iterable[Round]) -> list[float]:
+    """Share of rounds that keep at least 1, 2, … drafted tokens, among rounds that drafted anything."""
+    kept = [round_.n_accepted for round_ in rounds if round_.n_drafted]
+    return [sum(n >= depth for n in kept) / len(kept) for depth in range(1, max(kept, default=0) + 1)]
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return a / b if a is not None and b else None

@@ -1,0 +1,131 @@
+"""Lanes and bench rows as Markdown, CSV or JSON. What nobody measured is blank, never 0.
+
+Given rows as dictionaries and the columns to show. Text in cells may come from strangers: it is escaped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from specvl_demo.report.metrics import Lane, compare, first_difference, measure
+
+Format = Literal["markdown", "csv", "json"]
+
+LANE_COLUMNS = (
+    "method",
+    "lossless",
+    "n_tokens",
+    "n_rounds",
+    "tau",
+    "accepted_per_round",
+    "relaxed_tokens",
+    "prefill_s",
+    "decode_s",
+    "tokens_per_s",
+    "speedup_decode",
+    "speedup_total",
+    "identical_to_ar",
+    "stop",
+)
+
+
+def lane_row(lane: Lane) -> dict[str, Any]:
+    """What is told of one lane, the fields of `generate --json` first."""
+    found = measure(lane)
+    totals = found.totals
+    return {
+        "text": lane.text,
+        "token_ids": lane.token_ids,
+        "method": lane.begin.method,
+        "pair": lane.begin.pair,
+        "lossless": lane.begin.lossless,
+        "n_tokens": totals.n_tokens,
+        "n_rounds": totals.n_rounds,
+        "tau": totals.tau,
+        "accepted_per_round": totals.accepted_per_round,
+        "relaxed_tokens": totals.n_relaxed,
+        "prefill_s": found.before_s,
+        "decode_s": totals.decode_s,
+        "tokens_per_s": totals.tokens_per_s,
+        "stop": lane.end.stop if lane.end else None,
+        "seed": lane.begin.sampling.get("seed"),
+    }
+
+
+def lane_rows(lanes: Iterable[Lane]) -> list[dict[str, Any]]:
+    """`lane_row` of every lane of a race, with the comparison to its autoregressive lane where it has one."""
+    lanes = list(lanes)
+    ar = next((lane for lane in lanes if lane.begin.method == "ar"), None)
+    rows = []
+    for lane in lanes:
+        row = lane_row(lane) | dict.fromkeys(
+            ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")
+        )
+        if ar is not None:
+            beside = compare(lane, ar)
+            difference = first_difference(lane.token_ids, ar.token_ids)
+            row |= {
+                "speedup_decode": beside.speedup_decode,
+                "speedup_total": beside.speedup_total,
+                "identical_to_ar": difference is None,
+                "first_difference": difference,
+            }
+        rows.append(row)
+    return rows
+
+
+def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: Format) -> str:
+    """The rows as text; missing and None cells are blank (null in JSON)."""
+    if form == "json":
+        picked = [{column: row.get(column) for column in columns} for row in rows]
+        return json.dumps(picked, ensure_ascii=False, indent=2, allow_nan=False)
+    if form == "csv":
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([_csv(row.get(column)) for column in columns] for row in rows)
+        return out.getvalue()
+    if form != "markdown":
+        raise ValueError(f"tables are written as markdown, csv or json, not {form!r}")
+    cells = [list(columns), *([_markdown(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(columns))]
+    lines = [
+        "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)
+
+
+def cell(value: Any) -> str:
+    """A value for people: three significant digits, yes and no, blank for unknown."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(cell(item) for item in value)
+    return str(value)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, with nothing a terminal would obey."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+
+
+def _markdown(value: Any) -> str:
+    text = one_line(cell(value))
+    for sign in "\\|`*_<>[]":
+        text = text.replace(sign, "\\" + sign)
+    return text.replace("\\_", "_")  # underscores inside words need no escape and read better without
+
+
+def _csv(value: Any) -> Any:
+    # Spreadsheets run cells that begin like a formula; an apostrophe keeps them text.
+    text = cell(value) if isinstance(value, bool | list | tuple) else value
+    return "'" + text if isinstance(text, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
