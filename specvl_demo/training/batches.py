@@ -1,0 +1,266 @@
+"""Training batches: drawn pictures, token ids, and for every token and patch what it should know.
+
+Batch number `step` of seed `seed` is always the same batch, so that a resumed run sees what an uninterrupted one would have.
+Knows the curriculum; no models.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from transformers import PreTrainedTokenizerFast
+
+from specvl_demo.training import pocket, texts
+from specvl_demo.training import scenes as world
+from specvl_demo.training.scenes import Chart, Scene
+from specvl_demo.training.texts import GROUPS, Piece, Sample, Word
+
+GROUP_NAMES = tuple(GROUPS)
+GRID = pocket.SIDE // pocket.PATCH
+
+
+@dataclass
+class Batch:
+    """`B` conversations of at most `L` tokens over `P` pictures of `N` patches."""
+
+    ids: Tensor  # [B, L]
+    labels: Tensor  # [B, L], -100 outside answers
+    visual: Tensor  # [B, L] bool: tokens the picture decides
+    looks: Tensor  # [K, 4]: row, position, group, index
+    rests: Tensor  # [R, 2 + 9]: row, position, which places are still to be named
+    pixels: Tensor  # [P, 3, 96, 96] in [-1, 1]
+    patches: Tensor  # [P, N, 6]: index per group, -100 where the group says nothing
+    changed: Tensor  # [P, N]: 1 where a patch differs from the picture before, -100 in first pictures
+
+    def to(self, device: torch.device) -> Batch:
+        return Batch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def content_box(rng: random.Random) -> tuple[int, int]:
+    """Width and height of the picture inside its letterbox: mostly square, sometimes up to 3:2."""
+    if rng.random() < 0.72:
+        return pocket.SIDE, pocket.SIDE
+    short = rng.randint(64, pocket.SIDE - 4)
+    return (pocket.SIDE, short) if rng.random() < 0.7 else (short, pocket.SIDE)
+
+
+def letterboxed(scene: Scene | Chart, box: tuple[int, int], rng: random.Random) -> Image.Image:
+    """Draw into the box, at several resolutions before resizing, padded with gray to the model's square."""
+    k = rng.choice([1, 1, 1, 1.5, 2, 3])
+    image = world.draw(scene, (round(box[0] * k), round(box[1] * k)), rng)
+    if rng.random() < 0.5:
+        image = world.weather(image, rng)
+    if k != 1:
+        image = image.resize(box, rng.choice([Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.BOX]))
+    if box == (pocket.SIDE, pocket.SIDE):
+        return image
+    square = Image.new("RGB", (pocket.SIDE, pocket.SIDE), (127, 127, 127))
+    square.paste(image, ((pocket.SIDE - box[0]) // 2, (pocket.SIDE - box[1]) // 2))
+    return square
+
+
+def patch_labels(scene: Scene | Chart, box: tuple[int, int]) -> np.ndarray:
+    """What every patch should say [N, 6]: of its cell (scene) or of its bar (chart); nothing in the padding."""
+    out = np.full((pocket.N_PATCHES, len(GROUP_NAMES)), -100, np.int64)
+    left, top = (pocket.SIDE - box[0]) / 2, (pocket.SIDE - box[1]) / 2
+    ground = list(world.GROUNDS).index(scene.ground)
+    for i in range(pocket.N_PATCHES):
+        x = ((i % GRID + 0.5) * pocket.PATCH - left) / box[0]
+        y = ((i // GRID + 0.5) * pocket.PATCH - top) / box[1]
+        if not (0 < x < 1 and 0 < y < 1):
+            continue
+        out[i, GROUP_NAMES.index("ground")] = ground
+        if isinstance(scene, Chart):
+            _bar_label(out[i], scene, x, y)
+            continue
+        cell = int(x * 3) + 3 * int(y * 3)
+        out[i, GROUP_NAMES.index("place")] = cell
+        for group, index in texts.look_of(scene.at(cell)).items():
+            out[i, GROUP_NAMES.index(group)] = index
+    return out
+
+
+def _bar_label(row: np.ndarray, chart: Chart, x: float, y: float) -> None:
+    slot = (x - 0.083) / (0.875 / len(chart.bars))
+    if not 0 <= slot < len(chart.bars) or not 0.2 < slot % 1 < 0.8:
+        return
+    colour, value = chart.bars[int(slot)]
+    if y > 0.917 - value * 0.0938 - 0.08:  # the bar or its top reaches into this patch
+        row[GROUP_NAMES.index("colour")] = list(world.COLOURS).index(colour)
+        row[GROUP_NAMES.index("number")] = value
+
+
+def changes(frames: tuple[Scene | Chart, ...], box: tuple[int, int]) -> np.ndarray:
+    """Which patches differ from the picture before [P, N]; -100 for the first."""
+    out = np.full((len(frames), pocket.N_PATCHES), -100, np.int64)
+    if len(frames) == 1:
+        return out
+    clean = [np.asarray(_plain(f, box), np.int16) for f in frames]
+    for i in range(1, len(frames)):
+        diff = np.abs(clean[i] - clean[i - 1]).max(-1)
+        tiles = diff.reshape(GRID, pocket.PATCH, GRID, pocket.PATCH).transpose(0, 2, 1, 3).reshape(pocket.N_PATCHES, -1)
+        out[i] = (tiles > 60).sum(-1) > 6
+    return out
+
+
+def _plain(scene: Scene | Chart, box: tuple[int, int]) -> Image.Image:
+    square = Image.new("RGB", (pocket.SIDE, pocket.SIDE), (127, 127, 127))
+    square.paste(world.draw(scene, box), ((pocket.SIDE - box[0]) // 2, (pocket.SIDE - box[1]) // 2))
+    return square
+
+
+# ---------------------------------------------------------------- tokens
+
+
+@dataclass
+class Encoded:
+    ids: list[int]
+    labels: list[int]
+    visual: list[bool]
+    looks: list[tuple[int, int, int]]
+    rests: list[tuple[int, ...]]
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> Encoded:
+    """The conversation as the chat template writes it, with labels on answers and marks on visual words."""
+    out = Encoded([pocket.BOS], [-100], [False], [], [])
+    for i, turn in enumerate(sample.turns):
+        images = [pocket.IMAGE] * (pocket.N_PATCHES * len(sample.pictures)) if i == 0 else []
+        _plain_ids(out, [pocket.USER, *images])
+        _words(out, tokenizer, [" ", *turn.question], answer=False)
+        _mark(out, turn.at, len(out.ids))
+        _plain_ids(out, [pocket.ASSISTANT])
+        _words(out, tokenizer, turn.answer, answer=True)
+        out.ids.append(pocket.EOS)
+        out.labels.append(pocket.EOS)
+        out.visual.append(False)
+    return out
+
+
+def _plain_ids(out: Encoded, ids: list[int]) -> None:
+    out.ids += ids
+    out.labels += [-100] * len(ids)
+    out.visual += [False] * len(ids)
+
+
+def _words(out: Encoded, tokenizer: PreTrainedTokenizerFast, pieces: list[Piece], answer: bool) -> None:
+    encoded = tokenizer(texts.text_of(pieces), add_special_tokens=False, return_offsets_mapping=True)
+    ids, spans, start = encoded["input_ids"], encoded["offset_mapping"], len(out.ids)
+    out.ids += ids
+    out.labels += ids if answer else [-100] * len(ids)
+    out.visual += [False] * len(ids)
+    at = 0
+    for piece in pieces:
+        text = piece if isinstance(piece, str) else piece.text
+        if isinstance(piece, Word):
+            inside = [j for j, (a, b) in enumerate(spans) if a < at + len(text) and b > at]
+            for j in inside:
+                out.visual[start + j] = answer
+            _mark(out, piece, start + inside[-1])
+        at += len(text)
+
+
+def _mark(out: Encoded, word: Word, position: int) -> None:
+    out.looks += [(position, GROUP_NAMES.index(g), i) for g, i in word.look.items()]
+    if word.rest is not None:
+        out.rests.append((position, *(int(p in word.rest) for p in range(9))))
+
+
+def collate(tokenizer: PreTrainedTokenizerFast, samples: list[Sample], rng: random.Random) -> Batch:
+    """Draw and encode a batch."""
+    encoded = [encode(tokenizer, s) for s in samples]
+    size, length = len(samples), max(len(e.ids) for e in encoded)
+    ids = torch.full((size, length), pocket.PAD)
+    labels, visual = torch.full((size, length), -100), torch.zeros(size, length, dtype=torch.bool)
+    looks, rests, pixels, patches, changed = [], [], [], [], []
+    for b, (e, s) in enumerate(zip(encoded, samples, strict=True)):
+        ids[b, : len(e.ids)] = torch.tensor(e.ids)
+        labels[b, : len(e.ids)] = torch.tensor(e.labels)
+        visual[b, : len(e.ids)] = torch.tensor(e.visual)
+        looks += [(b, *m) for m in e.looks]
+        rests += [(b, *m) for m in e.rests]
+        box = content_box(rng)
+        pixels += [np.asarray(letterboxed(p, box, rng)) for p in s.pictures]
+        patches += [patch_labels(p, box) for p in s.pictures]
+        changed.append(changes(s.pictures, box))
+    return Batch(
+        ids,
+        labels,
+        visual,
+        torch.tensor(looks, dtype=torch.long).reshape(-1, 4),
+        torch.tensor(rests, dtype=torch.long).reshape(-1, 11),
+        to_pixels(pixels),
+        torch.from_numpy(np.stack(patches)),
+        torch.from_numpy(np.concatenate(changed)),
+    )
+
+
+def to_pixels(images: list[np.ndarray]) -> Tensor:
+    """uint8 pictures [96, 96, 3] to the processor's float range [P, 3, 96, 96]."""
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+# ---------------------------------------------------------------- curriculum
+
+
+def curriculum(u: float) -> tuple[int, float, float, float]:
+    """At progress `u`: most objects in a scene, share of drills, of charts, and of several-picture batches."""
+    most = 2 + min(4, int(u * 25))
+    drills = max(0.12, 0.85 - 3.0 * u)
+    return most, drills, (0.0 if u < 0.06 else 0.13), (0.0 if u < 0.10 else min(0.34, 0.12 + u * 0.6))
+
+
+class Conversations(Dataset):
+    """Item `step` is batch number `step`; `total` steps make the whole curriculum."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, seed: int, total: int, batch: int) -> None:
+        self.tokenizer, self.seed, self.total, self.batch = tokenizer, seed, total, batch
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __getitem__(self, step: int) -> Batch:
+        rng = random.Random(self.seed * 10**9 + step)
+        most, drills, charts, several = curriculum(step / self.total)
+        if rng.random() < several:
+            draw = [texts.several_pictures(rng, min(4, most)) for _ in range(self.batch * 3 // 4)]
+        else:
+            draw = [texts.one_picture(rng, rng.randint(1, most), 125, drills, charts) for _ in range(self.batch)]
+        return collate(self.tokenizer, draw, rng)
+
+
+class Glances(Dataset):
+    """Pictures alone, for the vision tower: item `step` has crowded scenes, a few charts, and empty conversations."""
+
+    def __init__(self, seed: int, total: int, batch: int) -> None:
+        self.seed, self.total, self.batch = seed, total, batch
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
+        rng = random.Random(self.seed * 10**9 + 5 * 10**8 + step)
+        pixels, patches = [], []
+        for i in range(self.batch):
+            chart = i % 8 == 0
+            scene = world.random_chart(rng, rng.randint(2, 5)) if chart else world.random_scene(rng, rng.randint(2, 9), False)
+            box = content_box(rng)
+            pixels.append(np.asarray(letterboxed(scene, box, rng)))
+            patches.append(patch_labels(scene, box))
+        return to_pixels(pixels), torch.from_numpy(np.stack(patches))
+
+
+def stream(data: Dataset, first: int, workers: int) -> Iterator:
+    """Items `first`, `first + 1`, … of a dataset, drawn by worker processes ahead of time, in order."""
+    loader = DataLoader(data, batch_size=None, sampler=range(first, len(data)), num_workers=workers, prefetch_factor=4 if workers else None)
+    return iter(loader)

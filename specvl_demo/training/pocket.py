@@ -1,0 +1,165 @@
+"""The pocket family's shape: tokenizer, processor, configurations, conversation format.
+
+Everything is a stock Hugging Face class, so that `transformers` loads the saved folders by itself. Knows no training.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    SiglipVisionConfig,
+)
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+
+from specvl_demo.training import texts
+from specvl_demo.training.scenes import DIGITS, PLACES
+
+SIDE, PATCH = 96, 16
+N_PATCHES = (SIDE // PATCH) ** 2
+SPECIAL = ("<pad>", "<bos>", "<eos>", "<image>", "<user>", "<assistant>")
+PAD, BOS, EOS, IMAGE, USER, ASSISTANT = range(len(SPECIAL))
+ONE_TOKEN = tuple(" " + p for p in PLACES if " " in p) + tuple(f" digit {d}" for d in DIGITS)
+
+# `<image>` stands in the turn that brings the picture; a clip is its frames in order.
+CHAT_TEMPLATE = (
+    "<bos>{% for m in messages %}{% if m.role == 'user' %}<user>"
+    "{% if m.content is string %}{{ ' ' + m.content }}"
+    "{% else %}{% for c in m.content if c.type == 'image' %}<image>{% endfor %}"
+    "{% for c in m.content if c.type == 'text' %}{{ ' ' + c.text }}{% endfor %}{% endif %}"
+    "{% else %}<assistant>{{ m.content if m.content is string else m.content[0].text }}<eos>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrainedTokenizerFast:
+    """Byte-level BPE over drawn conversations; every visual concept (place, digit) is one token with its leading space."""
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+
+    def corpus():
+        for i in range(n_samples):
+            rng = random.Random(10**9 + i)
+            many = rng.random() < 0.3
+            sample = texts.several_pictures(rng, 4) if many else texts.one_picture(rng, rng.randint(1, 6), 150, 0.1, 0.15)
+            for turn in sample.turns:
+                yield " " + texts.text_of(turn.question)
+                yield texts.text_of(turn.answer)
+
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    raw.train_from_iterator(
+        corpus(),
+        trainers.BpeTrainer(
+            vocab_size=vocab_size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+        ),
+    )
+    raw.add_tokens([AddedToken(w, normalized=False) for w in ONE_TOKEN])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw,
+        pad_token="<pad>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        additional_special_tokens=["<image>", "<user>", "<assistant>"],
+        clean_up_tokenization_spaces=False,
+    )
+    for group, words in texts.GROUPS.items():
+        for word in words:
+            ids = tokenizer.encode(" " + word, add_special_tokens=False)
+            assert len(ids) == 1, f"the {group} word {word!r} must be one token; got {ids}"
+    return tokenizer
+
+
+def make_processor(tokenizer: PreTrainedTokenizerFast) -> LlavaProcessor:
+    """Pictures are padded to a square with gray (never cropped) and resized to 96 x 96; no torchvision needed."""
+    images = LlavaImageProcessorPil(
+        do_pad=True,
+        do_resize=True,
+        size={"height": SIDE, "width": SIDE},
+        resample=2,
+        do_center_crop=False,
+        do_rescale=True,
+        do_normalize=True,
+        image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
+    )
+    return LlavaProcessor(
+        image_processor=images,
+        tokenizer=tokenizer,
+        patch_size=PATCH,
+        vision_feature_select_strategy="full",
+        chat_template=CHAT_TEMPLATE,
+        image_token="<image>",
+        num_additional_image_tokens=0,
+    )
+
+
+def make_model(vocab_size: int, layers: int, hidden: int = 192, ffn: int = 512, tower: tuple[int, int] = (128, 4)) -> LlavaForConditionalGeneration:
+    """A LLaVA with a Qwen2 language model, randomly initialised: outputs of every block start at zero."""
+    text = Qwen2Config(
+        vocab_size=vocab_size,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 32,
+        num_key_value_heads=hidden // 32,
+        intermediate_size=ffn,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        bos_token_id=BOS,
+        eos_token_id=EOS,
+        pad_token_id=PAD,
+    )
+    vision = SiglipVisionConfig(
+        hidden_size=tower[0],
+        num_hidden_layers=tower[1],
+        num_attention_heads=tower[0] // 32,
+        intermediate_size=3 * tower[0],
+        image_size=SIDE,
+        patch_size=PATCH,
+        vision_use_head=False,
+    )
+    config = LlavaConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_id=IMAGE,
+        projector_hidden_act="gelu",
+        vision_feature_select_strategy="full",
+        vision_feature_layer=-1,
+        image_seq_length=N_PATCHES,
+        tie_word_embeddings=True,
+    )
+    model = LlavaForConditionalGeneration(config)
+    for layer in model.get_decoder().layers:
+        start_layer(layer)
+    for p in model.model.multi_modal_projector.parameters():
+        if p.ndim == 2:
+            p.data.normal_(std=p.shape[1] ** -0.5)
+    model.generation_config.update(eos_token_id=EOS, pad_token_id=PAD, bos_token_id=BOS)
+    return model
+
+
+def start_layer(layer) -> None:
+    """A block that at first adds nothing, so that it may be inserted anywhere without changing the model."""
+    for p in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
+        p.data.zero_()
+    for p in (layer.self_attn.v_proj.weight, layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight):
+        p.data.normal_(std=0.05)
+    for p in (layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight):
+        p.data.normal_(std=0.04)
+    for p in (layer.self_attn.q_proj.bias, layer.self_attn.k_proj.bias, layer.self_attn.v_proj.bias):
+        p.data.zero_()
+
+
+def save(model: LlavaForConditionalGeneration, processor: LlavaProcessor, folder: Path) -> None:
+    """Write a folder that `transformers` loads: weights in float16 (the model itself is left as it is)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    half = {k: v.half() for k, v in model.state_dict().items() if k != "lm_head.weight"}
+    model.save_pretrained(folder, state_dict=half)
+    processor.save_pretrained(folder)
