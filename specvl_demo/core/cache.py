@@ -79,8 +79,9 @@ class KVCache:
         n = len(rows)
         first = next((i for i, row in enumerate(rows) if row != i), n)
         if rows and max(rows) >= self.length - start:
-            raise ValueError(f"row {max(rows)} was not written: {self.length - start} rows lie behind
-            {start}")
+            raise ValueError(
+                f"row {max(rows)} was not written, only {self.length - start} lie behind {start}"
+            )
         if first < n:
             source = torch.tensor([start + row for row in rows[first:]], device=self.data.device)
             self.data[:, :, :, :, start + first : start + n] = self.data.index_select(4, source)

@@ -163,7 +163,8 @@ class BestFirst:
                 f"a tree of {nodes} nodes needs more candidates than width {width} and {loops} loops give: "
                 f"{width + loops * width * width}"
             )
-        self.max_nodes, self.width, self.loops = nodes, width, loops
+        self.nodes, self.width, self.loops = nodes, width, loops
+        self.max_nodes = max(nodes, 1 + loops * width)
 
     def grow(self, drafter: Drafter, root: Tensor, room: int) -> DraftTree:
         """At most min(loops + 1, room) deep."""
@@ -210,7 +211,7 @@ class BestFirst:
         # A child's score is never above its parent's, and the stable sort lets the earlier win a tie: a
         # chosen
         # node's parent is always chosen.
-        order = scores.sort(descending=True, stable=True).indices[: self.max_nodes - 1]
+        order = scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
         order = order[scores[order].isfinite()].sort().values
         parent = torch.searchsorted(order, parents[order]) + 1
         parent = torch.where(parents[order] < 0, 0, parent)

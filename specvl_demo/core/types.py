@@ -63,6 +63,7 @@ class Encoded:
     causal.
     deepstack: [levels, n_visual, D] rows added to the visual positions after the first layers (Qwen3-VL);
     else None.
+    spans: where pictures and frames stand, as in the prompt.
     seconds: what the encoding took; every lane that uses it is charged in full.
     """
 
@@ -73,6 +74,7 @@ class Encoded:
     features: Tensor | None = None
     blocks: Tensor | None = None
     deepstack: Tensor | None = None
+    spans: tuple[Span, ...] = ()
     seconds: float = 0.0
 
     def context(self, name: str, keep: Tensor | None = None, compact: bool = False) -> Context:
@@ -127,6 +129,10 @@ class Capture:
             tuple(sorted({*self.attention, *other.attention})),
             rows,
         )
+
+
+NOTHING = Capture()
+"""The capture that asks for nothing."""
 
 
 @dataclass(frozen=True)
@@ -337,8 +343,17 @@ class Target(Protocol):
         """One pass over positions 0..n-2."""
         ...
 
-    def open(self, prefill: Prefill, max_new_tokens: int, max_nodes: int) -> Session:
-        """A lane's own copy of the prefill's cache, with room for the answer and one tree of max_nodes."""
+    def open(self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...) -> Session:
+        """A lane's own copy of the prefill's cache, with room for the answer and one tree of max_nodes.
+        capture.layers are kept for every scored tree too."""
+        ...
+
+    def stopwatch(self) -> Stopwatch:
+        """A stopwatch that fits the device."""
+        ...
+
+    def peak_bytes(self) -> int | None:
+        """Most memory taken so far, in bytes; None where nobody counts."""
         ...
 
 
@@ -375,8 +390,8 @@ class Drafter(Protocol):
         """See the prompt (prefill). Called once."""
         ...
 
-    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
-        """Feed k nodes: tokens [k] int64, their parents' rows (-1: it is the root, then k == 1).
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+        """Feed k nodes: tokens [k] int64, their parents' rows (the root has none: parents is (-1,), k is 1).
 
         Gives log-probabilities [k, V] of the token after each, over Vocabulary.size ids, banned ones at -inf;
         None when it has nothing to propose there.
@@ -432,7 +447,7 @@ class Policy(Protocol):
     """Decides the shape of the tree. A policy object serves one lane."""
 
     max_nodes: int
-    """The largest tree it ever grows, root included."""
+    """The most nodes it ever has scored by the target or fed to the drafter in a round, root included."""
 
     def grow(self, drafter: Drafter, root: Tensor, room: int) -> DraftTree:
         """Draft at most `room` tokens deep below root [1]; room 0 gives the root alone."""

@@ -1,0 +1,1 @@
+"""What guesses the target's next tokens."""

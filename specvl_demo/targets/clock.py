@@ -1,0 +1,82 @@
+"""How a device keeps time and counts memory.
+
+Given a device, splits a round into phases without stopping the device for every one of them.
+Knows nothing of what the phases are.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+
+import torch
+
+from specvl_demo.core.types import Stopwatch
+
+
+class HostClock:
+    """For devices that compute when they are called: wall time of the host."""
+
+    def start(self) -> None:
+        """Begin a round."""
+        self._laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        """The time since the last lap belongs to this phase."""
+        now = time.perf_counter()
+        self._laps[phase] = self._laps.get(phase, 0.0) + now - self._last
+        self._last = now
+
+    def read(self) -> dict[str, float]:
+        """Seconds by phase."""
+        return self._laps
+
+
+class CudaClock:
+    """For CUDA: events in the stream, read once a round; waiting of the device for the host is counted
+    too."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.current_stream(device)
+
+    def start(self) -> None:
+        """Begin a round."""
+        self._events = [("", self._now())]
+
+    def lap(self, phase: str) -> None:
+        """What the stream does until here since the last lap belongs to this phase."""
+        self._events.append((phase, self._now()))
+
+    def read(self) -> dict[str, float]:
+        """Seconds by phase; waits for the stream to reach the last lap."""
+        self._events[-1][1].synchronize()
+        laps: dict[str, float] = {}
+        for (_, before), (phase, after) in zip(self._events, self._events[1:], strict=False):
+            laps[phase] = laps.get(phase, 0.0) + before.elapsed_time(after) / 1e3
+        return laps
+
+    def _now(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self._stream)
+        return event
+
+
+def clock_for(device: torch.device) -> Stopwatch:
+    """The stopwatch that suits a device."""
+    return CudaClock(device) if device.type == "cuda" else HostClock()
+
+
+def settle(device: torch.device) -> None:
+    """Wait until the device has done all it was asked, so that the host's clock tells the truth."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Most memory taken so far: by tensors on a CUDA device, else by this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

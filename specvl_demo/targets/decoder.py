@@ -1,0 +1,89 @@
+"""One forward of a decoder: what it is given, what it can keep, and the interface both backends serve.
+
+Given embeddings, positions, masks and a cache as arguments, so that models are shared and never changed.
+Knows nothing of trees, prompts or vision towers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.cache import KVCache
+from specvl_demo.core.types import Capture, Decoder
+
+
+@dataclass
+class Kept:
+    """What a forward puts aside on request.
+
+    layers: {i: [B, T, D]} input of layer i. attention: {layer: [B, rows, S]} probabilities over all S keys,
+    mean over heads, for the query rows of the capture (counted within this forward).
+    """
+
+    capture: Capture
+    layers: dict[int, Tensor] = field(default_factory=dict)
+    attention: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Call:
+    """Arguments of one forward over T new rows of B sequences behind `cache.length` cached ones.
+
+    x: [B, T, D] embeddings. positions: [B or 1, T] int64, or [3, B or 1, T].
+    mask: additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None: every row sees all before it
+    and
+        itself. window_mask: the same for layers with a sliding window; required where the decoder has some
+        and a mask is given.
+    visual [B, T] bool and deepstack [levels, visual rows, D] go together.
+    """
+
+    x: Tensor
+    positions: Tensor
+    cache: KVCache
+    mask: Tensor | None = None
+    window_mask: Tensor | None = None
+    visual: Tensor | None = None
+    deepstack: Tensor | None = None
+    kept: Kept | None = None
+
+
+class Backend(Decoder, Protocol):
+    """A decoder that runs here. window: width of its sliding window, None where no layer has one."""
+
+    window: int | None
+
+    def new_cache(self, batch: int, room: int) -> KVCache:
+        """An empty cache that `forward` writes into."""
+        ...
+
+    def forward(self, call: Call) -> Tensor:
+        """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
+        ...
+
+
+def attention_of(
+    queries: Tensor, keys: Tensor, mask: Tensor | None, rows: tuple[int, ...] | None, scale: float
+) -> Tensor:
+    """Attention probabilities [B, rows, S], mean over heads, computed beside a fused kernel that keeps none.
+
+    queries [B, heads, T, width], keys [B, kv_heads, S, width]; mask additive, [T, S] or [B or 1, 1, T, S], or
+    None for causal. rows: which of the T queries, negative ones from the end; None: all.
+    """
+    batch, heads, size, width = queries.shape
+    n_keys = keys.shape[2]
+    at = torch.arange(size, device=queries.device)
+    if rows is not None:
+        at = at[[row for row in rows if -size <= row < size]]
+    groups = heads // keys.shape[1]
+    asked = queries[:, :, at].reshape(batch, keys.shape[1], groups * len(at), width)
+    scores = (asked @ keys.transpose(2, 3)).view(batch, heads, len(at), n_keys).float() * scale
+    if mask is None:
+        ahead = torch.arange(n_keys, device=queries.device) > (at + n_keys - size)[:, None]
+        scores = scores.masked_fill(ahead, -torch.inf)
+    else:
+        scores = scores + mask[..., at, :]
+    return scores.softmax(-1).mean(1)

@@ -1,0 +1,166 @@
+"""A lean forward over the weights of a small Llama-type decoder on a CPU.
+
+Given a Hugging Face decoder and its head, copies their weights into a layout that suits one to a few rows at
+a time and computes the same hidden states and logits (a test holds it against its twin, `targets.hf`).
+Keeps nothing of a request: positions, masks and the cache are arguments.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specvl_demo.core.cache import KVCache
+from specvl_demo.targets.decoder import Call, attention_of
+
+_PLAIN = ("LlamaModel", "MistralModel", "Qwen2Model")
+_WIDEST = 1024
+_LONGEST = 32768
+
+
+def why_not(decoder: nn.Module) -> str | None:
+    """Why this decoder cannot run lean here, as the end of a sentence; None when it can."""
+    name, config = type(decoder).__name__, decoder.config
+    weight = next(decoder.parameters())
+    types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    rope = config.rope_parameters.get("rope_type", "default") if name in _PLAIN else None
+    if name not in _PLAIN:
+        return f"{name} is not one of the plain decoders {', '.join(_PLAIN)}"
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return f"it runs on {weight.device.type} in {weight.dtype}; lean is for float32 on a CPU"
+    if config.hidden_size > _WIDEST:
+        return f"it is {config.hidden_size} wide; above {_WIDEST} the library's own kernels are as fast"
+    if types != {"full_attention"} or (name == "MistralModel" and config.sliding_window is not None):
+        return "it attends through a sliding window"
+    if rope != "default":
+        return f"its rotary positions are of type {rope}"
+    if config.hidden_act != "silu":
+        return f"its activation is {config.hidden_act}"
+    first = decoder.layers[0]
+    if first.self_attn.o_proj.bias is not None or first.mlp.down_proj.bias is not None:
+        return "its output projections have biases"
+    return None
+
+
+class _Layer(NamedTuple):
+    """One layer's weights as [in, out], norm weights folded into the matrix behind the norm."""
+
+    qkv: Tensor
+    bias: Tensor | None
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+class LeanDecoder:
+    """A `targets.decoder.Backend` in one weight layout for all row counts: up to this width a plain product
+    over [in, out] is faster than every prepacked form, for one row and for a tree's.
+
+    RMSNorm is x / hypot(|x|, sqrt(D eps)), with sqrt(D) and its weight folded away. Rotary pairs lie side by
+    side (rows of q and k are permuted alike, which their product cannot see), so a rotation is one complex
+    product.
+    """
+
+    window: int | None = None
+
+    def __init__(self, decoder: nn.Module, head: nn.Module) -> None:
+        reason = why_not(decoder)
+        if reason:
+            raise ValueError(f"this decoder cannot run lean: {reason}")
+        config = decoder.config
+        self.width: int = config.hidden_size
+        self.n_layers: int = config.num_hidden_layers
+        self.vocab: int = head.weight.shape[0]
+        self.device = torch.device("cpu")
+        self.dtype = torch.float32
+        self._heads: int = config.num_attention_heads
+        self._kv_heads: int = config.num_key_value_heads
+        self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
+        with torch.inference_mode():
+            self._eps = torch.tensor((self.width * config.rms_norm_eps) ** 0.5)
+            self._layers = [self._fold(layer) for layer in decoder.layers]
+            self._table = decoder.embed_tokens.weight.detach()
+            self._head = head.weight.t().contiguous()
+            self._norm = decoder.norm.weight * self.width**0.5
+            positions = torch.arange(min(config.max_position_embeddings, _LONGEST)).float()
+            angles = positions[:, None] * decoder.rotary_emb.inv_freq.float()
+            # [positions, 1, width / 2]: the turn of every rotary pair at every position, for all heads.
+            self._turns = torch.polar(torch.ones_like(angles), angles)[:, None]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [...] -> embeddings [..., D]."""
+        return F.embedding(ids, self._table)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [..., D] after the final norm -> logits [..., V]."""
+        return hidden @ self._head
+
+    def new_cache(self, batch: int, room: int) -> KVCache:
+        """An empty cache that `forward` writes into."""
+        shape = (self.n_layers, batch, self._kv_heads, self._head_width, room)
+        return KVCache(*shape, dtype=self.dtype, device=self.device)
+
+    def forward(self, call: Call) -> Tensor:
+        """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
+        if call.deepstack is not None:
+            raise ValueError("a lean decoder takes no DeepStack rows; use the Hugging Face backend")
+        batch, size, width = call.x.shape
+        heads, kv_heads, rows = self._heads, self._kv_heads, batch * size
+        rotated = heads + kv_heads
+        turns = self._turns[call.positions]
+        causal = call.mask is None and size > 1
+        if causal and call.cache.length:
+            raise ValueError("several rows behind cached ones need a mask")
+        grouped = heads != kv_heads
+        x = call.x.reshape(rows, width)
+        slots, all_keys, all_values = call.cache.spans(size)
+        for i, (qkv, bias, out, gate_up, down) in enumerate(self._layers):
+            if call.kept is not None and i in call.kept.capture.layers:
+                call.kept.layers[i] = x.view(batch, size, width)
+            h = x.div(torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._eps))
+            h = torch.mm(h, qkv) if bias is None else torch.addmm(bias, h, qkv)
+            h = h.view(batch, size, rotated + kv_heads, self._head_width)
+            torch.view_as_complex(h[:, :, :rotated].unflatten(-1, (-1, 2))).mul_(turns)
+            slots[i].copy_(h[:, :, heads:].unflatten(2, (2, kv_heads)).permute(2, 0, 3, 1, 4))
+            q = h[:, :, :heads].transpose(1, 2)
+            a = F.scaled_dot_product_attention(
+                q, all_keys[i], all_values[i], attn_mask=call.mask, is_causal=causal, enable_gqa=grouped
+            )
+            if call.kept is not None and i in call.kept.capture.attention:
+                call.kept.attention[i] = attention_of(
+                    q, all_keys[i], call.mask, call.kept.capture.rows, self._head_width**-0.5
+                )
+            x = torch.addmm(x, a.transpose(1, 2).reshape(rows, -1), out)
+            h = x.div(torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._eps))
+            gate, up = torch.mm(h, gate_up).chunk(2, -1)
+            x = torch.addmm(x, F.silu(gate).mul_(up), down)
+        call.cache.advance(size)
+        x = x.div(torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._eps)).mul_(self._norm)
+        x = x.view(batch, size, width)
+        if call.kept is not None and self.n_layers in call.kept.capture.layers:
+            call.kept.layers[self.n_layers] = x
+        return x
+
+    def _fold(self, layer: nn.Module) -> _Layer:
+        attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
+        order = torch.arange(self._head_width).view(2, -1).t().reshape(-1)
+
+        def pairs(weight: Tensor, heads: int) -> Tensor:
+            return weight.unflatten(0, (heads, self._head_width))[:, order].flatten(0, 1)
+
+        shapes = ((attn.q_proj, self._heads), (attn.k_proj, self._kv_heads))
+        qkv = torch.cat([*(pairs(p.weight, heads) for p, heads in shapes), attn.v_proj.weight])
+        bias = None
+        if attn.q_proj.bias is not None:
+            bias = torch.cat([*(pairs(p.bias, heads) for p, heads in shapes), attn.v_proj.bias])
+        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
+        return _Layer(
+            qkv=(qkv * layer.input_layernorm.weight * scale).t().contiguous(),
+            bias=bias,
+            out=attn.o_proj.weight.t().contiguous(),
+            gate_up=(gate_up * layer.post_attention_layernorm.weight * scale).t().contiguous(),
+            down=mlp.down_proj.weight.t().contiguous(),
+        )

@@ -1,0 +1,222 @@
+"""One decoder's sequence as it grows by trees: cache, positions and masks belong together here.
+
+Given embeddings of tree nodes and their parents, gives hidden states, and keeps the path that was chosen.
+Serves m aligned sequences at once (the views of a drafter), left-padded so that new rows share their columns.
+Knows nothing of tokens, pictures or acceptance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.cache import KVCache
+from specvl_demo.core.tree import TreeShape, chain
+from specvl_demo.core.types import Capture, Context
+from specvl_demo.targets.decoder import Backend, Call, Kept
+
+
+class Stream:
+    """m sequences on one decoder.
+
+    length: rows that are decided, the same for all sequences. Nodes fed behind them are numbered 0, 1, ...
+    until
+    `keep` decides which of them stay.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        cache: KVCache,
+        next_position: Tensor,
+        axes: int = 1,
+        pad: Tensor | None = None,
+    ) -> None:
+        """next_position: [m] position of the next decided row. axes: 3 for three-axis positions.
+        pad: [m, cache.length] bool, True where a row is padding."""
+        self.backend = backend
+        self.cache = cache
+        self.length = cache.length
+        self._axes = axes
+        self._next = next_position[:, None]
+        self._fed = 0
+        self._is_chain = True
+        self._low = torch.finfo(backend.dtype).min
+        self._pad: Tensor | None = None
+        self._padded = pad
+        if pad is not None:
+            self._pad = torch.zeros(pad.shape[0], 1, 1, cache.room, dtype=backend.dtype, device=pad.device)
+            self._pad[:, 0, 0, : pad.shape[1]].masked_fill_(pad, self._low)
+        self._block: Tensor | None = None
+        self._depth: Tensor | None = None
+
+    def fork(self, room: int) -> Stream:
+        """The decided rows in a cache of their own, with `room` rows in all."""
+        cache = self.cache.copy(room)
+        cache.truncate(self.length)
+        return Stream(self.backend, cache, self._next[:, 0], self._axes, self._padded)
+
+    def score(self, x: Tensor, shape: TreeShape, kept: Kept | None = None) -> Tensor:
+        """All nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D]."""
+        mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
+        self._fed = 0
+        return self._run(x, shape.depth_on(x.device), mask, kept)
+
+    def root(self, x: Tensor) -> Tensor:
+        """The first forward of a round: x [m, k, D] -> hidden [m, k, D]. The last row is the round's root,
+        node 0; rows before it are decided tokens that were not fed yet."""
+        late = x.shape[1] - 1
+        hidden = self.score(x, chain(late))
+        self.length += late
+        self._next = self._next + late
+        self._fed, self._is_chain = 1, True
+        return hidden
+
+    def extend(self, x: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
+        """k more nodes below nodes fed in this round: x [m, k, D] -> hidden [m, k, D]."""
+        first, end = self._fed, self._fed + x.shape[1]
+        in_a_row = not isinstance(parents, Tensor) and end == first + 1 and parents[0] == first - 1
+        if self._is_chain and in_a_row:
+            return self._run(x, chain(first).depth_on(x.device), None)
+        parents = torch.as_tensor(parents, device=x.device)
+        block, depth = self._buffers(end, x)
+        if self._is_chain:
+            self._start_branching(block, depth, first)
+        seen = self.cache.room
+        block[first:end, seen:] = block[parents, seen:]
+        block[first:end, seen + first : seen + end].fill_diagonal_(0.0)
+        depth[first:end] = depth[parents] + 1
+        return self._run(x, depth[:end], block[first:end, seen - self.length : seen + end])
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """These fed nodes, a path from node 0 on, become decided rows; the others are forgotten."""
+        self.cache.keep(self.length, nodes)
+        self.length += len(nodes)
+        self._next = self._next + len(nodes)
+        self._fed = 0
+
+    def _run(self, x: Tensor, depth: Tensor, mask: Tensor | None, kept: Kept | None = None) -> Tensor:
+        """depth: of all nodes of this round, the new ones last. mask [k, length + nodes], or None where each
+        new node sees all before it."""
+        size = x.shape[1]
+        self.cache.truncate(self.length + self._fed)
+        mask, window_mask = self._masks(mask, depth, size)
+        positions = self._next + depth[-size:]
+        if self._axes > 1:
+            positions = positions.expand(self._axes, *positions.shape)
+        call = Call(x, positions, self.cache, mask=mask, window_mask=window_mask, kept=kept)
+        hidden = self.backend.forward(call)
+        self._fed += size
+        return hidden
+
+    def _masks(self, mask: Tensor | None, depth: Tensor, size: int) -> tuple[Tensor | None, Tensor | None]:
+        """The mask with padding, and the same for layers with a sliding window."""
+        end, window = self.length + depth.shape[0], self.backend.window
+        window_mask = mask
+        if window is not None and end > window:
+            if mask is None:
+                mask = torch.zeros(size, end, dtype=self.backend.dtype, device=depth.device)
+            # Rows count along the sequence: two siblings are equally far from what lies before them.
+            place = torch.cat((torch.arange(self.length, device=depth.device), self.length + depth))
+            far = place[-size:, None] - place >= window
+            window_mask = mask.masked_fill(far, self._low)
+        if self._pad is not None:
+            padding = self._pad[..., :end]
+            window_mask = padding if window_mask is None else window_mask + padding
+            mask = padding if mask is None else mask + padding
+        return mask, window_mask
+
+    def _buffers(self, rows: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Additive ancestor mask of the fed nodes [R, room + R], its first `room` columns zero, and depths
+        [R]."""
+        if self._block is None or self._block.shape[0] < rows:
+            size = max(64, 2 * rows)
+            block = torch.zeros(size, self.cache.room + size, dtype=x.dtype, device=x.device)
+            depth = torch.zeros(size, dtype=torch.int64, device=x.device)
+            if self._block is not None and not self._is_chain:
+                old = self._block.shape[0]
+                block[:, self.cache.room :] = self._low
+                block[:old, : self.cache.room + old] = self._block
+                depth[:old] = self._depth
+            self._block, self._depth = block, depth
+        return self._block, self._depth
+
+    def _start_branching(self, block: Tensor, depth: Tensor, fed: int) -> None:
+        """Write down the chain that was fed so far in this round."""
+        block[:, self.cache.room :] = self._low
+        block[:fed, self.cache.room : self.cache.room + fed].masked_fill_(
+            chain(fed - 1).ancestors.to(block.device), 0.0
+        )
+        depth[:fed] = chain(fed - 1).depth_on(depth.device)
+        self._is_chain = False
+
+
+def prefill(
+    backend: Backend, contexts: Sequence[Context], room: int, capture: Capture | None = None
+) -> tuple[Stream, Tensor, Kept]:
+    """Run m contexts in one forward: a stream of their rows, hidden states [m, N, D], and what was captured.
+
+    N is the longest context; shorter ones are padded on the left, their hidden states are the last c of a
+    row.
+    room: rows of the cache, at least N.
+    """
+    lengths = [context.ids.shape[0] for context in contexts]
+    size, m, first = max(lengths), len(contexts), contexts[0]
+    device, dtype = first.embeds.device, first.embeds.dtype
+    axes = first.positions.shape[0] if first.positions.ndim == 2 else 1
+    x = torch.zeros(m, size, first.embeds.shape[-1], dtype=dtype, device=device)
+    positions = torch.zeros(axes, m, size, dtype=torch.int64, device=device)
+    visual = torch.zeros(m, size, dtype=torch.bool, device=device)
+    pad = torch.zeros(m, size, dtype=torch.bool, device=device)
+    for row, (context, length) in enumerate(zip(contexts, lengths, strict=True)):
+        x[row, size - length :] = context.embeds
+        positions[:, row, size - length :] = context.positions
+        visual[row, size - length :] = context.visual
+        pad[row, : size - length] = True
+    padded = min(lengths) < size
+    mask = window_mask = None
+    if padded or any(context.blocks is not None for context in contexts):
+        mask, window_mask = _prompt_masks(backend, contexts, pad)
+    deep = [context.deepstack for context in contexts if context.deepstack is not None]
+    cache = backend.new_cache(m, max(room, size))
+    kept = Kept(capture or Capture())
+    call = Call(
+        x,
+        positions if axes > 1 else positions[0],
+        cache,
+        mask=mask,
+        window_mask=window_mask,
+        visual=visual if deep else None,
+        deepstack=torch.cat(deep, dim=1) if deep else None,
+        kept=kept if capture is not None else None,
+    )
+    hidden = backend.forward(call)
+    following = torch.tensor([context.next_position for context in contexts], device=device)
+    return Stream(backend, cache, following, axes, pad if padded else None), hidden, kept
+
+
+def _prompt_masks(backend: Backend, contexts: Sequence[Context], pad: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Additive masks [m, 1, N, N]: causal, both ways inside a block, no padding."""
+    size, device = pad.shape[1], pad.device
+    at = torch.arange(size, device=device)
+    ahead = at > at[:, None]
+    far = at[:, None] - at >= (backend.window or size)
+    allowed = (~ahead & ~pad[:, None, :])[:, None]
+    near = allowed & ~far
+    for row, context in enumerate(contexts):
+        if context.blocks is not None:
+            start = size - context.blocks.shape[0]
+            blocks = context.blocks
+            same = (blocks[:, None] == blocks) & (blocks >= 0)
+            allowed[row, 0, start:, start:] |= same
+            near[row, 0, start:, start:] |= same
+    # Rows of padding see themselves, or their softmax would be over nothing.
+    itself = torch.eye(size, dtype=torch.bool, device=device)
+    low = torch.finfo(backend.dtype).min
+
+    def additive(seen: Tensor) -> Tensor:
+        return torch.zeros(seen.shape, dtype=backend.dtype, device=device).masked_fill_(~(seen | itself), low)
+
+    return additive(allowed), additive(near) if backend.window is not None else None

@@ -1,0 +1,178 @@
+"""A loaded Hugging Face vision-language model: its eyes, its decoder, its special tokens.
+
+Given a model as the library loads it, turns prompts into decoder inputs by running everything but the
+decoder. The model may be shared by many requests and is never changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specvl_demo.core.types import Encoded, Prompt, Vocabulary
+from specvl_demo.targets import lean
+from specvl_demo.targets.clock import settle
+from specvl_demo.targets.decoder import Backend
+from specvl_demo.targets.hf import HFDecoder
+
+_PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+_HARMLESS = {"input_ids", "past_key_values", "use_cache", "return_dict", "logits_to_keep", "cache_position"}
+_SERVED = {"inputs_embeds", "position_ids", "attention_mask", "visual_pos_masks", "deepstack_visual_embeds"}
+
+
+class VLM:
+    """A `core.types.Eyes` with everything a target or a small drafter needs of a model.
+
+    name: as shown. special: ids that no loose verifier may relax, beside the end of sequence and
+    placeholders.
+    backend: "auto" takes the lean forward where it can run, else Hugging Face's; "lean" and "hf" insist.
+    """
+
+    def __init__(
+        self, model: nn.Module, name: str, special: frozenset[int] = frozenset(), backend: str = "auto"
+    ) -> None:
+        self.model, self.name = model, name
+        self.decoder: Backend = _backend(model, backend)
+        self.placeholders = placeholder_ids(model.config)
+        ends = model.generation_config.eos_token_id
+        eos = frozenset(ends if isinstance(ends, list | tuple) else () if ends is None else (ends,))
+        self.vocabulary = Vocabulary(
+            size=self.decoder.vocab,
+            banned=self.placeholders,
+            eos=eos,
+            special=frozenset(special) | eos | frozenset(self.placeholders),
+        )
+        inner = getattr(model, "base_model", model)
+        self._projector: nn.Module | None = getattr(inner, "multi_modal_projector", None)
+
+    @torch.inference_mode()
+    def encode(self, prompt: Prompt) -> Encoded:
+        """Run the model up to, but not into, its decoder: vision tower, projector, merge, positions.
+
+        The vision tower's cost is all there is; the decoder is never reached.
+        """
+        started = time.perf_counter()
+        inputs = {key: _moved(value, self.decoder) for key, value in prompt.inputs.items()}
+        captured, features = self._until_decoder(inputs)
+        unknown = {k for k, v in captured.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
+        if unknown:
+            raise ValueError(
+                f"{type(self.model).__name__} gives its decoder {', '.join(sorted(unknown))}, which this "
+                f"engine does not know; it serves {', '.join(sorted(_SERVED))}"
+            )
+        embeds = captured["inputs_embeds"][0]
+        visual = prompt.visual.to(embeds.device)
+        if embeds.shape[0] != len(prompt):
+            raise ValueError(
+                f"the prompt has {len(prompt)} tokens, {self.name} makes {embeds.shape[0]} of them; "
+                "its placeholders must be expanded by the processor of this model"
+            )
+        if features is not None:
+            features = features.reshape(-1, features.shape[-1])
+            features = features if features.shape[0] == int(visual.sum()) else None
+        deepstack = captured.get("deepstack_visual_embeds")
+        settle(self.decoder.device)
+        return Encoded(
+            ids=prompt.ids.to(embeds.device),
+            visual=visual,
+            embeds=embeds,
+            positions=self._positions(captured.get("position_ids"), embeds),
+            features=features,
+            blocks=_blocks(captured.get("attention_mask")),
+            deepstack=None if deepstack is None else torch.stack(tuple(deepstack)),
+            spans=prompt.spans,
+            seconds=time.perf_counter() - started,
+        )
+
+    @torch.inference_mode()
+    def project(self, features: Tensor) -> Tensor:
+        """Vision features before the projector [r, C] -> decoder embeddings [r, D]."""
+        if self._projector is None:
+            raise ValueError(f"{self.name} has no projector apart from its vision tower")
+        wanted = inspect.signature(self._projector.forward).parameters
+        if len(wanted) != 1:
+            raise ValueError(
+                f"the projector of {self.name} wants {', '.join(wanted)}, not vision features alone"
+            )
+        return self._projector(features[None])[0]
+
+    def _until_decoder(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
+        """Keyword arguments the decoder was about to get, and what the projector was given."""
+        captured: dict[str, Any] = {}
+        features: list[Tensor] = []
+
+        def at_decoder(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            captured.update(kwargs)
+            raise _Reached
+
+        def at_projector(_: nn.Module, args: tuple[Any, ...]) -> None:
+            if args and isinstance(args[0], Tensor):
+                features.append(args[0].reshape(-1, args[0].shape[-1]))
+
+        hooks = [self.model.get_decoder().register_forward_pre_hook(at_decoder, with_kwargs=True)]
+        if self._projector is not None:
+            hooks.append(self._projector.register_forward_pre_hook(at_projector))
+        try:
+            self.model(**inputs, use_cache=True)
+        except _Reached:
+            pass
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return captured, torch.cat(features) if features else None
+
+    def _positions(self, positions: Tensor | None, embeds: Tensor) -> Tensor:
+        rope = getattr(self.model.get_decoder().config, "rope_parameters", None) or {}
+        if positions is None:
+            if "mrope_section" in rope:
+                raise ValueError(
+                    f"{self.name} has three-axis positions but made none for this prompt; its processor's "
+                    "mm_token_type_ids must be among the inputs"
+                )
+            return torch.arange(embeds.shape[0], device=embeds.device)
+        return positions[-3:, 0] if positions.ndim == 3 else positions[0]
+
+
+class _Reached(Exception):
+    """The decoder is about to run."""
+
+
+def placeholder_ids(config: Any) -> tuple[int, ...]:
+    """Ids that stand for visual tokens in a prompt, by the model's configuration."""
+    found = {getattr(config, name, None) for name in _PLACEHOLDERS}
+    return tuple(sorted(i for i in found if isinstance(i, int)))
+
+
+def _backend(model: nn.Module, wanted: str) -> Backend:
+    if wanted not in ("auto", "lean", "hf"):
+        raise ValueError(f"backend is auto, lean or hf, got {wanted!r}")
+    if wanted == "lean" or (wanted == "auto" and lean.why_not(model.get_decoder()) is None):
+        return lean.LeanDecoder(model.get_decoder(), model.get_output_embeddings())
+    return HFDecoder(model)
+
+
+def _moved(value: Any, decoder: Backend) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.to(decoder.device, decoder.dtype if value.is_floating_point() else value.dtype)
+
+
+def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:
+    """[n] block of every position that a captured mask lets see ahead of itself, -1 elsewhere; None if none
+    does."""
+    if isinstance(mask, dict):
+        mask = mask.get("full_attention")
+    if mask is None or mask.ndim != 4:
+        return None
+    seen = mask[0, 0] if mask.dtype == torch.bool else mask[0, 0] == 0
+    at = torch.arange(seen.shape[0], device=seen.device)
+    # The last position each one sees: its own, or the end of its block.
+    last = torch.where(seen, at, -1).amax(-1)
+    ends = torch.zeros_like(at, dtype=torch.bool)
+    ends[last[last > at]] = True
+    member = (last > at) | ends
+    return torch.where(member, last, -1) if bool(member.any()) else None
