@@ -92,7 +92,7 @@ class KVCache:
         if room < self.length:
             raise ValueError(f"a cache of {self.length} rows does not fit into {room}")
         n_layers, _, batch, heads, _, width = self.data.shape
-        twin = KVCache(n_layers, batch, heads, width, room, dtype=self.data.dtype, device=self.data.device)
+        twin = type(self)(n_layers, batch, heads, width, room, dtype=self.data.dtype, device=self.data.device)
         twin.data[:, :, :, :, : self.length] = self.data[:, :, :, :, : self.length]
         twin.length = self.length
         return twin
