@@ -103,8 +103,8 @@ class PooledView:
             return encoded.context(self.name)
         if encoded.features is None:
             raise ValueError(
-                "the pooled view averages vision features before the projector, "
-                "and this drafter has no projector of its own; leave this view out"
+                "the pooled view averages vision features before the projector, and this drafter has none "
+                "that lie one to one under its visual tokens; leave this view out"
             )
         order = encoded.visual.cumsum(0) - 1
         pieces: list[_Piece] = []
