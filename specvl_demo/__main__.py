@@ -1,0 +1,35 @@
+"""The command line: `python -m specvl_demo COMMAND …`.
+
+Parses, dispatches, and turns whatever the person can put right into one sentence on standard error and exit
+code 2. Imports nothing heavy itself, so that help, traces and mistakes answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from specvl_demo.cli import commands
+from specvl_demo.cli.parse import Refused, parse
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives the exit code: 0 done, 1 failed, 2 refused, 130 interrupted."""
+    try:
+        options = parse(sys.argv[1:] if argv is None else argv)
+        return commands.COMMANDS[options.command](options)
+    except Refused as reason:
+        sys.stderr.write(f"{reason}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        return 130
+    except BrokenPipeError:
+        # Whoever read the output has gone; Python would complain once more while it closes the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The commands of `python -m specvl_demo`: parsing, running, printing."""

@@ -1,0 +1,164 @@
+"""What the command line accepts, and how it says no: one sentence, never a page of usage.
+
+Checks everything that can be checked without loading a model. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+DTYPES = ("float32", "bfloat16", "float16")
+MAX_NEW_TOKENS = 4096
+TRAINING = ("pocket", "drafter", "eagle2", "hivis", "dream", "evaluate")
+
+
+class Refused(ValueError):
+    """Input that cannot be served; the message is the sentence for standard error."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # argparse would print a page of usage first; the sentence alone is easier to read, and to test.
+        message = re.sub(r"^argument (\S+): ", r"\1: ", message)
+        raise Refused(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options of one command. Refused where they make no sense."""
+    return build().parse_args(argv)
+
+
+def build() -> argparse.ArgumentParser:
+    """The whole parser."""
+    parser = _Parser(
+        prog="python -m specvl_demo",
+        description="Speculative decoding of vision-language models, round by round, with honest numbers.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    models = commands.add_parser(
+        "models", help="pairs, methods, what runs here and why not", allow_abbrev=False
+    )
+    _json(models)
+
+    generate = commands.add_parser("generate", help="answer one question with one method", allow_abbrev=False)
+    _pair(generate)
+    generate.add_argument("--method", required=True, metavar="NAME", help="decoding method, see `models`")
+    _request(generate)
+    _json(generate)
+
+    race = commands.add_parser(
+        "race", help="several methods on the same question, turn by turn", allow_abbrev=False
+    )
+    _pair(race)
+    race.add_argument(
+        "--methods",
+        required=True,
+        metavar="A,B,…",
+        help="comma-separated; ar runs first and is added if it is missing; all: every method of the pair",
+    )
+    _request(race)
+    _json(race)
+
+    bench = commands.add_parser("bench", help="measure methods beside each other", allow_abbrev=False)
+    _pair(bench)
+    bench.add_argument("--methods", default="all", metavar="A,B,…", help="comma-separated, or all (default)")
+    bench.add_argument("--suite", default="pocket", metavar="NAME", help="what is asked (default: pocket)")
+    bench.add_argument(
+        "--repeats", type=_whole(1, 1000), default=5, metavar="N", help="interleaved (default: 5)"
+    )
+    bench.add_argument("--max-new-tokens", type=_whole(1, MAX_NEW_TOKENS), default=128, metavar="N")
+    bench.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
+    bench.add_argument("--peers", action="store_true", help="also Hugging Face's assisted generation")
+    _set(bench)
+    _json(bench)
+
+    trace = commands.add_parser("trace", help="check or show a saved race", allow_abbrev=False)
+    actions = trace.add_subparsers(dest="action", metavar="check|show", required=True)
+    for name, help_text in (("check", "say what is wrong with a trace"), ("show", "sum a trace up as text")):
+        action = actions.add_parser(name, help=help_text, allow_abbrev=False)
+        action.add_argument("file", metavar="FILE")
+
+    train = commands.add_parser("train", help="train or evaluate the pocket models", add_help=False)
+    train.add_argument("what", choices=TRAINING)
+    train.add_argument("rest", nargs=argparse.REMAINDER, help="options of that recipe")
+    return parser
+
+
+def _pair(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pair", default="pocket", metavar="ID", help="target and drafters (default: pocket)"
+    )
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document on standard output, nothing else"
+    )
+
+
+def _set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=_assignment,
+        metavar="KEY=VALUE",
+        help="a parameter of the method; repeatable; METHOD.KEY=VALUE where several run",
+    )
+
+
+def _request(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prompt", default="", metavar="TEXT", help="the question; default: describe what is shown"
+    )
+    parser.add_argument("--image", action="append", default=[], metavar="FILE", help="a picture; repeatable")
+    parser.add_argument("--video", action="append", default=[], metavar="FILE", help="a clip; repeatable")
+    parser.add_argument("--max-new-tokens", type=_whole(1, MAX_NEW_TOKENS), default=128, metavar="N")
+    parser.add_argument(
+        "--temperature", type=_number(0, 10), default=0.0, metavar="T", help="0 (default) is greedy"
+    )
+    parser.add_argument("--top-p", type=_number(0, 1, open_low=True), default=1.0, metavar="P")
+    parser.add_argument("--seed", type=_whole(0, 2**63 - 1), default=0, metavar="N")
+    parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
+    _set(parser)
+    parser.add_argument("--trace", metavar="FILE", help="save every record as JSON lines")
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be between {low} and {high}, not {text}")
+        return value
+
+    return convert
+
+
+def _number(low: float, high: float, open_low: bool = False) -> Callable[[str], float]:
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+        if not (math.isfinite(value) and low <= value <= high) or (open_low and value == low):
+            above = f"above {low:g} and at most" if open_low else f"between {low:g} and"
+            raise argparse.ArgumentTypeError(f"must be {above} {high:g}, not {text}")
+        return value
+
+    return convert
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"must be KEY=VALUE, not {text!r}")
+    return key.strip(), value.strip()
