@@ -1,0 +1,82 @@
+"""Who may import whom, read off the source: the arrows of docs/structure.md."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = sorted([*(ROOT / "specvl_demo").rglob("*.py"), *ROOT.glob("app.py")])
+
+
+def imports(path: Path) -> set[str]:
+    """Every module a file imports, at the top or inside a function, as dotted names."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def uses(path: Path, package: str) -> bool:
+    return any(name == package or name.startswith(package + ".") for name in imports(path))
+
+
+def inside(path: Path, *places: str) -> bool:
+    name = path.relative_to(ROOT).as_posix()
+    return any(name == place or (place.endswith("/") and name.startswith(place)) for place in places)
+
+
+RULES = {
+    "gradio": ("specvl_demo/ui/", "app.py"),
+    "transformers": (
+        "specvl_demo/targets/",
+        "specvl_demo/drafters/",
+        "specvl_demo/registry.py",
+        "specvl_demo/bench/peers.py",
+        "specvl_demo/training/",
+    ),
+    "specvl_demo.ui": ("specvl_demo/ui/", "app.py"),
+}
+FORBIDDEN = {
+    "specvl_demo/records.py": ("torch", "transformers", "gradio", "numpy", "PIL", "specvl_demo"),
+    "specvl_demo/report/": ("torch", "transformers", "gradio", "numpy", "PIL", "plotly"),
+    "specvl_demo/core/": ("json", "PIL", "cv2", "transformers", "specvl_demo.media", "specvl_demo.report"),
+    "specvl_demo/media/": ("torch", "transformers", "specvl_demo.core"),
+    "specvl_demo/targets/": ("specvl_demo.drafters", "specvl_demo.registry", "specvl_demo.methods"),
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_arrows(path: Path) -> None:
+    for package, places in RULES.items():
+        assert inside(path, *places) or not uses(path, package), f"{package} is imported outside {places}"
+    for place, packages in FORBIDDEN.items():
+        if inside(path, place):
+            used = [package for package in packages if uses(path, package)]
+            assert not used, f"{place} must not import {used}"
+
+
+def test_device_literals_stay_in_targets_and_registry() -> None:
+    for path in FILES:
+        if inside(path, "specvl_demo/targets/", "specvl_demo/registry.py", "specvl_demo/training/"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            assert not (called and node.func.attr == "cuda"), f"{path}:{node.lineno} calls .cuda()"
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    code = (
+        "import sys; from specvl_demo import __main__; from specvl_demo.cli import commands, parse, trace;"
+        "bad = {'torch', 'transformers', 'gradio', 'numpy'} & set(sys.modules);"
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
