@@ -1,0 +1,371 @@
+"""The one loop: lanes that draft, verify and commit round by round, and races between them.
+
+Given a target, a prompt and the parts of a method, gives records. Autoregressive decoding is a lane whose
+tree has one node. A lane's own clock is its compute time alone; a race always advances the lane that is
+furthest behind. Knows tokens, seconds and records; nothing of pictures, files or pages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.sampling import Sampler
+from specvl_demo.core.text import Lexicon, Speaker
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import (
+    Capture,
+    Drafter,
+    Encoded,
+    Eyes,
+    Policy,
+    Prefill,
+    Prompt,
+    Sampling,
+    Scores,
+    Start,
+    Target,
+    Verdict,
+    Verifier,
+)
+from specvl_demo.records import (
+    Begin,
+    Candidate,
+    End,
+    Origin,
+    Record,
+    Round,
+    Seen,
+    Stop,
+    Token,
+    Totals,
+    Tree,
+)
+
+TOP = 5
+"""How many candidates of the target are recorded for an emitted token."""
+
+VIEW_TOP = 3
+"""The same for every view of the drafter."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question to one target, whatever methods answer it.
+
+    detail "light" leaves out candidates and the target's log-probabilities. cancelled is asked before every
+    round.
+    """
+
+    id: str
+    prompt: Prompt
+    target: Target
+    lexicon: Lexicon
+    sampling: Sampling = field(default_factory=Sampling)
+    max_new_tokens: int = 128
+    detail: Literal["full", "light"] = "full"
+    pair: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    cancelled: Callable[[], bool] = bool
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is at least 1, got {self.max_new_tokens}")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One row of the method table, assembled for one lane."""
+
+    method: str
+    title: str
+    lossless: bool
+    settings: Mapping[str, Any]
+    drafter: Drafter
+    policy: Policy
+    verifier: Verifier
+    drafter_model: str | None = None
+
+
+class Shared:
+    """What the lanes of a request compute once: encodings of the prompt, by model, and prefills, by
+    capture."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._encoded: dict[int, Encoded] = {}
+        self._prefills: dict[Capture, Prefill] = {}
+
+    def encoded(self, eyes: Eyes | Target) -> Encoded:
+        """The prompt as this model's decoder gets it."""
+        # By decoder: a target and the eyes of a drafter may be two faces of one model.
+        key = id(eyes.decoder)
+        if key not in self._encoded:
+            self._encoded[key] = eyes.encode(self.request.prompt)
+        return self._encoded[key]
+
+    def prefill(self, capture: Capture) -> Prefill:
+        """The target's pass over the prompt, keeping what `capture` asks for.
+
+        One pass per capture, not one for all: a lane that asks for nothing is not charged for what others
+        keep.
+        """
+        if capture not in self._prefills:
+            target = self.request.target
+            self._prefills[capture] = target.prefill(self.encoded(target), capture)
+        return self._prefills[capture]
+
+
+class Lane:
+    """One method answering one request. Call `begin` once, `step` until `done`, `end` once."""
+
+    def __init__(self, name: str, parts: Parts, shared: Shared) -> None:
+        self.name = name
+        self.parts = parts
+        self.clock = 0.0
+        self.before = 0.0
+        self.totals = Totals()
+        self.stop: Stop | None = None
+        self._shared = shared
+        self._request = shared.request
+        self._remaining = shared.request.max_new_tokens
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is complete or was cancelled."""
+        return self.stop is not None
+
+    @property
+    def now(self) -> float:
+        """Seconds of compute charged to this lane so far, prefill included."""
+        return self.before + self.clock
+
+    @torch.inference_mode()
+    def begin(self) -> Begin:
+        """Prefill target and drafter, open the session."""
+        request, parts, shared = self._request, self.parts, self._shared
+        target, prompt = request.target, request.prompt
+        encoded = shared.encoded(target)
+        prefill = shared.prefill(parts.drafter.capture)
+        borrowed = 0.0
+
+        def encode(eyes: Eyes) -> Encoded:
+            nonlocal borrowed
+            started = time.perf_counter()
+            seen = shared.encoded(eyes)
+            if seen is not encoded:
+                borrowed += seen.seconds - (time.perf_counter() - started)
+            return seen
+
+        start = Start(
+            prompt=prompt,
+            encoded=encoded,
+            prefill=prefill,
+            encode=encode,
+            target_decoder=target.decoder,
+            vocabulary=target.vocabulary,
+            sampling=request.sampling,
+            max_new_tokens=request.max_new_tokens,
+            max_nodes=parts.policy.max_nodes,
+        )
+        watch = target.stopwatch()
+        watch.start()
+        parts.verifier.begin(start)
+        parts.drafter.begin(start)
+        watch.lap("draft")
+        # What was taken from the lanes' common store costs this lane as much as if it had made it itself.
+        draft_prefill_s = max(0.0, watch.read()["draft"] + borrowed)
+        self._watch = watch
+        self._session = target.open(
+            prefill, request.max_new_tokens, parts.policy.max_nodes, parts.drafter.capture
+        )
+        device = target.decoder.device
+        self._device = device
+        self._eos = target.vocabulary.eos
+        self._sampler = Sampler(request.sampling, request.max_new_tokens + parts.policy.max_nodes, device)
+        self._root = int(prompt.ids[-1])
+        self._speaker = Speaker(request.lexicon, self._root)
+        self.before = encoded.seconds + prefill.seconds + draft_prefill_s
+        return Begin(
+            request=request.id,
+            lane=self.name,
+            method=parts.method,
+            title=parts.title,
+            settings=dict(parts.settings),
+            lossless=parts.lossless,
+            pair=request.pair,
+            models={"target": target.name, "drafter": parts.drafter_model},
+            sampling=vars(request.sampling).copy(),
+            max_new_tokens=request.max_new_tokens,
+            dtype=str(target.decoder.dtype).removeprefix("torch."),
+            device=str(device),
+            versions=dict(request.versions),
+            prompt=prompt.text,
+            n_prompt=len(prompt),
+            n_visual=int(prompt.visual.sum()),
+            spans=list(prompt.spans),
+            vision_s=encoded.seconds,
+            prefill_s=prefill.seconds,
+            draft_prefill_s=draft_prefill_s,
+            seen=[Seen(view, len(index), index.tolist()) for view, index in parts.drafter.seen().items()],
+        )
+
+    @torch.inference_mode()
+    def step(self) -> Round | None:
+        """One round; None when the request was cancelled instead."""
+        if self._request.cancelled():
+            self.stop = "cancelled"
+            return None
+        drafter, policy, watch = self.parts.drafter, self.parts.policy, self._watch
+        watch.start()
+        root = torch.tensor([self._root], device=self._device)
+        tree = policy.grow(drafter, root, self._remaining - 1)
+        watch.lap("draft_s")
+        scores = self._session.score(tree)
+        verdict = self.parts.verifier.judge(tree, scores, self._sampler)
+        watch.lap("verify_s")
+        kept = self._cut(verdict.tokens)
+        views = self._views(tree, verdict.path[: len(kept)])
+        notes = {**tree.notes, **verdict.notes, **drafter.notes()}
+        watch.lap("other_s")
+        self._session.commit(verdict.path[: len(kept)])
+        if not self.done:
+            drafter.commit(tree, verdict, scores)
+            policy.learn(tree, verdict)
+            self._sampler.advance(len(kept))
+        watch.lap("commit_s")
+        return self._record(tree, scores, verdict, kept, views, notes)
+
+    def end(self, stop: Stop | None = None, message: str | None = None) -> End:
+        """Close the lane; stop and message say why where the loop did not decide it."""
+        self.stop = stop or self.stop or "cancelled"
+        return End(self.name, self.stop, self.totals, self._request.target.peak_bytes(), message)
+
+    def _cut(self, tokens: Sequence[int]) -> list[int]:
+        """What of a round's tokens is kept: up to the first end of sequence, never more than was asked
+        for."""
+        kept = list(tokens[: self._remaining])
+        end = next((i for i, token in enumerate(kept) if token in self._eos), None)
+        if end is not None:
+            kept = kept[: end + 1]
+            self.stop = "eos"
+        elif len(kept) == self._remaining:
+            self.stop = "length"
+        self._remaining -= len(kept)
+        self._root = kept[-1]
+        return kept
+
+    def _views(self, tree: DraftTree, path: Sequence[int]) -> dict[str, list[list[Candidate]]] | None:
+        """What every view of the drafter held likely along the path; nodes it was never fed get no
+        candidates."""
+        rows = [tree.rows[node] if tree.rows else -1 for node in path]
+        fed = [row for row in rows if row >= 0]
+        said = self.parts.drafter.views(fed) if fed and self._request.detail == "full" else {}
+        if not said:
+            return None
+        top = torch.stack(tuple(said.values())).topk(VIEW_TOP, dim=-1)
+        ids, probs = top.indices.tolist(), top.values.exp().tolist()
+        views: dict[str, list[list[Candidate]]] = {}
+        for view, view_ids, view_probs in zip(said, ids, probs, strict=True):
+            lists = iter(map(self._candidates, view_ids, view_probs))
+            views[view] = [next(lists) if row >= 0 else [] for row in rows]
+        return views
+
+    def _candidates(self, ids: Sequence[float], probs: Sequence[float]) -> list[Candidate]:
+        word = self._request.lexicon.word
+        return [Candidate(int(i), word(int(i)), p) for i, p in zip(ids, probs, strict=True) if p > 0]
+
+    def _record(
+        self,
+        tree: DraftTree,
+        scores: Scores,
+        verdict: Verdict,
+        kept: Sequence[int],
+        views: dict[str, list[list[Candidate]]] | None,
+        notes: dict[str, Any],
+    ) -> Round:
+        """The round as it happened. Everything on the device is read at once."""
+        size, n, full = len(tree), len(kept), self._request.detail == "full"
+        numbers = _numbers(tree, scores, verdict.path[:n], full).tolist()
+        ids = [int(i) for i in numbers[:size]]
+        draft_logp = numbers[size : 2 * size] if tree.logp is not None else None
+        target_logp = candidates = None
+        if full:
+            target_logp = [None, *numbers[2 * size + 1 : 3 * size]]
+            top = numbers[3 * size :]
+            width = len(top) // (2 * n)
+            rows = [top[i : i + width] for i in range(0, len(top), width)]
+            candidates = [self._candidates(i, p) for i, p in zip(rows[:n], rows[n:], strict=True)]
+        accepted = verdict.path[: min(n, verdict.n_accepted) + 1]
+        origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
+        say = self._speaker.say
+        tokens = [
+            Token(token, say(token, last=self.done and i == n - 1), origin)
+            for i, (token, origin) in enumerate(zip(kept, (*origins, "target"), strict=False))
+        ]
+        word = self._request.lexicon.word
+        drawn = Tree(
+            tokens=ids,
+            parent=list(tree.shape.parent),
+            texts=[word(i) for i in ids],
+            draft_logp=draft_logp,
+            target_logp=target_logp,
+        )
+        self._watch.lap("other_s")
+        laps = self._watch.read()
+        self.clock += sum(laps.values())
+        round_ = Round(
+            lane=self.name,
+            index=self.totals.n_rounds,
+            tokens=tokens,
+            tree=drawn,
+            path=accepted,
+            clock_s=self.clock,
+            candidates=candidates,
+            views=views,
+            notes=notes,
+            **laps,
+        )
+        self.totals = self.totals.plus(round_)
+        return round_
+
+
+def race(lanes: Sequence[Lane]) -> Iterator[Record]:
+    """Run lanes side by side: always the one whose own clock is furthest behind; the first of equals."""
+    for lane in lanes:
+        yield lane.begin()
+    running = list(lanes)
+    while running:
+        lane = min(running, key=lambda lane: lane.now)
+        round_ = lane.step()
+        if round_ is not None:
+            yield round_
+        if lane.done:
+            running.remove(lane)
+            yield lane.end()
+
+
+def _numbers(tree: DraftTree, scores: Scores, path: Sequence[int], full: bool) -> Tensor:
+    """Token ids, draft log-probabilities, and in full the target's: of every node after its parent, and the
+    likeliest tokens along the path (all ids, then all probabilities). One flat float64 tensor for one host
+    read.
+
+    Probabilities are the model's own, before temperature and cuts. The root's log-probability means nothing.
+    """
+    logits = scores.logits
+    tokens = tree.tokens.to(logits.device)
+    logp = tokens if tree.logp is None else tree.logp.to(logits.device)
+    parts = [tokens, logp]
+    if full:
+        scale = logits.float().logsumexp(-1)
+        parent = tree.shape.parent_on(logits.device)
+        parts.append(logits[parent, tokens].float() - scale[parent])
+        at = torch.tensor(path, device=logits.device)
+        top = logits[at].float().topk(min(TOP, logits.shape[-1]), dim=-1)
+        parts += [top.indices.flatten(), (top.values - scale[at, None]).exp().flatten()]
+    return torch.cat([part.double() for part in parts])
