@@ -1,7 +1,7 @@
 """Training batches: drawn pictures, token ids, and for every token and patch what it should know.
 
-Batch number `step` of seed `seed` is always the same batch, so that a resumed run sees what an uninterrupted one would have.
-Knows the curriculum; no models.
+Batch number `step` of seed `seed` is always the same batch, so that a resumed run sees what an
+uninterrupted one would have. Knows the curriculum; no models.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class Batch:
     pixels: Tensor  # [P, 3, 96, 96] in [-1, 1]
     patches: Tensor  # [P, N, 6]: index per group, -100 where the group says nothing
     changed: Tensor  # [P, N]: 1 where a patch differs from the picture before, -100 in first pictures
+    glances: Tensor  # [G, 3, 96, 96]: crowded pictures for the vision tower alone
+    glance_patches: Tensor  # [G, N, 6]
 
     def to(self, device: torch.device) -> Batch:
         return Batch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
@@ -61,7 +63,9 @@ def letterboxed(scene: Scene | Chart, box: tuple[int, int], rng: random.Random) 
     if rng.random() < 0.5:
         image = world.weather(image, rng)
     if k != 1:
-        image = image.resize(box, rng.choice([Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.BOX]))
+        image = image.resize(
+            box, rng.choice([Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.BOX])
+        )
     if box == (pocket.SIDE, pocket.SIDE):
         return image
     square = Image.new("RGB", (pocket.SIDE, pocket.SIDE), (127, 127, 127))
@@ -108,7 +112,11 @@ def changes(frames: tuple[Scene | Chart, ...], box: tuple[int, int]) -> np.ndarr
     clean = [np.asarray(_plain(f, box), np.int16) for f in frames]
     for i in range(1, len(frames)):
         diff = np.abs(clean[i] - clean[i - 1]).max(-1)
-        tiles = diff.reshape(GRID, pocket.PATCH, GRID, pocket.PATCH).transpose(0, 2, 1, 3).reshape(pocket.N_PATCHES, -1)
+        tiles = (
+            diff.reshape(GRID, pocket.PATCH, GRID, pocket.PATCH)
+            .transpose(0, 2, 1, 3)
+            .reshape(pocket.N_PATCHES, -1)
+        )
         out[i] = (tiles > 60).sum(-1) > 6
     return out
 
@@ -176,7 +184,9 @@ def _mark(out: Encoded, word: Word, position: int) -> None:
         out.rests.append((position, *(int(p in word.rest) for p in range(9))))
 
 
-def collate(tokenizer: PreTrainedTokenizerFast, samples: list[Sample], rng: random.Random) -> Batch:
+def collate(
+    tokenizer: PreTrainedTokenizerFast, samples: list[Sample], rng: random.Random, n_glances: int
+) -> Batch:
     """Draw and encode a batch."""
     encoded = [encode(tokenizer, s) for s in samples]
     size, length = len(samples), max(len(e.ids) for e in encoded)
@@ -202,6 +212,7 @@ def collate(tokenizer: PreTrainedTokenizerFast, samples: list[Sample], rng: rand
         to_pixels(pixels),
         torch.from_numpy(np.stack(patches)),
         torch.from_numpy(np.concatenate(changed)),
+        *glances(rng, n_glances),
     )
 
 
@@ -223,8 +234,11 @@ def curriculum(u: float) -> tuple[int, float, float, float]:
 class Conversations(Dataset):
     """Item `step` is batch number `step`; `total` steps make the whole curriculum."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, seed: int, total: int, batch: int) -> None:
-        self.tokenizer, self.seed, self.total, self.batch = tokenizer, seed, total, batch
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerFast, seed: int, total: int, batch: int, n_glances: int
+    ) -> None:
+        self.tokenizer, self.seed, self.total = tokenizer, seed, total
+        self.batch, self.n_glances = batch, n_glances
 
     def __len__(self) -> int:
         return self.total
@@ -235,12 +249,14 @@ class Conversations(Dataset):
         if rng.random() < several:
             draw = [texts.several_pictures(rng, min(4, most)) for _ in range(self.batch * 3 // 4)]
         else:
-            draw = [texts.one_picture(rng, rng.randint(1, most), 125, drills, charts) for _ in range(self.batch)]
-        return collate(self.tokenizer, draw, rng)
+            draw = [
+                texts.one_picture(rng, rng.randint(1, most), 125, drills, charts) for _ in range(self.batch)
+            ]
+        return collate(self.tokenizer, draw, rng, self.n_glances)
 
 
 class Glances(Dataset):
-    """Pictures alone, for the vision tower: item `step` has crowded scenes, a few charts, and empty conversations."""
+    """Item `step` is a batch of pictures and their patch labels, for the vision tower alone."""
 
     def __init__(self, seed: int, total: int, batch: int) -> None:
         self.seed, self.total, self.batch = seed, total, batch
@@ -249,18 +265,32 @@ class Glances(Dataset):
         return self.total
 
     def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
-        rng = random.Random(self.seed * 10**9 + 5 * 10**8 + step)
-        pixels, patches = [], []
-        for i in range(self.batch):
-            chart = i % 8 == 0
-            scene = world.random_chart(rng, rng.randint(2, 5)) if chart else world.random_scene(rng, rng.randint(2, 9), False)
-            box = content_box(rng)
-            pixels.append(np.asarray(letterboxed(scene, box, rng)))
-            patches.append(patch_labels(scene, box))
-        return to_pixels(pixels), torch.from_numpy(np.stack(patches))
+        return glances(random.Random(self.seed * 10**9 + 5 * 10**8 + step), self.batch)
+
+
+def glances(rng: random.Random, n: int) -> tuple[Tensor, Tensor]:
+    """`n` crowded scenes and a few charts: pixels [n, 3, 96, 96] and patch labels [n, N, 6]."""
+    pixels, patches = [], []
+    for i in range(n):
+        chart = i % 8 == 0
+        scene = (
+            world.random_chart(rng, rng.randint(2, 5))
+            if chart
+            else world.random_scene(rng, rng.randint(2, 9), False)
+        )
+        box = content_box(rng)
+        pixels.append(np.asarray(letterboxed(scene, box, rng)))
+        patches.append(patch_labels(scene, box))
+    return to_pixels(pixels), torch.from_numpy(np.stack(patches))
 
 
 def stream(data: Dataset, first: int, workers: int) -> Iterator:
     """Items `first`, `first + 1`, … of a dataset, drawn by worker processes ahead of time, in order."""
-    loader = DataLoader(data, batch_size=None, sampler=range(first, len(data)), num_workers=workers, prefetch_factor=4 if workers else None)
+    loader = DataLoader(
+        data,
+        batch_size=None,
+        sampler=range(first, len(data)),
+        num_workers=workers,
+        prefetch_factor=4 if workers else None,
+    )
     return iter(loader)

@@ -1,4 +1,5 @@
-"""Muon in float32 for the weight matrices, AdamW for everything else, with state that can be saved and resumed.
+"""Muon in float32 for the weight matrices, AdamW for everything else, with state that can be saved and
+resumed.
 
 `torch.optim.Muon` orthogonalises in bfloat16, which is many times slower on CPUs without bf16 units; this one batches matrices of
 equal shape and stays in the weights' dtype. Knows parameters and gradients only.
@@ -19,7 +20,9 @@ class Muon(torch.optim.Optimizer):
     The update's root mean square is 0.2·lr whatever the shape, so that Adam's learning rates carry over.
     """
 
-    def __init__(self, params: Iterable, lr: float, weight_decay: float = 0.02, momentum: float = 0.95) -> None:
+    def __init__(
+        self, params: Iterable, lr: float, weight_decay: float = 0.02, momentum: float = 0.95
+    ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
 
     @torch.no_grad()
@@ -56,7 +59,9 @@ def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
     return x.transpose(1, 2) if tall else x
 
 
-def optimizers(parts: list[tuple[nn.Module, float]], lr: float, muon_lr: float) -> list[torch.optim.Optimizer]:
+def optimizers(
+    parts: list[tuple[nn.Module, float]], lr: float, muon_lr: float
+) -> list[torch.optim.Optimizer]:
     """One Muon and one AdamW over some modules, each with its own factor on both learning rates."""
     matrices, others, seen = [], [], set()
     for module, factor in parts:
@@ -71,7 +76,9 @@ def optimizers(parts: list[tuple[nn.Module, float]], lr: float, muon_lr: float) 
             matrices.append({"params": mats, "lr": muon_lr * factor})
         if rest:
             others.append({"params": rest, "lr": lr * factor})
-    opts: list[torch.optim.Optimizer] = [torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)]
+    opts: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
+    ]
     if matrices:
         opts.append(Muon(matrices, lr=muon_lr))
     for opt in opts:
@@ -88,7 +95,9 @@ def set_lr(opts: list[torch.optim.Optimizer], factor: float) -> None:
 
 
 def warm_then_linear(progress: float, decay: float, warm: float = 0.01) -> float:
-    """The schedule's factor at `progress` in [0, 1]: a short rise, a plateau, a straight line down over the last `decay` share."""
+    """The schedule's factor at `progress` in [0, 1]: a short rise, a plateau, a straight line down over the
+    last `decay` share.
+    """
     if progress < warm:
         return max(0.05, progress / warm)
     return 1.0 if progress < 1 - decay else max(0.02, (1 - progress) / decay)

@@ -1,6 +1,7 @@
 """The pocket family's shape: tokenizer, processor, configurations, conversation format.
 
-Everything is a stock Hugging Face class, so that `transformers` loads the saved folders by itself. Knows no training.
+Everything is a stock Hugging Face class, so that `transformers` loads the saved folders by itself. Knows no
+training.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over drawn conversations; every visual concept (place, digit) is one token with its leading space."""
+    """Byte-level BPE over drawn conversations; every visual concept (place, digit) is one token with its
+    leading space.
+    """
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
@@ -49,7 +52,11 @@ def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrained
         for i in range(n_samples):
             rng = random.Random(10**9 + i)
             many = rng.random() < 0.3
-            sample = texts.several_pictures(rng, 4) if many else texts.one_picture(rng, rng.randint(1, 6), 150, 0.1, 0.15)
+            sample = (
+                texts.several_pictures(rng, 4)
+                if many
+                else texts.one_picture(rng, rng.randint(1, 6), 150, 0.1, 0.15)
+            )
             for turn in sample.turns:
                 yield " " + texts.text_of(turn.question)
                 yield texts.text_of(turn.answer)
@@ -58,7 +65,10 @@ def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrained
     raw.train_from_iterator(
         corpus(),
         trainers.BpeTrainer(
-            vocab_size=vocab_size, special_tokens=list(SPECIAL), initial_alphabet=alphabet, show_progress=False
+            vocab_size=vocab_size,
+            special_tokens=list(SPECIAL),
+            initial_alphabet=alphabet,
+            show_progress=False,
         ),
     )
     raw.add_tokens([AddedToken(w, normalized=False) for w in ONE_TOKEN])
@@ -101,7 +111,9 @@ def make_processor(tokenizer: PreTrainedTokenizerFast) -> LlavaProcessor:
     )
 
 
-def make_model(vocab_size: int, layers: int, hidden: int = 192, ffn: int = 512, tower: tuple[int, int] = (128, 4)) -> LlavaForConditionalGeneration:
+def make_model(
+    vocab_size: int, layers: int, hidden: int = 192, ffn: int = 512, tower: tuple[int, int] = (128, 4)
+) -> LlavaForConditionalGeneration:
     """A LLaVA with a Qwen2 language model, randomly initialised: outputs of every block start at zero."""
     text = Qwen2Config(
         vocab_size=vocab_size,

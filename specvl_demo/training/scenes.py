@@ -50,7 +50,9 @@ MAX_BAR = 9
 
 @dataclass(frozen=True)
 class Thing:
-    """One object. `dx, dy` shift it inside its cell and `radius` overrides its size (shares of the shorter side)."""
+    """One object. `dx, dy` shift it inside its cell and `radius` overrides its size (shares of the shorter
+    side).
+    """
 
     kind: str
     colour: str
@@ -328,7 +330,9 @@ def _draw_chart(
 
 
 def weather(image: Image.Image, rng: random.Random) -> Image.Image:
-    """What cameras, codecs and resizers do: blur, brightness, noise, JPEG. Used on half of the training pictures."""
+    """What cameras, codecs and resizers do: blur, brightness, noise, JPEG. Used on half of the training
+    pictures.
+    """
     if rng.random() < 0.4:
         image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.2, 0.9) * min(image.size) / 96))
     if rng.random() < 0.4:

@@ -1,8 +1,10 @@
-"""Losses that teach the pocket target to look: visual tokens and hidden states must point at the words for what is there.
+"""Losses that teach the pocket target to look: visual tokens and hidden states must point at the words for
+what is there.
 
-Word alignment: each projected visual token is close (cosine) to the embeddings of its cell's kind, colour, size, ground and place.
-Pointing: the hidden state of a middle layer, at every visual word, is close to the words of what that word refers to.
-The heads here are thrown away after training. Knows tensors and word ids; nothing of pictures.
+Word alignment: each projected visual token is close (cosine) to the embeddings of its cell's kind, colour,
+size, ground and place. Pointing: the hidden state of a middle layer, at every visual word, is close to the
+words of what that word refers to. The heads here are thrown away after training. Knows tensors and word
+ids; nothing of pictures.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class Pointers(nn.Module):
         return loss, seen
 
     def changed(self, states: Tensor, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Which patches differ from the picture before, read from a middle layer's states at visual tokens [P, N, D]."""
+        """Which patches differ from the picture before, read from a middle layer's states at visual tokens [P,
+        N, D].
+        """
         known = batch.changed >= 0
         if not known.any():
             return states.new_zeros(()), {}

@@ -1,8 +1,9 @@
 """Questions and answers about the pocket world, with what each visual word refers to.
 
-A turn's texts are pieces: plain strings, and `Word`s that the picture decides. A word may carry `look` (what a reader of the picture
-finds at it, for pointer supervision) and `rest` (the places still to be named). The words between are drawn at random, so that an
-answer has easy and hard tokens. Knows scenes and words; no tokens, no models.
+A turn's texts are pieces: plain strings, and `Word`s that the picture decides. A word may carry `look`
+(what a reader of the picture finds at it, for pointer supervision) and `rest` (the places still to be
+named). The words between are drawn at random, so that an answer has easy and hard tokens. Knows scenes and
+words; no tokens, no models.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def kind(t: Thing, rest: tuple[int, ...] | None = None) -> Word:
     return Word(t.kind, look_of(t, "place", "colour", "size"), rest)
 
 
-def phrase(t: Thing, rest: tuple[int, ...] | None = None, article: bool = True, size: bool = True) -> list[Piece]:
+def phrase(
+    t: Thing, rest: tuple[int, ...] | None = None, article: bool = True, size: bool = True
+) -> list[Piece]:
     """'a large red star'."""
     head: list[Piece] = ["a "] if article else []
     if article and not size and t.colour == "orange":
@@ -107,13 +110,17 @@ def fill(template: str, **parts: Piece | list[Piece]) -> list[Piece]:
 
 
 def where(rng: random.Random, w: Word) -> list[Piece]:
-    ways = ["in the {p}", "at the {p}"] if w.text == "center" else ["at the {p}", "in the {p}", "near the {p}"]
+    ways = (
+        ["in the {p}", "at the {p}"] if w.text == "center" else ["at the {p}", "in the {p}", "near the {p}"]
+    )
     return fill(rng.choice(ways), p=w)
 
 
 def capital(pieces: list[Piece]) -> list[Piece]:
     first = pieces[0]
-    assert isinstance(first, str), "a sentence starts with a plain word: visual words are single tokens in lower case"
+    assert isinstance(first, str), (
+        "a sentence starts with a plain word: visual words are single tokens in lower case"
+    )
     return [first[0].upper() + first[1:], *pieces[1:]]
 
 
@@ -139,10 +146,19 @@ def joined(items: list[list[Piece]]) -> list[Piece]:
 # ---------------------------------------------------------------- one scene
 
 DESCRIBE = (
-    *("Describe the picture.", "Describe this picture.", "Describe the picture in detail.", "What do you see?"),
+    *(
+        "Describe the picture.",
+        "Describe this picture.",
+        "Describe the picture in detail.",
+        "What do you see?",
+    ),
     *("What is in the picture?", "Tell me about this picture.", "What is shown in this picture?"),
     *("What does the picture show?", "Please describe what you see.", "Can you describe this picture?"),
-    *("Give a description of the picture.", "What can you see in this picture?", "Describe everything in the picture."),
+    *(
+        "Give a description of the picture.",
+        "What can you see in this picture?",
+        "Describe everything in the picture.",
+    ),
     *("List all objects in the picture.", "Which objects are in the picture?", "Describe the scene."),
 )
 
@@ -170,7 +186,10 @@ def describe(rng: random.Random, scene: Scene) -> Turn:
     opening = fill(
         rng.choice(
             [
-                *("This picture contains {n} on a {g} background.", "The image shows {n} on a {g} background."),
+                *(
+                    "This picture contains {n} on a {g} background.",
+                    "The image shows {n} on a {g} background.",
+                ),
                 *("Here we have {n} on a {g} background.", "I can see {n} on a {g} background."),
             ]
         ),
@@ -198,7 +217,12 @@ def ask_where(rng: random.Random, scene: Scene) -> Turn | None:
         return None
     name = [t.colour, " ", Word(t.kind, look_of(t, "place", "size"))]
     ways = (
-        *("Where is the {n}?", "Can you find the {n}?", "Tell me where the {n} is.", "At which place is the {n}?"),
+        *(
+            "Where is the {n}?",
+            "Can you find the {n}?",
+            "Tell me where the {n} is.",
+            "At which place is the {n}?",
+        ),
         *("Where in the picture is the {n}?", "Where can I find the {n}?"),
     )
     tail = fill(rng.choice(["It is {s} in size.", "It looks {s}.", "Its size is {s}."]), s=Word(t.size))
@@ -220,7 +244,9 @@ def ask_what(rng: random.Random, scene: Scene) -> Turn:
         body = rng.choice(["There is {n} at the {p}.", "The {p} is {e}."])
         answer = fill(body, n=Word("nothing"), e=Word("empty"), p=PLACES[p])
     else:
-        lead = rng.choice([["At the ", PLACES[p], " there is "], ["The object at the ", PLACES[p], " is "], ["That is "]])
+        lead = rng.choice(
+            [["At the ", PLACES[p], " there is "], ["The object at the ", PLACES[p], " is "], ["That is "]]
+        )
         answer = [*lead, *phrase(t), "."]
     return Turn("what", ask(rng, ways, p=place(p, scene)), answer, t, Word("", look_of(t)))
 
@@ -233,7 +259,9 @@ def ask_colour(rng: random.Random, scene: Scene) -> Turn | None:
         *("What colour is the {k}?", "Which colour does the {k} have?", "Tell me the colour of the {k}."),
         *("What is the colour of the {k}?", "Which colour is the {k}?"),
     )
-    lead = rng.choice(["The {k} is ", "I think the {k} is ", "The colour of the {k} is "]).replace("{k}", t.kind)
+    lead = rng.choice(["The {k} is ", "I think the {k} is ", "The colour of the {k} is "]).replace(
+        "{k}", t.kind
+    )
     answer = [lead, Word(t.colour), ". ", rng.choice(["You can find it ", "It sits "])]
     answer += [*where(rng, place(t.place, scene)), ", and it is ", Word(t.size), "."]
     question = ask(rng, ways, k=Word(t.kind, look_of(t, "place", "colour", "size")))
@@ -258,8 +286,15 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
         name = value + " object"
     places, n = tuple(t.place for t in hits), len(hits)
     target = Word(value or "objects", {"number": n}, places)
-    plural: list[Piece] = [target] if attribute == "all" else [target, " objects" if attribute == "colour" else " shapes"]
-    ways = ("How many {n} are there?", "Count the {n}.", "How many {n} do you see?", "What is the number of {n}?")
+    plural: list[Piece] = (
+        [target] if attribute == "all" else [target, " objects" if attribute == "colour" else " shapes"]
+    )
+    ways = (
+        "How many {n} are there?",
+        "Count the {n}.",
+        "How many {n} do you see?",
+        "What is the number of {n}?",
+    )
     question, at = ask(rng, ways, n=plural), Word("", {"number": n}, places)
     if n == 0:
         body = rng.choice(
@@ -275,14 +310,24 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
     for i, t in enumerate(hits):
         items.append([number(i + 1), " ", *where(rng, place(t.place, scene, places[i + 1 :]))])
     answer += joined(items)
-    answer += fill(rng.choice([". So the answer is {n}.", ". That makes {n} in total.", ". In total there are {n}."]), n=number(n))
+    answer += fill(
+        rng.choice([". So the answer is {n}.", ". That makes {n} in total.", ". In total there are {n}."]),
+        n=number(n),
+    )
     return Turn("count", question, answer, n, at)
 
 
 def ask_ground(rng: random.Random, scene: Scene) -> Turn:
-    ways = ("What colour is the background?", "Which background does the picture have?", "What is the background colour?")
+    ways = (
+        "What colour is the background?",
+        "Which background does the picture have?",
+        "What is the background colour?",
+    )
     look = {"ground": list(world.GROUNDS).index(scene.ground)}
-    answer = fill(rng.choice(["The background is {g}.", "It is {g}.", "The background of the picture is {g}."]), g=Word(scene.ground))
+    answer = fill(
+        rng.choice(["The background is {g}.", "It is {g}.", "The background of the picture is {g}."]),
+        g=Word(scene.ground),
+    )
     return Turn("ground", ask(rng, ways), answer, scene.ground, Word("", look))
 
 
@@ -304,7 +349,13 @@ def drill(rng: random.Random, scene: Scene) -> Turn:
         t = _unique(scene, rng, "kind")
         if t is not None:
             word = Word(t.kind, look_of(t, "place", "colour", "size"))
-            return Turn("drill", ["colour of the ", word, "?"], [" ", Word(t.colour)], t, Word("", look_of(t, "colour")))
+            return Turn(
+                "drill",
+                ["colour of the ", word, "?"],
+                [" ", Word(t.colour)],
+                t,
+                Word("", look_of(t, "colour")),
+            )
     _, value, hits = _matches(rng, scene)
     places = tuple(t.place for t in hits)
     at = Word("", {"number": len(hits)}, places)
@@ -329,13 +380,31 @@ QUESTIONS: tuple[tuple[Callable[[random.Random, Scene], Turn | None], float], ..
 def read_chart(rng: random.Random, chart: Chart) -> Turn:
     n, values = len(chart.bars), [v for _, v in chart.bars]
     ways = (
-        *("Read the bar chart.", "What does the chart show?", "What are the values in the chart?", "Describe the chart."),
-        *("Describe the picture.", "What do you see?", "What are the values of the bars?", "Describe this picture in detail."),
+        *(
+            "Read the bar chart.",
+            "What does the chart show?",
+            "What are the values in the chart?",
+            "Describe the chart.",
+        ),
+        *(
+            "Describe the picture.",
+            "What do you see?",
+            "What are the values of the bars?",
+            "Describe this picture in detail.",
+        ),
     )
-    opening = rng.choice(["This is a bar chart with {n} {b}.", "The chart has {n} {b}.", "The picture shows a chart with {n} {b}."])
+    opening = rng.choice(
+        [
+            "This is a bar chart with {n} {b}.",
+            "The chart has {n} {b}.",
+            "The picture shows a chart with {n} {b}.",
+        ]
+    )
     answer = fill(opening, n=number(n), b="bar" if n == 1 else "bars")
     for colour, value in chart.bars:
-        form = rng.choice(["The {c} bar reaches {v}.", "The {c} bar has a value of {v}.", "The {c} bar stands at {v}."])
+        form = rng.choice(
+            ["The {c} bar reaches {v}.", "The {c} bar has a value of {v}.", "The {c} bar stands at {v}."]
+        )
         answer += [" ", *fill(form, c=Word(colour, {"number": value}), v=number(value))]
     if values.count(max(values)) == 1 and n > 1:
         top = Word(chart.bars[values.index(max(values))][0])
@@ -348,19 +417,44 @@ def ask_chart(rng: random.Random, chart: Chart) -> Turn:
     colour, value = rng.choice(chart.bars)
     roll = rng.random()
     if roll < 0.55:
-        ways = ("What is the value of the {c} bar?", "How high is the {c} bar?", "What does the {c} bar show?", "Which value has the {c} bar?")
-        body = rng.choice(["The {c} bar reaches {v}.", "The {c} bar has a value of {v}.", "It stands at {v}."])
+        ways = (
+            "What is the value of the {c} bar?",
+            "How high is the {c} bar?",
+            "What does the {c} bar show?",
+            "Which value has the {c} bar?",
+        )
+        body = rng.choice(
+            ["The {c} bar reaches {v}.", "The {c} bar has a value of {v}.", "It stands at {v}."]
+        )
         look = {"number": value}
-        return Turn("bar", ask(rng, ways, c=Word(colour, look)), fill(body, c=colour, v=number(value)), value, Word("", look))
+        return Turn(
+            "bar",
+            ask(rng, ways, c=Word(colour, look)),
+            fill(body, c=colour, v=number(value)),
+            value,
+            Word("", look),
+        )
     if roll < 0.85 and values.count(max(values)) == 1:
         best = chart.bars[values.index(max(values))]
-        ways = ("Which bar is the highest?", "What is the tallest bar?", "Which colour has the largest value?")
-        body = rng.choice(["The highest bar is the {c} one, with a value of {v}.", "It is the {c} bar, which reaches {v}."])
+        ways = (
+            "Which bar is the highest?",
+            "What is the tallest bar?",
+            "Which colour has the largest value?",
+        )
+        body = rng.choice(
+            ["The highest bar is the {c} one, with a value of {v}.", "It is the {c} bar, which reaches {v}."]
+        )
         at = Word("", {"number": best[1], "colour": list(COLOURS).index(best[0])})
         return Turn("highest", ask(rng, ways), fill(body, c=Word(best[0]), v=number(best[1])), best[0], at)
     ways = ("How many bars are there?", "How many bars does the chart have?", "Count the bars.")
     body = rng.choice(["There are {n} bars in the chart.", "The chart has {n} bars."])
-    return Turn("bars", ask(rng, ways), fill(body, n=number(len(values))), len(values), Word("", {"number": len(values)}))
+    return Turn(
+        "bars",
+        ask(rng, ways),
+        fill(body, n=number(len(values))),
+        len(values),
+        Word("", {"number": len(values)}),
+    )
 
 
 # ---------------------------------------------------------------- pairs of pictures
@@ -396,14 +490,29 @@ def change(rng: random.Random, first: Scene) -> tuple[str, Scene, Thing, Thing |
     return event, replace(first, things=tuple(sorted(things, key=lambda t: t.place))), old, new
 
 
-def change_sentence(rng: random.Random, event: str, first: Scene, second: Scene, old: Thing, new: Thing | None) -> list[Piece]:
+def change_sentence(
+    rng: random.Random, event: str, first: Scene, second: Scene, old: Thing, new: Thing | None
+) -> list[Piece]:
     name = phrase(old, article=False, size=False)
     here = where(rng, place(old.place, second if event == "new" else first))
     if event == "same":
-        return [rng.choice(["Nothing changed, they are the ", "I find no change: both are the "]), Word("same"), "."]
+        return [
+            rng.choice(["Nothing changed, they are the ", "I find no change: both are the "]),
+            Word("same"),
+            ".",
+        ]
     if event == "move":
         verb = rng.choice([" moved", " jumped", " was moved"])
-        return ["From the ", place(old.place, first), " to the ", place(new.place, second), ", the ", *name, verb, "."]
+        return [
+            "From the ",
+            place(old.place, first),
+            " to the ",
+            place(new.place, second),
+            ", the ",
+            *name,
+            verb,
+            ".",
+        ]
     body: dict[str, list[Piece]] = {
         "colour": [rng.choice([" turned ", " became ", " changed to "]), Word(new.colour if new else "")],
         "kind": [rng.choice([" turned into a ", " became a "]), Word(new.kind if new else "")],
@@ -422,17 +531,35 @@ def compare(rng: random.Random, n: int) -> Sample:
     event, second, old, new = change(rng, first)
     ways = (
         *("What is different between the two pictures?", "Compare the two pictures.", "What changed?"),
-        *("What is the difference between the pictures?", "What changed between the first and the second picture?"),
+        *(
+            "What is the difference between the pictures?",
+            "What changed between the first and the second picture?",
+        ),
         *("Compare both pictures.", "Find the difference.", "How do the two pictures differ?"),
     )
     answer: list[Piece] = [
-        rng.choice(["The two pictures are almost the same. ", "Let me compare the two pictures. ", "I compared both pictures carefully. "])
+        rng.choice(
+            [
+                "The two pictures are almost the same. ",
+                "Let me compare the two pictures. ",
+                "I compared both pictures carefully. ",
+            ]
+        )
     ]
     if event == "same":
         answer = ["Let me compare the two pictures. "]
     answer += change_sentence(rng, event, first, second, old, new)
     if event != "same":
-        answer += [" ", rng.choice(["Everything else stayed the same.", "The rest did not change.", "All other objects are unchanged."])]
+        answer += [
+            " ",
+            rng.choice(
+                [
+                    "Everything else stayed the same.",
+                    "The rest did not change.",
+                    "All other objects are unchanged.",
+                ]
+            ),
+        ]
     places = () if event == "same" else tuple({old.place, new.place if new else old.place})
     at = Word("", look_of(old, "place", "colour", "kind") if event != "same" else {}, places)
     turn = Turn("compare", ask(rng, ways), answer, (event, old, new), at)
@@ -444,10 +571,22 @@ def describe_both(rng: random.Random, n: int) -> Sample:
     answer: list[Piece] = []
     for lead, scene in zip(("The first picture", " The second picture"), pair, strict=True):
         k = len(scene.things)
-        answer += [f"{lead} has ", number(k), " object" if k == 1 else " objects", " on a ", Word(scene.ground), " background."]
+        answer += [
+            f"{lead} has ",
+            number(k),
+            " object" if k == 1 else " objects",
+            " on a ",
+            Word(scene.ground),
+            " background.",
+        ]
         for clause in clauses(rng, scene):
             answer += [" ", *clause]
-    ways = ("Describe both pictures.", "Describe the two pictures.", "What do the two pictures show?", "What is in the pictures?")
+    ways = (
+        "Describe both pictures.",
+        "Describe the two pictures.",
+        "What do the two pictures show?",
+        "What is in the pictures?",
+    )
     at = Word("", {"number": len(pair[0].things)}, tuple(t.place for t in pair[0].things))
     return Sample(pair, (Turn("both", ask(rng, ways), answer, pair, at),))
 
@@ -513,32 +652,76 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
     a, d = clip.actor, clip.detail
     start = clip.frames[0]
     ways = (
-        *("What happens in the clip?", "Describe the video.", "What is going on in this clip?", "What happens in the video?"),
-        *("Describe the clip.", "What happens?", "Describe what happens in this video.", "What do you see in the video?"),
+        *(
+            "What happens in the clip?",
+            "Describe the video.",
+            "What is going on in this clip?",
+            "What happens in the video?",
+        ),
+        *(
+            "Describe the clip.",
+            "What happens?",
+            "Describe what happens in this video.",
+            "What do you see in the video?",
+        ),
     )
-    opening = rng.choice(["The clip shows ", "In this clip we see ", "The video begins with ", "At first I see "])
+    opening = rng.choice(
+        ["The clip shows ", "In this clip we see ", "The video begins with ", "At first I see "]
+    )
     intro = [opening, *phrase(a), " ", *where(rng, place(a.place, start)), ". "]
     it = rng.choice(["It ", "The object "])
     if clip.event == "move":
-        going = rng.choice(["moves", "travels", "slides", "glides"]) + rng.choice([" steadily", "", " slowly"])
+        going = rng.choice(["moves", "travels", "slides", "glides"]) + rng.choice(
+            [" steadily", "", " slowly"]
+        )
         answer = [*intro, it + going + " toward the ", place(d["to"], clip.frames[-1])]
-        answer += fill(rng.choice([". The path is {p}.", ". So the motion is {p}.", ". That is {p} motion."]), p=Word(d["path"]))
+        answer += fill(
+            rng.choice([". The path is {p}.", ". So the motion is {p}.", ". That is {p} motion."]),
+            p=Word(d["path"]),
+        )
     elif clip.event == "colour":
         turn = rng.choice(["it turns ", "its colour changes to ", "it becomes "])
-        answer = [*intro, it + "stays in place, but " + turn, Word(d["colour"]), " in frame ", number(d["frame"] + 1), "."]
+        answer = [
+            *intro,
+            it + "stays in place, but " + turn,
+            Word(d["colour"]),
+            " in frame ",
+            number(d["frame"] + 1),
+            ".",
+        ]
     elif clip.event == "gone":
         verb = rng.choice(["disappears", "vanishes", "is gone"])
         answer = [*intro, it, Word(verb), " in frame ", number(d["frame"] + 1), "."]
     elif clip.event == "appear":
         lead = rng.choice(["At the start the spot is empty. Then ", "Nothing is there at first. Then "])
         end = where(rng, place(a.place, clip.frames[-1]))
-        answer = [lead, *phrase(a), rng.choice([" appears ", " shows up "]), *end, " in frame ", number(d["frame"] + 1), "."]
+        answer = [
+            lead,
+            *phrase(a),
+            rng.choice([" appears ", " shows up "]),
+            *end,
+            " in frame ",
+            number(d["frame"] + 1),
+            ".",
+        ]
     else:
         verb = "grows" if d["to"] == "larger" else "shrinks"
-        answer = [*intro, it + "stays in place, but it ", Word(verb), rng.choice([" over time.", " from frame to frame."])]
+        answer = [
+            *intro,
+            it + "stays in place, but it ",
+            Word(verb),
+            rng.choice([" over time.", " from frame to frame."]),
+        ]
     for t in d["rest"]:
         lead = rng.choice(["Meanwhile, ", "At the same time, ", "During the whole clip, "])
-        answer += [" ", lead, *where(rng, place(t.place, start)), ", ", *phrase(t), rng.choice([" stays.", " rests.", " remains."])]
+        answer += [
+            " ",
+            lead,
+            *where(rng, place(t.place, start)),
+            ", ",
+            *phrase(t),
+            rng.choice([" stays.", " rests.", " remains."]),
+        ]
     if not d["rest"]:
         body = rng.choice(["The background is {g}.", "All of this happens on a {g} background."])
         answer += [" ", *fill(body, g=Word(start.ground))]

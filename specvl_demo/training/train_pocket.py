@@ -1,4 +1,5 @@
-"""The recipe of the pocket target: the vision tower learns words, then the language model learns to look them up, then it grows.
+"""The recipe of the pocket target: the vision tower learns words, then the language model learns to look
+them up, then it grows.
 
 1. tower: projected visual tokens align with word embeddings (crowded scenes, no language model).
 2. language: next-token loss on answers, visual words weighted, with pointer supervision of the middle layer; few layers.
@@ -34,12 +35,13 @@ class Recipe:
     layers: int = 8
     grown_layers: int = 16
     grow_at: float = 0.55
-    tower_steps: int = 700
+    tower_steps: int = 1500
     steps: int = 4000
     batch: int = 24
     lr: float = 2e-3
     muon_lr: float = 6e-3
-    tower_factor: float = 0.15
+    tower_factor: float = 0.4
+    glances: int = 12
     decay: float = 0.55
     visual_weight: float = 2.0
     align_weight: float = 0.3
@@ -50,7 +52,9 @@ class Recipe:
 class Run:
     """Model, heads, optimizers and the step reached: everything a checkpoint holds."""
 
-    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, device: torch.device, compiled: bool) -> None:
+    def __init__(
+        self, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, device: torch.device, compiled: bool
+    ) -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.tokenizer, self.device, self.compiled = recipe, tokenizer, device, compiled
         self.model = pocket.make_model(len(tokenizer), recipe.layers).to(device)
@@ -65,7 +69,13 @@ class Run:
         vision = [(m.model.vision_tower, r.tower_factor), (m.model.multi_modal_projector, r.tower_factor)]
         self.opts = optim.optimizers([*vision, (self.pointers, 1.0), (m, 1.0)], r.lr, r.muon_lr)
         self.tower_opts = optim.optimizers(
-            [(m.model.vision_tower, 1.0), (m.model.multi_modal_projector, 1.0), (m.get_input_embeddings(), 1.0)], r.lr, r.lr * 1.33
+            [
+                (m.model.vision_tower, 1.0),
+                (m.model.multi_modal_projector, 1.0),
+                (m.get_input_embeddings(), 1.0),
+            ],
+            r.lr,
+            2 * r.lr,
         )
         if self.compiled:
             torch._dynamo.config.recompile_limit = 256
@@ -77,7 +87,9 @@ class Run:
         return len(self.model.get_decoder().layers)
 
     def grow(self) -> None:
-        """Put a block that adds nothing behind every trained block (or spread as many as asked), keeping optimizer state."""
+        """Put a block that adds nothing behind every trained block (or spread as many as asked), keeping
+        optimizer state.
+        """
         decoder, want = self.model.get_decoder(), self.recipe.grown_layers
         old, state = list(decoder.layers), {id(p): s for o in self.opts for p, s in o.state.items()}
         layers: list[nn.Module] = []
@@ -125,13 +137,20 @@ class Run:
         logits = self.model.lm_head(last[:, :-1][asked])
         ce = F.cross_entropy(logits, target[asked], reduction="none")
         weight = 1 + (r.visual_weight - 1) * seen.float()
-        align, _ = self.pointers.align(visual, batch.patches, table)
+        glances = see(self.model, batch.glances)
+        align, named = self.pointers.align(
+            torch.cat([visual, glances]), torch.cat([batch.patches, batch.glance_patches]), table
+        )
         point, read = self.pointers.point(middle, batch, table)
         at_patches = middle[batch.ids == pocket.IMAGE].view(*visual.shape)
         change, changed = self.pointers.changed(at_patches, batch)
-        total = (ce * weight).sum() / weight.sum() + r.align_weight * align + r.point_weight * (point + change)
+        total = (
+            (ce * weight).sum() / weight.sum() + r.align_weight * align + r.point_weight * (point + change)
+        )
         right = (logits.argmax(-1) == target[asked])[seen].float().mean().item()
-        return total, {"nll": ce.mean().item(), "visual": right} | {"@" + k: v for k, v in (read | changed).items()}
+        return total, {"nll": ce.mean().item(), "visual": right, "tower": named["kind"]} | {
+            "@" + k: v for k, v in (read | changed).items()
+        }
 
     def update(self, loss: Tensor, opts: list[torch.optim.Optimizer], factor: float) -> None:
         optim.set_lr(opts, factor)
@@ -177,7 +196,9 @@ class Run:
         self.model.load_state_dict(data["model"])
         self.pointers.load_state_dict(data["pointers"])
         self.average, self.step, self.tower_step = data["average"], data["step"], data["tower_step"]
-        for opt, state in zip([*self.opts, *self.tower_opts], [*data["opts"], *data["tower_opts"]], strict=True):
+        for opt, state in zip(
+            [*self.opts, *self.tower_opts], [*data["opts"], *data["tower_opts"]], strict=True
+        ):
             opt.load_state_dict(state)
 
 
@@ -189,7 +210,9 @@ def see(model: LlavaForConditionalGeneration, pixels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def rescale(model: LlavaForConditionalGeneration, pixels: Tensor) -> None:
-    """Alignment fixes directions, not lengths: give word rows and visual tokens the lengths a language model starts well from."""
+    """Alignment fixes directions, not lengths: give word rows and visual tokens the lengths a language model
+    starts well from.
+    """
     table = model.get_input_embeddings().weight
     table.mul_(0.02 * table.shape[1] ** 0.5 / table.norm(dim=1, keepdim=True).clamp_min(1e-3))
     factor = 0.04 / see(model, pixels).pow(2).mean().sqrt()
@@ -221,7 +244,7 @@ def train_language(run: Run, workers: int, folder: Path, save_every_s: float) ->
     bar = tqdm(total=r.steps, initial=run.step, desc="language", mininterval=5)
     recent: list[dict[str, float]] = []
     saved, began, tokens = time.monotonic(), time.monotonic(), 0
-    for batch in stream(Conversations(run.tokenizer, r.seed, r.steps, r.batch), run.step, workers):
+    for batch in stream(Conversations(run.tokenizer, r.seed, r.steps, r.batch, r.glances), run.step, workers):
         progress = run.step / r.steps
         if progress >= r.grow_at and run.n_layers < r.grown_layers:
             run.grow()
@@ -237,8 +260,12 @@ def train_language(run: Run, workers: int, folder: Path, save_every_s: float) ->
             mean = _means(recent)
             recent = []
             rate = tokens / (time.monotonic() - began)
-            bar.set_postfix(nll=f"{mean['nll']:.3f}", visual=f"{mean['visual']:.3f}", rate=f"{rate:.0f} tok/s")
-            _log(folder / "log.jsonl", {"step": run.step, "layers": run.n_layers, "tok_s": round(rate)} | mean)
+            bar.set_postfix(
+                nll=f"{mean['nll']:.3f}", visual=f"{mean['visual']:.3f}", rate=f"{rate:.0f} tok/s"
+            )
+            _log(
+                folder / "log.jsonl", {"step": run.step, "layers": run.n_layers, "tok_s": round(rate)} | mean
+            )
         if time.monotonic() - saved > save_every_s:
             run.save(folder)
             saved = time.monotonic()

@@ -1,0 +1,124 @@
+"""`train …`: one function a recipe, its options, and what it writes where.
+
+Given the words after `train`; gives the exit code. Imports a recipe's module only when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+ASSETS = Path(__file__).parents[2] / "assets" / "pocket"
+
+
+def _parser(what: str, about: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m specvl_demo train {what}", description=about)
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads (default: all)")
+    return parser
+
+
+def pocket(argv: Sequence[str]) -> int:
+    """Train the pocket target from drawn pictures; a stopped run goes on where it was."""
+    from specvl_demo.training.train_pocket import Recipe, main
+
+    parser = _parser("pocket", pocket.__doc__)
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs/pocket"), help="checkpoints (default: runs/pocket)"
+    )
+    parser.add_argument("--out", type=Path, default=ASSETS / "target", help="the finished model")
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw pictures")
+    parser.add_argument("--no-compile", action="store_true", help="where no C++ compiler is at hand")
+    parser.add_argument("--fresh", action="store_true", help="do not go on from the checkpoint")
+    for f in fields(Recipe):
+        parser.add_argument("--" + f.name.replace("_", "-"), type=type(f.default), default=f.default)
+    o = parser.parse_args(argv)
+    _threads(o.threads)
+    recipe = Recipe(**{f.name: getattr(o, f.name) for f in fields(Recipe)})
+    main(o.folder, o.out, recipe, resume=not o.fresh, workers=o.workers, compiled=not o.no_compile)
+    return 0
+
+
+def answers(argv: Sequence[str]) -> int:
+    """Write conversations in the target's own words: what every drafter of the pair is trained on."""
+    from specvl_demo.training.answers import regenerate
+
+    parser = _parser("answers", answers.__doc__)
+    parser.add_argument("--target", type=Path, default=ASSETS / "target")
+    parser.add_argument("--out", type=Path, default=Path("runs/answers.jsonl"))
+    parser.add_argument("--n", type=int, default=6000)
+    parser.add_argument("--seed", type=int, default=7)
+    o = parser.parse_args(argv)
+    _threads(o.threads)
+    regenerate(o.target, o.out, o.n, o.seed)
+    return 0
+
+
+def drafter(argv: Sequence[str]) -> int:
+    """Distil the small-VLM drafter from the target on the target's own answers."""
+    from specvl_demo.training import train_drafter
+    from specvl_demo.training.answers import regenerate
+
+    parser = _parser("drafter", drafter.__doc__)
+    parser.add_argument("--target", type=Path, default=ASSETS / "target")
+    parser.add_argument("--out", type=Path, default=ASSETS / "drafter")
+    parser.add_argument("--folder", type=Path, default=Path("runs/drafter"), help="checkpoints")
+    parser.add_argument("--answers", type=Path, default=Path("runs/answers.jsonl"), help="made when missing")
+    parser.add_argument("--conversations", type=int, default=6000)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--batch", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=1)
+    o = parser.parse_args(argv)
+    _threads(o.threads)
+    regenerate(o.target, o.answers, o.conversations, seed=7)
+    train_drafter.main(o.target, o.answers, o.folder, o.out, o.layers, o.steps, o.batch, seed=o.seed)
+    return 0
+
+
+def evaluate(argv: Sequence[str]) -> int:
+    """Held-out accuracy of a pocket target: free-running answers, compared exactly with the scenes."""
+    from specvl_demo.training.evaluate import evaluate as measure
+
+    parser = _parser("evaluate", evaluate.__doc__)
+    parser.add_argument("--target", type=Path, default=ASSETS / "target")
+    parser.add_argument("--scenes", type=int, default=500)
+    parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--examples", type=int, default=0, help="also show so many answers of each kind")
+    parser.add_argument("--json", action="store_true")
+    o = parser.parse_args(argv)
+    _threads(o.threads)
+    report = measure(o.target, o.scenes, o.questions, o.examples)
+    if o.json:
+        sys.stdout.write(json.dumps(report, indent=1) + "\n")
+        return 0
+    for name, row in report["results"].items():
+        sys.stdout.write(f"{name:28} {100 * row['right']:6.1f} %  of {row['n']}\n")
+    for e in report.get("examples", ()):
+        sys.stdout.write(f"\n[{e['kind']}] {e['question']}\n  model {e['answer']}\n  truth {e['truth']}\n")
+    return 0
+
+
+def _threads(n: int) -> None:
+    import torch
+
+    torch.set_num_threads(n)
+
+
+RECIPES: dict[str, Callable[[Sequence[str]], int]] = {
+    "pocket": pocket,
+    "answers": answers,
+    "drafter": drafter,
+    "evaluate": evaluate,
+}
+
+
+def main(what: str, argv: Sequence[str]) -> int:
+    """Run one recipe. Raises ValueError naming the known ones."""
+    if what not in RECIPES:
+        raise ValueError(f"unknown recipe {what!r}; known: {', '.join(RECIPES)}")
+    return RECIPES[what](argv)

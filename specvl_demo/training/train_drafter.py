@@ -1,0 +1,128 @@
+"""The recipe of a small-VLM drafter: a LLaVA of one or two layers that learns to say what the target says.
+
+It starts from the target's own tower, projector, embeddings and outer layers, and is distilled on
+conversations in the target's words: KL divergence from the target's distribution at every answer position.
+Seeded and resumable; knows saved folders only.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from tqdm import tqdm
+from transformers import AutoProcessor, LlavaForConditionalGeneration
+
+from specvl_demo.training import answers, batches, optim, pocket
+from specvl_demo.training.train_pocket import see
+
+
+def start_from(target: LlavaForConditionalGeneration, layers: int) -> LlavaForConditionalGeneration:
+    """A drafter with the target's shape but few layers: the first, the last, and evenly between."""
+    config = target.config.text_config
+    drafter = pocket.make_model(config.vocab_size, layers, config.hidden_size, config.intermediate_size)
+    own, theirs = drafter.state_dict(), target.state_dict()
+    last = config.num_hidden_layers - 1
+    for key in own:
+        head, _, tail = key.partition("language_model.layers.")
+        if tail:
+            i, _, rest = tail.partition(".")
+            own[key] = theirs[
+                f"{head}language_model.layers.{round(int(i) * last / max(1, layers - 1))}.{rest}"
+            ]
+        else:
+            own[key] = theirs[key]
+    drafter.load_state_dict(own)
+    return drafter
+
+
+def hidden_states(model: LlavaForConditionalGeneration, ids: Tensor, pixels: Tensor) -> Tensor:
+    """Last hidden states [B, L, D] of right-padded conversations."""
+    x = model.get_input_embeddings()(ids)
+    x = x.masked_scatter(
+        (ids == pocket.IMAGE).unsqueeze(-1), see(model, pixels).reshape(-1, x.shape[-1]).to(x.dtype)
+    )
+    return model.get_decoder()(inputs_embeds=x, use_cache=False).last_hidden_state
+
+
+def pack(tokenizer, conversations: list[answers.Conversation]) -> tuple[Tensor, Tensor, Tensor]:
+    """ids [B, L], whether the next token is part of an answer [B, L - 1], pixels."""
+    rows = [batches.encode(tokenizer, c.sample) for c in conversations]
+    longest = max(len(r.ids) for r in rows)
+    ids, spoken = (
+        torch.zeros(len(rows), longest, dtype=torch.long),
+        torch.zeros(len(rows), longest, dtype=torch.bool),
+    )
+    for i, row in enumerate(rows):
+        ids[i, : len(row.ids)] = torch.tensor(row.ids)
+        spoken[i, : len(row.ids)] = torch.tensor(row.labels) != -100
+    return ids, spoken[:, 1:], batches.to_pixels([p for c in conversations for p in c.pictures])
+
+
+def main(
+    target_folder: Path,
+    said: Path,
+    folder: Path,
+    out: Path,
+    layers: int = 2,
+    steps: int = 900,
+    batch: int = 24,
+    lr: float = 1.5e-3,
+    seed: int = 1,
+    save_every: int = 150,
+) -> None:
+    """Distil a drafter from the target on the conversations in `said`; checkpoints in `folder`, the result in
+    `out`.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(seed)
+    target = (
+        LlavaForConditionalGeneration.from_pretrained(target_folder, dtype=torch.float32).to(device).eval()
+    )
+    processor = AutoProcessor.from_pretrained(target_folder)
+    drafter = start_from(target, layers).to(device)
+    opts = optim.optimizers(
+        [(drafter.model.vision_tower, 0.2), (drafter.model.multi_modal_projector, 0.2), (drafter, 1.0)],
+        lr,
+        2 * lr,
+    )
+    data, first = answers.read(said), 0
+    folder.mkdir(parents=True, exist_ok=True)
+    state = folder / "drafter.pt"
+    if state.exists():
+        saved = torch.load(state, map_location=device, weights_only=True)
+        drafter.load_state_dict(saved["model"])
+        for opt, old in zip(opts, saved["opts"], strict=True):
+            opt.load_state_dict(old)
+        first = saved["step"]
+    bar = tqdm(range(first, steps), desc="drafter", mininterval=5)
+    for step in bar:
+        rng = random.Random(seed * 10**9 + step)
+        some = [answers.with_answers(answers.drawn(s), a) for s, a in rng.sample(data, min(batch, len(data)))]
+        ids, spoken, pixels = (x.to(device) for x in pack(processor.tokenizer, some))
+        with torch.no_grad():
+            truth = target.lm_head(hidden_states(target, ids, pixels)[:, :-1][spoken]).log_softmax(-1)
+        guess = drafter.lm_head(hidden_states(drafter, ids, pixels)[:, :-1][spoken]).log_softmax(-1)
+        loss = F.kl_div(guess, truth, log_target=True, reduction="batchmean")
+        optim.set_lr(opts, optim.warm_then_linear(step / steps, 0.6))
+        for opt in opts:
+            opt.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(drafter.parameters(), 1.0)
+        for opt in opts:
+            opt.step()
+        if step % 25 == 24:
+            agree = (guess.argmax(-1) == truth.argmax(-1)).float().mean().item()
+            bar.set_postfix(kl=f"{loss.item():.3f}", agree=f"{agree:.3f}")
+            with (folder / "drafter.jsonl").open("a") as log:
+                log.write(json.dumps({"step": step + 1, "kl": loss.item(), "agree": agree}) + "\n")
+        if (step + 1) % save_every == 0 or step + 1 == steps:
+            torch.save(
+                {"model": drafter.state_dict(), "opts": [o.state_dict() for o in opts], "step": step + 1},
+                state,
+            )
+    pocket.save(drafter, processor, out)
