@@ -1,7 +1,7 @@
 """Which models belong together: pairs of a target and its drafters, what they need, and how they are loaded.
 
-Pairs are data (`pairs`). `available` says from sizes alone what runs on a machine and why not, without fetching
-anything; `load` brings the models up. Knows no methods beyond the kind of drafter they ask for.
+Pairs are data (`pairs`). `available` says from sizes alone what runs on a machine and why not, fetching nothing;
+`load` brings the models up. Knows no methods beyond the kind of drafter they ask for.
 """
 
 from __future__ import annotations
