@@ -13,14 +13,15 @@ from typing import NoReturn
 
 DTYPES = ("float32", "bfloat16", "float16")
 MAX_NEW_TOKENS = 4096
-TRAINING = ("pocket", "drafter", "eagle2", "hivis", "dream", "evaluate")
 
 
 class Refused(ValueError):
     """Input that cannot be served; the message is the sentence for standard error."""
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose mistakes are one sentence, raised as Refused."""
+
     def error(self, message: str) -> NoReturn:
         # argparse would print a page of usage first; the sentence alone is easier to read, and to test.
         message = re.sub(r"^argument (\S+): ", r"\1: ", message)
@@ -34,7 +35,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def build() -> argparse.ArgumentParser:
     """The whole parser."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m specvl_demo",
         description="Speculative decoding of vision-language models, round by round, with honest numbers.",
         allow_abbrev=False,
@@ -84,9 +85,9 @@ def build() -> argparse.ArgumentParser:
         action = actions.add_parser(name, help=help_text, allow_abbrev=False)
         action.add_argument("file", metavar="FILE")
 
-    train = commands.add_parser("train", help="train or evaluate the pocket models", add_help=False)
-    train.add_argument("what", choices=TRAINING)
-    train.add_argument("rest", nargs=argparse.REMAINDER, help="options of that recipe")
+    train = commands.add_parser("train", help="train or evaluate the pocket models", allow_abbrev=False)
+    train.add_argument("recipe", help="pocket, drafter, eagle2, hivis, dream, or evaluate")
+    train.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="options of that recipe")
     return parser
 
 
