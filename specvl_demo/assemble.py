@@ -1,0 +1,98 @@
+"""From a choice in the method table and loaded models to the parts of a lane.
+
+Given names and numbers from `methods` and models from the registry, makes new objects: parts serve one lane
+each. Knows how every part is built; nothing of rounds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specvl_demo import methods
+from specvl_demo.core.engine import Parts
+from specvl_demo.core.types import Drafter, Mixer, View
+from specvl_demo.core.views import FullView
+from specvl_demo.drafters.ngram import NGram
+from specvl_demo.drafters.none import NoDrafter
+from specvl_demo.drafters.small_vlm import SmallVLM
+from specvl_demo.targets.target import VLMTarget
+from specvl_demo.targets.vlm import VLM
+
+
+@dataclass(frozen=True)
+class Models:
+    """What a pair has loaded.
+
+    drafters: by role ("small": a VLM; heads by their names). words: token ids that views put in place of
+    pictures, by purpose ("newline", ...).
+    """
+
+    target: VLMTarget
+    drafters: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    def drafter(self, role: str) -> Any:
+        """The model of a role; ValueError where the pair has none."""
+        if role not in self.drafters:
+            known = ", ".join(self.drafters) or "none"
+            raise ValueError(
+                f"This pair has no drafter of kind {role!r} for {self.target.name}; it has: {known}."
+            )
+        return self.drafters[role]
+
+
+def assemble(choice: methods.Choice, models: Models) -> Parts:
+    """New parts for one lane."""
+    views = [_make(view)(models, **choice.of(view)) for view in choice.views]
+    mixer = None
+    if len(views) > 1:
+        if methods.MIXTURE is None:
+            raise ValueError("Several views need a mixture, and the table has none.")
+        mixer = _make(methods.MIXTURE)(**choice.of(methods.MIXTURE))
+    drafter: Drafter = _make(choice.drafter)(models, views, mixer, **choice.of(choice.drafter))
+    return Parts(
+        method=choice.method.name,
+        title=choice.method.title,
+        lossless=choice.lossless,
+        settings=choice.settings,
+        drafter=drafter,
+        policy=_make(choice.policy)(**choice.of(choice.policy)),
+        verifier=_make(choice.verifier)(**choice.of(choice.verifier)),
+        drafter_model=None if drafter.name == "none" else drafter.name,
+    )
+
+
+def no_drafter(models: Models, views: Sequence[View], mixer: Mixer | None) -> Drafter:
+    """The drafter of plain decoding."""
+    return NoDrafter()
+
+
+def small_vlm(models: Models, views: Sequence[View], mixer: Mixer | None) -> Drafter:
+    """The pair's small VLM."""
+    return SmallVLM(models.drafter("small"), views, mixer)
+
+
+def target_as_drafter(models: Models, views: Sequence[View], mixer: Mixer | None) -> Drafter:
+    """The target drafts for itself, through views that spare it most of the picture."""
+    vlm: VLM = models.target.vlm
+    return SmallVLM(vlm, views, mixer)
+
+
+def prompt_lookup(
+    models: Models, views: Sequence[View], mixer: Mixer | None, longest: int, shortest: int
+) -> Drafter:
+    """Prompt lookup; needs no model."""
+    return NGram(longest, shortest)
+
+
+def full_view(models: Models) -> View:
+    """The whole prompt."""
+    return FullView()
+
+
+def _make(part: methods.Part) -> Callable[..., Any]:
+    module, name = part.build.split(":")
+    return getattr(importlib.import_module(module), name)
