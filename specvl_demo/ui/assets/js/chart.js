@@ -1,0 +1,123 @@
+/* One Plotly chart: a card with a title, a legend of our own and a plot that redraws cheaply.
+   What it draws is a spec (see charts.js); how it looks and how it is fed is decided here. */
+
+import { h, put } from './dom.js';
+
+let loading = null;
+
+/** Plotly, fetched from our own server when the first chart needs it. */
+export function plotly(url) {
+  loading ??= new Promise((resolve, reject) => {
+    const script = h('script', { src: url, on: {
+      load: () => resolve(window.Plotly),
+      error: () => reject(new Error(`could not load ${url}`)),
+    } });
+    document.head.append(script);
+  });
+  return loading;
+}
+
+/** Colours of the page's theme, read once per theme. */
+export function palette(node) {
+  const style = getComputedStyle(node);
+  const of = (name) => style.getPropertyValue(`--vl-${name}`).trim();
+  return {
+    ink: of('ink'), muted: of('muted'), line: of('line'), draft: of('draft'), relaxed: of('relaxed'),
+    target: of('target'), rejected: of('rejected'), shade: of('shade'),
+    lanes: [0, 1, 2, 3, 4].map((i) => of(`lane-${i}`)),
+    series: [0, 1, 2, 3, 4, 5].map((i) => of(`series-${i}`)),
+    phases: { draft_s: of('phase-draft'), verify_s: of('phase-verify'), commit_s: of('phase-commit'), other_s: of('phase-other') },
+  };
+}
+
+const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false };
+
+export class Chart {
+  /** spec: {id, title, help, x, y, build(race, colours) -> {traces, legend, xmax, ymax, ymin, say} or null}. */
+  constructor(spec, race, painter, url) {
+    Object.assign(this, { spec, race, painter, url });
+    this.legend = h('ul', { class: 'vl-legend' });
+    this.plot = h('div', { class: 'vl-plot', role: 'img', 'aria-label': spec.title });
+    this.node = h('section', { class: 'vl-card vl-chart', id: `chart-${spec.id}` },
+      h('header', {}, h('h3', { text: spec.title, title: spec.help }), this.legend), this.plot);
+    this.revision = 0;
+    this.layout = null;
+    painter.register(this.node, () => this.draw());
+    this.resized = new ResizeObserver(() => { this.stale = true; painter.dirty(this.node); });
+    this.resized.observe(this.plot);
+  }
+
+  update(now = false) { this.painter.dirty(this.node, now); }
+
+  /** Colours changed: take them anew. */
+  repaint() {
+    this.layout = null;
+    this.colours = null;
+    this.update(true);
+  }
+
+  remove() {
+    this.painter.forget(this.node);
+    this.resized.disconnect();
+    if (this.started) window.Plotly.purge(this.plot);
+    this.node.remove();
+  }
+
+  draw() {
+    if (!window.Plotly) {
+      plotly(this.url).then(() => this.update(true));
+      return;
+    }
+    this.colours ??= palette(this.node);
+    const built = this.spec.build(this.race, this.colours);
+    this.node.classList.toggle('empty', built === null);
+    if (built === null) return;
+    this.write(built);
+    const layout = this.frame(built);
+    const size = { width: this.plot.clientWidth, height: this.plot.clientHeight };
+    if (!size.width) return;
+    this.stale = false;
+    this.layout = { ...layout, ...size, datarevision: (this.revision += 1) };
+    window.Plotly.react(this.plot, built.traces, this.layout, CONFIG);
+    if (!this.started) {
+      this.started = true;
+      this.plot.on('plotly_click', (e) => this.spec.click?.(this.race, e.points[0]));
+    }
+  }
+
+  /** Axes: fixed ranges that grow in steps, so that most redraws leave the layout as it is. */
+  frame({ xmax, ymax, ymin = 0, right = null, shapes = [] }) {
+    const c = this.colours;
+    const axis = { color: c.muted, gridcolor: c.line, zeroline: false, fixedrange: true, tickfont: { size: 10.5 }, ticklen: 0,
+      automargin: false };
+    return {
+      margin: { l: 34, r: right ? 30 : 10, t: 6, b: 30 }, showlegend: false, paper_bgcolor: 'rgba(0,0,0,0)',
+      plot_bgcolor: 'rgba(0,0,0,0)', font: { family: 'inherit', size: 11, color: c.muted },
+      hovermode: this.race.finished ? 'x unified' : false, dragmode: false, shapes,
+      hoverlabel: { font: { size: 11 } },
+      xaxis: { ...axis, range: [0, step(xmax, this.spec.xunit ?? 20)], nticks: 5, showgrid: false, title: { text: this.spec.x, standoff: 4, font: { size: 10.5 } } },
+      yaxis: { ...axis, range: [ymin, ymax], nticks: 4 },
+      ...(right && { yaxis2: { ...axis, range: right, nticks: 4, overlaying: 'y', side: 'right', showgrid: false } }),
+    };
+  }
+
+  write({ legend, say }) {
+    const key = JSON.stringify(legend);
+    if (key !== this.legendKey) {
+      this.legendKey = key;
+      this.legend.replaceChildren(...legend.map(({ name, colour, dash, fill }) =>
+        h('li', {}, h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } }), name)));
+    }
+    if (say && this.plot.getAttribute('aria-label') !== say) this.plot.setAttribute('aria-label', say);
+  }
+}
+
+/** The next multiple of `unit` above x: axes that do not move with every point. */
+export function step(x, unit) {
+  return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
+}
+
+/** A card that holds a chart's place while there is nothing to draw. */
+export function empty(card, text) {
+  put(card.querySelector('.vl-empty') ?? card.appendChild(h('p', { class: 'vl-empty' })), text);
+}

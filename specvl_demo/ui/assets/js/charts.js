@@ -1,0 +1,133 @@
+/* What the charts show. Common ones are written here; a method's own come as declarations (plain data from the method
+   table) and are read by `declared`, which knows no method. */
+
+import { step } from './chart.js';
+import { fmt } from './dom.js';
+import { W } from './words.js';
+
+const DASHES = ['solid', 'dash', 'dot', 'dashdot', 'longdash', 'longdashdot'];
+const MOST_POINTS = 1500;
+
+const flat = (x, y, more) => ({ type: 'scatter', mode: 'lines', x, y, hoverinfo: 'x+y+name', ...more });
+
+/** Rounds of a lane that are shown, thinned where there are more than a chart can show. */
+function shownRounds(race, lane) {
+  const n = race.shown(lane);
+  const every = Math.ceil(n / MOST_POINTS);
+  return every <= 1 ? lane.rounds.slice(0, n) : lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
+}
+
+/** Accepted, relaxed and target tokens of every round, stacked. */
+export const perRound = {
+  id: 'per-round', title: W.charts.perRound, help: W.charts.perRoundHelp, x: W.charts.round,
+  build(race, c) {
+    const lane = race.focused;
+    if (!lane || !lane.rounds.length) return null;
+    const rounds = shownRounds(race, lane);
+    const x = [...rounds.map((r) => r.index), rounds.length ? rounds[rounds.length - 1].index + 1 : 1];
+    const count = (origin) => {
+      const y = rounds.map((r) => r.tokens.filter((t) => t.origin === origin).length);
+      return [...y, y[y.length - 1] ?? 0];
+    };
+    const kinds = Object.entries(W.short);
+    const series = kinds.map(([origin, name]) => ({ origin, name, y: count(origin) }))
+      .filter(({ origin, y }) => origin !== 'relaxed' || y.some((v) => v));
+    const t = race.now(lane);
+    return {
+      traces: series.map(({ origin, name, y }) => flat(x, y, {
+        name, stackgroup: 'one', line: { shape: 'hv', width: 0.5, color: c[origin] }, fillcolor: c[origin] })),
+      legend: series.map(({ origin, name }) => ({ name, colour: c[origin], fill: true })),
+      xmax: rounds.length, ymax: step(Math.max(...lane.rounds.map((r) => r.tokens.length)), 2),
+      say: W.charts.perRoundSay(lane.begin.title, fmt.number(t.tau), t.rounds),
+    };
+  },
+  click: (race, point) => race.select({ lane: race.focus, round: Math.floor(point.x) }),
+};
+
+/** Decode speed of every lane over the baseline's, as both stand after each round, and the focused lane's bound. */
+export const speedup = {
+  id: 'speedup', title: W.charts.speedup, help: W.charts.speedupHelp, x: W.charts.seconds,
+  build(race, c) {
+    const base = race.baseline;
+    if (!base || !base.rounds.length) return null;
+    const traces = [];
+    const legend = [];
+    let ymax = 2;
+    let xmax = 0.2;
+    for (const lane of race.list) {
+      if (lane === base) continue;
+      const x = [];
+      const y = [];
+      const bound = [];
+      for (const r of shownRounds(race, lane)) {
+        const t = lane.at(r.index + 1);
+        const b = base.at(Math.max(1, base.roundsBy(t.clock)));
+        x.push(t.clock);
+        y.push(t.speed / b.speed);
+        bound.push(t.tau);
+      }
+      if (!x.length) continue;
+      const colour = c.lanes[lane.number % c.lanes.length];
+      const dash = DASHES[(lane.number - 1) % DASHES.length];
+      traces.push(flat(x, y, { name: lane.begin.title, line: { color: colour, width: 2, dash } }));
+      legend.push({ name: lane.begin.title, colour, dash });
+      ymax = Math.max(ymax, ...y.slice(3));
+      if (lane.name === race.focus) {
+        traces.push(flat(x, bound, { name: W.charts.bound, line: { color: c.muted, width: 1, dash: 'dot' } }));
+        legend.push({ name: W.charts.bound, colour: c.muted, dash: 'dot' });
+        ymax = Math.max(ymax, ...bound.slice(3));
+      }
+      xmax = Math.max(xmax, x[x.length - 1]);
+    }
+    if (!traces.length) return null;
+    const top = step(ymax * 1.05, 1);
+    return {
+      traces, legend, xmax, ymax: top, shapes: [line(1, c.muted)],
+      say: W.charts.speedupSay(race.list.filter((l) => l !== base).map((l) => [l.begin.title, fmt.times(race.speedup(l))])),
+    };
+  },
+  xunit: 0.5,
+};
+
+/** How often a round keeps at least so many drafted tokens. */
+export const byDepth = {
+  id: 'by-depth', title: W.charts.byDepth, help: W.charts.byDepthHelp, x: W.charts.depth,
+  build(race, c) {
+    const lane = race.focused;
+    if (!lane) return null;
+    const rounds = shownRounds(race, lane).filter((r) => r.tree.tokens.length > 1);
+    if (!rounds.length) return null;
+    const deepest = Math.max(1, ...rounds.map((r) => r.path.length - 1));
+    const x = Array.from({ length: deepest }, (_, i) => i + 1);
+    const y = x.map((d) => rounds.filter((r) => r.path.length > d).length / rounds.length);
+    return {
+      traces: [{ type: 'bar', x, y, marker: { color: c.draft }, name: W.charts.kept, hoverinfo: 'x+y' }],
+      legend: [{ name: W.charts.kept, colour: c.draft, fill: true }],
+      xmax: deepest + 0.5, ymax: 1, say: W.charts.byDepthSay(x.map((d, i) => `${d}: ${fmt.percent(y[i])}`)),
+    };
+  },
+};
+
+/** Seconds of draft, verify, commit and other, round by round. */
+export const phases = {
+  id: 'phases', title: W.charts.phases, help: W.charts.phasesHelp, x: W.charts.round,
+  build(race, c) {
+    const lane = race.focused;
+    if (!lane || !lane.rounds.length) return null;
+    const rounds = shownRounds(race, lane);
+    const x = rounds.map((r) => r.index);
+    const names = Object.keys(c.phases);
+    const top = [...rounds.map((r) => names.reduce((sum, n) => sum + r[n], 0) * 1000)].sort((a, b) => a - b);
+    return {
+      traces: names.map((n) => flat(x, rounds.map((r) => 1000 * r[n]), {
+        name: W.phases[n], stackgroup: 'one', line: { shape: 'hv', width: 0.5, color: c.phases[n] }, fillcolor: c.phases[n] })),
+      legend: names.map((n) => ({ name: W.phases[n], colour: c.phases[n], fill: true })),
+      xmax: rounds.length, ymax: Math.max(1, 1.15 * (top[Math.floor(0.97 * (top.length - 1))] ?? 1)),
+      say: W.charts.phasesSay(names.map((n) => `${W.phases[n]} ${fmt.percent(race.now(lane)[n] / race.now(lane).clock)}`)),
+    };
+  },
+};
+
+const line = (y, colour) => ({ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: y, y1: y, line: { color: colour, width: 1, dash: 'dot' } });
+
+export { DASHES, flat, line, shownRounds };

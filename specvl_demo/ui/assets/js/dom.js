@@ -1,0 +1,91 @@
+/* Elements, icons and numbers. The only place that makes DOM nodes.
+   Text from models, files and traces reaches the page through text nodes and attributes alone, never as markup. */
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/** An element. props: `class`, `text`, `on` {event: fn}, `data` {name: value}, `style` {property: value}; true/false
+ *  switch boolean attributes, undefined and null leave one out, all else is set as an attribute. */
+export function h(tag, props = {}, ...children) {
+  return fill(document.createElement(tag), props, children);
+}
+
+/** The same in SVG. */
+export function svg(tag, props = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), props, children);
+}
+
+function fill(node, props, children) {
+  for (const [name, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === 'class') node.setAttribute('class', value);
+    else if (name === 'text') node.textContent = value;
+    else if (name === 'on') for (const [event, fn] of Object.entries(value)) node.addEventListener(event, fn);
+    else if (name === 'data') Object.assign(node.dataset, value);
+    else if (name === 'style') for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
+    else node.setAttribute(name, value === true ? '' : String(value));
+  }
+  for (const child of children.flat()) if (child !== null && child !== undefined && child !== false) node.append(child);
+  return node;
+}
+
+/** Write text only where it differs, so that nothing is laid out again for nothing. */
+export function put(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+const ICONS = {
+  play: 'M5 3.5v9l7.5-4.5z',
+  pause: 'M4.5 3.5h2.5v9H4.5zM9 3.5h2.5v9H9z',
+  stop: 'M4 4h8v8H4z',
+  image: 'M2.5 3h11v10h-11zM2.5 10.5l3-3 2.5 2.5 2-2 3.5 3M10.4 5.9a.6.6 0 1 0 .01 0',
+  camera: 'M2 5h3l1-1.5h4L11 5h3v8H2zM8 6.6a2.2 2.2 0 1 0 .01 0',
+  shapes: 'M5.2 3a2.4 2.4 0 1 0 .01 0M9 2.8h4.6v4.6H9zM8 9l3 4.6H5z',
+  close: 'M4 4l8 8M12 4l-8 8',
+  reset: 'M3.2 8a4.8 4.8 0 1 0 1.6-3.6M3 2.5v3h3',
+  link: 'M6.8 9.2l2.4-2.4M7 4.8l1.3-1.3a2.5 2.5 0 0 1 3.6 3.6L10.6 8.4M9 11.2l-1.3 1.3a2.5 2.5 0 0 1-3.6-3.6L5.4 7.6',
+  save: 'M8 2.5v7.2M5 7l3 3 3-3M3 12.8h10',
+  open: 'M8 10.2V3M5 5.7l3-3 3 3M3 12.8h10',
+  sun: 'M8 5a3 3 0 1 0 .01 0M8 1v1.6M8 13.4V15M1 8h1.6M13.4 8H15M3 3l1.1 1.1M11.9 11.9L13 13M13 3l-1.1 1.1M4.1 11.9L3 13',
+  chevron: 'M4.5 6.2L8 9.8l3.5-3.6',
+  edit: 'M3 13l.6-2.8 7-7 2.2 2.2-7 7zM9.4 4.4l2.2 2.2',
+  plus: 'M8 3.2v9.6M3.2 8h9.6',
+  dice: 'M3 3h10v10H3zM5.8 5.6a.2.2 0 1 0 .01 0M10.2 5.6a.2.2 0 1 0 .01 0M8 7.9a.2.2 0 1 0 .01 0M5.8 10.2a.2.2 0 1 0 .01 0M10.2 10.2a.2.2 0 1 0 .01 0',
+  check: 'M3.2 8.4l3 3 6.6-6.8',
+};
+
+/** A small line drawing, hidden from screen readers: the button around it carries the words. */
+export function icon(name, size = 16) {
+  const solid = ['play', 'pause', 'stop'].includes(name);
+  return svg('svg', { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true', class: 'vl-icon' },
+    svg('path', { d: ICONS[name], fill: solid ? 'currentColor' : 'none', stroke: solid ? 'none' : 'currentColor' }));
+}
+
+/** Numbers as the page writes them; unknown is a dash, never zero. */
+export const fmt = {
+  number: (x, digits = 2) => (Number.isFinite(x) ? x.toFixed(digits) : '–'),
+  speed: (x) => (Number.isFinite(x) ? (x >= 99.95 ? x.toFixed(0) : x.toFixed(1)) : '–'),
+  times: (x) => (Number.isFinite(x) ? `${x.toFixed(2)}×` : '–'),
+  seconds: (x) => (Number.isFinite(x) ? (x < 1 ? `${(x * 1000).toFixed(0)} ms` : `${x.toFixed(2)} s`) : '–'),
+  percent: (x) => (Number.isFinite(x) ? `${(100 * x).toFixed(x > 0 && x < 0.095 ? 1 : 0)} %` : '–'),
+  prob: (p) => (Number.isFinite(p) ? (p >= 0.9995 ? '1.00' : p < 0.001 ? '<.001' : p.toFixed(3).replace(/^0/, '')) : '–'),
+  bytes: (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${Math.ceil(n / 1024)} kB`),
+};
+
+/** A token's piece of text where it stands alone: spaces and line breaks made visible. */
+export function shown(text) {
+  return text === '' ? '∅' : text.replace(/\n/g, '↵').replace(/^ /, '␣');
+}
+
+/** A switch between the few values of a choice, as buttons that a keyboard walks. */
+export function segmented(label, choices, value, onpick) {
+  const box = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': label });
+  const show = (picked) => {
+    for (const b of box.children) b.setAttribute('aria-pressed', String(b.dataset.value === String(picked)));
+  };
+  for (const [key, text] of choices) {
+    box.append(h('button', { type: 'button', data: { value: key }, text, on: { click: () => { show(key); onpick(key); } } }));
+  }
+  show(value);
+  box.show = show;
+  return box;
+}

@@ -1,0 +1,119 @@
+/* Folds over the records of a race: the same sums that `records.fold` makes, kept for every round so that any moment
+   can be shown again. Knows records; knows nothing of the page. */
+
+export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
+
+const ZERO = {
+  tokens: 0, rounds: 0, accepted: 0, relaxed: 0, drafted: 0, draft_s: 0, verify_s: 0, commit_s: 0, other_s: 0, clock: 0,
+};
+
+/** One lane: its Begin, its rounds, its End, and the totals after every round. */
+export class Lane {
+  constructor(begin) {
+    this.begin = begin;
+    this.name = begin.lane;
+    this.rounds = [];
+    this.tokens = [];     // {id, text, origin, round, at}: `at` is the index within its round
+    this.totals = [ZERO]; // totals[k]: after k rounds
+    this.end = null;
+  }
+
+  add(round) {
+    const t = { ...this.totals[this.totals.length - 1] };
+    round.tokens.forEach((token, at) => {
+      this.tokens.push({ ...token, round: round.index, at });
+      if (token.origin !== 'target') t.accepted += 1;
+      if (token.origin === 'relaxed') t.relaxed += 1;
+    });
+    t.tokens += round.tokens.length;
+    t.rounds += 1;
+    t.drafted += round.tree.tokens.length - 1;
+    for (const phase of PHASES) t[phase] += round[phase];
+    t.clock = round.clock_s;
+    this.rounds.push(round);
+    this.totals.push(t);
+  }
+
+  close(end) { this.end = end; }
+
+  /** Seconds before the first round: vision, prefill and the drafter's share of both. */
+  get before() { return this.begin.vision_s + this.begin.prefill_s + this.begin.draft_prefill_s; }
+
+  /** Totals after k rounds with the numbers people read. */
+  at(k) {
+    const t = this.totals[Math.min(k, this.rounds.length)];
+    return {
+      ...t,
+      tau: t.rounds ? t.tokens / t.rounds : null,
+      speed: t.clock > 0 ? t.tokens / t.clock : null,
+    };
+  }
+
+  /** How many rounds were over when the lane's own clock stood at `seconds`. */
+  roundsBy(seconds) {
+    let lo = 0;
+    let hi = this.rounds.length;
+    while (lo < hi) {
+      const mid = (lo + hi + 1) >> 1;
+      if (this.totals[mid].clock <= seconds + 1e-9) lo = mid;
+      else hi = mid - 1;
+    }
+    return lo;
+  }
+
+  get text() { return this.tokens.map((t) => t.text).join(''); }
+}
+
+/** Depth of every node of a tree, root 0. */
+export function depths(tree) {
+  const depth = [];
+  tree.parent.forEach((p, i) => { depth[i] = p < 0 ? 0 : depth[p] + 1; });
+  return depth;
+}
+
+/** Children of every node, likeliest first where the draft's probabilities are known. */
+export function children(tree) {
+  const kids = tree.parent.map(() => []);
+  tree.parent.forEach((p, i) => { if (p >= 0) kids[p].push(i); });
+  const logp = tree.draft_logp;
+  if (logp) for (const list of kids) list.sort((a, b) => (logp[b] ?? -Infinity) - (logp[a] ?? -Infinity));
+  return kids;
+}
+
+/** The drafter's best continuation that was turned down: node numbers, empty where all it drafted was kept. */
+export function rejected(round) {
+  const kids = children(round.tree);
+  const out = [];
+  let node = kids[round.path[round.path.length - 1]][0];
+  while (node !== undefined) {
+    out.push(node);
+    node = kids[node][0];
+  }
+  return out;
+}
+
+/** Why a token stands in the answer: 'accepted', 'relaxed', 'corrected' (something else was drafted), 'bonus' (all
+ *  that was drafted was kept) or 'alone' (nothing was drafted). */
+export function reason(round, at) {
+  const token = round.tokens[at];
+  if (token.origin === 'draft') return 'accepted';
+  if (token.origin === 'relaxed') return 'relaxed';
+  if (round.tree.tokens.length === 1) return 'alone';
+  return rejected(round).length ? 'corrected' : 'bonus';
+}
+
+/** First place where two lanes' tokens differ, null where the shorter one is a beginning of the other. */
+export function firstDifference(a, b) {
+  const n = Math.min(a.tokens.length, b.tokens.length);
+  for (let i = 0; i < n; i += 1) if (a.tokens[i].id !== b.tokens[i].id) return i;
+  return null;
+}
+
+/** The value at a dotted path of a round, `notes.weights.text` say; undefined where there is none. */
+export function dig(value, path) {
+  for (const key of path.split('.')) {
+    if (value === null || value === undefined) return undefined;
+    value = value[key];
+  }
+  return value;
+}

@@ -1,0 +1,129 @@
+/* Where one token comes from: its round and depth, why it stands there, what the target and every view of the drafter
+   held likely, and the heat of the picture's patches. Given a race and its selection; draws nothing else. */
+
+import { h, fmt, shown } from './dom.js';
+import { reason } from './fold.js';
+import { tokenChip } from './lane.js';
+import { pictures, heatmap } from './patches.js';
+import { W } from './words.js';
+
+export class Inspector {
+  constructor(race, painter) {
+    this.race = race;
+    this.body = h('div', { class: 'vl-inspector-body' });
+    this.node = h('section', { class: 'vl-card vl-inspector', 'aria-label': W.inspect.title },
+      h('header', {}, h('h3', { text: W.inspect.title })), this.body);
+    this.draw = this.draw.bind(this);
+    race.on('reset select focus', () => painter.soon(this.draw));
+    this.draw();
+  }
+
+  draw() {
+    const { race } = this;
+    const s = race.selected;
+    const lane = race.focused;
+    if (!s || !lane) {
+      this.body.replaceChildren(h('p', { class: 'vl-hint', text: W.inspect.hint }));
+      return;
+    }
+    if (s.token === undefined) {
+      this.body.replaceChildren(...this.round(lane, lane.rounds[s.round]));
+      return;
+    }
+    const token = lane.tokens[s.token];
+    const round = token && lane.rounds[token.round];
+    if (!round) return;
+    this.body.replaceChildren(...this.token(lane, round, token, s.token));
+  }
+
+  /** A whole round: its tokens, its seconds, its notes. */
+  round(lane, round) {
+    if (!round) return [h('p', { class: 'vl-hint', text: W.inspect.hint })];
+    const first = lane.at(round.index).tokens;
+    return [
+      h('p', { class: 'vl-inspect-head' }, h('b', { text: W.inspect.round(round.index) }),
+        h('span', { text: W.inspect.roundFacts(round.tree.tokens.length - 1, round.path.length - 1, fmt.seconds(round.clock_s)) })),
+      h('p', { class: 'vl-chips' }, round.tokens.map((t, i) => h('button', { type: 'button', class: 'vl-plainbutton',
+        'aria-label': W.inspect.open(shown(t.text)),
+        on: { click: () => this.race.select({ lane: lane.name, token: first + i }) } }, tokenChip(t.text, t.origin)))),
+      this.times(round), this.notes(round.notes),
+    ];
+  }
+
+  token(lane, round, token, index) {
+    const n = lane.at(Infinity).tokens;
+    const move = (step) => h('button', { type: 'button', class: 'vl-small', 'aria-label': step < 0 ? W.inspect.previous : W.inspect.next,
+      disabled: index + step < 0 || index + step >= n, text: step < 0 ? '‹' : '›',
+      on: { click: () => this.race.select({ lane: lane.name, token: index + step }) } });
+    return [
+      h('p', { class: 'vl-inspect-head', 'aria-live': 'polite' }, tokenChip(token.text, lane.begin.method === 'ar' ? 'ar' : token.origin),
+        h('span', { text: W.inspect.place(index, round.index, token.at + 1) }), move(-1), move(1)),
+      h('p', { class: 'vl-why', text: this.why(lane, round, token) }),
+      h('div', { class: 'vl-inspect-grid' }, this.candidates(round, token), this.sight(lane, round, token)),
+      this.times(round), this.notes(round.notes),
+    ];
+  }
+
+  why(lane, round, token) {
+    const top = round.candidates?.[token.at]?.[0];
+    const node = round.path[token.at + 1];
+    const logp = token.origin === 'target' ? null : round.tree.draft_logp?.[node];
+    const p = logp == null ? null : fmt.prob(Math.exp(logp));
+    const sampled = Number(lane.begin.sampling.temperature) > 0;
+    return W.why[reason(round, token.at)]({ text: shown(token.text), p, sampled, top: top && shown(top.text),
+      topP: top && fmt.prob(top.prob), drafted: round.tree.tokens.length - 1 });
+  }
+
+  /** Candidates of the target and of every view, one row a token. */
+  candidates(round, token) {
+    const target = round.candidates?.[token.at] ?? [];
+    const views = Object.entries(round.views ?? {}).map(([name, lists]) => [name, lists[token.at] ?? []]);
+    if (!target.length && !views.some(([, list]) => list.length)) return h('p', { class: 'vl-hint', text: W.inspect.light });
+    const rows = new Map();
+    for (const [column, list] of [['target', target], ...views]) {
+      for (const c of list) {
+        if (!rows.has(c.id)) rows.set(c.id, { text: c.text });
+        rows.get(c.id)[column] = c.prob;
+      }
+    }
+    const columns = ['target', ...views.map(([name]) => name)];
+    const best = (row) => Math.max(...columns.map((c) => row[c] ?? 0));
+    const sorted = [...rows].sort((a, b) => (b[1].target ?? 0) - (a[1].target ?? 0) || best(b[1]) - best(a[1])).slice(0, 8);
+    return h('table', { class: 'vl-candidates' },
+      h('caption', { class: 'vl-hidden', text: W.inspect.candidates }),
+      h('thead', {}, h('tr', {}, h('th', { scope: 'col', text: W.inspect.candidate }),
+        columns.map((c) => h('th', { scope: 'col', text: W.views[c] ?? c })))),
+      h('tbody', {}, sorted.map(([id, row]) => h('tr', { class: id === token.id ? 'chosen' : null },
+        h('th', { scope: 'row' }, h('code', { text: shown(row.text) })),
+        columns.map((c) => h('td', {}, row[c] !== undefined && h('i', { style: { width: `${(100 * row[c]).toFixed(1)}%` } }),
+          h('span', { text: row[c] === undefined ? '·' : fmt.prob(row[c]) })))))));
+  }
+
+  /** The picture with this token's heat over its patches, and what each view of the drafter was shown. */
+  sight(lane, round, token) {
+    const shownPictures = pictures(this.race.meta.media ?? [], lane.begin.spans);
+    if (!shownPictures.length) return null;
+    const heat = round.notes.heat?.[token.at] ?? null;
+    return heatmap(lane, shownPictures, heat);
+  }
+
+  times(round) {
+    return h('p', { class: 'vl-times' }, ['draft_s', 'verify_s', 'commit_s', 'other_s'].map((phase) =>
+      h('span', {}, h('i', { class: `phase ${phase.slice(0, -2)}` }), `${W.phases[phase]} ${fmt.seconds(round[phase])}`)));
+  }
+
+  /** What is particular to the method, as it recorded it. */
+  notes(notes) {
+    const rows = Object.entries(notes).filter(([key]) => key !== 'heat');
+    if (!rows.length) return null;
+    return h('dl', { class: 'vl-notes' }, rows.flatMap(([key, value]) => [
+      h('dt', { text: W.notes[key] ?? key.replaceAll('_', ' ') }), h('dd', { text: brief(value) })]));
+  }
+}
+
+function brief(value) {
+  if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(3);
+  if (Array.isArray(value)) return value.length > 16 ? `${value.slice(0, 16).map(brief).join(' ')} …` : value.map(brief).join(' ');
+  if (value && typeof value === 'object') return Object.entries(value).map(([k, v]) => `${k} ${brief(v)}`).join(' · ');
+  return String(value);
+}

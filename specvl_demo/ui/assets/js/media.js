@@ -1,0 +1,126 @@
+/* Pictures and clips of a question: upload, drop, paste, camera, drawn scenes; thumbnails that can be taken away.
+   Checks count, kind and size before anything is sent; the server checks again. */
+
+import { h, icon, fmt } from './dom.js';
+import { Composer } from './composer.js';
+import { W } from './words.js';
+
+export class MediaWell {
+  constructor(catalog, api, onchange) {
+    Object.assign(this, { limits: catalog.limits, api, onchange });
+    this.media = [];
+    this.busy = 0;
+    const accept = [...this.limits.picture_types, ...this.limits.clip_types].join(',');
+    this.input = h('input', { type: 'file', id: 'vl-files', multiple: true, accept, class: 'vl-hidden', tabindex: '-1', 'aria-label': W.media.choose,
+      on: { change: () => { this.add([...this.input.files]); this.input.value = ''; } } });
+    this.strip = h('ul', { class: 'vl-thumbs', 'aria-label': W.media.list });
+    this.note = h('p', { class: 'vl-help vl-media-note', role: 'status' });
+    this.sceneButton = this.tool('shapes', W.media.scene, () => this.compose());
+    this.hint = h('p', { class: 'vl-drop-hint', text: W.media.hint });
+    this.node = h('div', { class: 'vl-well', role: 'group', 'aria-label': W.media.title }, this.strip, this.hint,
+      h('div', { class: 'vl-tools' }, this.tool('image', W.media.upload, () => this.input.click()),
+        this.tool('camera', W.media.camera, () => this.shoot()), this.sceneButton), this.input, this.note);
+    this.composer = new Composer(catalog.scene, api, (item) => this.change([...this.media, item]));
+    this.node.append(this.composer.node);
+    this.listen();
+  }
+
+  tool(name, text, fn) { return h('button', { type: 'button', class: 'vl-tool', on: { click: fn } }, icon(name), h('span', { text })); }
+
+  listen() {
+    const over = (on) => (e) => {
+      if (![...e.dataTransfer.types].includes('Files')) return;
+      e.preventDefault();
+      this.node.classList.toggle('over', on);
+    };
+    this.node.addEventListener('dragover', over(true));
+    this.node.addEventListener('dragleave', over(false));
+    this.node.addEventListener('drop', (e) => { over(false)(e); this.add([...e.dataTransfer.files]); });
+    document.addEventListener('paste', (e) => {
+      const files = [...(e.clipboardData?.files ?? [])];
+      if (files.length && this.node.isConnected) { e.preventDefault(); this.add(files); }
+    });
+  }
+
+  /** Whether the chosen pair knows drawn scenes. */
+  scenes(on) { this.sceneButton.hidden = !on; }
+
+  say(text, wrong = false) {
+    this.note.textContent = text;
+    this.note.classList.toggle('wrong', wrong);
+  }
+
+  kind(file) {
+    const dot = file.name.slice(file.name.lastIndexOf('.')).toLowerCase();
+    if (this.limits.picture_types.includes(dot) || /^image\/(png|jpe?g|webp|bmp|gif)$/.test(file.type)) return 'image';
+    if (this.limits.clip_types.includes(dot)) return 'video';
+    return null;
+  }
+
+  async add(files) {
+    this.say('');
+    for (const file of files) {
+      const kind = this.kind(file);
+      if (!kind) { this.say(W.media.unknown(file.name), true); continue; }
+      if (file.size > this.limits.bytes) { this.say(W.media.large(file.name, fmt.bytes(file.size), fmt.bytes(this.limits.bytes)), true); continue; }
+      if (this.media.length + this.busy >= this.limits.files) { this.say(W.media.many(this.limits.files), true); break; }
+      await this.send(file, kind);
+    }
+  }
+
+  async send(file, kind) {
+    this.busy += 1;
+    this.say(W.media.sending(file.name));
+    const { path, url } = await this.api.upload(file).finally(() => { this.busy -= 1; });
+    this.say('');
+    this.change([...this.media, { path, url, name: file.name, kind }]);
+  }
+
+  change(media) {
+    this.show(media.slice(0, this.limits.files));
+    this.onchange(this.media);
+  }
+
+  show(media) {
+    this.media = media;
+    this.node.classList.toggle('full', media.length > 0);
+    this.strip.replaceChildren(...media.map((item, i) => h('li', {}, item.kind === 'video'
+      ? h('video', { src: item.url, muted: true, playsinline: true, preload: 'metadata', 'aria-label': item.name, controls: true })
+      : h('img', { src: item.url, alt: item.name }),
+    h('button', { type: 'button', class: 'vl-remove', 'aria-label': W.media.remove(item.name),
+      on: { click: () => this.change(this.media.filter((_, j) => j !== i)) } }, icon('close', 12)))));
+  }
+
+  compose() {
+    this.composer.open();
+  }
+
+  /** A picture from the camera, in a dialog of our own. */
+  async shoot() {
+    let stream;
+    try {
+      stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } });
+    } catch (error) {
+      this.say(W.media.noCamera, true);
+      return;
+    }
+    const video = h('video', { autoplay: true, playsinline: true, muted: true });
+    video.srcObject = stream;
+    const dialog = h('dialog', { class: 'vl-dialog', 'aria-label': W.media.camera }, video,
+      h('div', { class: 'vl-buttons' },
+        h('button', { type: 'button', class: 'vl-primary', text: W.media.take, on: { click: () => this.take(video, dialog) } }),
+        h('button', { type: 'button', class: 'vl-secondary', text: W.media.cancel, on: { click: () => dialog.close() } })));
+    dialog.addEventListener('close', () => { stream.getTracks().forEach((t) => t.stop()); dialog.remove(); });
+    this.node.append(dialog);
+    dialog.showModal();
+  }
+
+  take(video, dialog) {
+    const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
+    canvas.getContext('2d').drawImage(video, 0, 0);
+    canvas.toBlob((blob) => {
+      dialog.close();
+      this.add([new File([blob], 'camera.jpg', { type: 'image/jpeg' })]);
+    }, 'image/jpeg', 0.9);
+  }
+}

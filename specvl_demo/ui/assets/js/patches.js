@@ -1,0 +1,75 @@
+/* Pictures with their patches: the heat of one token, and which patches a view of the drafter saw.
+   Spans say which prompt positions show which picture, laid out as rows x cols. */
+
+import { h, segmented } from './dom.js';
+import { W } from './words.js';
+
+/** Pictures of a request with the spans that stand for them: [{url, spans: [...]}], clips with one entry a frame. */
+export function pictures(media, spans) {
+  const out = [];
+  for (const span of spans) {
+    const item = media[span.media];
+    if (!item) continue;
+    const url = span.kind === 'video' ? item.frames?.[span.frame] ?? item.url : item.url;
+    out.push({ url, span, name: item.name });
+  }
+  return out;
+}
+
+/** A figure: the picture of one span, painted over with heat or with what a view was not shown. */
+export function heatmap(lane, list, heat) {
+  const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
+  const modes = [...(heat ? [['heat', W.patches.heat]] : []), ...views.map((v) => [v.view, W.patches.seen(W.views[v.view] ?? v.view)])];
+  const strip = h('div', { class: 'vl-patches' });
+  const note = h('figcaption');
+  const show = (mode) => {
+    strip.replaceChildren(...list.map(({ url, span, name }) => picture(url, span, name, paint(lane, span, mode, heat))));
+    note.textContent = mode === undefined ? W.patches.none : mode === 'heat' ? W.patches.heatNote : share(views.find((v) => v.view === mode), list);
+  };
+  const first = modes[0]?.[0];
+  show(first);
+  return h('figure', { class: 'vl-sight' }, modes.length > 1 && segmented(W.patches.choose, modes, first, show), strip, note);
+}
+
+/** Opacity of every patch of a span, row by row, and what kind of cover it is; null where nothing is to be painted. */
+function paint(lane, span, mode, heat) {
+  if (!span.rows || !span.cols || mode === undefined) return null;
+  const n = span.rows * span.cols;
+  if (mode === 'heat') {
+    const before = lane.begin.spans.filter((s) => s.stop <= span.start).reduce((sum, s) => sum + s.stop - s.start, 0);
+    const values = heat.slice(before, before + n);
+    const low = Math.min(...heat);
+    const high = Math.max(...heat);
+    return { kind: 'heat', cover: values.map((v) => (high > low ? (v - low) / (high - low) : 0)) };
+  }
+  const seen = new Set(lane.begin.seen.find((s) => s.view === mode).index);
+  return { kind: 'hidden', cover: Array.from({ length: n }, (_, i) => (seen.has(span.start + i) ? 0 : 1)) };
+}
+
+function picture(url, span, name, painted) {
+  const box = h('div', { class: 'vl-picture' }, h('img', { src: url, alt: name ?? W.patches.alt, loading: 'lazy' }));
+  if (painted) box.append(cover(span, painted));
+  return box;
+}
+
+function cover(span, { kind, cover: values }) {
+  const canvas = h('canvas', { width: span.cols, height: span.rows, class: kind });
+  const g = canvas.getContext('2d');
+  const image = g.createImageData(span.cols, span.rows);
+  values.forEach((v, i) => {
+    const [r, gr, b, a] = kind === 'heat' ? [213, 94, 0, 230 * v ** 1.6] : [20, 22, 26, v ? 190 : 0];
+    image.data.set([r, gr, b, a], 4 * i);
+  });
+  g.putImageData(image, 0, 0);
+  return canvas;
+}
+
+function share(view, list) {
+  const seen = new Set(view.index);
+  let all = 0;
+  let kept = 0;
+  for (const { span } of list) {
+    for (let i = span.start; i < span.stop; i += 1) { all += 1; if (seen.has(i)) kept += 1; }
+  }
+  return W.patches.share(kept, all);
+}

@@ -1,0 +1,108 @@
+/* The race as one screen: what is asked, the track, the answers side by side, the tree and the inspector, live charts.
+   Composition only: every part draws itself. */
+
+import { h, put, icon } from './dom.js';
+import { Chart } from './chart.js';
+import { byDepth, perRound, speedup } from './charts.js';
+import { declared } from './declared.js';
+import { firstDifference } from './fold.js';
+import { Inspector } from './inspector.js';
+import { LaneView } from './lane.js';
+import { Player } from './player.js';
+import { Track } from './track.js';
+import { TreeView } from './tree.js';
+import { W } from './words.js';
+
+export class RaceView {
+  /** on: {save(), link(), again()}: what the buttons above the race do. */
+  constructor(race, painter, catalog, plotlyUrl, on) {
+    Object.assign(this, { race, painter, catalog, plotlyUrl, on });
+    this.lanes = new Map();
+    this.player = new Player(race);
+    this.track = new Track(race, painter);
+    this.tree = new TreeView(race, painter);
+    this.inspector = new Inspector(race, painter);
+    this.charts = [perRound, speedup].map((spec) => this.chart(spec));
+    this.own = [];
+    this.build();
+    race.on('reset', () => { this.lanes.clear(); this.texts.replaceChildren(); this.title(); this.methodCharts(); });
+    race.on('lane', ({ lane }) => this.addLane(lane));
+    race.on('round end', ({ lane }) => { this.lanes.get(lane.name)?.update(); this.redraw(); });
+    race.on('head select focus', () => { for (const view of this.lanes.values()) view.update(); this.redraw(); });
+    race.on('lane focus', () => this.methodCharts());
+    race.on('end head', () => this.verdict());
+  }
+
+  chart(spec) { return new Chart(spec, this.race, this.painter, this.plotlyUrl); }
+
+  build() {
+    this.badge = h('span', { class: 'vl-badge' });
+    this.question = h('p', { class: 'vl-question' });
+    this.thumbs = h('span', { class: 'vl-question-media' });
+    this.tools = h('div', { class: 'vl-race-tools' },
+      this.tool('link', W.run.link, () => this.on.link()), this.tool('save', W.run.save, () => this.on.save()));
+    this.texts = h('div', { class: 'vl-lanes' });
+    this.said = h('p', { class: 'vl-verdict', role: 'status' });
+    const box = h('input', { type: 'checkbox', id: 'vl-rejected', on: { change: () => this.node.classList.toggle('rejects', box.checked) } });
+    this.legend = h('div', { class: 'vl-textlegend', role: 'note', 'aria-label': W.legend.title },
+      ['draft', 'relaxed', 'target', 'rejected'].map((o) => h('span', { class: `tk ${o}`, text: W.legend[o] })),
+      h('label', { for: 'vl-rejected' }, box, W.legend.showRejected));
+    this.grid = h('div', { class: 'vl-charts' });
+    this.node = h('div', { class: 'vl-race' },
+      h('div', { class: 'vl-race-head' }, this.badge, this.thumbs, this.question, this.player.node, this.tools),
+      h('div', { class: 'vl-card' }, this.track.node), this.texts, h('div', { class: 'vl-under' }, this.legend, this.said),
+      h('div', { class: 'vl-pair' }, this.tree.node, this.inspector.node), this.grid);
+    this.methodCharts();
+  }
+
+  tool(name, text, fn) { return h('button', { type: 'button', class: 'vl-tool', title: text, 'aria-label': text, on: { click: fn } }, icon(name)); }
+
+  title() {
+    const { meta } = this.race;
+    this.badge.className = `vl-badge ${meta.source ?? ''}`;
+    put(this.badge, meta.source === 'recorded' ? W.run.recorded : meta.source === 'live' ? W.run.live : '');
+    this.badge.title = meta.machine ? W.run.recordedOn(meta.machine) : '';
+    put(this.question, meta.question ?? '');
+    this.thumbs.replaceChildren(...(meta.media ?? []).map((m) => (m.kind === 'video' && !m.frames
+      ? h('video', { src: m.url, muted: true, playsinline: true, 'aria-label': m.name })
+      : h('img', { src: m.frames?.[0] ?? m.url, alt: m.name }))));
+    put(this.said, '');
+  }
+
+  addLane(lane) {
+    const view = new LaneView(this.race, lane, this.painter);
+    this.lanes.set(lane.name, view);
+    this.texts.append(view.node);
+    this.texts.dataset.count = this.lanes.size;
+  }
+
+  /** The charts that the focused lane's method declares; one common chart in their place where it declares none. */
+  methodCharts() {
+    const method = this.catalog.methods.find((m) => m.name === this.race.focused?.begin.method);
+    const specs = (method?.charts ?? []).slice(0, 1).map(declared);
+    const wanted = specs.length ? specs : [byDepth];
+    if (wanted.map((s) => s.id).join() !== this.own.map((c) => c.spec.id).join()) {
+      for (const chart of this.own) chart.remove();
+      this.own = wanted.map((spec) => this.chart(spec));
+      this.grid.replaceChildren(...[...this.own, ...this.charts].map((c) => c.node));
+    }
+    this.redraw(true);
+  }
+
+  redraw(now = false) { for (const chart of [...this.own, ...this.charts]) chart.update(now || this.race.finished); }
+
+  repaint() { for (const chart of [...this.own, ...this.charts]) chart.repaint(); }
+
+  /** When all lanes are in: does every lane say what the plain model says? */
+  verdict() {
+    const { race } = this;
+    const base = race.baseline;
+    if (!race.finished || !base) { put(this.said, ''); return; }
+    const lines = race.list.filter((lane) => lane !== base).map((lane) => {
+      const i = firstDifference(base, lane);
+      const whole = i === null && lane.tokens.length === base.tokens.length;
+      return whole ? W.run.same(lane.begin.title) : W.run.differs(lane.begin.title, i ?? Math.min(lane.tokens.length, base.tokens.length));
+    });
+    put(this.said, lines.join(' · '));
+  }
+}

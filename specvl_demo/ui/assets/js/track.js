@@ -1,0 +1,68 @@
+/* The track: one row a lane, all bars on one scale, and the numbers that decide a race in aligned columns. */
+
+import { h, put, fmt } from './dom.js';
+import { PHASES } from './fold.js';
+import { W } from './words.js';
+
+const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where', 'place'];
+
+export class Track {
+  constructor(race, painter) {
+    this.race = race;
+    this.painter = painter;
+    this.rows = new Map();
+    this.draw = this.draw.bind(this);
+    this.body = h('tbody');
+    this.node = h('table', { class: 'vl-track' },
+      h('caption', { class: 'vl-hidden', text: W.track.caption }),
+      h('thead', {}, h('tr', {},
+        h('th', { scope: 'col', text: W.track.lane }), h('th', { scope: 'col', class: 'bar', text: W.track.progress }),
+        ...COLUMNS.map((c) => h('th', { scope: 'col', class: c, title: W.track[`${c}Help`], text: W.track[c] })))),
+      this.body);
+    race.on('reset', () => { this.rows.clear(); this.body.replaceChildren(); });
+    race.on('lane', ({ lane }) => this.add(lane));
+    race.on('lane round end head focus', () => painter.soon(this.draw));
+  }
+
+  add(lane) {
+    const fill = h('i');
+    const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
+    const cells = Object.fromEntries(COLUMNS.map((c) => [c, h('td', { class: c })]));
+    cells.where.append(h('span', { class: 'vl-shares' }, ...shares));
+    const bar = h('div', { class: 'vl-bar', role: 'progressbar', 'aria-label': W.track.tokensOf(lane.begin.title),
+      'aria-valuemin': 0, 'aria-valuemax': lane.begin.max_new_tokens }, fill);
+    const count = h('span', { class: 'vl-count' });
+    const row = h('tr', { data: { lane: lane.number } },
+      h('th', { scope: 'row' }, h('button', { type: 'button', class: 'vl-lane-name', 'aria-label': W.lane.focus(lane.begin.title),
+        on: { click: () => this.race.setFocus(lane.name) } }, h('i', { class: 'vl-swatch' }), lane.begin.title)),
+      h('td', { class: 'bar' }, h('div', { class: 'vl-barline' }, bar, count)), ...Object.values(cells));
+    this.body.append(row);
+    this.rows.set(lane.name, { row, fill, bar, count, shares, cells });
+  }
+
+  draw() {
+    const { race } = this;
+    const order = race.order;
+    const scale = Math.max(1, ...race.list.map((l) => (l.end ? l.at(Infinity).tokens : l.begin.max_new_tokens)));
+    for (const lane of race.list) {
+      const { row, fill, bar, count, shares, cells } = this.rows.get(lane.name);
+      const t = race.now(lane);
+      row.classList.toggle('focused', race.focus === lane.name);
+      row.classList.toggle('over', race.over(lane));
+      fill.style.transform = `scaleX(${Math.min(1, t.tokens / scale)})`;
+      bar.setAttribute('aria-valuenow', t.tokens);
+      put(count, String(t.tokens));
+      put(cells.speedup, lane === race.baseline ? fmt.times(t.speed ? 1 : null) : fmt.times(race.speedup(lane)));
+      put(cells.speed, fmt.speed(t.speed));
+      put(cells.tau, fmt.number(t.tau));
+      put(cells.clock, fmt.seconds(t.clock || null));
+      PHASES.forEach((phase, i) => {
+        const share = t.clock > 0 ? t[phase] / t.clock : 0;
+        shares[i].style.flexGrow = share.toFixed(4);
+        shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
+      });
+      const place = order.indexOf(lane.name);
+      put(cells.place, place < 0 ? '' : W.track.places[place] ?? `${place + 1}.`);
+    }
+  }
+}

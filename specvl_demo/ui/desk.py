@@ -1,0 +1,185 @@
+"""Who computes and who waits: one computation at a time, a line with places, Stop, and a stream of events for each run.
+
+Given a worker that computes in the background; gives JSON strings at a bounded rate, numbered, so that a page can
+tell when one is missing and fetch it again. Knows nothing of what is computed, nothing of Gradio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+import orjson
+
+from specvl_demo.ui import words
+from specvl_demo.ui.jobs import Job
+
+Event = dict[str, Any]
+"""{'k': kind, ...}: run · queue · status · begin · round · end · error · done."""
+
+HZ = 20
+MOST_RUNS_KEPT = 32
+
+
+class Worker(Protocol):
+    """Computes one job at a time, away from the page."""
+
+    def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
+        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}."""
+        ...
+
+    def stop(self, run: str) -> None:
+        """End this job within a round. Nothing happens where it is already over."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+def failure(sentence: str) -> str:
+    """A whole stream in one batch, for a request that never became a run."""
+    run = Run()
+    for event in ({"k": "error", "text": sentence}, {"k": "done"}):
+        run.put(event)
+    return run.pack() or ""
+
+
+class Run:
+    """One run's events, kept as the batches that were sent."""
+
+    def __init__(self) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.batches: list[str] = []
+        self.stopped = False
+        self.done = False
+        self.seconds: float | None = None
+        self._waiting: list[Event] = []
+        self._lock = threading.Lock()
+
+    def put(self, event: Event) -> None:
+        """Take an event; from any thread."""
+        with self._lock:
+            self._waiting.append(event)
+            self.done = self.done or event["k"] == "done"
+
+    def pack(self) -> str | None:
+        """All events since the last call as one JSON string; None where there are none."""
+        with self._lock:
+            events, self._waiting = self._waiting, []
+        if not events:
+            return None
+        head = {"run": self.id, "seq": len(self.batches), "ts": round(time.time() * 1000)}
+        batch = orjson.dumps({**head, "events": events}, option=orjson.OPT_NON_STR_KEYS).decode()
+        self.batches.append(batch)
+        return batch
+
+
+class Desk:
+    """The line before the worker. max_waiting: visitors beyond it are told to come back later."""
+
+    def __init__(self, worker: Worker, max_waiting: int = 16, limit_s: float = 300.0) -> None:
+        self.worker = worker
+        self.max_waiting = max_waiting
+        self.limit_s = limit_s
+        self._line: deque[Run] = deque()
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._lasted: deque[float] = deque([10.0], maxlen=8)
+        self._lock = threading.Lock()
+
+    async def stream(self, job: Job) -> AsyncIterator[str]:
+        """Wait for the turn, compute, and give every batch of events; the last one says done."""
+        run = self._enter()
+        if run is None:
+            yield failure(words.BUSY.format(waiting=self.max_waiting))
+            return
+        began = False
+        try:
+            run.put({"k": "run", "run": run.id})
+            yield run.pack()
+            async for batch in self._wait(run):
+                yield batch
+            if not run.stopped:
+                began = True
+                self.worker.start(run.id, job, lambda event: self._take(run, event))
+            else:
+                self._take(run, {"k": "done"})
+            async for batch in self._follow(run):
+                yield batch
+        finally:  # also when the visitor has left
+            run.stopped = True
+            if not run.done:
+                if began:
+                    self.worker.stop(run.id)
+                else:
+                    self._leave(run)
+
+    def stop(self, run_id: str) -> None:
+        """The visitor's Stop: a waiting run leaves the line, a running one ends within a round."""
+        run = self._runs.get(run_id)
+        if run and not run.done:
+            run.stopped = True
+            self.worker.stop(run_id)
+
+    def batches(self, run_id: str) -> list[str]:
+        """All batches of a run so far, for a page that missed one; empty where the run is unknown."""
+        run = self._runs.get(run_id)
+        return list(run.batches) if run else []
+
+    def _enter(self) -> Run | None:
+        with self._lock:
+            if len(self._line) > self.max_waiting:
+                return None
+            run = Run()
+            self._line.append(run)
+            self._runs[run.id] = run
+            while len(self._runs) > MOST_RUNS_KEPT + len(self._line):
+                self._runs.popitem(last=False)
+            return run
+
+    def _leave(self, run: Run) -> None:
+        with self._lock:
+            if run in self._line:
+                self._line.remove(run)
+
+    def _take(self, run: Run, event: Event) -> None:
+        if event["k"] == "done":
+            if run.seconds is not None:
+                self._lasted.append(time.monotonic() - run.seconds)
+            self._leave(run)
+        run.put(event)
+
+    async def _wait(self, run: Run) -> AsyncIterator[str]:
+        told = 0
+        while not run.stopped:
+            with self._lock:
+                place = self._line.index(run)
+            if place == 0:
+                break
+            if place != told:
+                told = place
+                mean = sum(self._lasted) / len(self._lasted)
+                run.put({"k": "queue", "place": place, "eta_s": place * mean})
+                yield run.pack()
+            await asyncio.sleep(0.1)
+        run.seconds = time.monotonic()
+
+    async def _follow(self, run: Run) -> AsyncIterator[str]:
+        late = False
+        while True:
+            over = run.done
+            batch = run.pack()
+            if batch:
+                yield batch
+            elif over:
+                return
+            if not late and time.monotonic() - run.seconds > self.limit_s:
+                late = True
+                run.put({"k": "error", "text": words.TOO_LONG.format(seconds=self.limit_s)})
+                self.worker.stop(run.id)
+            await asyncio.sleep(1 / HZ)

@@ -1,0 +1,59 @@
+"""Composition of the page: one board, its event, the functions its scripts may call, the named endpoints.
+
+Given what can be chosen (a catalog) and who computes (a desk); gives Blocks that are ready to launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import gradio as gr
+
+from specvl_demo.ui import words
+from specvl_demo.ui.behaviour import Behaviour
+from specvl_demo.ui.board import FILES, SCRIPTS, STYLES, Board
+
+MOST_BYTES = 64 * 2**20
+
+
+def build(behaviour: Behaviour) -> gr.Blocks:
+    """The page over its behaviour."""
+    gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *behaviour.files])
+
+    def catalog(_: Any = None) -> dict[str, Any]:
+        return behaviour.catalog()
+
+    def stop(run: Any) -> None:
+        behaviour.stop(run)
+
+    def batches(run: Any) -> list[str]:
+        return behaviour.batches(run)
+
+    def scene(description: Any) -> dict[str, str]:
+        return behaviour.scene(description)
+
+    async def run(event: gr.EventData) -> AsyncIterator[str]:
+        async for batch in behaviour.run(event._data):
+            yield batch
+
+    with gr.Blocks(
+        title=words.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
+    ) as page:
+        board = Board([catalog, stop, batches, scene])
+        board.run(run, None, board, show_progress="hidden", concurrency_limit=None, api_visibility="private")
+    page.queue(max_size=64)
+    return page
+
+
+def launch_settings() -> dict[str, Any]:
+    """How this page is launched, wherever it runs."""
+    return {
+        "css": "body { background: #f6f7f8 } body.dark { background: #101214 }",
+        "favicon_path": FILES["favicon"],
+        "theme": gr.themes.Base(),
+        "max_file_size": MOST_BYTES,
+        "run_history": False,
+        "footer_links": ["api"],
+        "show_error": True,
+    }
