@@ -1,7 +1,7 @@
 """What happens behind the page: the catalog, a run, Stop, a drawn scene.
 
-Given what can be chosen, a desk that computes, and the folders in which visitors' files may lie; knows nothing of
-layout and nothing of models.
+Given what can be chosen, a desk that computes, and the folders in which visitors' files may lie.
+Knows nothing of layout, nothing of models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Behaviour:
     """The page's handlers.
 
     describe: gives the catalog, JSON-safe. draw: draws a scene from a description (None: any) into a file.
-    folders: where files of visitors and examples lie. files: what the page may fetch from the server, examples say.
+    folders: where files of visitors and examples lie. files: what a page may fetch, examples say.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""The board: one Gradio component that holds the whole page. Python sends it JSON strings; its scripts draw.
+"""The board: one Gradio component that holds the whole page. Python sends it JSON strings, its scripts draw.
 
-The template is static, so that no model text ever passes a template engine; nothing nested is ever sent, since
+The template is static, so that no model text ever passes a template engine. Nothing nested is ever sent:
 Gradio's streaming difference corrupts nested lists that shrink. Knows nothing of what the strings say.
 """
 
@@ -24,14 +24,15 @@ FILES = {
     "favicon": ROOT / "assets" / "ui" / "favicon.svg",
 }
 
-# Addresses are built from the site's own root, so that the page also works below a path of a larger site. Styles are
-# linked, not passed to Gradio, which rewrites selectors. Scripts are announced together, then the first one is started.
+# Addresses are built from the site's own root, so that the page also works below a path of a larger site.
+# Styles are linked, not passed to Gradio, which rewrites selectors. Scripts are announced all at once.
 _ON_LOAD = """
 const root = (window.gradio_config?.root ?? '').replace(/\\/?$/, '/');
 const {files, scripts, styles} = %s;
 const address = (path) => new URL(root + 'gradio_api/file=' + path, document.baseURI).href;
 const link = (rel, href) => new Promise((done) => {
-  document.head.append(Object.assign(document.createElement('link'), {rel, href, onload: done, onerror: done}));
+  const node = Object.assign(document.createElement('link'), {rel, href, onload: done, onerror: done});
+  document.head.append(node);
 });
 scripts.forEach((path) => link('modulepreload', address(path)));
 Promise.all(styles.map((path) => link('stylesheet', address(path))))
@@ -45,22 +46,16 @@ Promise.all(styles.map((path) => link('stylesheet', address(path))))
 """
 
 
-class Board(gr.HTML):
+def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     """The page's one component. `server_functions` are what its scripts may call; `run` is its event."""
-
-    def __init__(self, server_functions: Sequence[Callable[..., Any]], **kwargs: Any) -> None:
-        super().__init__(
-            value="",
-            html_template="<div class='vl-boot' aria-busy='true'></div>",
-            js_on_load=_ON_LOAD % _places(),
-            apply_default_css=False,
-            server_functions=list(server_functions),
-            elem_id="specvl",
-            **kwargs,
-        )
-
-    def api_info(self) -> dict[str, Any]:
-        return {"type": "string", "description": "JSON: a batch of events of a race"}
+    return gr.HTML(
+        value="",
+        html_template="<div class='vl-boot' aria-busy='true'></div>",
+        js_on_load=_ON_LOAD % _places(),
+        apply_default_css=False,
+        server_functions=list(server_functions),
+        elem_id="specvl",
+    )
 
 
 def _places() -> str:

@@ -1,7 +1,7 @@
-"""Who computes and who waits: one computation at a time, a line with places, Stop, and a stream of events for each run.
+"""Who computes and who waits: one computation at a time, a line with places, Stop, a stream for each run.
 
-Given a worker that computes in the background; gives JSON strings at a bounded rate, numbered, so that a page can
-tell when one is missing and fetch it again. Knows nothing of what is computed, nothing of Gradio.
+Given a worker that computes in the background; gives JSON strings at a bounded rate, numbered, so that a page
+can tell when one is missing and fetch it again. Knows nothing of what is computed, nothing of Gradio.
 """
 
 from __future__ import annotations

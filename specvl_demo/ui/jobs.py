@@ -1,5 +1,7 @@
-"""What a visitor asks for, checked. Given the plain data a page or a program sent, which may be anything at all;
-gives a Job, or a ValueError whose sentence can be shown as it is. Knows no engine, no Gradio.
+"""What a visitor asks for, checked.
+
+Given the plain data a page or a program sent, which may be anything at all; gives a Job, or a ValueError
+whose sentence can be shown as it is. Knows no engine, no Gradio.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Job:
-    """One race: the inputs that all lanes share, and the lanes. media: paths of files that are really there."""
+    """One race: the inputs that all lanes share, and the lanes. media: paths of files that really exist."""
 
     pair: str
     lanes: tuple[tuple[str, Mapping[str, Any]], ...]
@@ -48,7 +50,7 @@ class Job:
 def read_job(
     data: Any, pairs: Sequence[str], methods: Sequence[str], folders: Sequence[Path], baseline: bool = True
 ) -> Job:
-    """The job in plain data from outside. folders: where files may lie. baseline: put the plain model's lane first."""
+    """The job in plain data from outside. folders: where files may lie. baseline: the plain model leads."""
     if not isinstance(data, Mapping):
         raise ValueError(words.NOTHING_ASKED)
     pair = _known(data.get("pair"), pairs, words.NO_PAIR)

@@ -12,7 +12,7 @@ import gradio as gr
 
 from specvl_demo.ui import words
 from specvl_demo.ui.behaviour import Behaviour
-from specvl_demo.ui.board import FILES, SCRIPTS, STYLES, Board
+from specvl_demo.ui.board import FILES, SCRIPTS, STYLES, board
 
 MOST_BYTES = 64 * 2**20
 
@@ -40,8 +40,8 @@ def build(behaviour: Behaviour) -> gr.Blocks:
     with gr.Blocks(
         title=words.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
-        board = Board([catalog, stop, batches, scene])
-        board.run(run, None, board, show_progress="hidden", concurrency_limit=None, api_visibility="private")
+        whole = board([catalog, stop, batches, scene])
+        whole.run(run, None, board, show_progress="hidden", concurrency_limit=None, api_visibility="private")
     page.queue(max_size=64)
     return page
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from specvl_demo.records import Begin, Candidate, End, Record, Round, Seen, Span, Token, Tree, fold
 
 TEXT = (
-    "There are five things in this picture. At the top left there is a large red star, and to the right of it "
-    "stands a small blue circle. In the middle of the picture I can see a green arrow. At the bottom left there is "
-    "a small yellow heart, and next to it a large purple moon. The ground is white. "
+    "There are five things in this picture. At the top left there is a large red star, and to the right of "
+    "it stands a small blue circle. In the middle of the picture I can see a green arrow. At the bottom left "
+    "there is a small yellow heart, and next to it a large purple moon. The ground is white. "
 )
 WORDS = re.findall(r"\s?\w+|[^\w\s]", TEXT)
 WRONG = [" green", " large", " the", " circle", " and", " top", " two", " square"]
@@ -146,10 +146,20 @@ class _Lane:
         if self.method == "tabed":
             views = {name: [self._likely(t.text) for t in tokens] for name in ("multimodal", "text")}
         out = Round(
-            lane=self.method, index=len(self.rounds), tokens=tokens, tree=tree, path=path, draft_s=draft, verify_s=verify,
-            commit_s=0.0003, other_s=0.0002, clock_s=self.clock,
-            candidates=[self._likely(t.text, first=t.origin != "relaxed") for t in tokens], views=views, notes=notes,
-        )  # fmt: skip
+            lane=self.method,
+            index=len(self.rounds),
+            tokens=tokens,
+            tree=tree,
+            path=path,
+            draft_s=draft,
+            verify_s=verify,
+            commit_s=0.0003,
+            other_s=0.0002,
+            clock_s=self.clock,
+            candidates=[self._likely(t.text, first=t.origin != "relaxed") for t in tokens],
+            views=views,
+            notes=notes,
+        )
         self.rounds.append(out)
         self.at += len(tokens)
         return out

@@ -1,17 +1,15 @@
 """The real page over a made-up worker: what the browser tests drive where no model is needed.
 
-python synthetic_app.py --port P [--rate R]: R times as fast as the made-up clocks.
+python tests/ui/synthetic_app.py --port P --folder F [--rate R], with the repository in PYTHONPATH;
+R times as fast as the made-up clocks.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 import time
 from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 from PIL import Image, ImageDraw
 from synthetic import race_records
@@ -78,31 +76,128 @@ def catalog(folder: Path) -> dict:
     url = lambda path: f"gradio_api/file={path}"  # noqa: E731
     media = [{"path": str(picture), "url": url(picture), "name": "scene.png", "kind": "image"}]
     params = [
-        {"key": "gamma", "kind": "int", "default": 5, "min": 1, "max": 16, "title": "Block length γ", "help": "Tokens drafted in a round."},
-        {"key": "rule", "kind": "choice", "default": "grid", "choices": ["grid", "kld"], "title": "Weight rule", "help": "How weights are learnt."},
-        {"key": "batched", "kind": "bool", "default": True, "title": "One batch", "help": "All views in one forward."},
-    ]  # fmt: skip
+        {
+            "key": "gamma",
+            "kind": "int",
+            "default": 5,
+            "min": 1,
+            "max": 16,
+            "title": "Block length γ",
+            "help": "Tokens drafted in a round.",
+        },
+        {
+            "key": "rule",
+            "kind": "choice",
+            "default": "grid",
+            "choices": ["grid", "kld"],
+            "title": "Weight rule",
+            "help": "How weights are learnt.",
+        },
+        {
+            "key": "batched",
+            "kind": "bool",
+            "default": True,
+            "title": "One batch",
+            "help": "All views in one forward.",
+        },
+    ]
     return {
         "version": "test",
         "machine": "no machine",
         "pairs": [
-            {"id": "synthetic", "title": "Made-up pair", "available": True, "help": "Invented records.", "reason": "", "scenes": True, "methods": {"ar": True, "tabed": True, "sage": True, "lvspec": True}},
-            {"id": "huge", "title": "Huge pair", "available": False, "help": "", "reason": "Needs 160 GB.", "scenes": False, "methods": {}},
+            {
+                "id": "synthetic",
+                "title": "Made-up pair",
+                "available": True,
+                "help": "Invented records.",
+                "reason": "",
+                "scenes": True,
+                "methods": {"ar": True, "tabed": True, "sage": True, "lvspec": True},
+            },
+            {
+                "id": "huge",
+                "title": "Huge pair",
+                "available": False,
+                "help": "",
+                "reason": "Needs 160 GB.",
+                "scenes": False,
+                "methods": {},
+            },
         ],
         "methods": [
-            {"name": "ar", "title": "Autoregressive", "lossless": True, "help": "The plain model.", "params": [], "charts": []},
-            {"name": "tabed", "title": "TABED", "lossless": True, "help": "An ensemble of views.", "params": params, "charts": declarations("tabed")},
-            {"name": "sage", "title": "SAGE", "lossless": True, "help": "An adaptive tree.", "params": params[:1], "charts": declarations("sage")},
-            {"name": "lvspec", "title": "LVSpec", "lossless": False, "help": "Loose verification.", "params": [], "charts": declarations("lvspec")},
+            {
+                "name": "ar",
+                "title": "Autoregressive",
+                "lossless": True,
+                "help": "The plain model.",
+                "params": [],
+                "charts": [],
+            },
+            {
+                "name": "tabed",
+                "title": "TABED",
+                "lossless": True,
+                "help": "An ensemble of views.",
+                "params": params,
+                "charts": declarations("tabed"),
+            },
+            {
+                "name": "sage",
+                "title": "SAGE",
+                "lossless": True,
+                "help": "An adaptive tree.",
+                "params": params[:1],
+                "charts": declarations("sage"),
+            },
+            {
+                "name": "lvspec",
+                "title": "LVSpec",
+                "lossless": False,
+                "help": "Loose verification.",
+                "params": [],
+                "charts": declarations("lvspec"),
+            },
         ],
         "examples": [
-            {"id": "scene", "title": "A scene", "why": "All objects", "thumb": url(picture), "media": media, "question": "What is in the picture?", "methods": ["tabed"], "trace": url(trace), "machine": "a test machine"},
-            {"id": "lossy", "title": "Relaxed", "why": "A relaxed method", "thumb": url(picture), "media": media, "question": "Describe everything.", "methods": ["sage", "lvspec"], "trace": url(lossy), "machine": "a test machine"},
+            {
+                "id": "scene",
+                "title": "A scene",
+                "why": "All objects",
+                "thumb": url(picture),
+                "media": media,
+                "question": "What is in the picture?",
+                "methods": ["tabed"],
+                "trace": url(trace),
+                "machine": "a test machine",
+            },
+            {
+                "id": "lossy",
+                "title": "Relaxed",
+                "why": "A relaxed method",
+                "thumb": url(picture),
+                "media": media,
+                "question": "Describe everything.",
+                "methods": ["sage", "lvspec"],
+                "trace": url(lossy),
+                "machine": "a test machine",
+            },
         ],
         "defaults": {"methods": ["tabed"], "sampling": {}},
-        "limits": {"files": MOST_FILES, "bytes": MOST_BYTES, "question": MOST_TEXT, "picture_types": [".png", ".jpg", ".jpeg", ".webp"], "clip_types": [".mp4", ".webm", ".mov"]},
-        "scene": {"kinds": ["circle", "square"], "colours": {"red": "#d62828", "blue": "#2d5adc"}, "sizes": ["small", "large"], "places": [f"place {i}" for i in range(9)], "grounds": {"white": "#fafafa", "navy": "#14193c"}},
-    }  # fmt: skip
+        "limits": {
+            "files": MOST_FILES,
+            "bytes": MOST_BYTES,
+            "question": MOST_TEXT,
+            "picture_types": [".png", ".jpg", ".jpeg", ".webp"],
+            "clip_types": [".mp4", ".webm", ".mov"],
+        },
+        "scene": {
+            "kinds": ["circle", "square"],
+            "colours": {"red": "#d62828", "blue": "#2d5adc"},
+            "sizes": ["small", "large"],
+            "places": [f"place {i}" for i in range(9)],
+            "grounds": {"white": "#fafafa", "navy": "#14193c"},
+        },
+    }
 
 
 def main() -> None:
