@@ -14,7 +14,8 @@ from typing import Any
 from specvl_demo import methods
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Drafter, Mixer, View
-from specvl_demo.core.views import FullView
+from specvl_demo.core.views import CaptionView, FullView, PooledView, PrunedView, TextView
+from specvl_demo.drafters.captions import OwnCaptions
 from specvl_demo.drafters.ngram import NGram
 from specvl_demo.drafters.none import NoDrafter
 from specvl_demo.drafters.small_vlm import SmallVLM
@@ -27,7 +28,8 @@ class Models:
     """What a pair has loaded.
 
     drafters: by role ("small": a VLM; heads by their names). words: token ids that views put in place of
-    pictures, by purpose ("newline", ...).
+    pictures, by purpose: "newline"; "caption", what stands before one; "describe", what follows a picture to
+    have the drafter caption it, up to where its answer begins.
     """
 
     target: VLMTarget
@@ -42,6 +44,12 @@ class Models:
                 f"This pair has no drafter of kind {role!r} for {self.target.name}; it has: {known}."
             )
         return self.drafters[role]
+
+    def word(self, purpose: str) -> tuple[int, ...]:
+        """The token ids for a purpose; ValueError where the pair gives none."""
+        if purpose not in self.words:
+            raise ValueError(f"The pair of {self.target.name} says no {purpose!r} words for this view.")
+        return tuple(self.words[purpose])
 
 
 def assemble(choice: methods.Choice, models: Models) -> Parts:
@@ -91,6 +99,31 @@ def prompt_lookup(
 def full_view(models: Models) -> View:
     """The whole prompt."""
     return FullView()
+
+
+def text_view(models: Models) -> View:
+    """No picture, a newline in its place."""
+    return TextView(models.word("newline"))
+
+
+def caption_view(models: Models, caption_length: int) -> View:
+    """The drafter's own description in place of the picture."""
+    vocabulary = models.target.vocabulary
+    own = OwnCaptions(models.word("describe"), vocabulary.eos, vocabulary.banned, caption_length)
+    return CaptionView(own, models.word("caption"))
+
+
+def pooled_view(models: Models, pool: int) -> View:
+    """A coarser picture."""
+    return PooledView(pool)
+
+
+def pruned_view(
+    models: Models, drop_image: float, drop_video: float, guided: bool, share: float, positions: str
+) -> View:
+    """Part of the picture, chosen evenly or with the help of the target's attention."""
+    layers = tuple(range(models.target.decoder.n_layers)) if guided else ()
+    return PrunedView(drop_image, drop_video, layers, share, positions)
 
 
 def _make(part: methods.Part) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 Value = bool | int | float | str
 Slot = Literal["drafter", "views", "policy", "verifier"]
@@ -91,7 +91,8 @@ class Method:
     """One row of the method table.
 
     views: by name, empty for drafters that have none. defaults: parameters that differ from the parts' own.
-    options: other parts that may be put into a slot; None allows all. presets: named changes of parameters.
+    options: other parts that may be put into a slot; None allows all. presets: named changes of parameters
+    and, by slot, of parts.
     """
 
     name: str
@@ -183,10 +184,61 @@ DRAFTERS: dict[str, Part] = {
 }
 
 VIEWS: dict[str, Part] = {
-    part.name: part for part in (Part("multimodal", "the whole prompt", "specvl_demo.assemble:full_view"),)
+    part.name: part
+    for part in (
+        Part("multimodal", "the whole prompt", "specvl_demo.assemble:full_view"),
+        Part("text-only", "no picture, a newline in its place", "specvl_demo.assemble:text_view"),
+        Part(
+            "caption",
+            "the drafter's own caption in place of the picture",
+            "specvl_demo.assemble:caption_view",
+            params=(Param("caption_length", 24, "longest caption, in tokens", 1, 256),),
+        ),
+        Part(
+            "pooled",
+            "a coarser picture",
+            "specvl_demo.assemble:pooled_view",
+            params=(Param("pool", 2, "patches averaged along each side, before the projector", 1, 16),),
+        ),
+        Part(
+            "pruned",
+            "part of the picture",
+            "specvl_demo.assemble:pruned_view",
+            params=(
+                Param("drop_image", 0.8, "share of a picture's visual tokens left out", 0.0, 1.0),
+                Param("drop_video", 0.9, "share of a clip's visual tokens left out", 0.0, 1.0),
+                Param("guided", False, "keep what the target attends to first, then evenly; false: evenly"),
+                Param(
+                    "share", 0.4, "guided: share of all attention that the best tokens must hold", 0.0, 1.0
+                ),
+                Param(
+                    "positions",
+                    "auto",
+                    "positions of what stays: numbered anew, with gaps, or as suits the decoder",
+                    choices=("auto", "original", "compact"),
+                ),
+            ),
+        ),
+    )
 }
 
-MIXTURE: Part | None = None
+MIXTURE: Part | None = Part(
+    "mixture",
+    "a mixture weighted by what was right lately",
+    "specvl_demo.core.mixture:mixture",
+    params=(
+        Param(
+            "weights",
+            "w-grid",
+            "rule: search a grid, inverse divergence (two forms), count matches, boost, or equal weights",
+            choices=("w-grid", "kld", "kld-softmax", "tvd", "block-efficiency", "adaboost", "uniform"),
+        ),
+        Param("history", 0, "verified tokens that count; 0: all", 0, 4096),
+        Param("grid_steps", 10, "w-grid: parts into which a weight is divided", 1, 20),
+        Param("weight_temperature", 1.0, "above 1 evens the weights out, below 1 sharpens them", 0.05, 20.0),
+        Param("boost", 1.0, "adaboost: factor of the vocabulary's term", 0.0, 10.0),
+    ),
+)
 """Mixes several views of a drafter."""
 
 POLICIES: dict[str, Part] = {
@@ -202,8 +254,71 @@ POLICIES: dict[str, Part] = {
         ),
         Part(
             "static-tree",
-            "a fixed tree of 25 paths",
-            "specvl_demo.core.policies:RankedTree",
+            "a fixed tree of up to 25 paths",
+            "specvl_demo.core.policies:static_tree",
+            params=(Param("tree_nodes", 26, "nodes of the tree, the root included", 2, 26),),
+            needs=_TREE,
+        ),
+        Part(
+            "branches",
+            "chains that part at the root",
+            "specvl_demo.core.policies:branches",
+            params=(
+                Param("gamma", 10, "tokens drafted in a row", 1, 64),
+                Param("count", 2, "chains", 1, 8),
+            ),
+            needs=_TREE,
+        ),
+        Part(
+            "beam",
+            "a tree of even width",
+            "specvl_demo.core.policies:beam",
+            params=(
+                Param("gamma", 5, "levels", 1, 32),
+                Param("beams", 2, "nodes a level", 1, 16),
+            ),
+            needs=_TREE,
+        ),
+        Part(
+            "entropy-tree",
+            "a tree shaped by the drafter's confidence",
+            "specvl_demo.core.policies_sage:entropy_tree",
+            params=(
+                Param("min_depth", 3, "levels when the drafter is lost", 1, 32),
+                Param("max_depth", 8, "levels when the drafter is sure", 1, 32),
+                Param("min_width", 2, "width when the drafter is sure", 1, 32),
+                Param("max_width", 10, "width when the drafter is lost", 1, 32),
+                Param("top_k", 10, "likeliest tokens whose entropy is the confidence; most children", 2, 64),
+                Param("max_nodes", 64, "nodes of the tree, the root included", 2, 512),
+                Param(
+                    "growth",
+                    "template",
+                    "template: planned from an earlier distribution; online: from what is drafted",
+                    choices=("template", "online"),
+                ),
+                Param(
+                    "confidence",
+                    "root",
+                    "where confidence is read: at the root, the last accepted node, over all nodes",
+                    choices=("root", "accepted", "mean"),
+                ),
+                Param("immediate", False, "confidence of this round instead of the last (not in the paper)"),
+                Param(
+                    "order",
+                    "best-first",
+                    "what a full template gives up: improbable paths, or the last of a depth-first walk",
+                    choices=("best-first", "depth-first"),
+                ),
+                Param(
+                    "first",
+                    "static",
+                    "first tree: the static one, or grown at confidence 0.5",
+                    choices=("static", "entropy"),
+                ),
+                Param("track", 10, "rounds whose accepted lengths move the largest depth", 1, 1000),
+                Param("lower", 2.0, "mean accepted length below which the largest depth falls", 0.0, 64.0),
+                Param("upper", 3.0, "mean accepted length above which the largest depth rises", 0.0, 64.0),
+            ),
             needs=_TREE,
         ),
         Part(
@@ -221,8 +336,50 @@ POLICIES: dict[str, Part] = {
 }
 
 VERIFIERS: dict[str, Part] = {
-    part.name: part for part in (Part("strict", "strict", "specvl_demo.core.verify:Strict"),)
+    part.name: part
+    for part in (
+        Part("strict", "strict verification", "specvl_demo.core.verify:Strict"),
+        Part(
+            "visual",
+            "visual-semantic loose verification",
+            "specvl_demo.core.verify_loose:VisualVerifier",
+            params=(
+                Param(
+                    "loose",
+                    0.7,
+                    "λ: share of a draft, least visual tokens first, that need not match",
+                    0.0,
+                    1.0,
+                ),
+                Param(
+                    "anchors", 10, "N: visual tokens most like a token whose mean is its relevance", 1, 4096
+                ),
+                Param(
+                    "shift", True, "also keep a token where the target's own stands elsewhere in the draft"
+                ),
+            ),
+            needs=_CHAIN,
+            lossless=False,
+            greedy_only=True,
+        ),
+        Part(
+            "entropy-gate",
+            "entropy gate with deferred window",
+            "specvl_demo.core.verify_loose:EntropyVerifier",
+            params=(
+                Param(
+                    "gate", 0.3, "entropy of the target (nats) below which a mismatch is refused", 0.0, 2.0
+                ),
+                Param("window", 6, "tokens, the mismatch included, that must agree again; 0: none", 0, 64),
+            ),
+            needs=_CHAIN,
+            lossless=False,
+            greedy_only=True,
+        ),
+    )
 }
+
+_MTCP = "multimodal+text-only+caption+pooled"
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -254,6 +411,111 @@ METHODS: dict[str, Method] = {
             policy="static-tree",
             verifier="strict",
             reference="Li et al., arXiv 2401.15077 (the tree of EAGLE-1)",
+        ),
+        Method(
+            "specvlm",
+            "SpecVLM",
+            "The static tree, drafted by a small model that sees what the target looks at in the picture.",
+            drafter="small",
+            views=("pruned",),
+            policy="static-tree",
+            verifier="strict",
+            reference="Ji et al., arXiv 2508.16201",
+            defaults={"drop_image": 0.9, "drop_video": 0.9, "guided": True},
+            options={"drafter": ("self",), "policy": ("chain",)},
+            presets={
+                "paper": {},
+                "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 10},
+            },
+        ),
+        Method(
+            "tabed",
+            "TABED",
+            "One small model drafts through several views of the prompt; those that were right count more.",
+            drafter="small",
+            views=("multimodal", "text-only"),
+            policy="chain",
+            verifier="strict",
+            reference="Lee et al., arXiv 2601.20357",
+            options={
+                "drafter": ("self",),
+                "views": ("caption", "pooled", "pruned"),
+                "policy": ("beam", "static-tree", "best-first"),
+            },
+            presets={
+                "paper": {},
+                "paper-mtcp": {"views": _MTCP, "weights": "kld"},
+                "paper-tree-2": {"policy": "beam", "beams": 2},
+                "paper-tree-3": {"policy": "beam", "beams": 3},
+                "pocket": {},
+                "pocket-mtcp": {"views": _MTCP, "weights": "kld"},
+            },
+        ),
+        Method(
+            "sage",
+            "SAGE",
+            "A tree that is deep where the small model is sure and wide where it is not.",
+            drafter="small",
+            views=("pruned",),
+            policy="entropy-tree",
+            verifier="strict",
+            reference="Tong et al., arXiv 2602.00523",
+            options={"drafter": ("self",), "views": ("multimodal",)},
+            presets={
+                "paper": {},
+                "pocket": {
+                    "drop_image": 0.5,
+                    "drop_video": 0.5,
+                    "growth": "online",
+                    "first": "entropy",
+                    "max_nodes": 10,
+                    "min_width": 1,
+                    "max_width": 4,
+                },
+            },
+        ),
+        Method(
+            "lvspec",
+            "LVSpec",
+            "Tokens that have little to do with the picture need not match: longer rounds, but not lossless.",
+            drafter="small",
+            views=("pruned",),
+            policy="chain",
+            verifier="visual",
+            reference="Ji et al., arXiv 2604.05650",
+            defaults={"gamma": 10, "drop_image": 0.9, "drop_video": 0.9},
+            options={
+                "drafter": ("self",),
+                "views": ("multimodal",),
+                "policy": ("branches",),
+                "verifier": ("strict",),
+            },
+            presets={
+                "paper": {},
+                "paper-3b": {"loose": 0.3, "anchors": 5},
+                "paper-no-shift": {"shift": False},
+                "paper-branches": {"policy": "branches"},
+                "paper-self": {"drafter": "self"},
+                "pocket": {"gamma": 8, "drop_image": 0.5, "drop_video": 0.5},
+            },
+        ),
+        Method(
+            "fly",
+            "FLy",
+            "A token may differ where the target is undecided and agrees again at once: not lossless.",
+            drafter="small",
+            views=("multimodal",),
+            policy="chain",
+            verifier="entropy-gate",
+            reference="Li et al., arXiv 2511.22972",
+            defaults={"gamma": 15},
+            options={"drafter": ("self",), "views": ("pruned",), "verifier": ("strict",)},
+            presets={
+                "paper": {},
+                "lvspec-paper": {"gamma": 10, "window": 4, "gate": 0.2},
+                "gate-only": {"gamma": 10, "window": 0, "gate": 0.2},
+                "pocket": {"gamma": 8, "window": 4},
+            },
         ),
         Method(
             "ngram",
@@ -301,11 +563,12 @@ def choose(
     """A method with these settings; ValueError with a sentence where something is unknown or does not fit.
 
     settings: parameters by name, and parts by slot (drafter, views, policy, verifier; views joined with "+").
-    preset: the changes of parameters to start from, where the method has such a preset.
+    preset: the changes of parameters and parts to start from, where the method has such a preset.
     """
     method, settings = find(name), dict(settings or {})
     views_asked = "views" in settings
-    names = {slot: str(settings.pop(slot, _own(method, slot))) for slot in SLOTS}
+    start = method.presets.get(preset or "", {})
+    names = {slot: str(settings.pop(slot, start.get(slot, _own(method, slot)))) for slot in SLOTS}
     drafter, policy, verifier = (
         _part(method, slot, names[slot]) for slot in ("drafter", "policy", "verifier")
     )

@@ -199,6 +199,17 @@ class Mixture:
         return ((1 / error - 1).log() + self.settings.boost * math.log(self._vocabulary - 1)).clamp_min(0)
 
 
+def mixture(
+    weights: str = "w-grid",
+    history: int = 0,
+    grid_steps: int = 10,
+    weight_temperature: float = 1.0,
+    boost: float = 1.0,
+) -> Mixture:
+    """A mixture from named values: those of `MixtureSettings` under the names a user sees."""
+    return Mixture(MixtureSettings(weights, history, grid_steps, weight_temperature, boost))
+
+
 def _normalised(raw: Tensor) -> Tensor:
     """`raw / sum`; uniform where no view has any weight, that is where none was ever right."""
     total = raw.sum()

@@ -27,6 +27,15 @@ EAGLE_TREE: tuple[tuple[int, ...], ...] = (
 """The 25-path tree of EAGLE-1 that SpecVLM and SAGE draft with (SpecVLM's code: mc_sim_7b_63)."""
 
 
+def trimmed(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
+    """At most `size` paths of a fixed tree.
+
+    # choice: those with the smallest sum of (rank + 1) stay, which keeps every prefix of a path that stays
+    # and gives up improbable siblings before depth.
+    """
+    return sorted(map(tuple, paths), key=lambda path: (sum(path) + len(path), path))[:size]
+
+
 class OneNode:
     """Drafts nothing: plain autoregressive decoding."""
 
@@ -41,16 +50,16 @@ class OneNode:
 
 
 class Chain:
-    """Drafts `length` tokens in a row, each the likeliest after the ones before it."""
+    """Drafts `gamma` tokens in a row, each the likeliest after the ones before it."""
 
-    def __init__(self, length: int = 5) -> None:
-        self.length = length
-        self.max_nodes = length + 1
+    def __init__(self, gamma: int = 5) -> None:
+        self.gamma = gamma
+        self.max_nodes = gamma + 1
 
     def grow(self, drafter: Drafter, root: Tensor, room: int) -> DraftTree:
         """Shorter where there is less room or the drafter has nothing to propose."""
         tokens, logps = [root], []
-        for i in range(min(self.length, room)):
+        for i in range(min(self.gamma, room)):
             said = drafter.extend(tokens[-1], (i - 1,))
             if said is None:
                 break
@@ -102,6 +111,16 @@ class RankedTree:
 
     def learn(self, tree: DraftTree, verdict: Verdict) -> None:
         """A fixed tree does not change."""
+
+
+def static_tree(tree_nodes: int = 1 + len(EAGLE_TREE)) -> RankedTree:
+    """SpecVLM's tree, or as much of it as fits into `tree_nodes` nodes with the root."""
+    return RankedTree(trimmed(EAGLE_TREE, tree_nodes - 1))
+
+
+def branches(gamma: int = 10, count: int = 2) -> RankedTree:
+    """`count` chains of `gamma` tokens that part at the root's likeliest tokens (LVSpec, appendix E)."""
+    return RankedTree([(first, *[0] * depth) for first in range(count) for depth in range(gamma)])
 
 
 class _Level(NamedTuple):
@@ -224,3 +243,12 @@ class BestFirst:
             logp=torch.cat((torch.zeros_like(logps[:1]), logps[order])),
             rows=(0, *rows),
         )
+
+
+def beam(gamma: int = 5, beams: int = 2) -> BestFirst:
+    """A tree `gamma` deep with about `beams` nodes a level (TABED's tree drafting).
+
+    # choice: the paper gives a width d and no shape; here the d likeliest nodes of every level are expanded
+    # and the gamma * d likeliest paths stay, so that width 1 is the chain.
+    """
+    return BestFirst(nodes=1 + gamma * beams, width=beams, loops=gamma - 1)

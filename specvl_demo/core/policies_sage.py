@@ -18,13 +18,12 @@ from torch import Tensor
 from specvl_demo.core.entropy_tree import (
     DepthFeedback,
     Plan,
-    RankPath,
     TreeLimits,
     confidence,
     plan,
     template,
 )
-from specvl_demo.core.policies import EAGLE_TREE, RankedTree
+from specvl_demo.core.policies import EAGLE_TREE, RankedTree, static_tree
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, Verdict
 
@@ -99,7 +98,7 @@ class EntropyTree:
         want = plan(self._alpha, self.settings.limits, self.feedback.cap)
         static = self._top is None and self.settings.first == "static"
         if static:
-            tree = RankedTree(_trimmed(EAGLE_TREE, self.max_nodes - 1)).grow(listener, root, room)
+            tree = static_tree(min(self.max_nodes, 1 + len(EAGLE_TREE))).grow(listener, root, room)
         elif self.settings.growth == "template":
             tree = RankedTree(template(self._top or [], want, self.settings.order)).grow(listener, root, room)
         else:
@@ -140,6 +139,24 @@ class EntropyTree:
         }
 
 
+def entropy_tree(
+    growth: str = "template",
+    confidence: str = "root",
+    immediate: bool = False,
+    order: str = "best-first",
+    first: str = "static",
+    track: int = 10,
+    lower: float = 2.0,
+    upper: float = 3.0,
+    **limits: int,
+) -> EntropyTree:
+    """The policy from named values: those of `SageSettings` (source is `confidence`, window `track`) and
+    `TreeLimits`."""
+    return EntropyTree(
+        SageSettings(TreeLimits(**limits), growth, confidence, immediate, order, first, track, lower, upper)
+    )
+
+
 class _Listener:
     """Passes a policy's questions on to a drafter and remembers the answers, so that the root is asked only
     once."""
@@ -169,15 +186,6 @@ class _Listener:
 def _top(said: Tensor, k: int) -> Tensor:
     """The k largest probabilities [..., k]."""
     return said.float().topk(min(k, said.shape[-1]), dim=-1).values.exp()
-
-
-def _trimmed(paths: Sequence[RankPath], size: int) -> list[RankPath]:
-    """At most `size` paths of a static tree.
-
-    # choice: where the node limit is below the static tree's 25, paths with the smallest sum of (rank + 1)
-    # stay, which keeps every prefix and gives up siblings before depth.
-    """
-    return sorted(paths, key=lambda path: (sum(path) + len(path), path))[:size]
 
 
 @dataclass

@@ -21,6 +21,8 @@ from specvl_demo.core.types import Capture, Context, Encoded, Eyes, Prefill
 # How many of the prompt's last tokens tell, by their attention, which patches the question is about.
 _ASKING = 32
 
+POSITIONS = ("auto", "original", "compact")
+
 Captioner = Callable[[Encoded, Eyes], Sequence[Sequence[int]]]
 """Token ids of a caption for every run of visual positions, in order, by the drafter's own prompt and
 eyes."""
@@ -142,15 +144,21 @@ class PrunedView:
     layers: the target's layers whose attention guides the choice (SpecVLM: all); empty for evenly spaced
     alone.
     share: the best-attended positions are taken until they hold this share of all attention (SpecVLM: 0.4).
-    compact: renumber positions without gaps (published for LLaVA-like drafters) instead of keeping them.
+    positions: "compact" renumbers without gaps, "original" keeps the gaps, "auto" is compact for decoders
+        with one position axis, as published for LLaVA-like drafters, and original for those with three, which
+        understand gaps.
     """
 
     image: float = 0.8
     video: float = 0.9
     layers: tuple[int, ...] = ()
     share: float = 0.4
-    compact: bool = False
+    positions: str = "auto"
     name: str = "pruned"
+
+    def __post_init__(self) -> None:
+        if self.positions not in POSITIONS:
+            raise ValueError(f"positions is one of {', '.join(POSITIONS)}, got {self.positions!r}")
 
     @property
     def capture(self) -> Capture:
@@ -172,7 +180,8 @@ class PrunedView:
         if len(stay) == len(visual):
             return encoded.context(self.name)
         text = (~encoded.visual).nonzero()[:, 0]
-        return encoded.context(self.name, torch.cat([text, stay]).sort().values, self.compact)
+        compact = encoded.positions.ndim == 1 if self.positions == "auto" else self.positions == "compact"
+        return encoded.context(self.name, torch.cat([text, stay]).sort().values, compact)
 
     def _kinds(self, encoded: Encoded, visual: Tensor) -> list[tuple[Tensor, float]]:
         """Visual positions of pictures and of clips, each with the share to drop."""

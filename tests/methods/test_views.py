@@ -142,7 +142,9 @@ def test_pooling_without_a_grid_changes_nothing_and_without_features_is_refused(
 @pytest.mark.parametrize("guide", [False, True])
 def test_pruning_nothing_is_no_pruning(compact: bool, guide: bool) -> None:
     encoded = prompt("t" + "v" * 9 + "tttt", (image(1, 3, 3),))
-    view = PrunedView(image=0.0, video=0.0, compact=compact, layers=(0, 1) if guide else ())
+    view = PrunedView(
+        image=0.0, video=0.0, positions="compact" if compact else "original", layers=(0, 1) if guide else ()
+    )
     context, full = seen(view, encoded, torch.rand(4, 13)), seen(FullView(), encoded)
     for name in ("ids", "visual", "embeds", "positions", "index"):
         assert torch.equal(getattr(context, name), getattr(full, name))
@@ -152,17 +154,28 @@ def test_pruning_nothing_is_no_pruning(compact: bool, guide: bool) -> None:
 @pytest.mark.parametrize("axes", [1, 3])
 def test_even_pruning_keeps_the_text_and_evenly_spaced_patches(axes: int) -> None:
     encoded = prompt("tt" + "v" * 20 + "ttt", (image(2, 4, 5),), axes)
-    context = seen(PrunedView(image=0.8), encoded)
+    context = seen(PrunedView(image=0.8, positions="original"), encoded)
     kept = [2 + i for i in (0, 6, 12, 19)]
     assert context.index.tolist() == [0, 1, *kept, 22, 23]
     assert torch.equal(context.positions, encoded.positions[..., context.index])
     assert context.next_position == encoded.positions[..., -1].max()
 
 
-def test_compact_positions_leave_no_gaps() -> None:
-    context = seen(PrunedView(image=0.8, compact=True), prompt("tt" + "v" * 20 + "ttt"))
+@pytest.mark.parametrize("positions", ["compact", "auto"])
+def test_compact_positions_leave_no_gaps(positions: str) -> None:
+    context = seen(PrunedView(image=0.8, positions=positions), prompt("tt" + "v" * 20 + "ttt"))
     assert context.positions.tolist() == list(range(8))
     assert context.next_position == 8
+
+
+def test_three_axes_keep_their_gaps() -> None:
+    encoded = prompt("tt" + "v" * 20 + "ttt", axes=3)
+    context = seen(PrunedView(image=0.8), encoded)
+    assert torch.equal(context.positions, encoded.positions[..., context.index])
+    with pytest.raises(ValueError, match="three axes"):
+        PrunedView(image=0.8, positions="compact").see(encoded, EYES, asked(encoded))
+    with pytest.raises(ValueError, match="positions is one of"):
+        PrunedView(positions="dense")
 
 
 def test_pictures_and_clips_have_their_own_rates() -> None:
