@@ -218,3 +218,11 @@ PAIRS: tuple[Pair, ...] = (
         note="No published drafter with its vocabulary fits here: prompt lookup only.",
     ),
 )
+
+
+def find(pair_id: str) -> Pair:
+    """The pair of this id; ValueError with the known ids where there is none."""
+    for pair in PAIRS:
+        if pair.id == pair_id:
+            return pair
+    raise ValueError(f"There is no pair {pair_id!r}; known: {', '.join(pair.id for pair in PAIRS)}.")

@@ -1,18 +1,27 @@
 """Which models belong together: pairs of a target and its drafters, what they need, and how they are loaded.
 
-Pairs are data (`pairs`). `available` says from sizes alone what runs on a machine and why not, fetching nothing;
-`load` brings the models up. Knows no methods beyond the kind of drafter they ask for.
+Pairs are data (`pairs`). `available` says from sizes alone what runs on a machine and why not, and fetches
+nothing; `load` brings the models up. Knows no methods beyond the kind of drafter they ask for.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from specvl_demo.pairs import PAIRS, Checkpoint, Pair, Role
+from specvl_demo import __version__
+from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
+
+if TYPE_CHECKING:
+    from specvl_demo.assemble import Models
+    from specvl_demo.core.text import Lexicon
+    from specvl_demo.targets.prompts import Prompter
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -53,14 +62,6 @@ class Verdict:
     dtype: Dtype = "float32"
     needs_bytes: int = 0
     must_fetch: bool = field(default=False)
-
-
-def find(pair_id: str) -> Pair:
-    """The pair of this id; ValueError with the known ids where there is none."""
-    for pair in PAIRS:
-        if pair.id == pair_id:
-            return pair
-    raise ValueError(f"There is no pair {pair_id!r}; known: {', '.join(pair.id for pair in PAIRS)}.")
 
 
 def roles_here(pair: Pair) -> dict[Role, Checkpoint]:
@@ -123,6 +124,112 @@ def available(pair: Pair, machine: Machine, dtype: Dtype | None = None) -> Verdi
         tried.append(f"{_gb(needs)} in {wanted} on {name}, which has {_gb(memory)}")
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
     return Verdict(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A pair in memory: models for the lanes, how the target is asked, and what the records say of it all."""
+
+    pair: Pair
+    models: Models
+    prompter: Prompter
+    lexicon: Lexicon
+    verdict: Verdict
+    versions: dict[str, str]
+
+
+def load(
+    pair: Pair,
+    roles: Sequence[Role] | None = None,
+    dtype: Dtype | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Loaded:
+    """Bring up a pair's target and its drafters of these roles (None: all that can be had).
+
+    ValueError with a sentence where the pair does not run here, a role is missing, or weights cannot be had.
+    """
+    verdict = available(pair, detect(), dtype)
+    if not verdict.ok:
+        raise ValueError(f"{pair.id} does not run here: {verdict.reason}")
+    here = roles_here(pair)
+    roles = list(here) if roles is None else list(roles)
+    for role in roles:
+        if role not in here:
+            raise ValueError(f"{pair.id} has no drafter of kind {role!r} here: it needs a {ROLES[role]}.")
+    from specvl_demo.assemble import Models
+    from specvl_demo.drafters import checkpoints
+    from specvl_demo.targets.prompts import Prompter
+    from specvl_demo.targets.target import VLMTarget
+    from specvl_demo.targets.vlm import VLM
+
+    tell = progress or (lambda text: None)
+    tell(f"Loading {pair.target.id}")
+    model = _model(pair.target, verdict)
+    prompter = Prompter(_processor(pair.target), model)
+    target = VLMTarget(VLM(model, pair.target.title, prompter.special_ids))
+    drafters: dict[str, Any] = {}
+    for role in roles:
+        tell(f"Loading {here[role].id}")
+        if role == "small":
+            drafters[role] = VLM(_model(here[role], verdict), here[role].title, prompter.special_ids)
+        else:
+            drafters[role] = checkpoints.load(_folder(here[role]), target.decoder, (role,))
+    models = Models(target, drafters, prompter.words())
+    return Loaded(pair, models, prompter, prompter.lexicon(), verdict, versions())
+
+
+def versions() -> dict[str, str]:
+    """What was computed with, for the records."""
+    names = ("torch", "transformers")
+    return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}
+
+
+def _model(one: Checkpoint, verdict: Verdict) -> Any:
+    import torch
+    from transformers import AutoModelForImageTextToText
+
+    # On a GPU the weights go there tensor by tensor; the machine's memory never holds them all.
+    place = {"device_map": {"": verdict.device}} if verdict.device != "cpu" else {}
+    with _fetching(one):
+        model = AutoModelForImageTextToText.from_pretrained(
+            one.folder if one.local else one.id,
+            dtype=getattr(torch, verdict.dtype),
+            local_files_only=one.local,
+            **place,
+        )
+    return model.eval().requires_grad_(False)
+
+
+def _processor(one: Checkpoint) -> Any:
+    from transformers import AutoProcessor
+
+    with _fetching(one):
+        return AutoProcessor.from_pretrained(one.folder if one.local else one.id, local_files_only=one.local)
+
+
+def _folder(one: Checkpoint) -> Path:
+    """Where a head's files lie, fetched first where they must be."""
+    from huggingface_hub import snapshot_download
+
+    if one.local:
+        return one.folder
+    with _fetching(one):
+        return Path(snapshot_download(one.id))
+
+
+@contextmanager
+def _fetching(one: Checkpoint) -> Iterator[None]:
+    """Says in one sentence what keeps a checkpoint from being had."""
+    try:
+        yield
+    except ImportError as fault:
+        raise ValueError(f"{one.id} needs a package that is not installed: {_first_line(fault)}") from fault
+    except OSError as fault:
+        raise ValueError(f"{one.id} could not be had: {_first_line(fault)}") from fault
+
+
+def _first_line(fault: Exception) -> str:
+    return str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
 
 
 def _shipped(one: Checkpoint) -> bool:

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from specvl_demo import registry
-from specvl_demo.pairs import PAIRS, ROLES
-from specvl_demo.registry import Machine, available, find
+from specvl_demo.pairs import PAIRS, ROLES, find
+from specvl_demo.registry import Machine, available
 
 LAPTOP = Machine(8, 16_000_000_000, "x86_64")
 H200 = Machine(16, 128_000_000_000, "x86_64", (("NVIDIA H200", 150_000_000_000),))

@@ -31,7 +31,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Declared:
-    """A chart over rounds that a method asks for; plain data, the same for the page and for `figure`."""
+    """A chart over rounds that a method asks for; plain data, the same for the page and for `figure`.
+
+    shade: draws how much every round kept as a pale ground behind the lines.
+    """
 
     id: str
     title: str
@@ -41,6 +44,7 @@ class Declared:
     y: str
     y_range: tuple[float, float] | None = None
     y_right: str | None = None
+    shade: Literal["accepted"] | None = None
 
 
 DECLARED: dict[str, tuple[Declared, ...]] = {
@@ -77,6 +81,7 @@ DECLARED: dict[str, tuple[Declared, ...]] = {
             "α",
             (0.0, 1.0),
             "levels, children",
+            shade="accepted",
         ),
     ),
     "lvspec": (

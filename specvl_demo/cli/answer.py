@@ -1,0 +1,233 @@
+"""`generate` and `race`: one question, answered by one method or by several side by side.
+
+Everything that can be refused is refused before torch is imported; the answer streams while it is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from specvl_demo import methods, pairs, records
+from specvl_demo.cli.parse import Refused
+from specvl_demo.media import Clip, MediaError, Picture, load_media
+from specvl_demo.methods import Choice
+from specvl_demo.pairs import Pair
+from specvl_demo.records import Begin, End, Record, Round
+from specvl_demo.report import tables
+from specvl_demo.report.metrics import Lane, compare
+
+
+def generate(options: argparse.Namespace) -> int:
+    """One method; prints its answer as it comes, then its numbers, or one JSON document."""
+    lanes = _run(options, [options.method])
+    if options.json:
+        _print_json(_first(tables.lane_row(lanes[0]), tables.GENERATE_FIELDS))
+    else:
+        _say_numbers(lanes)
+    return _code(lanes)
+
+
+def race(options: argparse.Namespace) -> int:
+    """Several methods, the plain model first; prints all answers and a table, or one JSON document."""
+    lanes = _run(options, _names(options))
+    if options.json:
+        fields = (*tables.GENERATE_FIELDS, *tables.RACE_FIELDS)
+        _print_json({"lanes": [_first(row, fields) for row in tables.lane_rows(lanes)]})
+    else:
+        _say_numbers(lanes)
+    return _code(lanes)
+
+
+def pick(
+    names: Sequence[str], settings: Sequence[tuple[str, str]], pair: Pair, temperature: float
+) -> list[Choice]:
+    """Each method with its settings, checked against the pair; Refused with a sentence.
+
+    `METHOD.KEY=VALUE` reaches one method; a bare KEY all of them that have it, and at least one must.
+    """
+    chosen, used = [], set()
+    for name in names:
+        known = _known(name)
+        mine: dict[str, str] = {}
+        for key, value in settings:
+            owner, dot, inner = key.rpartition(".")
+            if dot and owner not in names:
+                raise Refused(f"--set {key}: {owner} does not run here; running: {', '.join(names)}.")
+            if owner == name or (not dot and (len(names) == 1 or inner in known)):
+                mine[inner] = value
+                used.add(key)
+        try:
+            choice = methods.choose(name, mine, temperature=temperature)
+        except ValueError as reason:
+            raise Refused(str(reason)) from None
+        role = choice.drafter.role
+        if role is not None and role not in pair.drafters:
+            raise Refused(
+                f"{name} needs a drafter of kind {role} ({pairs.ROLES.get(role, role)}); {pair.id} has none."
+            )
+        chosen.append(choice)
+    for key, _ in settings:
+        if key not in used:
+            raise Refused(f"--set {key}: none of {', '.join(names)} has this parameter.")
+    return chosen
+
+
+def find_pair(pair_id: str) -> Pair:
+    """The pair, or Refused with the known ones."""
+    try:
+        return pairs.find(pair_id)
+    except ValueError as reason:
+        raise Refused(str(reason)) from None
+
+
+def _known(name: str) -> set[str]:
+    """Names that `--set` may use for a method."""
+    try:
+        return {param.name for param in methods.parameters(name)} | set(methods.SLOTS)
+    except ValueError as reason:
+        raise Refused(str(reason)) from None
+
+
+def _names(options: argparse.Namespace) -> list[str]:
+    if options.methods == "all":
+        names = served(find_pair(options.pair), options.temperature)
+    else:
+        names = [name.strip() for name in options.methods.split(",") if name.strip()]
+    if not names:
+        raise Refused("--methods names no method.")
+    for name in names:
+        if names.count(name) > 1:
+            raise Refused(f"--methods names {name} twice.")
+    return names if "ar" in names else ["ar", *names]
+
+
+def served(pair: Pair, temperature: float = 0.0) -> list[str]:
+    """Methods that the pair's drafters serve with the parts they have by default."""
+    from specvl_demo import registry
+
+    here = registry.roles_here(pair)
+    names = []
+    for name in methods.METHODS:
+        choice = methods.choose(name)
+        fits = choice.drafter.role is None or choice.drafter.role in here
+        if fits and name != "custom" and not (temperature > 0 and choice.verifier.greedy_only):
+            names.append(name)
+    return names
+
+
+def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
+    """Check everything, load, answer; records go to the trace and, without --json, to the terminal."""
+    pair = find_pair(options.pair)
+    chosen = pick(names, options.set, pair, options.temperature)
+    if not options.prompt.strip() and not options.image and not options.video:
+        raise Refused("There is nothing to answer: give --prompt, --image or --video.")
+    try:
+        pictures, clips = load_media(options.image, options.video, pair.n_frames)
+    except MediaError as reason:
+        raise Refused(str(reason)) from None
+    with _opened(options.trace) as saved:
+        return _answer(options, pair, chosen, [*pictures, *clips], saved)
+
+
+def _answer(
+    options: argparse.Namespace,
+    pair: Pair,
+    chosen: list[Choice],
+    media: Sequence[Picture | Clip],
+    saved: TextIO | None,
+) -> list[Lane]:
+    from specvl_demo import registry, session
+    from specvl_demo.core.types import Sampling
+
+    tell = None if options.json else lambda text: sys.stderr.write(f"{text}…\n")
+    try:
+        roles = list(dict.fromkeys(c.drafter.role for c in chosen if c.drafter.role is not None))
+        loaded = registry.load(pair, roles, options.dtype, tell)
+        asked = session.request(
+            loaded,
+            [session.turn(options.prompt, media)],
+            options.max_new_tokens,
+            Sampling(options.temperature, options.top_p, seed=options.seed),
+        )
+        running = session.race(loaded, asked, chosen)
+        return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
+    except ValueError as reason:
+        raise Refused(str(reason)) from None
+
+
+def gather(running: Iterable[Record]) -> list[Lane]:
+    """The lanes of a race, in order of their begin."""
+    begins: dict[str, Begin] = {}
+    rounds: dict[str, list[Round]] = {}
+    ends: dict[str, End] = {}
+    for record in running:
+        if isinstance(record, Begin):
+            begins[record.lane], rounds[record.lane] = record, []
+        elif isinstance(record, Round):
+            rounds[record.lane].append(record)
+        else:
+            ends[record.lane] = record
+    return [Lane(begin, rounds[name], ends.get(name)) for name, begin in begins.items()]
+
+
+def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> Iterator[Record]:
+    """Pass records on; write each to the trace at once, so that a crash leaves what there was."""
+    for record in running:
+        if saved is not None:
+            saved.write(records.dumps(record) + "\n")
+        if not quiet and isinstance(record, Round):
+            sys.stdout.write("".join(token.text for token in record.tokens))
+            sys.stdout.flush()
+        yield record
+    if not quiet:
+        sys.stdout.write("\n")
+
+
+class _opened:
+    """The trace file, opened before anything is computed; nothing where none is wanted."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> TextIO | None:
+        if self._path is not None:
+            try:
+                self._file = Path(self._path).open("w", encoding="utf-8")
+            except (OSError, ValueError) as fault:
+                reason = getattr(fault, "strerror", None) or fault
+                raise Refused(f"--trace {self._path} cannot be written: {reason}.") from None
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _say_numbers(lanes: list[Lane]) -> None:
+    if len(lanes) > 1:
+        for lane in lanes:
+            sys.stdout.write(f"{lane.begin.title}: {lane.text}\n\n")
+    sys.stdout.write(tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS, "markdown") + "\n")
+    for lane in lanes[1:]:
+        slow = compare(lane, lanes[0]).why_slow()
+        if slow:
+            sys.stdout.write(f"{lane.begin.title}: {slow}\n")
+    sys.stdout.write("tau counts tokens per target forward, the target's own token included.\n")
+
+
+def _print_json(document: object) -> None:
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _first(row: dict[str, object], fields: Sequence[str]) -> dict[str, object]:
+    return {name: row[name] for name in fields}
+
+
+def _code(lanes: list[Lane]) -> int:
+    return int(any(lane.end is not None and lane.end.stop == "error" for lane in lanes))

@@ -1,0 +1,213 @@
+"""From a question with pictures and clips to a `Prompt`, the way one model wants to be asked.
+
+Given a Hugging Face processor and its model, knows the chat template, the placeholders, and which positions
+show which picture. Special tokens that a person types are taken apart, so that text stays text.
+Knows nothing of files: pictures are PIL images, a clip is its frames.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+from torch import nn
+
+from specvl_demo.core.text import Lexicon
+from specvl_demo.core.types import Prompt
+from specvl_demo.records import Span
+from specvl_demo.targets.vlm import placeholder_ids
+
+_GRIDS = ("image_grid_thw", "video_grid_thw")
+
+
+@dataclass(frozen=True)
+class Film:
+    """A clip as a model sees it: sampled frames in order, and when each is shown."""
+
+    frames: tuple[Image.Image, ...]
+    times_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A question with what it shows, in order; `answer` is None for the one that is still open."""
+
+    question: str
+    shown: tuple[Image.Image | Film, ...] = ()
+    answer: str | None = None
+
+
+class Prompter:
+    """How one model is asked. Shared by requests; keeps nothing of them.
+
+    context: the most tokens prompt and answer may have together.
+    """
+
+    def __init__(self, processor: Any, model: nn.Module) -> None:
+        self._processor, self._tokenizer = processor, processor.tokenizer
+        self._accepts = set(inspect.signature(model.forward).parameters)
+        self._visual = placeholder_ids(model.config)
+        text = model.config.get_text_config()
+        self.context: int = getattr(text, "max_position_embeddings", None) or 2**20
+        added = self._tokenizer.get_added_vocab()
+        self._special = sorted({*self._tokenizer.all_special_tokens, *added}, key=len, reverse=True)
+        # Families without a video processor see a clip as pictures in order.
+        self._films = getattr(processor, "video_processor", None) is not None
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids that mean something to the model beyond text; never relaxed by a loose verifier."""
+        return frozenset(self._tokenizer.all_special_ids)
+
+    def lexicon(self) -> Lexicon:
+        """Ids to text, for the lanes of one request or many."""
+        return Lexicon(self._decode)
+
+    def words(self) -> dict[str, tuple[int, ...]]:
+        """Ids that views of a drafter put in place of pictures; see `assemble.Models.words`."""
+
+        def ids(text: str) -> list[int]:
+            return self._tokenizer.encode(text, add_special_tokens=False)
+
+        grey = Image.new("RGB", (64, 64), (127, 127, 127))
+        asked = self.prompt([Turn("Describe the picture.", (grey,))], room=0)
+        last = int(asked.visual.nonzero().max())
+        return {
+            # Some tokenizers put a piece of their own before a newline; the newline is the last.
+            "newline": tuple(ids("\n")[-1:]),
+            "caption": tuple(ids("image: ")),
+            "describe": tuple(asked.ids[last + 1 :].tolist()),
+        }
+
+    def prompt(self, turns: Sequence[Turn], system: str = "", room: int = 128) -> Prompt:
+        """The prompt for a conversation whose last turn is open.
+
+        room: how many tokens the answer may take. ValueError where prompt and answer do not fit the context,
+        or where the model has no place for a system prompt.
+        """
+        messages = [self._system(system)] if system.strip() else []
+        for turn in turns:
+            content = [part for item in turn.shown for part in self._parts(item)]
+            messages.append(_message("user", turn.question, self._plain, content))
+            if turn.answer is not None:
+                messages.append(_message("assistant", turn.answer, self._plain))
+        text = self._processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        shown = [item for turn in turns for item in turn.shown]
+        inputs = self._process(text, shown)
+        ids = inputs["input_ids"][0]
+        if len(ids) + room > self.context:
+            raise ValueError(
+                f"The prompt has {len(ids)} tokens and the answer may take {room}; "
+                f"together this model takes at most {self.context}."
+            )
+        visual = torch.isin(ids, torch.tensor(self._visual))
+        return Prompt(ids, visual, inputs, tuple(self._spans(visual, inputs, shown)), text)
+
+    def _system(self, text: str) -> dict[str, Any]:
+        if "system" not in str(self._processor.chat_template):
+            raise ValueError("This model has no place for a system prompt; put it into the question.")
+        return _message("system", text, self._plain)
+
+    def _parts(self, item: Image.Image | Film) -> list[dict[str, str]]:
+        """Placeholders of one picture or clip in the chat template."""
+        if isinstance(item, Film):
+            return [{"type": "video"}] if self._films else [{"type": "image"} for _ in item.frames]
+        return [{"type": "image"}]
+
+    def _decode(self, ids: Sequence[int], keep_special: bool = False) -> str:
+        return self._tokenizer.decode(
+            list(ids), skip_special_tokens=not keep_special, clean_up_tokenization_spaces=False
+        )
+
+    def _plain(self, text: str) -> str:
+        """The text with a gap in everything that would be read as a special token."""
+        for special in self._special:
+            if len(special) > 1 and special.strip() and special in text:
+                text = text.replace(special, f"{special[:1]} {special[1:]}")
+        return text
+
+    def _process(self, text: str, shown: Sequence[Image.Image | Film]) -> dict[str, Any]:
+        images: list[Image.Image] = []
+        films: list[Film] = []
+        for item in shown:
+            if isinstance(item, Film) and self._films:
+                films.append(item)
+            else:
+                images += item.frames if isinstance(item, Film) else (item,)
+        more: dict[str, Any] = {}
+        if images:
+            more["images"] = images
+        if films:
+            more["videos"] = [list(film.frames) for film in films]
+            more["video_metadata"] = [_metadata(film) for film in films]
+            more["do_sample_frames"] = False
+        # The template has written the beginning of the sequence itself.
+        begins = bool(self._tokenizer.bos_token) and text.startswith(self._tokenizer.bos_token)
+        made = self._processor(text=[text], return_tensors="pt", add_special_tokens=not begins, **more)
+        return {name: value for name, value in made.items() if name in self._accepts}
+
+    def _spans(
+        self, visual: torch.Tensor, inputs: dict[str, Any], shown: Sequence[Image.Image | Film]
+    ) -> Iterator[Span]:
+        """Which positions show which picture or frame; none where the family's layout does not tell."""
+        at = visual.nonzero().flatten().tolist()
+        layout = list(self._layout(inputs, len(at), shown))
+        if sum(count for *_, count in layout) != len(at):
+            return
+        start = 0
+        for kind, media, frame, rows, cols, count in layout:
+            span = at[start : start + count]
+            yield Span(kind, media, frame, span[0], span[-1] + 1, rows, cols)
+            start += count
+
+    def _layout(
+        self, inputs: dict[str, Any], n_visual: int, shown: Sequence[Image.Image | Film]
+    ) -> Iterator[tuple[Literal["image", "video"], int, int, int | None, int | None, int]]:
+        """(kind, media, frame, rows, cols, tokens) of everything shown, in order, as far as it is known."""
+        n_units = sum(len(item.frames) if isinstance(item, Film) else 1 for item in shown)
+        pixels = inputs.get("pixel_values")
+        # One block of pixels a picture, and nothing else: every picture has as many tokens as any other.
+        even = (
+            pixels is not None and pixels.ndim == 4 and len(pixels) == n_units and "image_sizes" not in inputs
+        )
+        merge = getattr(getattr(self._processor, "image_processor", None), "merge_size", 1)
+        images, videos = (iter(inputs[key].tolist() if key in inputs else ()) for key in _GRIDS)
+        for media, item in enumerate(shown):
+            film = isinstance(item, Film)
+            if even:
+                count = n_visual // n_units
+                side = math.isqrt(count) if math.isqrt(count) ** 2 == count else None
+                for frame in range(len(item.frames) if film else 1):
+                    yield "video" if film else "image", media, frame, side, side, count
+                continue
+            # Several frames may share one step in time; a span then stands for the first of them.
+            steps, height, width = next(videos if film else images, (0, 0, 0))
+            rows, cols = height // merge, width // merge
+            for frame in range(steps):
+                yield "video" if film else "image", media, frame, rows, cols, rows * cols
+
+
+def _message(
+    role: str, text: str, plain: Callable[[str], str], shown: Sequence[dict[str, str]] = ()
+) -> dict[str, Any]:
+    return {"role": role, "content": [*shown, {"type": "text", "text": plain(text)}]}
+
+
+def _metadata(film: Film) -> dict[str, Any]:
+    """What the library wants to know of frames that were sampled already."""
+    n = len(film.frames)
+    span = film.times_s[-1] - film.times_s[0] if len(film.times_s) > 1 else 0.0
+    fps = (n - 1) / span if span > 0 else 1.0
+    return {
+        "total_num_frames": n,
+        "fps": fps,
+        "frames_indices": list(range(n)),
+        "duration": n / fps,
+        "height": film.frames[0].height,
+        "width": film.frames[0].width,
+    }
