@@ -41,7 +41,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
         title=words.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
         whole = board([catalog, stop, batches, scene])
-        whole.run(run, None, board, show_progress="hidden", concurrency_limit=None, api_visibility="private")
+        whole.run(run, None, whole, show_progress="hidden", concurrency_limit=None, api_visibility="private")
     page.queue(max_size=64)
     return page
 

@@ -7,6 +7,8 @@ import { tokenChip } from './lane.js';
 import { pictures, heatmap } from './patches.js';
 import { W } from './words.js';
 
+const MOST_ROWS = 8;
+
 export class Inspector {
   constructor(race, painter) {
     this.race = race;
@@ -82,21 +84,20 @@ export class Inspector {
     const rows = new Map();
     for (const [column, list] of [['target', target], ...views]) {
       for (const c of list) {
-        if (!rows.has(c.id)) rows.set(c.id, { text: c.text });
-        rows.get(c.id)[column] = c.prob;
+        if (!rows.has(c.id)) rows.set(c.id, { id: c.id, text: c.text, prob: new Map() });
+        rows.get(c.id).prob.set(column, c.prob);
       }
     }
     const columns = ['target', ...views.map(([name]) => name)];
-    const best = (row) => Math.max(...columns.map((c) => row[c] ?? 0));
-    const sorted = [...rows].sort((a, b) => (b[1].target ?? 0) - (a[1].target ?? 0) || best(b[1]) - best(a[1])).slice(0, 8);
+    const order = (row) => [row.prob.get('target') ?? 0, Math.max(...row.prob.values())];
+    const sorted = [...rows.values()].sort((a, b) => order(b)[0] - order(a)[0] || order(b)[1] - order(a)[1]).slice(0, MOST_ROWS);
     return h('table', { class: 'vl-candidates' },
       h('caption', { class: 'vl-hidden', text: W.inspect.candidates }),
       h('thead', {}, h('tr', {}, h('th', { scope: 'col', text: W.inspect.candidate }),
         columns.map((c) => h('th', { scope: 'col', text: W.views[c] ?? c })))),
-      h('tbody', {}, sorted.map(([id, row]) => h('tr', { class: id === token.id ? 'chosen' : null },
+      h('tbody', {}, sorted.map((row) => h('tr', { class: row.id === token.id ? 'chosen' : null },
         h('th', { scope: 'row' }, h('code', { text: shown(row.text) })),
-        columns.map((c) => h('td', {}, row[c] !== undefined && h('i', { style: { width: `${(100 * row[c]).toFixed(1)}%` } }),
-          h('span', { text: row[c] === undefined ? '·' : fmt.prob(row[c]) })))))));
+        columns.map((c) => cell(row.prob.get(c)))))));
   }
 
   /** The picture with this token's heat over its patches, and what each view of the drafter was shown. */
@@ -126,4 +127,10 @@ function brief(value) {
   if (Array.isArray(value)) return value.length > 16 ? `${value.slice(0, 16).map(brief).join(' ')} …` : value.map(brief).join(' ');
   if (value && typeof value === 'object') return Object.entries(value).map(([k, v]) => `${k} ${brief(v)}`).join(' · ');
   return String(value);
+}
+
+/** A probability as a bar with its number; a dot where nobody said one. */
+function cell(p) {
+  return h('td', {}, p !== undefined && h('i', { style: { width: `${(100 * p).toFixed(1)}%` } }),
+    h('span', { text: p === undefined ? '·' : fmt.prob(p) }));
 }

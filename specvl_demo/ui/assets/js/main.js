@@ -78,7 +78,7 @@ class Page {
       run: () => {},
       queue: (e) => this.ask.say(W.run.queue(e.place, e.eta_s)),
       status: (e) => this.ask.say([W.run.stage[e.stage] ?? e.stage, e.detail].filter(Boolean).join(' ')),
-      record: (e) => this.record(e.record),
+      begin: (e) => this.record(e), round: (e) => this.record(e), end: (e) => this.record(e),
       error: (e) => { this.failed = true; this.ask.say(e.text, true); },
       done: () => this.done(),
     };
@@ -94,13 +94,14 @@ class Page {
     this.api.trigger('run', request);
   }
 
-  record(record) {
+  record({ k, record }) {
     if (this.pending) {
+      this.ask.say('');
       const { question, media } = this.pending;
       this.race.clear({ source: 'live', question, media, machine: this.catalog.machine });
       this.pending = null;
     }
-    this.race.take(record);
+    this.race.take({ kind: k, ...record });
   }
 
   done() {

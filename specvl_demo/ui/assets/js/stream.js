@@ -1,9 +1,9 @@
 /* The live stream: JSON batches with sequence numbers, in order. Repeated batches are dropped; where one is missing the
    whole run is fetched again, so that the last state is never lost.
-   Events of a batch: {k: 'run' | 'queue' | 'status' | 'record' | 'error' | 'done', ...}. */
+   Events of a batch: {k: 'run' | 'queue' | 'status' | 'begin' | 'round' | 'end' | 'error' | 'done', ...}. */
 
 export class Stream {
-  /** on: {run, queue, status, record, error, done}; fetchRun(id) gives all batches of a run so far. */
+  /** on: a function for each kind of event; fetchRun(id) gives all batches of a run so far. */
   constructor(on, fetchRun) {
     this.on = on;
     this.fetchRun = fetchRun;

@@ -1,0 +1,224 @@
+"""What a person sees of a race: recorded and live, its colours, numbers, tree, charts, inspector."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.ui
+FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
+
+
+def run_race(page) -> None:
+    page.locator("#vl-run").click()
+    page.wait_for_function("specvl.ask.running || specvl.race.meta.source === 'live'")
+    page.wait_for_function(
+        f"!specvl.ask.running && specvl.race.meta.source === 'live' && {FINISHED}", timeout=60_000
+    )
+
+
+def choose(page, example: str, lanes: int) -> None:
+    page.locator(f"[data-example={example}]").click()
+    expect(page.locator(".vl-lane")).to_have_count(lanes)
+
+
+def finish_replay(page) -> None:
+    """The whole recorded race at once, and all of it on the page."""
+    page.evaluate("specvl.view.player.finish()")
+    page.wait_for_function(FINISHED)
+    page.wait_for_function(
+        "document.querySelectorAll('.vl-text [data-i]').length"
+        " === specvl.race.list.reduce((n, lane) => n + lane.tokens.length, 0)"
+    )
+
+
+def test_a_recorded_race_plays_without_a_click(opened):
+    """A visitor opens the page and, touching nothing, sees a labelled recorded race fill with text."""
+    expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Recorded race")
+    opened.wait_for_function("document.querySelectorAll('.vl-text .tk').length > 30", timeout=15_000)
+    expect(opened.locator(".vl-lane")).to_have_count(2)
+    expect(opened.locator(".vl-question")).to_have_text("What is in the picture?")
+
+
+def test_two_clicks_to_a_finished_race(opened):
+    """A first-time visitor clicks an example, then Run, and has a finished race with a winner."""
+    choose(opened, "scene", 2)
+    run_race(opened)
+    expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Live")
+    expect(opened.locator(".vl-track tbody tr")).to_have_count(2)
+    expect(opened.locator(".vl-track tr[data-lane='1'] .speedup")).to_have_text(re.compile(r"^\d\.\d\d×$"))
+    expect(opened.locator(".vl-track tr[data-lane='1'] .place")).to_have_text("1st")
+    expect(opened.locator(".vl-track tr[data-lane='0'] .place")).to_have_text("2nd")
+    expect(opened.locator(".vl-verdict")).to_have_text("TABED: same answer, token for token")
+
+
+def test_numbers_are_the_fold_of_the_records(opened):
+    """The track shows what Σ tokens over Σ seconds of the streamed records gives, nothing rounder."""
+    run_race(opened)
+    sums = opened.evaluate("""() => specvl.race.list.map((lane) => {
+      let tokens = 0, seconds = 0;
+      for (const r of lane.rounds) {
+        tokens += r.tokens.length;
+        seconds += r.draft_s + r.verify_s + r.commit_s + r.other_s;
+      }
+      return {tokens, seconds, rounds: lane.rounds.length, told: lane.end.totals};
+    })""")
+    for i, lane in enumerate(sums):
+        assert lane["told"]["n_tokens"] == lane["tokens"] and lane["told"]["n_rounds"] == lane["rounds"]
+        row = opened.locator(f".vl-track tr[data-lane='{i}']")
+        speed = lane["tokens"] / lane["seconds"]
+        expect(row.locator(".speed")).to_have_text(f"{speed:.0f}" if speed >= 99.95 else f"{speed:.1f}")
+        expect(row.locator(".tau")).to_have_text(f"{lane['tokens'] / lane['rounds']:.2f}")
+    ratio = (sums[1]["tokens"] / sums[1]["seconds"]) / (sums[0]["tokens"] / sums[0]["seconds"])
+    expect(opened.locator(".vl-track tr[data-lane='1'] .speedup")).to_have_text(f"{ratio:.2f}×")
+
+
+def test_text_and_colours_come_token_by_token_from_the_records(opened):
+    """Every token stands once, in order, with its own origin; the answer reads as the records say."""
+    choose(opened, "lossy", 3)
+    finish_replay(opened)
+    for number in range(3):
+        lane = opened.locator(f".vl-lane[data-lane='{number}'] .vl-text")
+        shown = lane.evaluate(
+            "(box) => [...box.querySelectorAll('[data-i]')].map((n) => [n.textContent, n.className])"
+        )
+        told = opened.evaluate(f"specvl.race.list[{number}].tokens.map((t) => [t.text, t.origin])")
+        assert [text for text, _ in shown] == [text for text, _ in told]
+        kinds = {name.split()[1] for _, name in shown}
+        assert kinds == {"ar"} if number == 0 else kinds == {origin for _, origin in told}
+    expect(opened.locator(".vl-lane[data-lane='2'] .vl-badge.lossy")).to_have_text("may differ")
+    expect(opened.locator(".vl-lane[data-lane='2'] .tk.relaxed").first).to_be_visible()
+    assert (
+        opened.evaluate("""() => {
+      const style = (kind) => getComputedStyle(document.querySelector(`.vl-text .tk.${kind}`));
+      const line = (kind) => style(kind).textDecorationStyle;
+      return new Set([line('draft'), line('relaxed'), line('target')]).size;
+    }""")
+        == 3
+    )  # a second cue beside colour
+
+
+def test_turned_down_drafts_on_demand(opened):
+    """Rejected drafts are hidden until asked for, then struck through."""
+    finish_replay(opened)
+    first = opened.locator(".vl-text .rejected").first
+    expect(first).to_be_hidden()
+    opened.get_by_label("Show turned-down drafts").check()
+    expect(first).to_be_visible()
+    assert "line-through" in first.evaluate("(n) => getComputedStyle(n).textDecorationLine")
+
+
+def test_stop_ends_a_run_and_keeps_what_came(opened):
+    """Stop ends the lanes within moments; what was written stays and says that it was stopped."""
+    opened.evaluate("specvl.ask.request.max_new_tokens = 600")
+    opened.locator("#vl-run").click()
+    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length > 10")
+    opened.locator("#vl-stop").click()
+    opened.wait_for_function("!specvl.ask.running", timeout=5_000)
+    assert opened.evaluate("specvl.race.list[0].tokens.length") < 400
+    expect(opened.locator(".vl-lane[data-lane='0'] .vl-lane-note")).to_have_text("stopped")
+    expect(opened.locator("#vl-run")).to_be_enabled()
+
+
+def test_click_a_token_and_learn_where_it_comes_from(opened):
+    """A click on a token shows its round, why it stands there, the candidates, the picture's heat."""
+    finish_replay(opened)
+    opened.locator(".vl-lane[data-lane='1'] .tk.draft").nth(4).click()
+    card = opened.locator(".vl-inspector")
+    expect(card.locator(".vl-inspect-head")).to_contain_text("round")
+    expect(card.locator(".vl-why")).to_contain_text("The drafter proposed")
+    expect(card.locator(".vl-candidates thead")).to_contain_text("target")
+    expect(card.locator(".vl-candidates thead")).to_contain_text("text only")
+    expect(card.locator(".vl-candidates tr.chosen")).to_have_count(1)
+    expect(card.locator(".vl-picture canvas.heat")).to_be_visible()
+    chosen = opened.evaluate("specvl.race.selected.token")
+    shown = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].round")
+    expect(opened.locator(".vl-facts")).to_contain_text(f"round {shown + 1}")
+    opened.keyboard.press("ArrowRight")
+    assert opened.evaluate("specvl.race.selected.token") == chosen + 1
+
+
+def test_keyboard_alone_inspects_a_token(opened):
+    """Tab to an answer, walk with the arrow keys, leave with Escape."""
+    finish_replay(opened)
+    opened.locator(".vl-lane[data-lane='1'] .vl-text").focus()
+    for _ in range(3):
+        opened.keyboard.press("ArrowRight")
+    expect(opened.locator(".vl-inspect-head")).to_contain_text("token 3")
+    opened.keyboard.press("Escape")
+    expect(opened.locator(".vl-inspector .vl-hint")).to_be_visible()
+
+
+def test_tree_slider_walks_through_the_rounds(opened):
+    """The slider shows any round; its accepted path has as many nodes as the round kept tokens."""
+    finish_replay(opened)
+    slider = opened.get_by_label("Round", exact=True)
+    for index in (0, 3, 7):
+        slider.fill(str(index))
+        expect(opened.locator(".vl-facts")).to_contain_text(f"round {index + 1} ")
+        kept = opened.evaluate(f"specvl.race.focused.rounds[{index}].path.length - 1")
+        expect(opened.locator(".vl-tree .edge.draft")).to_have_count(kept)
+    opened.get_by_role("button", name="Follow").click()
+    assert opened.evaluate("specvl.race.selected") is None
+
+
+def test_charts_draw_what_the_focused_method_declares(opened):
+    """Common charts for all; the chart of its own for the method in focus, by its declaration."""
+    choose(opened, "lossy", 3)
+    finish_replay(opened)
+    opened.locator(".vl-charts").scroll_into_view_if_needed()
+    expect(opened.locator("#chart-shape .js-plotly-plot, #chart-shape .plot-container").first).to_be_visible(
+        timeout=15_000
+    )
+    expect(opened.locator("#chart-shape")).to_contain_text("confidence α")
+    opened.locator(".vl-track tr[data-lane='2'] .vl-lane-name").click()
+    expect(opened.locator("#chart-relevance")).to_contain_text("may be relaxed")
+    expect(opened.locator("#chart-shape")).to_have_count(0)
+    for name in ("per-round", "speedup"):
+        expect(opened.locator(f"#chart-{name} .plot-container").first).to_be_visible(timeout=15_000)
+    expect(opened.locator("#chart-speedup .vl-plot")).to_have_attribute(
+        "aria-label", re.compile(r"LVSpec \d\.\d\d×")
+    )
+
+
+def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):
+    """Play, pause and scrub move all lanes along their own clocks; the end is the whole race again."""
+    finish_replay(opened)
+    whole = opened.evaluate("specvl.race.list.map((l) => l.tokens.length)")
+    slider = opened.get_by_label("Moment of the race")
+    slider.fill("500")
+    head = opened.evaluate("specvl.race.head")
+    early = "(t) => specvl.race.list[0].rounds.filter((r) => r.clock_s <= t + 1e-9).length"
+    told = opened.evaluate(early, head)
+    assert 0 < told < whole[0]
+    expect(opened.locator(".vl-lane[data-lane='0'] [data-i]")).to_have_count(told)
+    opened.get_by_role("button", name="Play the race again").click()
+    opened.wait_for_function("(t) => specvl.race.head > t", arg=head)
+    opened.get_by_role("button", name="Pause").click()
+    stands = opened.evaluate("specvl.race.head")
+    opened.wait_for_timeout(200)
+    assert opened.evaluate("specvl.race.head") == stands
+
+
+def test_untrusted_text_is_inert(opened):
+    """Markup and templates in a model's words are shown as they are and run nothing."""
+    evil = ["<img src=x onerror=window.pwned=1>", "${window.pwned=1}", "<script>window.pwned=1</script>"]
+    opened.evaluate(
+        """(words) => {
+          const lane = specvl.race.list[1];
+          const records = [lane.begin, lane.rounds[0], lane.end].map((r) => JSON.parse(JSON.stringify(r)));
+          records[0].title = words[0]; records[0].method = 'ar';
+          records[1].tokens.forEach((t, i) => { t.text = words[i % words.length]; });
+          records[1].tree.texts = records[1].tree.texts.map(() => words[0]);
+          records[1].notes = {[words[0]]: words[1]};
+          specvl.show(records, {source: 'recorded', question: words[0], media: []}, false);
+          specvl.race.select({lane: lane.name, token: 0});
+        }""",
+        evil,
+    )
+    opened.wait_for_timeout(300)
+    assert opened.evaluate("window.pwned") is None
+    expect(opened.locator(".vl-question")).to_have_text(evil[0])
+    expect(opened.locator(".vl-lane .tk").first).to_have_text(evil[0])
