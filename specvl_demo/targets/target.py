@@ -85,6 +85,7 @@ class VLMSession:
         """Tokens in the cache: prompt + emitted - 1."""
         return self._stream.length
 
+    @torch.inference_mode()
     def score(self, tree: DraftTree) -> Scores:
         """One forward over all nodes of the tree."""
         decoder = self._stream.backend
@@ -94,6 +95,7 @@ class VLMSession:
         layers = {i: states[0] for i, states in kept.layers.items()} if kept else {}
         return Scores(decoder.logits(hidden), hidden, layers)
 
+    @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
         """Keep these nodes of the scored tree (root first), forget the others."""
         self._stream.keep(path)

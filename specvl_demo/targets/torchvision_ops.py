@@ -1,0 +1,36 @@
+"""Makes torchvision importable where its compiled operators cannot load: a CUDA wheel beside a CPU torch.
+
+PyPI has torchvision for Linux linked against CUDA only. Beside a CPU build of torch its operators do not load, and
+its import ends at the first of them it wants to describe; the library then cannot be imported either. Processors
+need none of those operators, only the transforms: telling torch the two schemas is enough. Knows nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+
+
+def declare() -> torch.library.Library | None:
+    """Declare the schemas where the operators are missing. The declaration lives as long as what is returned;
+    None where there is nothing to mend: no torchvision, or one whose operators load."""
+    found = find_spec("torchvision")
+    if found is None or found.origin is None:
+        return None
+    for compiled in Path(found.origin).parent.glob("_C*.so"):
+        try:
+            torch.ops.load_library(str(compiled))
+            return None
+        except OSError:
+            continue
+    library = torch.library.Library("torchvision", "DEF")
+    for schema in _SCHEMAS:
+        library.define(schema)
+    return library
