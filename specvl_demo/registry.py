@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from specvl_demo import __version__
+from specvl_demo import __version__, methods
+from specvl_demo.methods import Choice, Value
 from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
 
 if TYPE_CHECKING:
@@ -67,6 +68,40 @@ class Verdict:
 def roles_here(pair: Pair) -> dict[Role, Checkpoint]:
     """The drafters of a pair that can be had: shipped ones only where their weights are really there."""
     return {role: one for role, one in pair.drafters.items() if not one.local or _shipped(one)}
+
+
+def choose(
+    pair: Pair, name: str, settings: Mapping[str, Value] | None = None, temperature: float = 0.0
+) -> Choice:
+    """A method set up for a pair. ValueError with a sentence where something is unknown or does not fit.
+
+    `preset` among the settings names the changes to start from; without it those made for the pair, else
+    those of the paper.
+    """
+    method = methods.find(name)
+    rest = {key: value for key, value in (settings or {}).items() if key != "preset"}
+    preset = (settings or {}).get("preset")
+    if preset is not None and preset not in method.presets:
+        known = ", ".join(method.presets) or "none"
+        raise ValueError(f"{method.name} has no preset {preset!r}; it has: {known}.")
+    standard = next((one for one in (pair.id, "paper") if one in method.presets), None)
+    choice = methods.choose(name, rest, standard if preset is None else str(preset), temperature)
+    role = choice.drafter.role
+    if role is not None and role not in roles_here(pair):
+        raise ValueError(f"{method.name} needs a {ROLES[role]}; {pair.id} has none here.")
+    return choice
+
+
+def served(pair: Pair, temperature: float = 0.0) -> list[str]:
+    """The methods that the pair's drafters serve with the parts they have by default, `custom` left out."""
+    names = []
+    for name in methods.METHODS:
+        try:
+            choose(pair, name, temperature=temperature)
+        except ValueError:
+            continue
+        names.append(name)
+    return [name for name in names if name != "custom"]
 
 
 def detect() -> Machine:
@@ -155,9 +190,9 @@ def load(
     roles = list(here) if roles is None else list(roles)
     for role in roles:
         if role not in here:
-            raise ValueError(f"{pair.id} has no drafter of kind {role!r} here: it needs a {ROLES[role]}.")
+            raise ValueError(f"{pair.id} has no {ROLES[role]} here.")
     from specvl_demo.assemble import Models
-    from specvl_demo.drafters import checkpoints
+    from specvl_demo.drafters import heads
     from specvl_demo.targets.prompts import Prompter
     from specvl_demo.targets.target import VLMTarget
     from specvl_demo.targets.vlm import VLM
@@ -173,7 +208,7 @@ def load(
         if role == "small":
             drafters[role] = VLM(_model(here[role], verdict), here[role].title, prompter.special_ids)
         else:
-            drafters[role] = checkpoints.load(_folder(here[role]), target.decoder, (role,))
+            drafters[role] = heads.open_head(_folder(here[role]), target.decoder, heads.SERVES[role])
     models = Models(target, drafters, prompter.words())
     return Loaded(pair, models, prompter, prompter.lexicon(), verdict, versions())
 
@@ -190,7 +225,7 @@ def _model(one: Checkpoint, verdict: Verdict) -> Any:
 
     # On a GPU the weights go there tensor by tensor; the machine's memory never holds them all.
     place = {"device_map": {"": verdict.device}} if verdict.device != "cpu" else {}
-    with _fetching(one):
+    with _fetching(one), _quiet(one.local):
         model = AutoModelForImageTextToText.from_pretrained(
             one.folder if one.local else one.id,
             dtype=getattr(torch, verdict.dtype),
@@ -226,6 +261,21 @@ def _fetching(one: Checkpoint) -> Iterator[None]:
         raise ValueError(f"{one.id} needs a package that is not installed: {_first_line(fault)}") from fault
     except OSError as fault:
         raise ValueError(f"{one.id} could not be had: {_first_line(fault)}") from fault
+
+
+@contextmanager
+def _quiet(wanted: bool) -> Iterator[None]:
+    """Without the library's progress bars: shipped weights are there in a moment."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    if wanted:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if wanted and shown:
+            logging.enable_progress_bar()
 
 
 def _first_line(fault: Exception) -> str:

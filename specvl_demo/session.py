@@ -1,4 +1,4 @@
-"""From a loaded pair and a question to the records of a race; the command line, the page and the bench share it.
+"""From a loaded pair and a question to the records of a race, for the command line, the page and the bench.
 
 Given models, turns with pictures and chosen methods, gives lanes and their records. Knows nothing of files,
 terminals or pages.

@@ -99,7 +99,9 @@ def test_speedup_is_tau_over_rho_and_the_limit_lies_above_it() -> None:
 
 def test_a_speedup_above_tau_is_called_a_mistake() -> None:
     fast = [replace(r, draft_s=0.0, verify_s=0.01, commit_s=0, other_s=0) for r in chain_lane().rounds]
-    assert not metrics.compare(Lane(begin(), fast), ar_lane()).plausible
+    beside = metrics.compare(Lane(begin(), fast), ar_lane())
+    assert not beside.plausible and "8.0 lies above τ 3.5" in beside.doubt()
+    assert metrics.compare(chain_lane(), ar_lane()).doubt() is None
 
 
 def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:

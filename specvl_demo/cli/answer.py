@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from specvl_demo import methods, pairs, records
+from specvl_demo import methods, pairs, records, registry
 from specvl_demo.cli.parse import Refused
 from specvl_demo.media import Clip, MediaError, Picture, load_media
 from specvl_demo.methods import Choice
@@ -51,26 +51,20 @@ def pick(
     `METHOD.KEY=VALUE` reaches one method; a bare KEY all of them that have it, and at least one must.
     """
     chosen, used = [], set()
-    for name in names:
-        known = _known(name)
-        mine: dict[str, str] = {}
-        for key, value in settings:
-            owner, dot, inner = key.rpartition(".")
-            if dot and owner not in names:
-                raise Refused(f"--set {key}: {owner} does not run here; running: {', '.join(names)}.")
-            if owner == name or (not dot and (len(names) == 1 or inner in known)):
-                mine[inner] = value
-                used.add(key)
-        try:
-            choice = methods.choose(name, mine, temperature=temperature)
-        except ValueError as reason:
-            raise Refused(str(reason)) from None
-        role = choice.drafter.role
-        if role is not None and role not in pair.drafters:
-            raise Refused(
-                f"{name} needs a drafter of kind {role} ({pairs.ROLES.get(role, role)}); {pair.id} has none."
-            )
-        chosen.append(choice)
+    try:
+        for name in names:
+            known = {*methods.SLOTS, "preset", *registry.choose(pair, name, {}, 0.0).params}
+            mine: dict[str, str] = {}
+            for key, value in settings:
+                owner, dot, inner = key.rpartition(".")
+                if dot and owner not in names:
+                    raise Refused(f"--set {key}: {owner} does not run here; running: {', '.join(names)}.")
+                if owner == name or (not dot and (len(names) == 1 or inner in known)):
+                    mine[inner] = value
+                    used.add(key)
+            chosen.append(registry.choose(pair, name, mine, temperature))
+    except ValueError as reason:
+        raise Refused(str(reason)) from None
     for key, _ in settings:
         if key not in used:
             raise Refused(f"--set {key}: none of {', '.join(names)} has this parameter.")
@@ -85,17 +79,9 @@ def find_pair(pair_id: str) -> Pair:
         raise Refused(str(reason)) from None
 
 
-def _known(name: str) -> set[str]:
-    """Names that `--set` may use for a method."""
-    try:
-        return {param.name for param in methods.parameters(name)} | set(methods.SLOTS)
-    except ValueError as reason:
-        raise Refused(str(reason)) from None
-
-
 def _names(options: argparse.Namespace) -> list[str]:
     if options.methods == "all":
-        names = served(find_pair(options.pair), options.temperature)
+        names = registry.served(find_pair(options.pair), options.temperature)
     else:
         names = [name.strip() for name in options.methods.split(",") if name.strip()]
     if not names:
@@ -104,20 +90,6 @@ def _names(options: argparse.Namespace) -> list[str]:
         if names.count(name) > 1:
             raise Refused(f"--methods names {name} twice.")
     return names if "ar" in names else ["ar", *names]
-
-
-def served(pair: Pair, temperature: float = 0.0) -> list[str]:
-    """Methods that the pair's drafters serve with the parts they have by default."""
-    from specvl_demo import registry
-
-    here = registry.roles_here(pair)
-    names = []
-    for name in methods.METHODS:
-        choice = methods.choose(name)
-        fits = choice.drafter.role is None or choice.drafter.role in here
-        if fits and name != "custom" and not (temperature > 0 and choice.verifier.greedy_only):
-            names.append(name)
-    return names
 
 
 def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
@@ -141,7 +113,7 @@ def _answer(
     media: Sequence[Picture | Clip],
     saved: TextIO | None,
 ) -> list[Lane]:
-    from specvl_demo import registry, session
+    from specvl_demo import session
     from specvl_demo.core.types import Sampling
 
     tell = None if options.json else lambda text: sys.stderr.write(f"{text}…\n")
@@ -215,9 +187,10 @@ def _say_numbers(lanes: list[Lane]) -> None:
             sys.stdout.write(f"{lane.begin.title}: {lane.text}\n\n")
     sys.stdout.write(tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS, "markdown") + "\n")
     for lane in lanes[1:]:
-        slow = compare(lane, lanes[0]).why_slow()
-        if slow:
-            sys.stdout.write(f"{lane.begin.title}: {slow}\n")
+        beside = compare(lane, lanes[0])
+        said = beside.doubt() or beside.why_slow()
+        if said:
+            sys.stdout.write(f"{lane.begin.title}: {said}\n")
     sys.stdout.write("tau counts tokens per target forward, the target's own token included.\n")
 
 

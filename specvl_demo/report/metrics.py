@@ -119,6 +119,15 @@ class Comparison:
         speedup, tau = self.speedup_decode, self.metrics.totals.tau
         return speedup is None or tau is None or speedup <= tau * (1 + SLACK)
 
+    def doubt(self) -> str | None:
+        """One sentence where the measurement contradicts itself; None where it may be believed."""
+        if self.plausible:
+            return None
+        return (
+            f"Not to be believed: the measured speedup {self.speedup_decode:.1f} lies above τ "
+            f"{self.metrics.totals.tau:.1f}, which nothing can reach; the machine was busy, measure again."
+        )
+
     def why_slow(self) -> str | None:
         """One sentence on why the method is not faster than the plain model here; None where it is."""
         speedup, tau, rho = self.speedup_decode, self.metrics.totals.tau, self.rho

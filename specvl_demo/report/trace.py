@@ -115,9 +115,9 @@ def summary(lanes: Iterable[Lane]) -> str:
     ]
     for lane in lanes:
         head += ["", f"{lane.begin.title}{_fate(lane)}", "  " + _marked(lane)]
-        slow = _why_slow(lane, lanes)
-        if slow:
-            head.append("  " + slow)
+        remark = _remark(lane, lanes)
+        if remark:
+            head.append("  " + remark)
     return "\n".join(head)
 
 
@@ -279,6 +279,9 @@ def _marked(lane: Lane) -> str:
     return _one_line("".join(brackets[origin].format(text) for origin, text in spans.runs(lane.rounds)), 4000)
 
 
-def _why_slow(lane: Lane, lanes: list[Lane]) -> str | None:
+def _remark(lane: Lane, lanes: list[Lane]) -> str | None:
     ar = next((one for one in lanes if one.begin.method == "ar"), None)
-    return metrics.compare(lane, ar).why_slow() if ar and ar is not lane else None
+    if ar is None or ar is lane:
+        return None
+    beside = metrics.compare(lane, ar)
+    return beside.doubt() or beside.why_slow()
