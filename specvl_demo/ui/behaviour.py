@@ -1,4 +1,4 @@
-"""What happens behind the page: the catalog, a run, Stop, a drawn scene.
+"""What happens behind the page: runs, Stop, parameters of a method, drawn scenes, answers for programs.
 
 Given what can be chosen, a desk that computes, and the folders in which visitors' files may lie.
 Knows nothing of layout, nothing of models.
@@ -6,12 +6,15 @@ Knows nothing of layout, nothing of models.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.ui.desk import Desk, failure
-from specvl_demo.ui.jobs import read_job
+from specvl_demo.records import Record, validate_trace
+from specvl_demo.report.metrics import Lane
+from specvl_demo.ui.desk import Desk, Run, refusal
+from specvl_demo.ui.jobs import Job, read_job
 
 Catalog = dict[str, Any]
 
@@ -19,43 +22,48 @@ Catalog = dict[str, Any]
 class Behaviour:
     """The page's handlers.
 
-    describe: gives the catalog, JSON-safe. draw: draws a scene from a description (None: any) into a file.
-    folders: where files of visitors and examples lie. files: what a page may fetch, examples say.
+    panel: what can be set on (pair, method, settings). draw: draws a scene from a description (None: any)
+    into a file. folders: where files of visitors and examples lie. files: what else a page may fetch.
     """
 
     def __init__(
         self,
-        describe: Callable[[], Catalog],
+        catalog: Catalog,
+        panel: Callable[[str, str, Mapping[str, Any]], dict[str, Any]],
         desk: Desk,
         folders: Sequence[Path],
         draw: Callable[[Any], Path],
         files: Sequence[Path] = (),
     ) -> None:
-        self._describe = describe
+        self.catalog = catalog
+        self.files = list(files)
+        self._panel = panel
         self._desk = desk
         self._folders = list(folders)
         self._draw = draw
-        self.files = list(files)
-
-    def catalog(self) -> Catalog:
-        """What can be chosen here; asked once by every page."""
-        return self._describe()
 
     async def run(self, asked: Any) -> AsyncIterator[str]:
         """A race for what a page asked; a request that cannot be served ends in one sentence."""
-        known = self._describe()
         try:
-            job = read_job(
-                asked,
-                [pair["id"] for pair in known["pairs"] if pair["available"]],
-                [method["name"] for method in known["methods"]],
-                self._folders,
-            )
+            job = self._job(asked)
         except ValueError as fault:
-            yield failure(str(fault))
+            yield Run().pack(refusal(str(fault)))
             return
-        async for batch in self._desk.stream(job):
-            yield batch
+        async with aclosing(self._desk.stream(job)) as stream:
+            async for batch in stream:
+                yield batch
+
+    async def answer(self, asked: Any, baseline: bool) -> list[Lane]:
+        """The lanes of a whole race, for a program. ValueError with the sentence that a page would show."""
+        records: list[Record] = []
+        async with aclosing(self._desk.events(self._job(asked, baseline))) as running:
+            async for _, events in running:
+                for event in events:
+                    if event["k"] == "error":
+                        raise ValueError(event["text"])
+                    if "record" in event:
+                        records.append(event["record"])
+        return [Lane(*lane) for lane in validate_trace(records).values()]
 
     def stop(self, run: Any) -> None:
         """The visitor's Stop; unknown runs are nobody's."""
@@ -66,7 +74,28 @@ class Behaviour:
         """All that was sent of a run, for a page that missed some."""
         return self._desk.batches(run) if isinstance(run, str) else []
 
+    def panel(self, asked: Any) -> dict[str, Any]:
+        """What can be set on a method with the parts asked for; {'problem': sentence} where it is unknown."""
+        asked = asked if isinstance(asked, Mapping) else {}
+        settings = asked.get("settings")
+        try:
+            return self._panel(
+                str(asked.get("pair")),
+                str(asked.get("method")),
+                settings if isinstance(settings, Mapping) else {},
+            )
+        except ValueError as fault:
+            return {"problem": str(fault)}
+
     def scene(self, description: Any) -> dict[str, str]:
-        """A drawn scene as a file that a question may then use."""
-        path = self._draw(description)
+        """A drawn scene as a file that a question may then use; {'problem': sentence} where it cannot be."""
+        try:
+            path = self._draw(description)
+        except ValueError as fault:
+            return {"problem": str(fault)}
         return {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name}
+
+    def _job(self, asked: Any, baseline: bool = True) -> Job:
+        pairs = [pair["id"] for pair in self.catalog["pairs"] if pair["available"]]
+        names = [method["name"] for method in self.catalog["methods"]]
+        return read_job(asked, pairs, names, self._folders, baseline)

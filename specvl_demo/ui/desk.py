@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from typing import Any, Protocol
 
 import orjson
@@ -23,6 +24,7 @@ Event = dict[str, Any]
 """{'k': kind, ...}: run · queue · status · begin · round · end · error · done."""
 
 HZ = 20
+WAIT_S = 0.1
 MOST_RUNS_KEPT = 32
 
 
@@ -40,14 +42,6 @@ class Worker(Protocol):
     def close(self) -> None:
         """Give everything back."""
         ...
-
-
-def failure(sentence: str) -> str:
-    """A whole stream in one batch, for a request that never became a run."""
-    run = Run()
-    for event in ({"k": "error", "text": sentence}, {"k": "done"}):
-        run.put(event)
-    return run.pack() or ""
 
 
 class Run:
@@ -68,16 +62,23 @@ class Run:
             self._waiting.append(event)
             self.done = self.done or event["k"] == "done"
 
-    def pack(self) -> str | None:
-        """All events since the last call as one JSON string; None where there are none."""
+    def drain(self) -> list[Event]:
+        """All events since the last call."""
         with self._lock:
             events, self._waiting = self._waiting, []
-        if not events:
-            return None
+        return events
+
+    def pack(self, events: list[Event]) -> str:
+        """Events as one JSON string with the run, its number in the stream and the time; kept."""
         head = {"run": self.id, "seq": len(self.batches), "ts": round(time.time() * 1000)}
         batch = orjson.dumps({**head, "events": events}, option=orjson.OPT_NON_STR_KEYS).decode()
         self.batches.append(batch)
         return batch
+
+
+def refusal(sentence: str) -> list[Event]:
+    """What a request that cannot be served gets in place of a run."""
+    return [{"k": "error", "text": sentence}, {"k": "done"}]
 
 
 class Desk:
@@ -93,31 +94,34 @@ class Desk:
         self._lock = threading.Lock()
 
     async def stream(self, job: Job) -> AsyncIterator[str]:
-        """Wait for the turn, compute, and give every batch of events; the last one says done."""
+        """The run of a job as JSON strings, for a page."""
+        async with aclosing(self.events(job)) as running:
+            async for run, events in running:
+                yield run.pack(events)
+
+    async def events(self, job: Job) -> AsyncIterator[tuple[Run, list[Event]]]:
+        """Wait for the turn, compute, and give the events as they come; the last one is done."""
         run = self._enter()
-        if run is None:
-            yield failure(words.BUSY.format(waiting=self.max_waiting))
-            return
         began = False
         try:
-            run.put({"k": "run", "run": run.id})
-            yield run.pack()
-            async for batch in self._wait(run):
-                yield batch
+            if run.done:
+                yield run, run.drain()
+                return
+            async for place in self._wait(run):
+                yield run, [place]
             if not run.stopped:
                 began = True
                 self.worker.start(run.id, job, lambda event: self._take(run, event))
             else:
                 self._take(run, {"k": "done"})
-            async for batch in self._follow(run):
-                yield batch
+            async for events in self._follow(run):
+                yield run, events
         finally:  # also when the visitor has left
             run.stopped = True
-            if not run.done:
-                if began:
-                    self.worker.stop(run.id)
-                else:
-                    self._leave(run)
+            if began and not run.done:
+                self.worker.stop(run.id)
+            elif not began:
+                self._leave(run)
 
     def stop(self, run_id: str) -> None:
         """The visitor's Stop: a waiting run leaves the line, a running one ends within a round."""
@@ -131,16 +135,20 @@ class Desk:
         run = self._runs.get(run_id)
         return list(run.batches) if run else []
 
-    def _enter(self) -> Run | None:
+    def _enter(self) -> Run:
+        run = Run()
         with self._lock:
-            if len(self._line) > self.max_waiting:
-                return None
-            run = Run()
-            self._line.append(run)
+            full = len(self._line) > self.max_waiting
+            if not full:
+                self._line.append(run)
             self._runs[run.id] = run
             while len(self._runs) > MOST_RUNS_KEPT + len(self._line):
                 self._runs.popitem(last=False)
-            return run
+        run.put({"k": "run", "run": run.id})
+        if full:
+            for event in refusal(words.BUSY.format(waiting=self.max_waiting)):
+                run.put(event)
+        return run
 
     def _leave(self, run: Run) -> None:
         with self._lock:
@@ -154,7 +162,8 @@ class Desk:
             self._leave(run)
         run.put(event)
 
-    async def _wait(self, run: Run) -> AsyncIterator[str]:
+    async def _wait(self, run: Run) -> AsyncIterator[Event]:
+        """The run's place in the line, as often as it changes, until its turn has come."""
         told = 0
         while not run.stopped:
             with self._lock:
@@ -163,19 +172,18 @@ class Desk:
                 break
             if place != told:
                 told = place
-                mean = sum(self._lasted) / len(self._lasted)
-                run.put({"k": "queue", "place": place, "eta_s": place * mean})
-                yield run.pack()
-            await asyncio.sleep(0.1)
+                yield {"k": "queue", "place": place, "eta_s": place * sum(self._lasted) / len(self._lasted)}
+            await asyncio.sleep(WAIT_S)
         run.seconds = time.monotonic()
 
-    async def _follow(self, run: Run) -> AsyncIterator[str]:
+    async def _follow(self, run: Run) -> AsyncIterator[list[Event]]:
+        """What the worker says, at a bounded rate, until it is done."""
         late = False
         while True:
-            over = run.done
-            batch = run.pack()
-            if batch:
-                yield batch
+            over = run.done  # before draining: what came with it must not be lost
+            events = run.drain()
+            if events:
+                yield events
             elif over:
                 return
             if not late and time.monotonic() - run.seconds > self.limit_s:

@@ -6,6 +6,7 @@ Given what can be chosen (a catalog) and who computes (a desk); gives Blocks tha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import gradio as gr
@@ -13,8 +14,10 @@ import gradio as gr
 from specvl_demo.ui import words
 from specvl_demo.ui.behaviour import Behaviour
 from specvl_demo.ui.board import FILES, SCRIPTS, STYLES, board
+from specvl_demo.ui.endpoints import endpoints
 
 MOST_BYTES = 64 * 2**20
+MOST_AT_ONCE = 64
 
 
 def build(behaviour: Behaviour) -> gr.Blocks:
@@ -22,7 +25,10 @@ def build(behaviour: Behaviour) -> gr.Blocks:
     gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *behaviour.files])
 
     def catalog(_: Any = None) -> dict[str, Any]:
-        return behaviour.catalog()
+        return behaviour.catalog
+
+    def panel(asked: Any) -> dict[str, Any]:
+        return behaviour.panel(asked)
 
     def stop(run: Any) -> None:
         behaviour.stop(run)
@@ -34,15 +40,20 @@ def build(behaviour: Behaviour) -> gr.Blocks:
         return behaviour.scene(description)
 
     async def run(event: gr.EventData) -> AsyncIterator[str]:
-        async for batch in behaviour.run(event._data):
-            yield batch
+        async with aclosing(behaviour.run(event._data)) as stream:
+            async for batch in stream:
+                yield batch
 
+    # Files of visitors are looked through every ten minutes and removed after two hours.
     with gr.Blocks(
         title=words.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
-        whole = board([catalog, stop, batches, scene])
+        whole = board([catalog, panel, stop, batches, scene])
+        # The line is the desk's, which shows everybody their place: Gradio lets all of them in.
         whole.run(run, None, whole, show_progress="hidden", concurrency_limit=None, api_visibility="private")
-    page.queue(max_size=64)
+        for name, function in endpoints(behaviour).items():
+            gr.api(function, api_name=name, api_description=words.ENDPOINTS[name], concurrency_limit=None)
+    page.queue(max_size=MOST_AT_ONCE)
     return page
 
 

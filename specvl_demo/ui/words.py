@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 TITLE = "SpecVL · speculative decoding of vision-language models"
-DESCRIPTION_GENERATE = (
-    "Answer a question about pictures or a clip with one method; gives the answer and its numbers."
-)
-DESCRIPTION_RACE = (
-    "Let several methods answer the same question in fair turns; gives every lane's answer and numbers."
-)
+ENDPOINTS = {
+    "generate": "Answer a question about pictures or a clip with one method: the answer and its numbers.",
+    "race": "Let methods (comma-separated) answer the same question in turns: every answer and its numbers.",
+}
 
 BUSY = "This machine is busy: {waiting} visitors are waiting, which is all it takes. Try again in a minute."
 TOO_LONG = (
@@ -17,6 +15,8 @@ TOO_LONG = (
 ENGINE_DIED = (
     "The engine stopped unexpectedly ({reason}). It is being started again: run once more in a moment."
 )
+NO_MEMORY = "There was not enough memory for this run. Use fewer or smaller pictures, or fewer tokens."
+RUN_FAILED = "The run failed: {reason}. What came until then stays; run again, or change the settings."
 ENGINE_NO_START = "The engine could not be started: {reason}"
 NO_FILE = "{name} is no longer on the server. Add it again."
 NOT_TEXT = "{what} must be text, got {kind}."
@@ -28,3 +28,15 @@ TOO_MANY_LANES = "At most {most} methods race beside the plain model, got {n}."
 TOO_MANY_FILES = "At most {most} pictures and clips fit in one question, got {n}."
 NOT_A_NUMBER = "{what} must be a number from {low} to {high}, got {value!r}."
 NO_SCENES = "This pair does not know drawn scenes."
+NO_DRAFTER = "{pair} has no {role} here."
+
+FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
+"""What a first visitor is offered: the first of these that runs."""
+
+SLOTS = {"drafter": "drafter", "views": "views", "policy": "tree", "verifier": "verifier"}
+SLOT_HELP = {
+    "drafter": "Who guesses what comes next.",
+    "views": "What the drafter sees of the prompt; several are mixed.",
+    "policy": "The shape of what is drafted in a round.",
+    "verifier": "Who decides which drafts stay.",
+}

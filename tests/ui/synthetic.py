@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import random
 import re
@@ -178,9 +179,8 @@ class _Lane:
             [mine, *rest] if first else [Candidate(rest[0].id, rest[0].text, round(top, 4)), mine, *rest[1:]]
         )
 
-    def _heat(self) -> list[float]:
+    def _heat(self) -> str:
         x, y = self.rng.uniform(0, COLS), self.rng.uniform(0, ROWS)
         n = self.begin.n_visual
-        return [
-            round(math.exp(-((i % COLS - x) ** 2 + (i // COLS % ROWS - y) ** 2) / 5), 3) for i in range(n)
-        ]
+        near = (math.exp(-((i % COLS - x) ** 2 + (i // COLS % ROWS - y) ** 2) / 5) for i in range(n))
+        return base64.b64encode(bytes(int(255 * v) for v in near)).decode()

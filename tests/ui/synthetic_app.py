@@ -11,17 +11,16 @@ import threading
 import time
 from pathlib import Path
 
+from gradio.utils import get_upload_folder
 from PIL import Image, ImageDraw
 from synthetic import race_records
 
 from specvl_demo import records
-from specvl_demo.report.declared import declarations
+from specvl_demo.ui import catalog
 from specvl_demo.ui.behaviour import Behaviour
 from specvl_demo.ui.desk import Desk
-from specvl_demo.ui.jobs import MOST_FILES, MOST_TEXT
-from specvl_demo.ui.page import MOST_BYTES, build, launch_settings
-
-METHODS = ("ar", "tabed", "sage", "lvspec")
+from specvl_demo.ui.page import build, launch_settings
+from specvl_demo.ui.serve import draw_scene
 
 
 class SyntheticWorker:
@@ -61,7 +60,8 @@ class SyntheticWorker:
         pass
 
 
-def catalog(folder: Path) -> dict:
+def known(folder: Path) -> dict:
+    """The real catalog with its first pair declared served, and two examples with made-up recorded races."""
     picture = folder / "scene.png"
     image = Image.new("RGB", (384, 384), "white")
     draw = ImageDraw.Draw(image)
@@ -69,134 +69,31 @@ def catalog(folder: Path) -> dict:
     draw.rectangle((250, 60, 310, 120), fill=(45, 90, 220))
     draw.polygon([(190, 330), (140, 240), (240, 240)], fill=(40, 160, 60))
     image.save(picture)
-    trace = folder / "example.trace.jsonl"
-    records.write(trace, race_records(("ar", "tabed"), 80))
-    lossy = folder / "lossy.trace.jsonl"
-    records.write(lossy, race_records(("ar", "sage", "lvspec"), 80, seed=3))
-    url = lambda path: f"gradio_api/file={path}"  # noqa: E731
-    media = [{"path": str(picture), "url": url(picture), "name": "scene.png", "kind": "image"}]
-    params = [
-        {
-            "key": "gamma",
-            "kind": "int",
-            "default": 5,
-            "min": 1,
-            "max": 16,
-            "title": "Block length γ",
-            "help": "Tokens drafted in a round.",
-        },
-        {
-            "key": "rule",
-            "kind": "choice",
-            "default": "grid",
-            "choices": ["grid", "kld"],
-            "title": "Weight rule",
-            "help": "How weights are learnt.",
-        },
-        {
-            "key": "batched",
-            "kind": "bool",
-            "default": True,
-            "title": "One batch",
-            "help": "All views in one forward.",
-        },
+    known = catalog.describe("pocket")
+    pair = known["pairs"][0]
+    pair |= {"available": True, "methods": dict.fromkeys(pair["methods"], True)}
+    known["defaults"]["methods"] = ["tabed"]
+    known["examples"] = [
+        example(folder, picture, "scene", "What is in the picture?", ("tabed",), 0),
+        example(folder, picture, "lossy", "Describe everything.", ("sage", "lvspec"), 3),
     ]
+    return known
+
+
+def example(folder: Path, picture: Path, name: str, question: str, lanes: tuple[str, ...], seed: int) -> dict:
+    trace = folder / f"{name}.trace.jsonl"
+    records.write(trace, race_records(("ar", *lanes), 80, seed))
+    shown = {"path": str(picture), "url": f"gradio_api/file={picture}", "name": "scene.png", "kind": "image"}
     return {
-        "version": "test",
-        "machine": "no machine",
-        "pairs": [
-            {
-                "id": "synthetic",
-                "title": "Made-up pair",
-                "available": True,
-                "help": "Invented records.",
-                "reason": "",
-                "scenes": True,
-                "methods": {"ar": True, "tabed": True, "sage": True, "lvspec": True},
-            },
-            {
-                "id": "huge",
-                "title": "Huge pair",
-                "available": False,
-                "help": "",
-                "reason": "Needs 160 GB.",
-                "scenes": False,
-                "methods": {},
-            },
-        ],
-        "methods": [
-            {
-                "name": "ar",
-                "title": "Autoregressive",
-                "lossless": True,
-                "help": "The plain model.",
-                "params": [],
-                "charts": [],
-            },
-            {
-                "name": "tabed",
-                "title": "TABED",
-                "lossless": True,
-                "help": "An ensemble of views.",
-                "params": params,
-                "charts": declarations("tabed"),
-            },
-            {
-                "name": "sage",
-                "title": "SAGE",
-                "lossless": True,
-                "help": "An adaptive tree.",
-                "params": params[:1],
-                "charts": declarations("sage"),
-            },
-            {
-                "name": "lvspec",
-                "title": "LVSpec",
-                "lossless": False,
-                "help": "Loose verification.",
-                "params": [],
-                "charts": declarations("lvspec"),
-            },
-        ],
-        "examples": [
-            {
-                "id": "scene",
-                "title": "A scene",
-                "why": "All objects",
-                "thumb": url(picture),
-                "media": media,
-                "question": "What is in the picture?",
-                "methods": ["tabed"],
-                "trace": url(trace),
-                "machine": "a test machine",
-            },
-            {
-                "id": "lossy",
-                "title": "Relaxed",
-                "why": "A relaxed method",
-                "thumb": url(picture),
-                "media": media,
-                "question": "Describe everything.",
-                "methods": ["sage", "lvspec"],
-                "trace": url(lossy),
-                "machine": "a test machine",
-            },
-        ],
-        "defaults": {"methods": ["tabed"], "sampling": {}},
-        "limits": {
-            "files": MOST_FILES,
-            "bytes": MOST_BYTES,
-            "question": MOST_TEXT,
-            "picture_types": [".png", ".jpg", ".jpeg", ".webp"],
-            "clip_types": [".mp4", ".webm", ".mov"],
-        },
-        "scene": {
-            "kinds": ["circle", "square"],
-            "colours": {"red": "#d62828", "blue": "#2d5adc"},
-            "sizes": ["small", "large"],
-            "places": [f"place {i}" for i in range(9)],
-            "grounds": {"white": "#fafafa", "navy": "#14193c"},
-        },
+        "id": name,
+        "title": name,
+        "why": f"why {name}",
+        "thumb": shown["url"],
+        "media": [shown],
+        "question": question,
+        "methods": list(lanes),
+        "trace": f"gradio_api/file={trace}",
+        "machine": "a test machine",
     }
 
 
@@ -207,10 +104,10 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     options = parser.parse_args()
     folder = options.folder.resolve()
-    known = catalog(folder)
-    files = [folder / name for name in ("scene.png", "example.trace.jsonl", "lossy.trace.jsonl")]
+    files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
+    folders = [folder, Path(get_upload_folder())]
     desk = Desk(SyntheticWorker(options.rate))
-    page = build(Behaviour(lambda: known, desk, [folder], lambda _: folder / "scene.png", files))
+    page = build(Behaviour(known(folder), catalog.panel, desk, folders, draw_scene, files))
     page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings())
 
 

@@ -3,24 +3,25 @@
 
 import { h, put, icon } from './dom.js';
 import { MediaWell } from './media.js';
-import { Settings, field } from './settings.js';
+import { MethodPanel } from './methodpanel.js';
+import { Fields, Panel, field } from './settings.js';
 import { W } from './words.js';
 
 export const MOST_LANES = 4;
 
-const SAMPLING = [
-  { key: 'max_new_tokens', kind: 'int', default: 128, min: 1, max: 1024, step: 1, title: W.ask.maxTokens, help: W.ask.maxTokensHelp },
-  { key: 'temperature', kind: 'float', default: 0, min: 0, max: 2, step: 0.05, title: W.ask.temperature, help: W.ask.temperatureHelp },
-  { key: 'top_p', kind: 'float', default: 1, min: 0.05, max: 1, step: 0.05, title: W.ask.topP, help: W.ask.topPHelp },
-  { key: 'seed', kind: 'int', default: 0, min: 0, max: 2 ** 31 - 1, step: 1, title: W.ask.seed, help: W.ask.seedHelp },
+/** Length and sampling, declared like a method's parameters. */
+const sampling = (limits) => [
+  { key: 'max_new_tokens', kind: 'int', default: 128, min: 1, max: limits.tokens, title: W.ask.maxTokens, help: W.ask.maxTokensHelp },
+  { key: 'temperature', kind: 'float', default: 0, min: 0, max: 2, title: W.ask.temperature, help: W.ask.temperatureHelp },
+  { key: 'top_p', kind: 'float', default: 1, min: 0.05, max: 1, title: W.ask.topP, help: W.ask.topPHelp },
+  { key: 'seed', kind: 'int', default: 0, min: 0, max: 2 ** 31 - 1, title: W.ask.seed, help: W.ask.seedHelp },
 ];
 
 /** The request as it stands before anybody touched it. */
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
   return {
-    pair: pair.id, media: [], question: '', system: '', methods: [...catalog.defaults.methods], settings: {},
-    ...Object.fromEntries(SAMPLING.map((s) => [s.key, s.default])), ...catalog.defaults.sampling,
+    pair: pair.id, media: [], question: '', system: '', methods: [...catalog.defaults.methods], settings: {}, sampling: {},
   };
 }
 
@@ -51,10 +52,10 @@ export class Ask extends EventTarget {
     this.methods = h('div', { class: 'vl-methods', role: 'group', 'aria-labelledby': 'vl-methods-title' },
       catalog.methods.filter((m) => m.name !== 'ar').map((m) => this.chip(m)));
     this.settings = h('div', { class: 'vl-settings' });
-    this.sampling = new Settings(W.ask.sampling, SAMPLING, this.request, () => this.changed());
+    this.sampling = new Panel(W.ask.sampling, () => this.resetSampling());
     this.system = h('textarea', { id: 'vl-system', rows: '2', maxlength: catalog.limits.question,
       on: { input: () => { this.request.system = this.system.value; this.changed(); } } });
-    this.sampling.body.append(field('vl-system', W.ask.system, this.system, W.ask.systemHelp));
+    this.showSampling();
     this.go = h('button', { type: 'submit', class: 'vl-primary', id: 'vl-run' }, icon('play'), h('span', { text: W.ask.run }));
     this.halt = h('button', { type: 'button', class: 'vl-secondary', id: 'vl-stop', disabled: true,
       on: { click: () => this.dispatchEvent(new Event('stop')) } }, icon('stop'), W.ask.stop);
@@ -134,26 +135,37 @@ export class Ask extends EventTarget {
       if (at >= 0) chip.dataset.lane = at + 1;
       else delete chip.dataset.lane;
     }
-    this.sampling.show();
     this.system.value = request.system;
+    this.showSampling();
     this.panels();
+  }
+
+  showSampling() {
+    const fields = new Fields(sampling(this.catalog.limits), this.request.sampling, () => { this.sampling.tally(fields.changed); this.changed(); });
+    this.sampling.fill(fields.node, field('vl-system', W.ask.system, this.system, W.ask.systemHelp));
+    this.sampling.tally(fields.changed);
+  }
+
+  resetSampling() {
+    this.request.sampling = {};
+    this.request.system = '';
+    this.show();
+    this.changed();
   }
 
   /** One panel of parameters for every chosen method; panels that stay keep their state. */
   panels() {
     const old = new Map([...this.settings.children].map((node) => [node.dataset.key, node]));
     this.settings.replaceChildren(...this.request.methods.map((name) => {
-      const method = this.catalog.methods.find((m) => m.name === name);
-      if (!method.params.length) return null;
-      const key = `${this.request.pair}/${name}`;
-      if (old.has(key)) { old.get(key).panel.show(); return old.get(key); }
       const values = (this.request.settings[name] ??= {});
-      const preset = this.catalog.pairs.find((p) => p.id === this.request.pair).presets?.[name] ?? {};
-      const panel = new Settings(W.ask.settingsOf(method.title), method.params, values, () => this.changed(), preset);
+      const key = `${this.request.pair}/${name}`;
+      if (old.get(key)?.values === values) return old.get(key);
+      const method = this.catalog.methods.find((m) => m.name === name);
+      const panel = new MethodPanel(method, this.request.pair, values, this.api.panel, () => this.changed());
       panel.node.dataset.key = key;
-      panel.node.panel = panel;
+      panel.node.values = values;
       return panel.node;
-    }).filter(Boolean));
+    }));
   }
 
   changed() { this.dispatchEvent(new Event('change')); }
@@ -167,7 +179,8 @@ export class Ask extends EventTarget {
       return;
     }
     if (this.well.busy) { this.say(W.ask.uploading, true); return; }
-    this.dispatchEvent(new CustomEvent('run', { detail: structuredClone(this.request) }));
+    const { sampling: chosen, ...rest } = structuredClone(this.request);
+    this.dispatchEvent(new CustomEvent('run', { detail: { ...rest, ...chosen } }));
   }
 
   setRunning(running) {

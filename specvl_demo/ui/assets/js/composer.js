@@ -66,6 +66,7 @@ export class Composer {
   /** Let the server draw a description, or anything it likes. */
   async draw(description) {
     const item = await this.api.scene(description);
+    if (item.problem) { put(this.count, item.problem); return; }
     this.ondraw({ ...item, kind: 'image' });
     this.node.close();
   }

@@ -25,7 +25,7 @@ class Page {
     this.painter = new Painter();
     this.race = new Race();
     this.runs = [];
-    this.ask = new Ask(catalog, { upload: api.upload, scene: (d) => api.server.scene(d) });
+    this.ask = new Ask(catalog, { upload: api.upload, scene: (d) => api.server.scene(d), panel: (d) => api.server.panel(d) });
     this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), {
       save: () => this.save(), link: () => this.link(),
     });
@@ -79,6 +79,7 @@ class Page {
       queue: (e) => this.ask.say(W.run.queue(e.place, e.eta_s)),
       status: (e) => this.ask.say([W.run.stage[e.stage] ?? e.stage, e.detail].filter(Boolean).join(' ')),
       begin: (e) => this.record(e), round: (e) => this.record(e), end: (e) => this.record(e),
+      heat: (e) => this.heat(e.lanes),
       error: (e) => { this.failed = true; this.ask.say(e.text, true); },
       done: () => this.done(),
     };
@@ -102,6 +103,18 @@ class Page {
       this.pending = null;
     }
     this.race.take({ kind: k, ...record });
+  }
+
+  /** Heat of every token comes when all lanes are in; it becomes part of their rounds. */
+  heat(lanes) {
+    for (const [name, rows] of Object.entries(lanes)) {
+      const lane = this.race.lanes.get(name);
+      for (const round of lane?.rounds ?? []) {
+        const first = lane.at(round.index).tokens;
+        round.notes.heat = rows.slice(first, first + round.tokens.length);
+      }
+    }
+    this.race.emit('select');
   }
 
   done() {

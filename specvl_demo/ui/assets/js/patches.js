@@ -37,9 +37,10 @@ function paint(lane, span, mode, heat) {
   const n = span.rows * span.cols;
   if (mode === 'heat') {
     const before = lane.begin.spans.filter((s) => s.stop <= span.start).reduce((sum, s) => sum + s.stop - s.start, 0);
-    const values = heat.slice(before, before + n);
-    const low = Math.min(...heat);
-    const high = Math.max(...heat);
+    const bytes = Uint8Array.from(atob(heat), (c) => c.charCodeAt(0));
+    const low = Math.min(...bytes);
+    const high = Math.max(...bytes);
+    const values = [...bytes.subarray(before, before + n)];
     return { kind: 'heat', cover: values.map((v) => (high > low ? (v - low) / (high - low) : 0)) };
   }
   const seen = new Set(lane.begin.seen.find((s) => s.view === mode).index);

@@ -5,7 +5,7 @@ import { h, put, icon } from './dom.js';
 import { Chart } from './chart.js';
 import { byDepth, perRound, speedup } from './charts.js';
 import { declared } from './declared.js';
-import { firstDifference } from './fold.js';
+import { dig, firstDifference } from './fold.js';
 import { Inspector } from './inspector.js';
 import { LaneView } from './lane.js';
 import { Player } from './player.js';
@@ -23,13 +23,14 @@ export class RaceView {
     this.tree = new TreeView(race, painter);
     this.inspector = new Inspector(race, painter);
     this.charts = [perRound, speedup].map((spec) => this.chart(spec));
-    this.own = [];
+    this.own = null;
     this.build();
     race.on('reset', () => { this.lanes.clear(); this.texts.replaceChildren(); this.title(); this.methodCharts(); });
     race.on('lane', ({ lane }) => this.addLane(lane));
     race.on('round end', ({ lane }) => { this.lanes.get(lane.name)?.update(); this.redraw(); });
     race.on('head select focus', () => { for (const view of this.lanes.values()) view.update(); this.redraw(); });
     race.on('lane focus', () => this.methodCharts());
+    race.on('round', ({ lane }) => { if (lane.rounds.length === 1 && lane === race.focused) this.methodCharts(); });
     race.on('end head', () => this.verdict());
   }
 
@@ -76,22 +77,27 @@ export class RaceView {
     this.texts.dataset.count = this.lanes.size;
   }
 
-  /** The charts that the focused lane's method declares; one common chart in their place where it declares none. */
+  /** A chart of the focused lane's own: the first declared one, its method's before others', whose numbers its rounds
+   *  carry; where there is none, a common chart stands in its place. */
   methodCharts() {
-    const method = this.catalog.methods.find((m) => m.name === this.race.focused?.begin.method);
-    const specs = (method?.charts ?? []).slice(0, 1).map(declared);
-    const wanted = specs.length ? specs : [byDepth];
-    if (wanted.map((s) => s.id).join() !== this.own.map((c) => c.spec.id).join()) {
-      for (const chart of this.own) chart.remove();
-      this.own = wanted.map((spec) => this.chart(spec));
-      this.grid.replaceChildren(...[...this.own, ...this.charts].map((c) => c.node));
+    const lane = this.race.focused;
+    const method = this.catalog.methods.find((m) => m.name === lane?.begin.method);
+    const own = (method?.charts ?? []).map((id) => this.catalog.charts[id]);
+    const carried = [...own, ...Object.values(this.catalog.charts)]
+      .find((chart) => chart && lane?.rounds.some((r) => dig(r, chart.series[0].path) !== undefined));
+    const chart = carried ?? (lane?.rounds.length ? undefined : own[0]);
+    const spec = chart ? declared(chart) : byDepth;
+    if (spec.id !== this.own?.spec.id) {
+      this.own?.remove();
+      this.own = this.chart(spec);
+      this.grid.replaceChildren(...[this.own, ...this.charts].map((c) => c.node));
     }
     this.redraw(true);
   }
 
-  redraw(now = false) { for (const chart of [...this.own, ...this.charts]) chart.update(now || this.race.finished); }
+  redraw(now = false) { for (const chart of [this.own, ...this.charts]) chart.update(now || this.race.finished); }
 
-  repaint() { for (const chart of [...this.own, ...this.charts]) chart.repaint(); }
+  repaint() { for (const chart of [this.own, ...this.charts]) chart.repaint(); }
 
   /** When all lanes are in: does every lane say what the plain model says? */
   verdict() {

@@ -1,94 +1,116 @@
-/* Parameters as a panel of fields, made from declarations: {key, kind, default, min, max, step, choices, title, help}.
-   A changed value stands out and can be put back; the panel's heading counts the changes. */
+/* Parameters as fields, made from declarations: {key, kind, default, paper, min, max, choices [[value, title]], title,
+   help}. Only changed values are kept; a changed one stands out and can be put back. */
 
 import { h, put, icon } from './dom.js';
 import { W } from './words.js';
 
 let serial = 0;
 
-export class Settings {
-  /** values: the object that holds the changed values. preset: defaults of this pair that differ from the declared. */
-  constructor(title, params, values, onchange, preset = {}) {
-    Object.assign(this, { params, values, onchange, preset });
-    this.count = h('span', { class: 'vl-changed' });
+/** Fields for some parameters over an object of changed values. */
+export class Fields {
+  constructor(params, values, onchange) {
+    Object.assign(this, { params, values, onchange });
     this.fields = new Map();
-    this.body = h('div', { class: 'vl-settings-body' });
-    this.node = h('details', {}, h('summary', {}, icon('chevron'), h('span', { text: title }), this.count), this.body);
-    for (const param of params) this.body.append(this.field(param));
-    this.body.append(h('button', { type: 'button', class: 'vl-small', text: W.settings.resetAll, on: { click: () => this.resetAll() } }));
+    this.node = h('div', { class: 'vl-fields' }, params.map((param) => this.build(param)));
     this.show();
   }
 
-  standard(param) { return this.preset[param.key] ?? param.default; }
-
-  field(param) {
+  build(param) {
     const id = `vl-p${serial += 1}`;
     const input = control(param, id, (value) => this.set(param, value));
-    const reset = h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.settings.reset(param.title ?? param.key),
-      title: W.settings.resetTo(write(this.standard(param))), on: { click: () => { this.set(param, this.standard(param)); input.focus(); } } }, icon('reset', 13));
-    const node = field(id, param.title ?? param.key, input, param.help, reset);
+    const reset = h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.settings.reset(param.title),
+      title: W.settings.resetTo(write(param.default)), on: { click: () => this.set(param, param.default) } }, icon('reset', 13));
+    const help = [param.help, param.paper !== null && param.paper !== undefined && param.paper !== param.default && W.settings.paper(write(param.paper))];
+    const node = field(id, param.title, input, help.filter(Boolean).join(' '), reset);
+    node.classList.toggle('wide', param.kind === 'set');
     this.fields.set(param.key, { node, input, reset });
     return node;
   }
 
-  value(param) { return this.values[param.key] ?? this.standard(param); }
-
   set(param, value) {
-    this.values[param.key] = value;
+    if (same(value, param.default)) delete this.values[param.key];
+    else this.values[param.key] = value;
     this.show();
-    this.onchange();
+    this.onchange(param.key);
   }
 
-  resetAll() {
-    for (const param of this.params) this.values[param.key] = this.standard(param);
-    this.show();
-    this.onchange();
-  }
+  /** How many values differ from their standard. */
+  get changed() { return this.params.filter((p) => p.key in this.values).length; }
 
   show() {
-    let changed = 0;
     for (const param of this.params) {
       const { node, input, reset } = this.fields.get(param.key);
-      const value = this.value(param);
-      if (param.kind === 'bool') input.checked = Boolean(value);
-      else if (document.activeElement !== input || Number(input.value) !== Number(value)) input.value = String(value);
-      const differs = String(value) !== String(this.standard(param));
+      input.show(this.values[param.key] ?? param.default);
+      const differs = param.key in this.values;
       node.classList.toggle('changed', differs);
       reset.hidden = !differs;
-      changed += differs;
     }
-    put(this.count, changed ? W.settings.changed(changed) : '');
   }
 }
 
+/** A foldable panel whose heading counts the changes. */
+export class Panel {
+  constructor(title, onreset) {
+    this.count = h('span', { class: 'vl-changed' });
+    this.body = h('div', { class: 'vl-settings-body' });
+    this.all = h('button', { type: 'button', class: 'vl-small', text: W.settings.resetAll, on: { click: onreset } });
+    this.node = h('details', {}, h('summary', {}, icon('chevron'), h('span', { text: title }), this.count), this.body);
+  }
+
+  fill(...nodes) { this.body.replaceChildren(...nodes.filter(Boolean), this.all); }
+
+  tally(changed) {
+    put(this.count, changed ? W.settings.changed(changed) : '');
+    this.all.hidden = changed === 0;
+  }
+}
+
+const same = (a, b) => String(a) === String(b);
+
+const write = (value) => (typeof value === 'boolean' ? (value ? W.settings.on : W.settings.off) : String(value));
+
+/** An input for one kind of value; its `show` writes a value into it. */
 function control(param, id, onset) {
   if (param.kind === 'bool') {
     const box = h('input', { type: 'checkbox', id, on: { change: () => onset(box.checked) } });
+    box.show = (value) => { box.checked = Boolean(value); };
     return box;
   }
   if (param.kind === 'choice') {
     const menu = h('select', { id, on: { change: () => onset(menu.value) } },
-      param.choices.map((c) => h('option', { value: c, text: String(c) })));
+      param.choices.map(([value, title]) => h('option', { value, text: title })));
+    menu.show = (value) => { menu.value = value; };
     return menu;
   }
-  if (param.kind === 'text') {
-    const line = h('input', { type: 'text', id, on: { change: () => onset(line.value) } });
-    return line;
-  }
+  if (param.kind === 'set') return several(param, id, onset);
   const number = h('input', { type: 'number', id, min: param.min, max: param.max, inputmode: 'decimal',
-    step: param.kind === 'int' ? 1 : param.step ?? 'any', on: { change: () => onset(clamp(param, number.value)) } });
+    step: param.kind === 'int' ? 1 : 'any', on: { change: () => onset(within(param, number.value)) } });
+  number.show = (value) => { if (document.activeElement !== number || !same(number.value, value)) number.value = String(value); };
   return number;
 }
 
-/** A number within the declared bounds; nonsense becomes the default. */
-function clamp(param, text) {
+/** Several of the choices at once, joined into one value; at least one stays. */
+function several(param, id, onset) {
+  const boxes = param.choices.map(([value, title]) => [h('input', { type: 'checkbox', value, on: { change: () => {
+    const on = boxes.filter(([box]) => box.checked).map(([box]) => box.value);
+    onset(on.length ? on.join(param.joined) : param.default);
+  } } }), title]);
+  const group = h('div', { class: 'vl-several', role: 'group', id, 'aria-label': param.title },
+    boxes.map(([box, title]) => h('label', {}, box, title)));
+  group.show = (value) => {
+    const on = new Set(String(value).split(param.joined));
+    for (const [box] of boxes) box.checked = on.has(box.value);
+  };
+  return group;
+}
+
+/** A number within the declared bounds; nonsense becomes the standard. */
+function within(param, text) {
   let x = text.trim() === '' ? NaN : Number(text);
   if (!Number.isFinite(x)) return param.default;
   if (param.kind === 'int') x = Math.round(x);
   return Math.min(param.max ?? Infinity, Math.max(param.min ?? -Infinity, x));
 }
-
-const write = (value) => (typeof value === 'boolean' ? (value ? W.settings.on : W.settings.off) : String(value));
 
 /** A label, a control, a line of help. */
 export function field(id, title, input, help, extra = null) {

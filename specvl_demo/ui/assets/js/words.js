@@ -16,7 +16,7 @@ export const W = {
   origins,
   short: { draft: 'draft', relaxed: 'relaxed', target: 'target' },
   phases,
-  views: { target: 'target', multimodal: 'picture', text: 'text only', caption: 'caption', pooled: 'pooled', pruned: 'pruned', hidden: 'hidden', full: 'full' },
+  views: { target: 'target', multimodal: 'picture', text: 'text only', 'text-only': 'text only', caption: 'caption', pooled: 'pooled', pruned: 'pruned', hidden: 'hidden', full: 'full' },
   notes: {},
   lane: {
     answer: (title) => `Answer of ${title}. Arrow keys walk through its tokens.`,
@@ -115,7 +115,8 @@ export const W = {
   },
   settings: {
     reset: (name) => `Put ${name} back`, resetTo: (v) => `Put back to ${v}`, resetAll: 'Put all back',
-    changed: (n) => `${n} changed`, on: 'on', off: 'off',
+    changed: (n) => `${n} changed`, on: 'on', off: 'off', paper: (v) => `Paper: ${v}.`,
+    preset: 'preset', presetHelp: 'Where the values below start from.',
   },
   media: {
     title: 'Pictures or a clip', choose: 'Choose pictures or a clip', list: 'Pictures and clips of the question',

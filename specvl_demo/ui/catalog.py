@@ -1,0 +1,204 @@
+"""What can be chosen here, as plain data for the page: pairs, methods, their parameters, examples, limits.
+
+Read from the tables of pairs and methods and from examples/; loads no model and fetches nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specvl_demo import __version__, media, methods, registry
+from specvl_demo.methods import AND, SLOTS, Choice, Method, Param, Slot
+from specvl_demo.pairs import PAIRS, ROLES, Pair, find
+from specvl_demo.report.declared import DECLARED, declarations
+from specvl_demo.training import scenes
+from specvl_demo.ui import words
+from specvl_demo.ui.jobs import MOST_FILES, MOST_TEXT, MOST_TOKENS
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
+CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
+PRESET = "preset"
+"""The key under which a preset travels beside a method's settings."""
+
+
+def describe(first_pair: str) -> dict[str, Any]:
+    """The whole catalog; first_pair stands first and is what a visitor starts with."""
+    machine = registry.detect()
+    pairs = sorted(PAIRS, key=lambda pair: pair.id != first_pair)
+    first = find(first_pair)
+    served = [name for name in words.FIRST_METHODS if _served(first, methods.METHODS[name]) is True]
+    return {
+        "version": __version__,
+        "machine": machine.title,
+        "pairs": [_pair(pair, machine) for pair in pairs],
+        "methods": [_method(method) for method in methods.METHODS.values()],
+        "charts": {chart["id"]: chart for name in DECLARED for chart in declarations(name)},
+        "examples": examples(),
+        "defaults": {"methods": served[:1], "sampling": {}},
+        "limits": {
+            "files": MOST_FILES,
+            "bytes": media.Limits().max_bytes,
+            "question": MOST_TEXT,
+            "tokens": MOST_TOKENS,
+            "picture_types": PICTURE_TYPES,
+            "clip_types": CLIP_TYPES,
+        },
+        "scene": {
+            "kinds": list(scenes.KINDS),
+            "colours": {name: _css(rgb) for name, rgb in scenes.COLOURS.items()},
+            "sizes": list(scenes.SIZES),
+            "places": list(scenes.PLACES),
+            "grounds": {name: _css(rgb) for name, rgb in scenes.GROUNDS.items()},
+        },
+    }
+
+
+def choose(pair: Pair, name: str, settings: Mapping[str, Any], temperature: float) -> Choice:
+    """A method as the page sets it up for a pair; ValueError with a sentence where it does not fit."""
+    method = methods.find(name)
+    rest = {key: value for key, value in settings.items() if key != PRESET}
+    choice = methods.choose(name, rest, _preset(pair, method, settings), temperature)
+    lacking = _lacking(pair, choice.drafter.role)
+    if lacking:
+        raise ValueError(f"{method.title}: {lacking}")
+    return choice
+
+
+def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What can be set on a method with these parts: presets, parts and parameters, each with its standard.
+
+    problem: a sentence where the chosen parts do not fit together.
+    """
+    pair, method = find(pair_id), methods.find(name)
+    preset = _preset(pair, method, settings)
+    parts = {slot: settings[slot] for slot in SLOTS if slot in settings}
+    problem = None
+    try:
+        params = methods.parameters(name, parts, preset)
+    except ValueError as fault:
+        params, problem = [], str(fault)
+    start = methods.choose(name, None, preset).settings
+    return {
+        "presets": list(method.presets),
+        "standard": _preset(pair, method, {}),
+        "parts": [_slot(method, slot, start[slot]) for slot in SLOTS if len(_open(method, slot)) > 1],
+        "params": [_param(param, method) for param in params],
+        "problem": problem,
+    }
+
+
+def examples() -> list[dict[str, Any]]:
+    """The shipped examples, those whose files are really there."""
+    index = EXAMPLES / "examples.json"
+    if not index.is_file():
+        return []
+    found = json.loads(index.read_text(encoding="utf-8"))
+    return [_example(one) for one in found if all((EXAMPLES / name).is_file() for name in one["media"])]
+
+
+def example_files() -> list[Path]:
+    """Files of the examples that a page may fetch."""
+    return [path for path in EXAMPLES.glob("*") if path.suffix != ".py"] if EXAMPLES.is_dir() else []
+
+
+def _example(one: Mapping[str, Any]) -> dict[str, Any]:
+    shown = []
+    for name in one["media"]:
+        path = EXAMPLES / name
+        kind = "video" if path.suffix in CLIP_TYPES else "image"
+        shown.append({"path": str(path), "url": _url(path), "name": name, "kind": kind})
+    trace = EXAMPLES / one["trace"] if one.get("trace") else None
+    thumb = EXAMPLES / one["thumb"] if one.get("thumb") else None
+    return {
+        **one,
+        "media": shown,
+        "trace": _url(trace) if trace and trace.is_file() else None,
+        "thumb": _url(thumb) if thumb else shown[0]["url"] if shown else None,
+    }
+
+
+def _url(path: Path) -> str:
+    return f"gradio_api/file={path}"
+
+
+def _pair(pair: Pair, machine: registry.Machine) -> dict[str, Any]:
+    verdict = registry.available(pair, machine)
+    return {
+        "id": pair.id,
+        "title": pair.title,
+        "available": verdict.ok,
+        "help": pair.note or verdict.reason,
+        "reason": verdict.reason,
+        "scenes": pair.local,
+        "methods": {method.name: _served(pair, method) for method in methods.METHODS.values()},
+    }
+
+
+def _served(pair: Pair, method: Method) -> bool | str:
+    """True, or the sentence that says why the pair does not serve the method."""
+    return _lacking(pair, methods.DRAFTERS[method.drafter].role) or True
+
+
+def _lacking(pair: Pair, role: Any) -> str | None:
+    if role is None or role in registry.roles_here(pair):
+        return None
+    return words.NO_DRAFTER.format(pair=pair.title, role=ROLES[role])
+
+
+def _preset(pair: Pair, method: Method, settings: Mapping[str, Any]) -> str | None:
+    """The preset asked for, else the one made for the pair, else the paper's."""
+    for name in (settings.get(PRESET), pair.id, "paper"):
+        if name in method.presets:
+            return name
+    return None
+
+
+def _method(method: Method) -> dict[str, Any]:
+    return {
+        "name": method.name,
+        "title": method.title,
+        "help": method.summary,
+        "lossless": method.lossless,
+        "reference": method.reference,
+        "charts": [chart["id"] for chart in declarations(method.name)],
+    }
+
+
+def _open(method: Method, slot: Slot) -> list[methods.Part]:
+    return methods.alternatives(method.name, slot)
+
+
+def _slot(method: Method, slot: Slot, standard: Any) -> dict[str, Any]:
+    """A part of the method that may be another one; several views may stand together."""
+    return {
+        "key": slot,
+        "kind": "set" if slot == "views" else "choice",
+        "default": standard,
+        "choices": [[part.name, part.title] for part in _open(method, slot)],
+        "joined": AND,
+        "title": words.SLOTS[slot],
+        "help": words.SLOT_HELP[slot],
+    }
+
+
+def _param(param: Param, method: Method) -> dict[str, Any]:
+    paper = {**method.defaults, **method.presets.get("paper", {})}.get(param.name)
+    return {
+        "key": param.name,
+        "kind": param.kind,
+        "default": param.default,
+        "paper": param.read(paper) if paper is not None else None,
+        "min": param.low,
+        "max": param.high,
+        "choices": [[choice, choice] for choice in param.choices],
+        "title": param.name.replace("_", " "),
+        "help": param.help,
+    }
+
+
+def _css(rgb: tuple[int, int, int]) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*rgb)

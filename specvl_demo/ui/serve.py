@@ -1,0 +1,50 @@
+"""Brings the page up: catalog, worker, desk, behaviour, Blocks, launch.
+
+Given an address and the pair to start with; returns when the server is stopped.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from pathlib import Path
+from typing import Any
+
+from gradio.utils import get_upload_folder
+
+from specvl_demo.training import scenes
+from specvl_demo.ui import catalog
+from specvl_demo.ui.behaviour import Behaviour
+from specvl_demo.ui.desk import Desk
+from specvl_demo.ui.page import build, launch_settings
+from specvl_demo.ui.worker import ProcessWorker
+
+
+def serve(host: str, port: int, pair: str, share: bool) -> None:
+    """Serve the page on an address of this machine; `share` opens a public tunnel besides."""
+    known = catalog.describe(pair)
+    worker = ProcessWorker(pair)
+    try:
+        folders = [Path(get_upload_folder()), catalog.EXAMPLES]
+        behaviour = Behaviour(
+            known, catalog.panel, Desk(worker), folders, draw_scene, catalog.example_files()
+        )
+        page = build(behaviour)
+        page.launch(server_name=host, server_port=port, share=share, **launch_settings())
+    finally:
+        worker.close()
+
+
+def draw_scene(description: Any) -> Path:
+    """A scene drawn from its JSON description, or at random for None, as a file among the visitors' files."""
+    rng = random.Random()
+    scene = (
+        scenes.random_scene(rng, rng.randint(3, 6))
+        if description is None
+        else scenes.scene_from_json(description)
+    )
+    folder = Path(get_upload_folder()) / secrets.token_hex(16)
+    folder.mkdir(parents=True)
+    path = folder / "scene.png"
+    scenes.draw(scene).save(path)
+    return path
