@@ -1,0 +1,271 @@
+"""The recipes of EAGLE-2, HiViS and DREAM run end to end on tiny random targets of several families."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from specvl_demo.core.policies import Chain, OneNode
+from specvl_demo.core.types import Prompt
+from specvl_demo.drafters.heads import drafter_of, open_head
+from specvl_demo.targets.prompts import Prompter, Turn
+from specvl_demo.targets.target import VLMTarget
+from specvl_demo.targets.vlm import VLM
+from specvl_demo.training import features, train_heads
+from specvl_demo.training.acceptance import Tally
+from specvl_demo.training.conversations import answer, example
+from specvl_demo.training.features import Example, Rows, Store
+from specvl_demo.training.learners import NEEDS, RECIPES, Batch, Learner
+from tests.drafters.test_heads import decode
+from tests.families import zoo
+
+METHODS = ("eagle2", "hivis", "dream")
+FAMILIES = ("llava", "llava-next", "qwen2.5-vl")
+LENGTH = 14
+
+
+class Asked:
+    """A tiny target with a few prompts and its greedy answers."""
+
+    def __init__(self, family: str) -> None:
+        self.model, processor = zoo.build(family)
+        self.model.requires_grad_(False)
+        self.target = VLMTarget(VLM(self.model, f"tiny {family}"))
+        self.prompter = Prompter(processor, self.model)
+        self.prompts = [
+            self.prompter.prompt([Turn(f"what is in the image {i} ?", (zoo.picture(i),))]) for i in range(4)
+        ]
+        self.answers = [answer(self.target, self.prompter, p, LENGTH) for p in self.prompts]
+
+    def examples(self) -> Iterator[Example]:
+        for prompt, said in zip(self.prompts, self.answers, strict=True):
+            yield example(prompt, said)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def asked(request: pytest.FixtureRequest) -> Asked:
+    return Asked(request.param)
+
+
+@pytest.fixture(scope="module")
+def llava() -> Asked:
+    return Asked("llava")
+
+
+def store_of(asked: Asked, method: str, folder: Path) -> Store:
+    return features.build(asked.model, asked.examples(), folder / method, NEEDS[method], {"target": "tiny"})
+
+
+def recipe_of(method: str, **changes: object) -> train_heads.Recipe:
+    from dataclasses import replace
+
+    return replace(RECIPES[method], **{"steps": 6, "batch": 3, "stage1": 0.5, "lr": 5e-3, **changes})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_steps_lower_the_loss_and_the_weights_draft(method: str, asked: Asked, tmp_path: Path) -> None:
+    """Two steps on one batch, in stage 2: its loss falls; the exported folder loads and stays lossless."""
+    store = store_of(asked, method, tmp_path)
+    recipe = recipe_of(method, steps=2, batch=4, stage1=0.0)
+    run = train_heads.Run(
+        train_heads.learner_for(recipe, asked.model, store, torch.device("cpu")), _one_process()
+    )
+    everything = run.learner.batch([store[i] for i in range(len(store))])
+    losses = [_loss(run.learner, everything, recipe.self_feeding)]
+    train_heads.train(run, store, tmp_path / "run")
+    losses.append(_loss(run.learner, everything, recipe.self_feeding))
+    assert losses[1] < losses[0]
+    train_heads.export(run, tmp_path / "head", {"target": "tiny", "data": "four prompts"})
+    head = open_head(tmp_path / "head", asked.target.decoder, (method,))
+    plain, _ = decode(asked.target, None, OneNode(), asked.prompts[0])
+    ids, rounds = decode(asked.target, drafter_of(head), Chain(4), asked.prompts[0])
+    assert ids == plain and len(rounds[0].tree.tokens) == 5
+
+
+def _one_process() -> object:
+    from accelerate import Accelerator
+
+    return Accelerator(cpu=True)
+
+
+def _loss(learner: Learner, batch: Batch, passes: int) -> float:
+    with torch.no_grad():
+        return learner.loss(batch, passes, learner.module)[0].item()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interrupted_run_ends_with_the_same_weights(method: str, llava: Asked, tmp_path: Path) -> None:
+    """Stopped in the middle and taken up by a new process: bit for bit the run that was not stopped."""
+    store, recipe = store_of(llava, method, tmp_path), recipe_of(method)
+    weights = []
+    for stops in ((None,), (2, 4, None)):
+        folder = tmp_path / f"run-{len(stops)}"
+        for stop in stops:
+            learner = train_heads.learner_for(recipe, llava.model, store, torch.device("cpu"))
+            run = train_heads.Run(learner, _one_process())
+            if (folder / "state.pt").exists():
+                run.load(folder)
+            finished = train_heads.train(run, store, folder, stop_at=stop)
+            assert finished == (stop is None)
+        weights.append(learner.module.state_dict())
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name
+    assert [json.loads(line)["step"] for line in (folder / "log.jsonl").open()] == [6]
+
+
+def test_a_run_of_another_recipe_is_not_taken_up(llava: Asked, tmp_path: Path) -> None:
+    store = store_of(llava, "hivis", tmp_path)
+    for recipe in (recipe_of("hivis"), recipe_of("hivis", reg=0.5)):
+        run = train_heads.Run(
+            train_heads.learner_for(recipe, llava.model, store, torch.device("cpu")), _one_process()
+        )
+        if recipe.reg == 0.5:
+            with pytest.raises(ValueError, match="another recipe"):
+                run.load(tmp_path / "run")
+        else:
+            train_heads.train(run, store, tmp_path / "run", stop_at=1)
+
+
+def test_stores_hold_the_targets_features(asked: Asked, tmp_path: Path) -> None:
+    """Last hidden states are those of the engine's prefill; a text-only store has no visual row at all."""
+    full, text = store_of(asked, "dream", tmp_path), store_of(asked, "hivis", tmp_path)
+    for i, (prompt, said) in enumerate(zip(asked.prompts, asked.answers, strict=True)):
+        rows, n = full[i], len(prompt)
+        encoded = asked.target.encode(prompt)
+        hidden = asked.target.prefill(encoded).hidden
+        torch.testing.assert_close(rows.features[: n - 1], hidden, atol=2e-2, rtol=2e-2)
+        torch.testing.assert_close(rows.embeds, encoded.embeds[encoded.visual].float(), atol=2e-2, rtol=2e-2)
+        assert rows.ids.tolist() == [*prompt.ids.tolist(), *said]
+        assert rows.ids[rows.answer].tolist() == said
+        assert len(rows.importance) == int(prompt.visual.sum()) and bool((rows.importance > 0).any())
+        hidden_away = features.text_only(rows)
+        for name in ("ids", "answer", "visual", "features"):
+            assert torch.equal(getattr(text[i], name), getattr(hidden_away, name)), name
+        assert not text[i].visual.any() and not len(text[i].embeds)
+
+
+def test_a_store_goes_on_where_it_was_stopped(
+    llava: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "SHARD", 1)
+    folder, needs, about = tmp_path / "store", NEEDS["hivis"], {"target": "tiny"}
+
+    def stopped() -> Iterator[Example]:
+        for i, one in enumerate(llava.examples()):
+            if i == 2:
+                raise KeyboardInterrupt
+            yield one
+
+    with pytest.raises(KeyboardInterrupt):
+        features.build(llava.model, stopped(), folder, needs, about)
+    assert len(list(folder.glob("*.safetensors"))) == 2
+    again = features.build(llava.model, llava.examples(), folder, needs, about)
+    whole = store_of(llava, "hivis", tmp_path)
+    assert len(again) == len(whole) == 4
+    for i in range(4):
+        assert torch.equal(again[i].features, whole[i].features)
+    with pytest.raises(ValueError, match="features of something else"):
+        features.build(llava.model, llava.examples(), folder, needs, {"target": "another"})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_measured_acceptance_is_what_the_engine_gets(method: str, llava: Asked, tmp_path: Path) -> None:
+    """The simulation on features gives, round for round, what decoding with a chain gives."""
+    store = store_of(llava, method, tmp_path)
+    recipe = recipe_of(method, steps=60, batch=4)
+    run = train_heads.Run(
+        train_heads.learner_for(recipe, llava.model, store, torch.device("cpu")), _one_process()
+    )
+    train_heads.train(run, store, tmp_path / "run")
+    train_heads.export(run, tmp_path / "head", {"target": "tiny"})
+    head = open_head(tmp_path / "head", llava.target.decoder)
+    report = train_heads.accepted(run.learner, store, length=3)
+    n_rounds = n_tokens = 0
+    for prompt in llava.prompts:
+        ids, rounds = decode(llava.target, drafter_of(head), Chain(3), prompt, max_new_tokens=LENGTH)
+        n_rounds, n_tokens = n_rounds + len(rounds), n_tokens + len(ids)
+    assert report["tokens"] == n_tokens
+    assert report["rounds"] == pytest.approx(n_rounds, abs=1)
+    assert report["tau"] > 1.5, "sixty steps on four answers should leave their mark"
+    card = json.loads((tmp_path / "head" / "card.json").read_text())
+    assert card["steps"] == 60 and card["finished"] and card["recipe"]["seed"] == recipe.seed
+    assert (tmp_path / "head" / "README.md").read_text().startswith("# ")
+
+
+def test_rounds_are_tallied_as_decoding_would_go() -> None:
+    """By hand: six tokens; a chain of two accepts 2, then 0, then 1 with nothing left for the target to add."""
+    tally = Tally(2)
+    first_step = [True, False, False, False, True, True]
+    second_step = [False, True, True, True, False, False]
+    tally.add([first_step, second_step])
+    # Tokens 0, 1 accepted and 2 the target's; 3 refused, so the target's; 4 accepted, 5 the target's.
+    assert tally.rounds == [1, 1, 1] and tally.tokens == 6
+    assert tally.report()["accepted_by_depth"] == [2 / 3, 1 / 3]
+    assert tally.report()["tau"] == 2.0
+
+
+def test_the_filter_ends_hopeless_chains(llava: Asked, tmp_path: Path) -> None:
+    """A row lives on only while its predecessor lives and had the target's token among its likeliest."""
+    store = store_of(llava, "hivis", tmp_path)
+    learner = train_heads.learner_for(recipe_of("hivis", survive=1), llava.model, store, torch.device("cpu"))
+    alive = torch.tensor([[False, True, True, True, True]])
+    q = torch.eye(4)[[0, 1, 2, 3]]
+    target = torch.tensor([0, 3, 2, 3])
+    stays = learner._survivors(alive, alive[:, 1:], q, target, 1)
+    assert stays.tolist() == [[False, False, True, False, True]]
+
+
+def test_dream_learns_the_calmest_layer() -> None:
+    """Of every token, the input of the layer whose attention there has the least entropy."""
+    sharp, flat = torch.eye(3)[None, None], torch.full((1, 1, 3, 3), 1 / 3)
+    mixed = torch.cat((sharp[:, :, :2], flat[:, :, :1]), 2)
+    watch = features._Watch(
+        {},
+        [],
+        {1: torch.full((1, 3, 2), 1.0), 2: torch.full((1, 3, 2), 2.0)},
+        {1: mixed, 2: torch.where(mixed == sharp, flat, sharp)},
+    )
+    assert features._calmest(watch)[:, 0].tolist() == [1.0, 1.0, 2.0]
+    assert list(features.chosen_layers(32)) == list(range(1, 11))
+    assert list(features.chosen_layers(2)) == [1]
+
+
+def test_batches_are_the_same_whoever_asks(llava: Asked, tmp_path: Path) -> None:
+    store = store_of(llava, "eagle2", tmp_path)
+    picks = [train_heads.Picker(store, 2, 5)(step) for step in range(6)]
+    assert picks == [train_heads.Picker(store, 2, 5)(step) for step in range(6)]
+    assert sorted(picks[0] + picks[1]) == [0, 1, 2, 3], "an epoch takes every conversation once"
+    assert train_heads.Picker(store, 2, 6)(0) != picks[0] or train_heads.Picker(store, 2, 6)(1) != picks[1]
+
+
+def test_dream_without_cross_attention_stays_without(llava: Asked, tmp_path: Path) -> None:
+    """Its gates stay shut, so features change nothing of what it says; with them they do."""
+    store = store_of(llava, "dream", tmp_path)
+    for cross in (False, True):
+        recipe = recipe_of("dream", steps=2, batch=4, cross=cross)
+        run = train_heads.Run(
+            train_heads.learner_for(recipe, llava.model, store, torch.device("cpu")), _one_process()
+        )
+        train_heads.train(run, store, tmp_path / f"run-{cross}")
+        batch = run.learner.batch([_changed(store[0], 1.0), _changed(store[0], -3.0)])
+        with torch.no_grad():
+            said = run.learner.module(*batch.inputs, 1, 0)[0][0]
+        assert torch.equal(said[0], said[1]) is not cross
+
+
+def _changed(rows: Rows, factor: float) -> Rows:
+    from dataclasses import replace
+
+    return replace(rows, features=rows.features * factor)
+
+
+def test_prompts_are_not_mistaken_for_answers(llava: Asked) -> None:
+    prompt: Prompt = llava.prompts[0]
+    one = example(prompt, [7, 8])
+    assert one.answer.tolist() == [False] * len(prompt) + [True, True]
+    assert one.visual.sum() == prompt.visual.sum()
+    assert one.inputs["input_ids"].shape == (1, len(prompt) + 2)
