@@ -48,19 +48,24 @@ class Batch:
 # ---------------------------------------------------------------- pictures
 
 
-def content_box(rng: random.Random) -> tuple[int, int]:
+def content_box(rng: random.Random, hard: float = 1.0) -> tuple[int, int]:
     """Width and height of the picture inside its letterbox: mostly square, sometimes up to 3:2."""
-    if rng.random() < 0.72:
+    if rng.random() > 0.22 * hard:
         return pocket.SIDE, pocket.SIDE
     short = rng.randint(64, pocket.SIDE - 4)
     return (pocket.SIDE, short) if rng.random() < 0.7 else (short, pocket.SIDE)
 
 
-def letterboxed(scene: Scene | Chart, box: tuple[int, int], rng: random.Random) -> Image.Image:
-    """Draw into the box, at several resolutions before resizing, padded with gray to the model's square."""
-    k = rng.choice([1, 1, 1, 1.5, 2, 3])
+def letterboxed(
+    scene: Scene | Chart, box: tuple[int, int], rng: random.Random, hard: float = 1.0
+) -> Image.Image:
+    """Draw into the box, at several resolutions before resizing, padded with gray to the model's square.
+
+    `hard` in [0, 1] scales how often a picture is resized, blurred, noisy or squeezed through JPEG.
+    """
+    k = rng.choice([1, 1, 1, 1.5, 2, 3]) if rng.random() < hard else 1
     image = world.draw(scene, (round(box[0] * k), round(box[1] * k)), rng)
-    if rng.random() < 0.5:
+    if rng.random() < 0.5 * hard:
         image = world.weather(image, rng)
     if k != 1:
         image = image.resize(
@@ -265,10 +270,11 @@ class Glances(Dataset):
         return self.total
 
     def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
-        return glances(random.Random(self.seed * 10**9 + 5 * 10**8 + step), self.batch)
+        hard = min(1.0, 2.0 * step / self.total)  # first what things look like, then through bad weather
+        return glances(random.Random(self.seed * 10**9 + 5 * 10**8 + step), self.batch, hard)
 
 
-def glances(rng: random.Random, n: int) -> tuple[Tensor, Tensor]:
+def glances(rng: random.Random, n: int, hard: float = 1.0) -> tuple[Tensor, Tensor]:
     """`n` crowded scenes and a few charts: pixels [n, 3, 96, 96] and patch labels [n, N, 6]."""
     pixels, patches = [], []
     for i in range(n):
@@ -276,10 +282,10 @@ def glances(rng: random.Random, n: int) -> tuple[Tensor, Tensor]:
         scene = (
             world.random_chart(rng, rng.randint(2, 5))
             if chart
-            else world.random_scene(rng, rng.randint(2, 9), False)
+            else world.random_scene(rng, rng.randint(4, 9), False)
         )
-        box = content_box(rng)
-        pixels.append(np.asarray(letterboxed(scene, box, rng)))
+        box = content_box(rng, hard)
+        pixels.append(np.asarray(letterboxed(scene, box, rng, hard)))
         patches.append(patch_labels(scene, box))
     return to_pixels(pixels), torch.from_numpy(np.stack(patches))
 

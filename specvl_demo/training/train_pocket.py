@@ -35,12 +35,12 @@ class Recipe:
     layers: int = 8
     grown_layers: int = 16
     grow_at: float = 0.55
-    tower_steps: int = 1500
+    tower_steps: int = 3500
     steps: int = 4000
     batch: int = 24
     lr: float = 2e-3
     muon_lr: float = 6e-3
-    tower_factor: float = 0.4
+    tower_factor: float = 0.15
     glances: int = 12
     decay: float = 0.55
     visual_weight: float = 2.0
@@ -226,7 +226,7 @@ def train_tower(run: Run, workers: int, log: Path) -> None:
     total = run.recipe.tower_steps
     bar = tqdm(total=total, initial=run.tower_step, desc="tower", mininterval=5)
     table = run.model.get_input_embeddings().weight
-    for pixels, patches in stream(Glances(run.recipe.seed, total, 24), run.tower_step, workers):
+    for pixels, patches in stream(Glances(run.recipe.seed, total, 32), run.tower_step, workers):
         loss, seen = run.pointers.align(see(run.model, pixels.to(run.device)), patches.to(run.device), table)
         run.update(loss, run.tower_opts, optim.warm_then_linear(run.tower_step / total, 0.5))
         run.tower_step += 1
