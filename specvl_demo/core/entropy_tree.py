@@ -1,7 +1,6 @@
 """SAGE's formulas: how sure the drafter was, and which token tree that asks for.
 
-Given: the drafter's k largest probabilities as plain numbers. Gives: confidence, depth, width, and tree
-templates.
+Given the drafter's k largest probabilities as plain numbers, gives confidence, depth, width and templates.
 Knows no tensors, drafters or rounds. Source: SAGE (arXiv 2602.00523) section 3, equations 7 to 12.
 """
 
@@ -19,8 +18,7 @@ RankPath = tuple[int, ...]
 
 @dataclass(frozen=True)
 class TreeLimits:
-    """What bounds a tree. `max_nodes` counts the root; `top_k` is k of eq. 7 and the most children of a
-    node."""
+    """What bounds a tree. `max_nodes` counts the root; `top_k`: k of eq. 7, most children of a node."""
 
     min_depth: int = 3
     max_depth: int = 8
@@ -63,15 +61,13 @@ def width_for(alpha: float, limits: TreeLimits) -> float:
 def level_width(width: float, level: int, parent: float, top_k: int) -> int:
     """W_l = W(α)/l · (0.5 + P_parent) (eq. 12), `level` 1 holding the root's children.
 
-    # choice: rounded down, at least 1 and at most k; P_parent is the parent's own probability, 1 for the
-    # root.
+    # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the root's is 1.
     """
     return min(top_k, max(1, math.floor(width / level * (0.5 + parent) + 1e-9)))
 
 
 def threshold(level: int, depth: int) -> float:
-    """θ_l = 0.1·l/D(α): a node stays if the product of the probabilities along its path is larger (section
-    3.2)."""
+    """θ_l = 0.1·l/D(α): a node stays if the product of the probabilities along its path exceeds it."""
     return 0.1 * level / depth
 
 
@@ -103,8 +99,7 @@ def template(top: Sequence[float], want: Plan, order: str = "best-first") -> lis
 
     # choice: one distribution is all that is known before the next round drafts, so every level reuses it: a
     # node of rank r has probability top[r], a path the product. The root's best child always stays.
-    # choice: the node limit takes paths by probability ("best-first"); "depth-first" is the paper's recursion
-    # to the letter.
+    # choice: a full tree keeps the most probable paths; "depth-first" is the paper's recursion to the letter.
     """
     room = want.limits.max_nodes - 1
     paths = _by_probability(top, want) if order == "best-first" else _by_recursion(top, want, (), 1.0, 1.0)

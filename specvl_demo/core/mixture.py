@@ -70,9 +70,8 @@ def divergence(target: Tensor, draft: Tensor) -> Tensor:
 class Mixture:
     """A `types.Mixer`: weights `[m]` for the views, and the history they are computed from.
 
-    The history is one row of statistics per verified position: what the rule needs of it, then whether each
-    view's own likeliest token was the target's. Only sums of rows are kept; with a window, the last `window`
-    rows too.
+    The history is a row of statistics per verified position: what the rule needs, then whether each view's
+    own likeliest token was the target's. Only sums of rows are kept, and with a window its last rows.
     """
 
     def __init__(self, settings: MixtureSettings) -> None:
@@ -102,14 +101,12 @@ class Mixture:
     def learn(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """Adds the positions that were verified and computes the next round's weights.
 
-        # choice: positions are the accepted ones and the first mismatch; the token after a fully accepted
-        # block has no draft distribution, and what lies behind a mismatch was drafted in a context that never
-        # came true.
+        # choice: positions are the accepted ones and the first mismatch. The token after a fully accepted
+        # block has no draft distribution; behind a mismatch the context never came true.
         """
         if not tokens:
             return
-        # choice: the target's distribution is the one it chooses from, after temperature and cuts, as in the
-        # reference.
+        # choice: the distribution that the target chooses from, after temperature and cuts (the reference's).
         target = probabilities(logits[:, : logp.shape[-1]], self._sampling)
         rows = self._statistics(logp.exp(), target)
         if self._recent is None:
@@ -122,8 +119,7 @@ class Mixture:
         self.weights = self._solve(self._sums)
 
     def notes(self) -> Mapping[str, Any]:
-        """By view: `weights` of this round and `matches`, how often it alone was right of `counted`
-        positions."""
+        """`weights` of this round by view, and `matches`: how often each alone was right, of `counted`."""
         notes: dict[str, Any] = {
             "weights": dict(zip(self.views, self._used.tolist(), strict=True)),
             "counted": self.counted,
@@ -154,8 +150,7 @@ class Mixture:
         return own.T
 
     def _on_grid(self, drafted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Of every weight vector's mixture: whether its argmax is the target's, and its divergence, [G,
-        p]."""
+        """[G, p] each, by weight vector: whether the mixture's argmax is the target's, and its divergence."""
         fit = max(1, _CHUNK // (self.grid.shape[0] * target.shape[-1]))
         counts, errors = [], []
         for q, p in zip(drafted.split(fit, dim=1), target.split(fit), strict=True):

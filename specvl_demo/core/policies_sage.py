@@ -1,8 +1,7 @@
 """SAGE's tree policy: deep and narrow where the drafter is sure, shallow and wide where it is not.
 
-Given a drafter and the last decided token, gives a DraftTree whose shape follows the confidence of an earlier
-round (or of this one) and how much was accepted lately. The formulas stand in `entropy_tree`; here they meet
-a drafter.
+Given a drafter and the last decided token, gives a DraftTree shaped by an earlier round's confidence
+and how much was accepted lately. The formulas stand in `entropy_tree`; here they meet a drafter.
 Source: SAGE (arXiv 2602.00523), Algorithm 1 and section 3.
 """
 
@@ -41,11 +40,9 @@ class SageSettings:
 
     growth: "template" plans the whole tree from one earlier distribution and fills it (Algorithm 1); "online"
         asks the same formulas with the probabilities that are really drafted, level by level.
-    source: where the confidence is read: at the root, at the last accepted node, or the mean over all drafted
-    nodes.
+    source: where confidence is read: at the root, at the last accepted node, or the mean over all fed nodes.
     immediate: confidence of this round's root instead of the last round's (not in the paper).
-    order: what a full tree drops: improbable paths first, or whatever a depth-first walk reaches last
-    (template only).
+    order: what a full template gives up: improbable paths, or what a depth-first walk would reach last.
     first: the first tree, while nothing is known: SpecVLM's static one, or grown at α = 0.5 (online only).
     window, lower, upper: history tracking of accepted lengths.
     """
@@ -116,8 +113,7 @@ class EntropyTree:
         if self.settings.source == "mean":
             top = torch.cat([_top(said, self.settings.limits.top_k) for said in heard.said]).mean(0).tolist()
         else:
-            # choice: the paper does not say which position's output counts; the root's is drafted in every
-            # round.
+            # choice: the paper names no position; the root's output is the one that every round has.
             row = 0
             if self.settings.source == "accepted":
                 row = max(tree.rows[node] for node in verdict.path)
@@ -150,16 +146,14 @@ def entropy_tree(
     upper: float = 3.0,
     **limits: int,
 ) -> EntropyTree:
-    """The policy from named values: those of `SageSettings` (source is `confidence`, window `track`) and
-    `TreeLimits`."""
+    """The policy from named values: `SageSettings` (`confidence` is source, `track` window), `TreeLimits`."""
     return EntropyTree(
         SageSettings(TreeLimits(**limits), growth, confidence, immediate, order, first, track, lower, upper)
     )
 
 
 class _Listener:
-    """Passes a policy's questions on to a drafter and remembers the answers, so that the root is asked only
-    once."""
+    """Passes questions on to a drafter and remembers the answers, so that the root is asked only once."""
 
     def __init__(self, drafter: Drafter | None) -> None:
         self._drafter = drafter
@@ -190,8 +184,7 @@ def _top(said: Tensor, k: int) -> Tensor:
 
 @dataclass
 class _Node:
-    """A candidate of online growth: its parent, its own probability, that of its path, the row it was fed
-    as."""
+    """A candidate of online growth: its parent, its own probability, its path's, the row it was fed as."""
 
     parent: int
     own: float
@@ -234,8 +227,7 @@ def _grown(drafter: _Listener, root: Tensor, room: int, want: Plan) -> DraftTree
 def _born(
     nodes: list[_Node], fed: Sequence[int], probs: Sequence[Sequence[float]], level: int, want: Plan
 ) -> tuple[list[int], list[int]]:
-    """Adds the children of the fed nodes; gives for each its parent's slot among the fed and its rank
-    there."""
+    """Adds the children of the fed nodes; gives each one's slot (of its parent among the fed) and rank."""
     slots, ranks = [], []
     for slot, i in enumerate(fed):
         for rank, own in enumerate(probs[slot][: want.children(level, nodes[i].own)]):
@@ -249,14 +241,12 @@ def _born(
 
 
 def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
-    """The drafted nodes with the most probable paths, ascending; of equals the earlier, so a parent before
-    its child."""
+    """The `size` nodes with the most probable paths, ascending; of equals the earlier, so parents first."""
     return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
 
 
 def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: Plan) -> DraftTree:
-    """The tree of the most probable candidates; tokens and logps are those of all candidates, in their
-    order."""
+    """The tree of the most probable candidates; tokens and logps are those of all, in their order."""
     chosen = [0, *_most_probable(nodes, want.limits.max_nodes - 1)]
     number = {old: new for new, old in enumerate(chosen)}
     index = torch.tensor(chosen, device=tokens.device)

@@ -1,11 +1,8 @@
-"""Loose verification: LVSpec lets visually irrelevant tokens through, FLy those the target itself is unsure
-about.
+"""Loose verification: LVSpec lets visually irrelevant tokens through, FLy those the target hesitates over.
 
-Given a scored tree, gives a Verdict whose relaxed tokens the target alone would not have said: never
-lossless.
-Every branch is judged by itself, the longest accepted one wins, the first of equals. End-of-sequence, special
-and placeholder tokens are never relaxed, on either side. Knows tokens, hidden states and which positions are
-visual.
+Given a scored tree, gives a Verdict whose relaxed tokens the target alone would not have said: not lossless.
+Every branch is judged by itself; the longest accepted one wins, the first of equals. End-of-sequence, special
+and placeholder tokens are never relaxed, on either side. Knows tokens, hidden states, visual positions.
 Sources: LVSpec (arXiv 2604.05650) section 3, FLy (arXiv 2511.22972) and its published code.
 """
 
@@ -29,8 +26,7 @@ from specvl_demo.core.types import Sampler, Scores, Start, Verdict
 class Branch:
     """One way from the root to a leaf; all lists have one entry per drafted token, the root has none.
 
-    draft and target: the drafted token and the target's own at its place. signal: the verifier's number
-    there.
+    draft and target: the drafted token and the target's own in its place. signal: the verifier's number.
     free: neither token is one of those that must never be relaxed.
     """
 
@@ -114,8 +110,7 @@ class LooseVerifier(ABC):
 
 
 class VisualVerifier(LooseVerifier):
-    """LVSpec: the tokens of a draft least related to the picture need not match, the others must (eq. 8 to
-    11).
+    """LVSpec: the tokens of a draft least related to the picture need not match, the others must.
 
     loose: λ, the share of a branch's tokens that need not match. anchors: N, how many of the most similar
     visual positions a token's relevance is the mean of. shift: also let a token stay where the target's own
@@ -150,8 +145,7 @@ class VisualVerifier(LooseVerifier):
         return cosine.topk(min(self.anchors, len(self._visual)), dim=-1).values.mean(-1)
 
     def accepts(self, branch: Branch) -> list[bool]:
-        """Exact, or among the least relevant, or (shift) the target's token is elsewhere in the branch (eq.
-        11).
+        """Exact, or least relevant, or (shift) the target's token stands elsewhere in the branch (eq. 11).
 
         # choice: without a picture there is no relevance, so everything is strict.
         """
@@ -167,8 +161,7 @@ class VisualVerifier(LooseVerifier):
         ]
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:
-        """relevance of the branch's tokens by node, which nodes were loosened, and the highest relevance
-        among them."""
+        """Relevance of the branch's tokens by node, nodes loosened, their highest relevance."""
         if not len(self._visual):
             return {"strict": "the prompt shows no picture, so every token must match"}
         loosened = sorted(least_relevant(branch.signal, self.loose))
@@ -184,8 +177,7 @@ class EntropyVerifier(LooseVerifier):
     """FLy: a mismatch may stay where the target is unsure and agrees again at once.
 
     gate: a mismatch is refused where the entropy of the target's three likeliest tokens is below this (nats).
-    window: W, a mismatch may stay if the next W - 1 tokens all match; 0 asks for the gate alone (FLy without
-    window).
+    window: W, a mismatch may stay if the next W - 1 tokens all match; 0 is the gate alone.
     """
 
     name = "FLy"
@@ -217,10 +209,9 @@ class EntropyVerifier(LooseVerifier):
         ]
 
     def _agrees_again(self, exact: Sequence[bool], i: int) -> bool:
-        """# choice: as in the published code a mismatch among the last W tokens is refused, even the one
-        whose window just fits."""
         if not self.window:
             return True
+        # choice: as published, a mismatch among the last W is refused, even the one whose window just fits.
         return i + self.window < len(exact) and all(exact[i + 1 : i + self.window])
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:

@@ -1,10 +1,8 @@
 """Views: what a drafter sees of a prompt, from everything down to no picture at all.
 
-Given the prompt as the drafter encodes it, its eyes, and the target's prefill; gives a Context with a map
-back to prompt positions. Knows which positions are visual and in which grid they lie; knows no pixels, no
-tokenizer, no method.
-Sources: TABED (arXiv 2601.20357) sections 4 and 6.1, SpecVLM (arXiv 2508.16201), SAGE (arXiv 2602.00523)
-section 5.1.
+Given the prompt as the drafter encodes it, its eyes, and the target's prefill, gives a Context with a map to
+prompt positions. Knows which positions are visual and in which grid; no pixels, no tokenizer, no method.
+Sources: TABED (arXiv 2601.20357) sections 4 and 6.1, SpecVLM (arXiv 2508.16201).
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from specvl_demo.core.types import Capture, Context, Encoded, Eyes, Prefill
+from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Eyes, Prefill
 
 # How many of the prompt's last tokens tell, by their attention, which patches the question is about.
 _ASKING = 32
@@ -24,8 +22,7 @@ _ASKING = 32
 POSITIONS = ("auto", "original", "compact")
 
 Captioner = Callable[[Encoded, Eyes], Sequence[Sequence[int]]]
-"""Token ids of a caption for every run of visual positions, in order, by the drafter's own prompt and
-eyes."""
+"""Token ids of a caption for every run of visual positions, from the drafter's encoding and eyes."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class FullView:
     """The prompt as it is: TABED's multimodal drafting (M)."""
 
     name: str = "multimodal"
-    capture: Capture = Capture()
+    capture: Capture = NOTHING
 
     def see(self, encoded: Encoded, eyes: Eyes, prefill: Prefill) -> Context:
         """All positions."""
@@ -44,14 +41,13 @@ class FullView:
 class TextView:
     """No picture: every run of visual positions becomes the `stand_in` tokens, one newline (TABED's T).
 
-    # choice: one newline per run of visual positions. The reference puts one in place of a picture's single
-    # placeholder; prompts with expanded placeholders hold a run instead, and pictures side by side make one
-    # run.
+    # choice: the reference puts one newline in place of a picture's single placeholder; an expanded prompt
+    # holds a run of them instead, and pictures side by side make one run.
     """
 
     stand_in: tuple[int, ...]
     name: str = "text-only"
-    capture: Capture = Capture()
+    capture: Capture = NOTHING
 
     def see(self, encoded: Encoded, eyes: Eyes, prefill: Prefill) -> Context:
         """Text positions, renumbered without gaps, the stand-in where pictures were."""
@@ -69,7 +65,7 @@ class CaptionView:
     captioner: Captioner
     prefix: tuple[int, ...]
     name: str = "caption"
-    capture: Capture = Capture()
+    capture: Capture = NOTHING
 
     def see(self, encoded: Encoded, eyes: Eyes, prefill: Prefill) -> Context:
         """Text positions and captions, renumbered without gaps."""
@@ -85,21 +81,18 @@ class CaptionView:
 
 @dataclass(frozen=True)
 class PooledView:
-    """A coarser picture: vision features averaged over `factor` x `factor` patches before the projector
-    (TABED's P).
+    """A coarser picture: features of `factor` x `factor` patches averaged before the projector (TABED's P).
 
     # choice: adaptive averaging to ceil(rows/factor) x ceil(cols/factor), for each grid by itself; on the
-    # paper's 24 x 24 patches that is its 2 x 2 mean to 12 x 12. Visual positions that form no grid stay as
-    # they are.
+    # paper's 24 x 24 patches that is its 2 x 2 mean. Visual positions that form no grid stay as they are.
     """
 
     factor: int = 2
     name: str = "pooled"
-    capture: Capture = Capture()
+    capture: Capture = NOTHING
 
     def see(self, encoded: Encoded, eyes: Eyes, prefill: Prefill) -> Context:
-        """All text, fewer visual positions, renumbered without gaps; each stands for its block's first
-        patch."""
+        """All text, fewer visual positions, no gaps; each stands for the first patch of its block."""
         grids = [span for span in encoded.spans if span.rows and span.cols]
         if not grids:
             return encoded.context(self.name)
@@ -137,12 +130,10 @@ class PooledView:
 
 @dataclass(frozen=True)
 class PrunedView:
-    """Some visual positions left out: evenly spaced ones stay, or those the target attends to and evenly
-    spaced ones.
+    """Part of the picture: evenly spaced visual positions, or first those that the target attends to.
 
-    image / video: the share of visual positions to drop, by what they show (SAGE: 0.8 and 0.9).
-    layers: the target's layers whose attention guides the choice (SpecVLM: all); empty for evenly spaced
-    alone.
+    image, video: the share of visual positions to drop, by what they show (SAGE: 0.8 and 0.9).
+    layers: the target's layers whose attention guides the choice (SpecVLM: all); none: evenly spaced alone.
     share: the best-attended positions are taken until they hold this share of all attention (SpecVLM: 0.4).
     positions: "compact" renumbers without gaps, "original" keeps the gaps, "auto" is compact for decoders
         with one position axis, as published for LLaVA-like drafters, and original for those with three, which
@@ -167,11 +158,10 @@ class PrunedView:
         # choice: at most the last 32 text tokens ask; SpecVLM lets all text behind the picture ask, which is
         # the same for a short question and would need an attention map of the whole prompt for a long one.
         """
-        return Capture(attention=self.layers, rows=tuple(range(-_ASKING, 0))) if self.layers else Capture()
+        return Capture(attention=self.layers, rows=tuple(range(-_ASKING, 0))) if self.layers else NOTHING
 
     def see(self, encoded: Encoded, eyes: Eyes, prefill: Prefill) -> Context:
-        """Text and the visual positions that stay; with nothing to drop the very same context as
-        FullView's."""
+        """Text and the visual positions that stay; with nothing to drop, FullView's context bit for bit."""
         visual = encoded.visual.nonzero()[:, 0]
         scores = self._attention(encoded, prefill) if self.layers and len(visual) else None
         stay = torch.cat(
@@ -209,9 +199,8 @@ class PrunedView:
             )
         question = len(encoded.ids) - 2 - int(encoded.visual.nonzero()[-1])
         rows = min(max(question, 1), _ASKING)
-        return torch.stack([prefill.attention[layer][-rows:].float().mean(0) for layer in self.layers]).mean(
-            0
-        )
+        asked = [prefill.attention[layer][-rows:].float().mean(0) for layer in self.layers]
+        return torch.stack(asked).mean(0)
 
 
 def kept_count(total: int, rate: float) -> int:
@@ -223,8 +212,7 @@ def kept_count(total: int, rate: float) -> int:
 
 
 def evenly_spaced(total: int, keep: int) -> Tensor:
-    """`keep` of the indices 0..total-1: floor(linspace(0, total - 1, keep)), in whole numbers; one alone is
-    0."""
+    """`keep` of the indices 0..total-1: floor(linspace(0, total - 1, keep)), exact; one alone is 0."""
     if keep == 1:
         return torch.zeros(1, dtype=torch.long)
     return torch.arange(keep) * (total - 1) // (keep - 1)
@@ -263,8 +251,7 @@ def visual_runs(visual: Tensor) -> list[tuple[int, int]]:
 def spliced(
     name: str, encoded: Encoded, eyes: Eyes, inserts: Sequence[tuple[tuple[int, int], Sequence[int]]]
 ) -> Context:
-    """The prompt with every given [start, stop) replaced by token ids; positions run on without gaps (TABED
-    1.5)."""
+    """The prompt with every given [start, stop) replaced by token ids; positions run on without gaps."""
     pieces: list[_Piece] = []
     done = 0
     for (start, stop), ids in inserts:

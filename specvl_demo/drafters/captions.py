@@ -33,8 +33,7 @@ class OwnCaptions:
     def __call__(self, encoded: Encoded, eyes: Eyes) -> list[list[int]]:
         """One caption for every run, cut before its end token.
 
-        # choice: a picture is described in the context of what stands before it, as the drafter has learnt
-        # to.
+        # choice: a picture is described in the context of what stands before it, as the drafter has learnt.
         """
         runs, decoder = visual_runs(encoded.visual), eyes.decoder
         if not runs:
