@@ -1,0 +1,52 @@
+"""From a folder of published or own weights to a head that drafts, whatever its format.
+
+Given a folder and the target's decoder, gives the built head, shared by lanes; given a head, a new drafter
+for one lane. Knows which format is served by which class, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from specvl_demo.core.types import Decoder, Drafter
+from specvl_demo.drafters import checkpoints
+from specvl_demo.drafters.checkpoints import Kind
+from specvl_demo.drafters.comparators import Eagle3Head, ViSpecHead
+from specvl_demo.drafters.dream import DreamDrafter, DreamHead
+from specvl_demo.drafters.features import FeatureDrafter, FeatureHead, HiViSHead
+
+SERVES: dict[str, tuple[Kind, ...]] = {
+    "eagle2": ("eagle2", "vispec", "eagle3"),
+    "hivis": ("hivis",),
+    "dream": ("dream",),
+}
+"""Which formats will do for a pair's role: ViSpec and EAGLE-3 heads draft the way EAGLE-2's do."""
+
+AnyHead = FeatureHead | DreamHead
+
+CLASSES: dict[Kind, type[FeatureHead] | type[DreamHead]] = {
+    "eagle2": FeatureHead,
+    "hivis": HiViSHead,
+    "dream": DreamHead,
+    "vispec": ViSpecHead,
+    "eagle3": Eagle3Head,
+}
+
+
+def open_head(folder: Path, decoder: Decoder, kinds: Iterable[Kind] = ()) -> AnyHead:
+    """The head in `folder` for this target. kinds: formats that will do, empty for any.
+
+    Raises ValueError with one sentence where the files are no such head or do not fit the target.
+    """
+    return build(checkpoints.load(folder, decoder, kinds), decoder)
+
+
+def build(head: checkpoints.Head, decoder: Decoder) -> AnyHead:
+    """The class that serves a format."""
+    return CLASSES[head.kind](head, decoder)
+
+
+def drafter_of(head: AnyHead) -> Drafter:
+    """A drafter for one lane."""
+    return DreamDrafter(head) if isinstance(head, DreamHead) else FeatureDrafter(head)

@@ -1,0 +1,305 @@
+"""Published formats, built to their names and shapes on a tiny target, load; what does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+from specvl_demo.core.policies import BestFirst, OneNode
+from specvl_demo.drafters import checkpoints
+from specvl_demo.drafters.blocks import Geometry
+from specvl_demo.drafters.heads import SERVES, drafter_of, open_head
+from specvl_demo.targets.target import VLMTarget
+from specvl_demo.targets.vlm import VLM
+from tests.conftest import VOCAB, tiny_llava, tiny_prompt
+from tests.drafters.support import random_module
+from tests.drafters.test_heads import begun, decode
+
+D, FFN = 64, 96
+CONFIG = {
+    "hidden_size": D,
+    "intermediate_size": FFN,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 1,
+    "vocab_size": VOCAB,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+}
+
+
+def published(kind: str, target: object, n_layers_read: int = 3) -> dict[str, torch.Tensor]:
+    """A state dict under the names and in the shapes that the authors' files have."""
+    torch.manual_seed(3)
+    table = target.decoder.embed(torch.arange(VOCAB)).clone()
+    if kind in ("eagle2", "hivis", "dream"):
+        tensors = random_module(kind).published()
+        if kind == "hivis":
+            tensors["embed_tokens.weight"] = table
+            return tensors
+        if kind == "dream":
+            return {f"module.{name}": tensor for name, tensor in tensors.items()}
+        return tensors | {"embed_tokens.weight": table}
+    block = {k: v for k, v in random_module("eagle2").published().items() if k.startswith("layers.")}
+    if kind == "vispec":
+        return block | {
+            "embed_tokens.weight": table,
+            "fc.weight": torch.randn(D, 2 * D) * 0.1,
+            "fc.bias": torch.randn(D) * 0.1,
+            "img_fc.weight": torch.randn(D, 2 * D) * 0.1,
+            "img_fc.bias": torch.randn(D) * 0.1,
+            "imadpt.q": torch.randn(2, 4, 16),
+            **{f"imadpt.{n}_proj.weight": torch.randn(D, D) * 0.2 for n in "kvo"},
+        }
+    wide = {f"layers.0.self_attn.{n}_proj.weight": torch.randn(64, 2 * D) * 0.1 for n in "qkv"}
+    norms = {f"layers.0.{n}.weight": 1 + 0.2 * torch.randn(D) for n in ("input_layernorm", "hidden_norm")}
+    ids = torch.randperm(VOCAB)[:40].sort().values
+    named = {k.replace("layers.0.", "midlayer."): v for k, v in (block | wide | norms).items()}
+    return named | {
+        "fc.weight": torch.randn(D, n_layers_read * D) * 0.1,
+        "norm.weight": 1 + 0.2 * torch.randn(D),
+        "lm_head.weight": torch.randn(40, D) * 0.3,
+        "d2t": ids - torch.arange(40),
+        "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True),
+    }
+
+
+def write(
+    folder: Path, tensors: dict[str, torch.Tensor], form: str = "safetensors", **config: object
+) -> Path:
+    """Save as the hub would hold it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    tensors = {k: v.contiguous() for k, v in tensors.items()}
+    names = sorted(tensors)
+    if form == "safetensors":
+        save_file(tensors, folder / "model.safetensors")
+    elif form == "bin":
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        whole = {"sharded": "model.safetensors", "sharded-bin": "pytorch_model.bin"}[form]
+        stem, suffix = whole.rsplit(".", 1)
+        halves = {f"{stem}-0000{i + 1}-of-00002.{suffix}": names[i::2] for i in range(2)}
+        for file, part in halves.items():
+            some = {k: tensors[k] for k in part}
+            save_file(some, folder / file) if suffix == "safetensors" else torch.save(some, folder / file)
+        index = {"weight_map": {k: file for file, part in halves.items() for k in part}}
+        (folder / f"{whole}.index.json").write_text(json.dumps(index))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def deep() -> object:
+    """A target of eight layers: enough for three distinct ones to be read."""
+    return VLMTarget(VLM(tiny_llava(layers=8), "deep"))
+
+
+@pytest.mark.parametrize("form", ["safetensors", "bin", "sharded", "sharded-bin"])
+@pytest.mark.parametrize("kind", list(checkpoints.TITLES))
+def test_published_files_load_and_draft(kind: str, form: str, deep: object, tmp_path: Path) -> None:
+    """Every kind in every form of file gives the same log-probabilities, and lossless answers."""
+    tensors = published(kind, deep)
+    says = []
+    for folder in (write(tmp_path / "a", tensors, form), write(tmp_path / "b", tensors)):
+        head = open_head(folder, deep.decoder)
+        drafter = drafter_of(head)
+        start = begun(deep, drafter, tiny_prompt())
+        with torch.inference_mode():
+            drafter.extend(start.encoded.ids[-1:], (-1,))
+            says.append(drafter.extend(torch.tensor([11, 12]), (0, 0)))
+    assert torch.equal(*says) and says[0].exp().sum(-1).sub(1).abs().max() < 1e-4
+    plain, _ = decode(deep, None, OneNode(), tiny_prompt())
+    ids, rounds = decode(deep, drafter_of(head), BestFirst(nodes=8, width=3, loops=2), tiny_prompt())
+    assert ids == plain and len(rounds[0].tree.tokens) == 8
+
+
+def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return F.rms_norm(x, x.shape[-1:], weight, 1e-5)
+
+
+def turned(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Rotary positions as the published code has them: x [n, heads, width]."""
+    half = x.shape[-1] // 2
+    angles = positions[:, None] * 10000.0 ** -(torch.arange(half) / half)
+    cos, sin = (torch.cat((f(angles), f(angles)), -1)[:, None] for f in (torch.cos, torch.sin))
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+
+def attend(h: torch.Tensor, t: dict[str, torch.Tensor], positions: torch.Tensor) -> torch.Tensor:
+    q, k, v = ((h @ t[f"self_attn.{n}_proj.weight"].t()).view(len(h), 4, 16) for n in "qkv")
+    q, k = turned(q, positions), turned(k, positions)
+    scores = torch.einsum("ihd,jhd->hij", q, k) / 4
+    scores = scores.masked_fill(torch.ones(len(h), len(h)).triu(1).bool(), -torch.inf).softmax(-1)
+    return torch.einsum("hij,jhd->ihd", scores, v).reshape(len(h), 64) @ t["self_attn.o_proj.weight"].t()
+
+
+def mlp(x: torch.Tensor, t: dict[str, torch.Tensor]) -> torch.Tensor:
+    h = norm(x, t["post_attention_layernorm.weight"])
+    gate, up = (h @ t[f"mlp.{n}_proj.weight"].t() for n in ("gate", "up"))
+    return x + (F.silu(gate) * up) @ t["mlp.down_proj.weight"].t()
+
+
+def under(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+@torch.inference_mode()
+def test_eagle3_says_what_a_plain_transcription_says(deep: object, tmp_path: Path) -> None:
+    """Against the formulas written out over the whole sequence, for the root and one drafted token."""
+    t = published("eagle3", deep)
+    drafter = drafter_of(open_head(write(tmp_path, t), deep.decoder))
+    start = begun(deep, drafter, tiny_prompt())
+    token = torch.tensor([17])
+    said = [drafter.extend(start.encoded.ids[-1:], (-1,)), drafter.extend(token, (0,))]
+    middle, n = under(t, "midlayer."), len(start.encoded.ids) - 1
+    states = torch.cat([start.prefill.layers[i] for i in (2, 4, 5)], -1)
+    features = states @ t["fc.weight"].t()
+    embeds = torch.cat((start.encoded.embeds[1:], deep.decoder.embed(token)))
+    for step in range(2):
+        h = torch.cat(
+            (
+                norm(embeds[: n + step], middle["input_layernorm.weight"]),
+                norm(features, middle["hidden_norm.weight"]),
+            ),
+            -1,
+        )
+        out = mlp(features + attend(h, middle, torch.arange(n + step)), middle)
+        logits = norm(out[-1], t["norm.weight"]) @ t["lm_head.weight"].t()
+        ids = torch.arange(40) + t["d2t"]
+        keep = torch.tensor([i not in start.vocabulary.banned for i in ids.tolist()])
+        wanted = logits[keep].log_softmax(-1)
+        torch.testing.assert_close(said[step][0, ids[keep]], wanted, atol=2e-4, rtol=2e-4)
+        assert said[step][0].isfinite().sum() == keep.sum()
+        features = torch.cat((features, out[-1:]))
+
+
+@torch.inference_mode()
+def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Path) -> None:
+    """One picture: its adaptor row at the last of its positions, its vector in every text row behind it."""
+    t = published("vispec", deep)
+    drafter = drafter_of(open_head(write(tmp_path, t), deep.decoder))
+    start = begun(deep, drafter, tiny_prompt())
+    said = drafter.extend(start.encoded.ids[-1:], (-1,))
+    encoded, f = start.encoded, start.prefill.hidden
+    first, stop = 4, 13
+    pixels = encoded.embeds[first:stop]
+    k, v = ((pixels @ t[f"imadpt.{n}_proj.weight"].t()).view(-1, 4, 16) for n in "kv")
+    weights = (torch.einsum("qhd,jhd->hqj", t["imadpt.q"], k) / 4).softmax(-1)
+    rows = torch.einsum("hqj,jhd->qhd", weights, v).reshape(2, 64) @ t["imadpt.o_proj.weight"].t()
+    x, positions = [], []
+    for i in range(1, len(encoded.ids)):
+        if first <= i < stop - 1:
+            continue
+        g = rows[1] if i >= stop else torch.zeros(D)
+        f_i = torch.cat((f[i - 1], g)) @ t["img_fc.weight"].t() + t["img_fc.bias"]
+        text = torch.cat((encoded.embeds[i], f_i)) @ t["fc.weight"].t() + t["fc.bias"]
+        x.append(rows[0] if i == stop - 1 else text)
+        positions.append(i - 1)
+    x, block = torch.stack(x), under(t, "layers.0.")
+    out = mlp(x + attend(x, block, torch.tensor(positions)), block)
+    logits = deep.decoder.logits(out[-1]).index_fill(-1, torch.tensor(start.vocabulary.banned), -torch.inf)
+    torch.testing.assert_close(said[0], logits.log_softmax(-1), atol=2e-4, rtol=2e-4)
+    assert drafter.seen()["squeezed"].tolist() == [0, 1, 2, 3, *range(12, len(encoded.ids) - 1)]
+
+
+def changed(tensors: dict[str, torch.Tensor], **new: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    merged = tensors | {k.replace("__", "."): v for k, v in new.items()}
+    return {k: v for k, v in merged.items() if v is not None}
+
+
+REFUSALS = {
+    "missing tensor": (
+        "hivis",
+        lambda t: changed(t, layers__0__self_attn__o_proj__weight=None),
+        {},
+        "lacks layers.0.self_attn.o_proj.weight",
+    ),
+    "strange tensor": (
+        "eagle2",
+        lambda t: changed(t, mystery__weight=torch.ones(2)),
+        {},
+        "also holds mystery.weight",
+    ),
+    "no steps": ("hivis", lambda t: changed(t, residual=None), {}, "step embeddings are missing"),
+    "wrong shape": (
+        "dream",
+        lambda t: changed(t, module__norm__weight=torch.ones(32)),
+        {},
+        "norm.weight should be [64], it is [32]",
+    ),
+    "other target": (
+        "eagle2",
+        lambda t: changed(t, embed_tokens__weight=torch.randn(VOCAB, D)),
+        {},
+        "trained for another model",
+    ),
+    "another family": (
+        "eagle2",
+        lambda t: changed(t, layers__0__input_layernorm__weight=torch.ones(D)),
+        {},
+        "MSD",
+    ),
+    "heads": ("eagle2", lambda t: t, {"num_attention_heads": 5}, "5 attention heads"),
+    "rotary": ("eagle2", lambda t: t, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
+    "no head at all": ("eagle2", lambda t: {"a.weight": torch.ones(2)}, {}, "is no head this software knows"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_does_not_fit_is_refused_in_a_sentence(case: str, target: object, tmp_path: Path) -> None:
+    kind, change, config, sentence = REFUSALS[case]
+    folder = write(tmp_path / "some-head", change(published(kind, target)), **config)
+    with pytest.raises(ValueError) as refusal:
+        open_head(folder, target.decoder)
+    assert sentence in str(refusal.value) and "some-head" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_wrong_width_or_kind_names_both_sides(target: object, deep: object, tmp_path: Path) -> None:
+    narrow = Geometry(32, 4, 4, 8)
+    folder = write(tmp_path / "narrow", random_module("eagle2", narrow).published())
+    with pytest.raises(ValueError, match="width 32; this one has 64"):
+        open_head(folder, target.decoder)
+    folder = write(tmp_path / "other", published("eagle2", target))
+    with pytest.raises(ValueError, match="a DREAM head was needed, the tensors are those of an EAGLE-2 head"):
+        open_head(folder, target.decoder, SERVES["dream"])
+    folder = write(tmp_path / "three", published("eagle3", target))
+    shallow = VLM(tiny_llava(layers=2), "shallow").decoder
+    with pytest.raises(ValueError, match="2 layers are too few"):
+        open_head(folder, shallow)
+
+
+def test_missing_files_are_named(target: object, tmp_path: Path) -> None:
+    folder = write(tmp_path / "head", published("eagle2", target), "sharded")
+    next(folder.glob("model-00002*")).unlink()
+    with pytest.raises(ValueError, match="shards that are not there: model-00002-of-00002.safetensors"):
+        open_head(folder, target.decoder)
+    with pytest.raises(ValueError, match="has no config.json"):
+        open_head(tmp_path, target.decoder)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="has no weights"):
+        open_head(tmp_path, target.decoder)
+
+
+class Trap:
+    """Pickled, it would leave a mark when unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_pickled_code_is_not_executed(target: object, tmp_path: Path) -> None:
+    folder, mark = write(tmp_path / "trap", published("eagle2", target)), tmp_path / "executed"
+    (folder / "model.safetensors").unlink()
+    torch.save({"fc.weight": Trap(mark)}, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="not a plain file of weights"):
+        open_head(folder, target.decoder)
+    assert not mark.exists()
