@@ -16,6 +16,8 @@ from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Drafter, Mixer, View
 from specvl_demo.core.views import CaptionView, FullView, PooledView, PrunedView, TextView
 from specvl_demo.drafters.captions import OwnCaptions
+from specvl_demo.drafters.dream import DreamDrafter
+from specvl_demo.drafters.features import FeatureDrafter
 from specvl_demo.drafters.ngram import NGram
 from specvl_demo.drafters.none import NoDrafter
 from specvl_demo.drafters.small_vlm import SmallVLM
@@ -87,6 +89,23 @@ def target_as_drafter(models: Models, views: Sequence[View], mixer: Mixer | None
     """The target drafts for itself, through views that spare it most of the picture."""
     vlm: VLM = models.target.vlm
     return SmallVLM(vlm, views, mixer)
+
+
+def eagle2_head(models: Models, views: Sequence[View], mixer: Mixer | None) -> Drafter:
+    """The pair's EAGLE-2 head, or a published one that drafts like it."""
+    return FeatureDrafter(models.drafter("eagle2"))
+
+
+def hivis_head(models: Models, views: Sequence[View], mixer: Mixer | None) -> Drafter:
+    """The pair's HiViS head."""
+    return FeatureDrafter(models.drafter("hivis"))
+
+
+def dream_head(
+    models: Models, views: Sequence[View], mixer: Mixer | None, keep: float, ancestry: bool
+) -> Drafter:
+    """The pair's DREAM head."""
+    return DreamDrafter(models.drafter("dream"), keep, ancestry)
 
 
 def prompt_lookup(

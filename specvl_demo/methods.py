@@ -171,6 +171,39 @@ DRAFTERS: dict[str, Part] = {
             gives=_TREE | {"views"},
         ),
         Part(
+            "eagle2",
+            "EAGLE-2 head",
+            "specvl_demo.assemble:eagle2_head",
+            gives=_TREE,
+            role="eagle2",
+        ),
+        Part(
+            "hivis",
+            "HiViS head",
+            "specvl_demo.assemble:hivis_head",
+            gives=_TREE,
+            role="hivis",
+        ),
+        Part(
+            "dream",
+            "DREAM head",
+            "specvl_demo.assemble:dream_head",
+            params=(
+                Param(
+                    "keep",
+                    0.75,
+                    "share of the visual tokens it looks at, those the target attends to most; 1: all",
+                    0.01,
+                    1.0,
+                ),
+                Param(
+                    "ancestry", True, "branches of a tree are apart in cross-attention; false: as published"
+                ),
+            ),
+            gives=_TREE,
+            role="dream",
+        ),
+        Part(
             "ngram",
             "prompt lookup",
             "specvl_demo.assemble:prompt_lookup",
@@ -381,6 +414,9 @@ VERIFIERS: dict[str, Part] = {
 
 _MTCP = "multimodal+text-only+caption+pooled"
 
+_POCKET_TREE: Mapping[str, Value] = {"nodes": 8, "width": 2, "loops": 5}
+"""For two CPU cores, where every further node costs (`bench --suite trees` finds it)."""
+
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -515,6 +551,51 @@ METHODS: dict[str, Method] = {
                 "lvspec-paper": {"gamma": 10, "window": 4, "gate": 0.2},
                 "gate-only": {"gamma": 10, "window": 0, "gate": 0.2},
                 "pocket": {"gamma": 8, "window": 4},
+            },
+        ),
+        Method(
+            "eagle2",
+            "EAGLE-2",
+            "One layer guesses the target's next features from its last; the likeliest paths form a tree.",
+            drafter="eagle2",
+            policy="best-first",
+            verifier="strict",
+            reference="Li et al., arXiv 2406.16858",
+            options={"policy": ("chain", "static-tree", "entropy-tree")},
+            presets={"paper": {"nodes": 60, "width": 10, "loops": 5}, "pocket": _POCKET_TREE},
+        ),
+        Method(
+            "hivis",
+            "HiViS",
+            "A head that sees no picture: what it must know is in the target's features of the text.",
+            drafter="hivis",
+            policy="best-first",
+            verifier="strict",
+            reference="Xie et al., arXiv 2509.23928",
+            options={
+                "policy": ("chain", "static-tree", "entropy-tree"),
+                "verifier": ("visual", "entropy-gate"),
+            },
+            presets={
+                "paper": {"nodes": 60, "width": 10, "loops": 7},
+                "published-code": {"nodes": 60, "width": 10, "loops": 5},
+                "pocket": _POCKET_TREE,
+            },
+        ),
+        Method(
+            "dream",
+            "DREAM",
+            "Three blocks; the middle one looks up the target's features of everything said and seen.",
+            drafter="dream",
+            policy="best-first",
+            verifier="strict",
+            reference="Hu et al., arXiv 2505.19201",
+            defaults={"nodes": 32, "width": 4, "loops": 6},
+            options={"policy": ("chain", "static-tree", "entropy-tree")},
+            presets={
+                "paper": {},
+                "published-code": {"nodes": 60, "width": 4, "loops": 8, "keep": 1.0, "ancestry": False},
+                "pocket": _POCKET_TREE,
             },
         ),
         Method(
