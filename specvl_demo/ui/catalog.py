@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo import __version__, media, methods, registry
-from specvl_demo.methods import AND, SLOTS, Choice, Method, Param, Slot
-from specvl_demo.pairs import PAIRS, ROLES, Pair, find
+from specvl_demo.methods import AND, SLOTS, Method, Param, Slot
+from specvl_demo.pairs import PAIRS, Pair, find
 from specvl_demo.report.declared import DECLARED, declarations
 from specvl_demo.training import scenes
 from specvl_demo.ui import words
@@ -21,16 +21,13 @@ from specvl_demo.ui.jobs import MOST_FILES, MOST_TEXT, MOST_TOKENS
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
-PRESET = "preset"
-"""The key under which a preset travels beside a method's settings."""
 
 
 def describe(first_pair: str) -> dict[str, Any]:
     """The whole catalog; first_pair stands first and is what a visitor starts with."""
     machine = registry.detect()
     pairs = sorted(PAIRS, key=lambda pair: pair.id != first_pair)
-    first = find(first_pair)
-    served = [name for name in words.FIRST_METHODS if _served(first, methods.METHODS[name]) is True]
+    served = registry.served(find(first_pair))
     return {
         "version": __version__,
         "machine": machine.title,
@@ -38,7 +35,7 @@ def describe(first_pair: str) -> dict[str, Any]:
         "methods": [_method(method) for method in methods.METHODS.values()],
         "charts": {chart["id"]: chart for name in DECLARED for chart in declarations(name)},
         "examples": examples(),
-        "defaults": {"methods": served[:1], "sampling": {}},
+        "defaults": {"methods": [name for name in words.FIRST_METHODS if name in served][:1]},
         "limits": {
             "files": MOST_FILES,
             "bytes": media.Limits().max_bytes,
@@ -55,17 +52,6 @@ def describe(first_pair: str) -> dict[str, Any]:
             "grounds": {name: _css(rgb) for name, rgb in scenes.GROUNDS.items()},
         },
     }
-
-
-def choose(pair: Pair, name: str, settings: Mapping[str, Any], temperature: float) -> Choice:
-    """A method as the page sets it up for a pair; ValueError with a sentence where it does not fit."""
-    method = methods.find(name)
-    rest = {key: value for key, value in settings.items() if key != PRESET}
-    choice = methods.choose(name, rest, _preset(pair, method, settings), temperature)
-    lacking = _lacking(pair, choice.drafter.role)
-    if lacking:
-        raise ValueError(f"{method.title}: {lacking}")
-    return choice
 
 
 def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,18 +126,16 @@ def _pair(pair: Pair, machine: registry.Machine) -> dict[str, Any]:
 
 def _served(pair: Pair, method: Method) -> bool | str:
     """True, or the sentence that says why the pair does not serve the method."""
-    return _lacking(pair, methods.DRAFTERS[method.drafter].role) or True
-
-
-def _lacking(pair: Pair, role: Any) -> str | None:
-    if role is None or role in registry.roles_here(pair):
-        return None
-    return words.NO_DRAFTER.format(pair=pair.title, role=ROLES[role])
+    try:
+        registry.choose(pair, method.name)
+    except ValueError as fault:
+        return str(fault)
+    return True
 
 
 def _preset(pair: Pair, method: Method, settings: Mapping[str, Any]) -> str | None:
     """The preset asked for, else the one made for the pair, else the paper's."""
-    for name in (settings.get(PRESET), pair.id, "paper"):
+    for name in (settings.get("preset"), pair.id, "paper"):
         if name in method.presets:
             return name
     return None

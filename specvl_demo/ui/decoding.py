@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,8 +23,8 @@ from specvl_demo.core.heat import heat
 from specvl_demo.core.types import Sampling
 from specvl_demo.records import Begin, End, Round, Totals
 from specvl_demo.ui import words
-from specvl_demo.ui.catalog import choose
 from specvl_demo.ui.jobs import Job
+from specvl_demo.ui.thumbs import shown
 
 SEND_EVERY_S = 0.04
 Tell = Callable[[str], None]
@@ -102,15 +103,18 @@ def _fail(lanes: dict[str, Totals], run: str, sentence: str, outbox: Outbox) -> 
 def events(models: Models, job: Job, cancelled: Callable[[], bool]) -> Iterator[dict[str, Any]]:
     """All that happens in a job, as events for the page."""
     pair = pairs.find(job.pair)
-    choices = [choose(pair, name, settings, job.temperature) for name, settings in job.lanes]
+    choices = [registry.choose(pair, name, settings, job.temperature) for name, settings in job.lanes]
     roles = list(dict.fromkeys(choice.drafter.role for choice in choices if choice.drafter.role))
     if not models.has(pair, roles):
         yield {"k": "status", "stage": "loading", "detail": pair.title}
     loaded = models.get(pair, roles, lambda _: None)
-    if job.media:
+    if job.media or job.history:
         yield {"k": "status", "stage": "media"}
-    turns = [session.turn(t.question, _read(t.media, pair.n_frames), t.answer) for t in job.history]
-    turns.append(session.turn(job.question, _read(job.media, pair.n_frames)))
+    before = [(turn, _read(turn.media, pair.n_frames)) for turn in job.history]
+    now = _read(job.media, pair.n_frames)
+    turns = [session.turn(turn.question, media, turn.answer) for turn, media in before]
+    turns.append(session.turn(job.question, now))
+    seen = shown([item for _, media in before for item in media] + now, job.names)
     asked = session.request(
         loaded,
         turns,
@@ -124,6 +128,8 @@ def events(models: Models, job: Job, cancelled: Callable[[], bool]) -> Iterator[
     for record in session.race(loaded, asked, choices):
         if isinstance(record, Round):
             answers.setdefault(record.lane, []).extend(token.id for token in record.tokens)
+        elif isinstance(record, Begin) and seen:  # once is enough: with the first lane
+            record, seen = replace(record, notes={**record.notes, "media": seen}), []
         yield {"k": KINDS[type(record)], "record": record}
     if not cancelled():
         yield {"k": "heat", "lanes": _heat(asked, answers)}

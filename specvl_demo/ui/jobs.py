@@ -18,6 +18,7 @@ MOST_FILES = 8
 MOST_TEXT = 20_000
 MOST_TURNS = 16
 MOST_TOKENS = 1024
+MOST_NAME = 120
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Job:
     top_p: float = 1.0
     seed: int = 0
     names: tuple[str, ...] = field(default=(), compare=False)
-    """What the visitor calls the files."""
+    """What the visitor calls the files, those of the history first."""
 
 
 def read_job(
@@ -55,7 +56,7 @@ def read_job(
         raise ValueError(words.NOTHING_ASKED)
     pair = _known(data.get("pair"), pairs, words.NO_PAIR)
     question = _text(data.get("question", ""), "The question")
-    files = [item for item in _list(data.get("media")) if isinstance(item, Mapping)]
+    files = _files(data.get("media"))
     if len(files) > MOST_FILES:
         raise ValueError(words.TOO_MANY_FILES.format(most=MOST_FILES, n=len(files)))
     if not question.strip() and not files:
@@ -73,7 +74,7 @@ def read_job(
         lanes=tuple((name, _settings(settings.get(name))) for name in names),
         question=question,
         media=tuple(_file(item, folders) for item in files),
-        names=tuple(str(item.get("name") or Path(str(item.get("path"))).name)[:120] for item in files),
+        names=tuple(_name(item) for item in [*_earlier_files(data), *files]),
         history=tuple(_turn(item, folders) for item in _list(data.get("history"))[-MOST_TURNS:]),
         system=_text(data.get("system", ""), "The system prompt"),
         max_new_tokens=int(_number(data, "max_new_tokens", 128, 1, MOST_TOKENS, "The token limit")),
@@ -89,9 +90,22 @@ def _settings(values: Any) -> dict[str, Any]:
     return {str(key): value for key, value in values.items() if isinstance(value, bool | int | float | str)}
 
 
+def _name(item: Mapping[str, Any]) -> str:
+    return str(item.get("name") or "")[:MOST_NAME]
+
+
+def _files(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in _list(value) if isinstance(item, Mapping)]
+
+
+def _earlier_files(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    turns = [turn for turn in _list(data.get("history"))[-MOST_TURNS:] if isinstance(turn, Mapping)]
+    return [item for turn in turns for item in _files(turn.get("media"))[:MOST_FILES]]
+
+
 def _turn(item: Any, folders: Sequence[Path]) -> Turn:
     item = item if isinstance(item, Mapping) else {}
-    media = [m for m in _list(item.get("media")) if isinstance(m, Mapping)][:MOST_FILES]
+    media = _files(item.get("media"))[:MOST_FILES]
     return Turn(
         _text(item.get("question", ""), "A question"),
         _text(item.get("answer", ""), "An answer"),
@@ -101,7 +115,7 @@ def _turn(item: Any, folders: Sequence[Path]) -> Turn:
 
 def _file(item: Mapping[str, Any], folders: Sequence[Path]) -> str:
     """The path of an uploaded file; only files inside the given folders exist for a visitor."""
-    name = str(item.get("name") or "The file")[:120]
+    name = _name(item) or "The file"
     raw = item.get("path")
     if not isinstance(raw, str) or "\0" in raw:
         raise ValueError(words.NO_FILE.format(name=name))

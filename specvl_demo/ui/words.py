@@ -28,8 +28,6 @@ TOO_MANY_LANES = "At most {most} methods race beside the plain model, got {n}."
 TOO_MANY_FILES = "At most {most} pictures and clips fit in one question, got {n}."
 NOT_A_NUMBER = "{what} must be a number from {low} to {high}, got {value!r}."
 NO_SCENES = "This pair does not know drawn scenes."
-NO_DRAFTER = "{pair} has no {role} here."
-
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
 """What a first visitor is offered: the first of these that runs."""
 

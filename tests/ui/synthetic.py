@@ -21,6 +21,10 @@ TEXT = (
 WORDS = re.findall(r"\s?\w+|[^\w\s]", TEXT)
 WRONG = [" green", " large", " the", " circle", " and", " top", " two", " square"]
 ROWS = COLS = 8
+PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAM0lEQVR4nGP89esXAzbAwsD"
+    "AcEdPD8JRuXQJLsGEVTk+CUY0O4wTHjEwMJxdIEe5UXAAAIyLDtqHUYKRAAAAAElFTkSuQmCC"
+)
 
 
 def vocabulary(word: str) -> int:
@@ -81,6 +85,7 @@ class _Lane:
             prefill_s=0.02,
             draft_prefill_s=0.0 if method == "ar" else 0.006,
             seen=seen,
+            notes={"media": [{"name": f"picture {i}", "frames": [PICTURE]} for i in range(pictures)]},
         )
 
     @property

@@ -65,7 +65,7 @@ export class Ask extends EventTarget {
     this.status = h('p', { class: 'vl-status', role: 'status', id: 'vl-status' });
     this.node = h('form', { class: 'vl-ask', 'aria-label': W.ask.title, on: { submit: (e) => { e.preventDefault(); this.run(); } } },
       h('div', { class: 'vl-ask-scroll' },
-        section(W.ask.examples, this.examples), this.more,
+        catalog.examples.length > 0 && section(W.ask.examples, this.examples), this.more,
         h('div', { class: 'vl-ask-rest' }, this.well.node,
           h('div', { class: 'vl-field' }, h('label', { for: 'vl-question', text: W.ask.question }), this.question),
           h('div', { class: 'vl-field' }, h('label', { for: 'vl-pair', text: W.ask.pair }), this.pair, this.pairNote),

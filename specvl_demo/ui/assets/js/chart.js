@@ -1,7 +1,7 @@
 /* One Plotly chart: a card with a title, a legend of our own and a plot that redraws cheaply.
    What it draws is a spec (see charts.js); how it looks and how it is fed is decided here. */
 
-import { h, put } from './dom.js';
+import { h } from './dom.js';
 
 let loading = null;
 
@@ -117,7 +117,3 @@ export function step(x, unit) {
   return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
 }
 
-/** A card that holds a chart's place while there is nothing to draw. */
-export function empty(card, text) {
-  put(card.querySelector('.vl-empty') ?? card.appendChild(h('p', { class: 'vl-empty' })), text);
-}

@@ -2,6 +2,7 @@
    table) and are read by `declared`, which knows no method. */
 
 import { step } from './chart.js';
+import { costs } from './fold.js';
 import { fmt } from './dom.js';
 import { W } from './words.js';
 
@@ -44,49 +45,33 @@ export const perRound = {
   click: (race, point) => race.select({ lane: race.focus, round: Math.floor(point.x) }),
 };
 
-/** Decode speed of every lane over the baseline's, as both stand after each round, and the focused lane's bound. */
+/** Decode speed of every lane over the baseline's, as both stand after each round, and the focused lane's limit. */
 export const speedup = {
-  id: 'speedup', title: W.charts.speedup, help: W.charts.speedupHelp, x: W.charts.seconds,
+  id: 'speedup', title: W.charts.speedup, help: W.charts.speedupHelp, x: W.charts.seconds, xunit: 0.5,
   build(race, c) {
     const base = race.baseline;
     if (!base || !base.rounds.length) return null;
-    const traces = [];
-    const legend = [];
-    let ymax = 2;
-    let xmax = 0.2;
-    for (const lane of race.list) {
-      if (lane === base) continue;
-      const x = [];
-      const y = [];
-      const bound = [];
-      for (const r of shownRounds(race, lane)) {
-        const t = lane.at(r.index + 1);
-        const b = base.at(Math.max(1, base.roundsBy(t.clock)));
-        x.push(t.clock);
-        y.push(t.speed / b.speed);
-        bound.push(t.tau);
-      }
-      if (!x.length) continue;
-      const colour = c.lanes[lane.number % c.lanes.length];
-      const dash = DASHES[(lane.number - 1) % DASHES.length];
-      traces.push(flat(x, y, { name: lane.begin.title, line: { color: colour, width: 2, dash } }));
-      legend.push({ name: lane.begin.title, colour, dash });
-      ymax = Math.max(ymax, ...y.slice(3));
+    const lines = [];
+    for (const lane of race.list.filter((l) => l !== base)) {
+      const points = shownRounds(race, lane).map((r) => [r.clock_s, costs(lane, base, r.index + 1)]).filter(([, cost]) => cost);
+      if (!points.length) continue;
+      const x = points.map(([clock]) => clock);
+      const look = { colour: c.lanes[lane.number % c.lanes.length], dash: DASHES[(lane.number - 1) % DASHES.length], width: 2 };
+      lines.push({ name: lane.begin.title, x, y: points.map(([, cost]) => cost.speedup), ...look });
       if (lane.name === race.focus) {
-        traces.push(flat(x, bound, { name: W.charts.bound, line: { color: c.muted, width: 1, dash: 'dot' } }));
-        legend.push({ name: W.charts.bound, colour: c.muted, dash: 'dot' });
-        ymax = Math.max(ymax, ...bound.slice(3));
+        lines.push({ name: W.charts.limit, x, y: points.map(([, cost]) => cost.limit), colour: c.muted, dash: 'dot', width: 1 });
       }
-      xmax = Math.max(xmax, x[x.length - 1]);
     }
-    if (!traces.length) return null;
-    const top = step(ymax * 1.05, 1);
+    if (!lines.length) return null;
+    const settled = lines.flatMap((l) => l.y.slice(Math.min(3, l.y.length - 1)));
     return {
-      traces, legend, xmax, ymax: top, shapes: [line(1, c.muted)],
+      traces: lines.map((l) => flat(l.x, l.y, { name: l.name, line: { color: l.colour, width: l.width, dash: l.dash } })),
+      legend: lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
+      xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])), ymax: step(Math.max(2, ...settled) * 1.05, 1),
+      shapes: [line(1, c.muted)],
       say: W.charts.speedupSay(race.list.filter((l) => l !== base).map((l) => [l.begin.title, fmt.times(race.speedup(l))])),
     };
   },
-  xunit: 0.5,
 };
 
 /** How often a round keeps at least so many drafted tokens. */

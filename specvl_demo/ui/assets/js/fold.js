@@ -109,6 +109,28 @@ export function firstDifference(a, b) {
   return null;
 }
 
+/** What a round of a lane costs in steps of the plain model, by phase, after k rounds of the lane; null while unknown.
+ *  limit: the speedup if nothing but the two models took time. */
+export function costs(lane, base, k = Infinity) {
+  const t = lane.at(k);
+  const b = base.at(Math.max(1, base.roundsBy(t.clock)));
+  if (!t.rounds || !b.rounds || !b.clock) return null;
+  const step = b.clock / b.rounds;
+  const rho = Object.fromEntries(PHASES.map((p) => [p, t[p] / t.rounds / step]));
+  return { ...rho, tau: t.tau, speedup: t.speed / b.speed, limit: t.tau / (rho.draft_s + rho.verify_s), nodes: 1 + t.drafted / t.rounds };
+}
+
+/** Why a lane is slower than the plain model, as `report.metrics` decides it: 'rest', 'draft', 'verify', 'kept'; null
+ *  where it is not slower. */
+export function whySlow(c) {
+  if (!c || !(c.speedup < 1)) return null;
+  const rest = c.commit_s + c.other_s;
+  if (c.tau >= c.draft_s + c.verify_s) return 'rest';
+  const cheapVerifyPays = c.tau >= c.draft_s + 1 + rest;
+  if (c.tau >= c.verify_s + rest && (c.draft_s >= c.verify_s - 1 || !cheapVerifyPays)) return 'draft';
+  return cheapVerifyPays ? 'verify' : 'kept';
+}
+
 /** The value at a dotted path of a round, `notes.weights.text` say; undefined where there is none. */
 export function dig(value, path) {
   for (const key of path.split('.')) {

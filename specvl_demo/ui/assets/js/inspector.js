@@ -102,7 +102,7 @@ export class Inspector {
 
   /** The picture with this token's heat over its patches, and what each view of the drafter was shown. */
   sight(lane, round, token) {
-    const shownPictures = pictures(this.race.meta.media ?? [], lane.begin.spans);
+    const shownPictures = pictures(this.race.meta.shown ?? [], lane.begin.spans);
     if (!shownPictures.length) return null;
     const heat = round.notes.heat?.[token.at] ?? null;
     return heatmap(lane, shownPictures, heat);

@@ -98,8 +98,8 @@ class Page {
   record({ k, record }) {
     if (this.pending) {
       this.ask.say('');
-      const { question, media } = this.pending;
-      this.race.clear({ source: 'live', question, media, machine: this.catalog.machine });
+      const { question } = this.pending;
+      this.race.clear({ source: 'live', question, machine: this.catalog.machine });
       this.pending = null;
     }
     this.race.take({ kind: k, ...record });
@@ -133,7 +133,7 @@ class Page {
   async example(example) {
     if (!example.trace || this.ask.running) return;
     const text = await (await fetch(example.trace)).text();
-    this.show(trace.parse(text), { source: 'recorded', question: example.question, media: example.media, machine: example.machine }, true);
+    this.show(trace.parse(text), { source: 'recorded', question: example.question, machine: example.machine }, true);
   }
 
   /** Put records on the page; `play` runs them at their true speeds. */

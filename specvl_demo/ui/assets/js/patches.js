@@ -4,16 +4,10 @@
 import { h, segmented } from './dom.js';
 import { W } from './words.js';
 
-/** Pictures of a request with the spans that stand for them: [{url, spans: [...]}], clips with one entry a frame. */
+/** The picture of every span: [{url, span, name}]. media: what the model was shown, [{name, frames: [url]}]. */
 export function pictures(media, spans) {
-  const out = [];
-  for (const span of spans) {
-    const item = media[span.media];
-    if (!item) continue;
-    const url = span.kind === 'video' ? item.frames?.[span.frame] ?? item.url : item.url;
-    out.push({ url, span, name: item.name });
-  }
-  return out;
+  return spans.map((span) => ({ span, name: media[span.media]?.name, url: media[span.media]?.frames?.[span.frame] }))
+    .filter(({ url }) => url);
 }
 
 /** A figure: the picture of one span, painted over with heat or with what a view was not shown. */
@@ -28,7 +22,7 @@ export function heatmap(lane, list, heat) {
   };
   const first = modes[0]?.[0];
   show(first);
-  return h('figure', { class: 'vl-sight' }, modes.length > 1 && segmented(W.patches.choose, modes, first, show), strip, note);
+  return h('figure', { class: 'vl-sight' }, modes.length > 1 && picker(modes, first, show), strip, note);
 }
 
 /** Opacity of every patch of a span, row by row, and what kind of cover it is; null where nothing is to be painted. */
@@ -73,4 +67,12 @@ function share(view, list) {
     for (let i = span.start; i < span.stop; i += 1) { all += 1; if (seen.has(i)) kept += 1; }
   }
   return W.patches.share(kept, all);
+}
+
+/** Two modes are buttons, more are a menu. */
+function picker(modes, first, show) {
+  if (modes.length === 2) return segmented(W.patches.choose, modes, first, show);
+  const menu = h('select', { 'aria-label': W.patches.choose, on: { change: () => show(menu.value) } },
+    modes.map(([value, text]) => h('option', { value, text })));
+  return menu;
 }

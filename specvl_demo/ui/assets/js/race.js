@@ -2,6 +2,7 @@
    Events: 'reset', 'lane', 'round' {lane}, 'end' {lane}, 'head', 'select', 'focus'. */
 
 import { Lane } from './fold.js';
+import { shown } from './trace.js';
 
 export class Race extends EventTarget {
   constructor() {
@@ -11,7 +12,7 @@ export class Race extends EventTarget {
 
   clear(meta = {}) {
     this.lanes = new Map();
-    this.meta = meta;       // {source: 'live' | 'recorded', title, media: [urls], question}
+    this.meta = meta;       // {source: 'live' | 'recorded', question, machine, shown: [{name, frames: [url]}]}
     this.head = null;       // seconds on every lane's own clock that are shown; null: everything there is
     this.focus = null;      // name of the lane that the tree and the charts show
     this.selected = null;   // {lane, token} or {lane, round}
@@ -27,6 +28,7 @@ export class Race extends EventTarget {
     if (record.kind === 'begin') {
       const lane = new Lane(record);
       lane.number = this.lanes.size;
+      if (record.notes.media) this.meta.shown = shown(record);
       this.lanes.set(lane.name, lane);
       if (this.focus === null || this.lanes.get(this.focus).begin.method === 'ar') this.focus = lane.name;
       this.emit('lane', { lane });

@@ -5,13 +5,15 @@ import { h, put, icon } from './dom.js';
 import { Chart } from './chart.js';
 import { byDepth, perRound, speedup } from './charts.js';
 import { declared } from './declared.js';
-import { dig, firstDifference } from './fold.js';
+import { costs, dig, firstDifference, whySlow } from './fold.js';
 import { Inspector } from './inspector.js';
 import { LaneView } from './lane.js';
 import { Player } from './player.js';
 import { Track } from './track.js';
 import { TreeView } from './tree.js';
 import { W } from './words.js';
+
+const SLACK = 0.02; // timers are not exact
 
 export class RaceView {
   /** on: {save(), link(), again()}: what the buttons above the race do. */
@@ -49,7 +51,8 @@ export class RaceView {
       ['draft', 'relaxed', 'target', 'rejected'].map((o) => h('span', { class: `tk ${o}`, text: W.legend[o] })),
       h('label', { for: 'vl-rejected' }, box, W.legend.showRejected));
     this.grid = h('div', { class: 'vl-charts' });
-    this.node = h('div', { class: 'vl-race' },
+    this.node = h('div', { class: 'vl-race idle' },
+      h('div', { class: 'vl-start' }, h('h2', { text: W.start.title }), h('p', { text: W.start.text })),
       h('div', { class: 'vl-race-head' }, this.badge, this.thumbs, this.question, this.player.node, this.tools),
       h('div', { class: 'vl-card' }, this.track.node), this.texts, h('div', { class: 'vl-under' }, this.legend, this.said),
       h('div', { class: 'vl-pair' }, this.tree.node, this.inspector.node), this.grid);
@@ -64,16 +67,17 @@ export class RaceView {
     put(this.badge, meta.source === 'recorded' ? W.run.recorded : meta.source === 'live' ? W.run.live : '');
     this.badge.title = meta.machine ? W.run.recordedOn(meta.machine) : '';
     put(this.question, meta.question ?? '');
-    this.thumbs.replaceChildren(...(meta.media ?? []).map((m) => (m.kind === 'video' && !m.frames
-      ? h('video', { src: m.url, muted: true, playsinline: true, 'aria-label': m.name })
-      : h('img', { src: m.frames?.[0] ?? m.url, alt: m.name }))));
+    this.thumbs.replaceChildren();
     put(this.said, '');
   }
 
   addLane(lane) {
+    this.thumbs.replaceChildren(...(this.race.meta.shown ?? []).filter((m) => m.frames[0])
+      .map((m) => h('img', { src: m.frames[0], alt: m.name, title: m.frames.length > 1 ? W.patches.frames(m.frames.length) : m.name })));
     const view = new LaneView(this.race, lane, this.painter);
     this.lanes.set(lane.name, view);
     this.texts.append(view.node);
+    this.node.classList.remove('idle');
     this.texts.dataset.count = this.lanes.size;
   }
 
@@ -99,15 +103,21 @@ export class RaceView {
 
   repaint() { for (const chart of [this.own, ...this.charts]) chart.repaint(); }
 
-  /** When all lanes are in: does every lane say what the plain model says? */
+  /** When all lanes are in: does every lane say what the plain model says, and why is a slow one slow? */
   verdict() {
     const { race } = this;
     const base = race.baseline;
     if (!race.finished || !base) { put(this.said, ''); return; }
-    const lines = race.list.filter((lane) => lane !== base).map((lane) => {
+    const lines = race.list.filter((lane) => lane !== base).flatMap((lane) => {
+      const { title } = lane.begin;
       const i = firstDifference(base, lane);
       const whole = i === null && lane.tokens.length === base.tokens.length;
-      return whole ? W.run.same(lane.begin.title) : W.run.differs(lane.begin.title, i ?? Math.min(lane.tokens.length, base.tokens.length));
+      const cost = costs(lane, base);
+      const slow = whySlow(cost);
+      return [
+        whole ? W.run.same(title) : W.run.differs(title, i ?? Math.min(lane.tokens.length, base.tokens.length)),
+        cost?.speedup > cost?.tau * (1 + SLACK) && W.run.doubt(title), slow && W.run.slow[slow](title, cost),
+      ].filter(Boolean);
     });
     put(this.said, lines.join(' · '));
   }

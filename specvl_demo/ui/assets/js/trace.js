@@ -56,14 +56,12 @@ function check(r, lanes) {
   return null;
 }
 
-/** Small pictures that travel in a trace's first Begin; anything but a picture in base64 is left out. */
-export function media(records) {
-  const begin = records.find((r) => r.kind === 'begin');
-  const list = begin?.notes?.media;
+/** What the model was shown, as a Begin carries it: [{name, frames: [url]}]; anything but base64 pictures is left out. */
+export function shown(begin) {
+  const list = begin.notes.media;
   if (!Array.isArray(list)) return [];
   const safe = (url) => (typeof url === 'string' && PICTURE.test(url) ? url : null);
-  return list.map((m) => ({ url: safe(m.url), name: typeof m.name === 'string' ? m.name : '',
-    frames: Array.isArray(m.frames) ? m.frames.map(safe) : undefined })).filter((m) => m.url || m.frames);
+  return list.map((m) => ({ name: String(m?.name ?? ''), frames: Array.isArray(m?.frames) ? m.frames.map(safe) : [] }));
 }
 
 /** A race as a trace: the records of every lane, lane after lane. */
