@@ -23,8 +23,6 @@ RULES = ("w-grid", "kld", "kld-softmax", "tvd", "block-efficiency", "adaboost", 
 
 # Elements of one temporary [grid, positions, V] tensor; positions beyond it are taken in turns.
 _CHUNK = 1 << 24
-# choice: a view without any error gets a huge finite weight instead of an infinite one (the reference: 1e11).
-_MAX_INVERSE = 1e11
 
 
 @dataclass(frozen=True)
@@ -61,10 +59,9 @@ def weight_grid(views: int, steps: int) -> Tensor:
 
 def divergence(target: Tensor, draft: Tensor) -> Tensor:
     """KL(target ‖ draft) in nats over the last dimension (TABED section 5.1: the target comes first)."""
-    # A draft probability that underflowed to 0 counts as the smallest float: large, but not infinite.
-    log_draft = draft.clamp_min(torch.finfo(draft.dtype).tiny).log()
+    error = torch.xlogy(target, target).sum(-1) - (target * _log(draft)).sum(-1)
     # Rounding can take the divergence of two equal distributions a hair below 0.
-    return (torch.xlogy(target, target).sum(-1) - (target * log_draft).sum(-1)).clamp_min(0)
+    return error.clamp_min(0)
 
 
 class Mixture:
@@ -140,50 +137,57 @@ class Mixture:
         # choice: right means the target's likeliest token. The reference compares single views with emitted
         # tokens; the same under greedy, and so a relaxed verifier cannot praise a view for its own mistakes.
         """
-        own = (drafted.argmax(-1) == target.argmax(-1)).float()
+        best = target.argmax(-1)
+        drafted = drafted.transpose(0, 1)
+        own = _says(drafted, best)
         if self.settings.rule == "w-grid":
-            return torch.cat([*self._on_grid(drafted, target), own]).T
+            return torch.cat([*self._on_grid(drafted, target, best), own], dim=1)
         if self.settings.rule in ("kld", "kld-softmax"):
-            return torch.cat([divergence(target, drafted), own]).T
+            return torch.cat([divergence(target[:, None], drafted), own], dim=1)
         if self.settings.rule == "tvd":
-            return torch.cat([(target - drafted).abs().sum(-1), own]).T
-        return own.T
+            return torch.cat([(target[:, None] - drafted).abs().sum(-1), own], dim=1)
+        return own
 
-    def _on_grid(self, drafted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """[G, p] each, by weight vector: whether the mixture's argmax is the target's, and its divergence."""
+    def _on_grid(self, drafted: Tensor, target: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+        """[p, G] each, by weight vector: whether the mixture says the target's token `best`, and its error.
+
+        drafted is [p, m, V] here. The error lacks the target's own entropy, the same for all vectors.
+        """
         fit = max(1, _CHUNK // (self.grid.shape[0] * target.shape[-1]))
         counts, errors = [], []
-        for q, p in zip(drafted.split(fit, dim=1), target.split(fit), strict=True):
-            mixed = torch.tensordot(self.grid, q, dims=1)
-            counts.append((mixed.argmax(-1) == p.argmax(-1)).float())
-            errors.append(divergence(p, mixed))
-        return torch.cat(counts, dim=1), torch.cat(errors, dim=1)
+        for q, p, token in zip(drafted.split(fit), target.split(fit), best.split(fit), strict=True):
+            mixed = self.grid @ q
+            counts.append(_says(mixed, token))
+            errors.append(-(_log(mixed) @ p.unsqueeze(-1)).squeeze(-1))
+        return torch.cat(counts), torch.cat(errors)
 
     def _solve(self, sums: Tensor) -> Tensor:
         """Weights `[m]` from the summed statistics, by the rule in the settings."""
-        rule, temperature = self.settings.rule, self.settings.temperature
+        rule, views, temperature = self.settings.rule, len(self.views), self.settings.temperature
+        if rule == "uniform":
+            return self.weights
         if rule == "w-grid":
-            raw = self._best_on_grid(sums)
+            weights = self._best_on_grid(sums)
         elif rule == "kld-softmax":
             # TABED B.2 as printed: the softmax of the inverse errors.
-            return (sums[: len(self.views)].reciprocal().clamp_max(_MAX_INVERSE) / temperature).softmax(0)
-        elif rule in ("kld", "tvd"):
-            # choice: the published code normalises the inverse errors; the paper's softmax is the rule above.
-            raw = sums[: len(self.views)].reciprocal().clamp_max(_MAX_INVERSE)
-        elif rule == "block-efficiency":
-            raw = sums[-len(self.views) :]
+            return (_inverse(sums[:views]) / temperature).softmax(0)
         elif rule == "adaboost":
-            return _normalised(self._boosted(sums[-len(self.views) :]))
+            return _normalised(self._boosted(sums[-views:]))
+        elif rule == "block-efficiency":
+            weights = _normalised(sums[-views:])
         else:
-            return self.weights
-        return _normalised(_normalised(raw).pow(1 / temperature))
+            # choice: the published code normalises the inverse errors; the paper's softmax is the rule above.
+            weights = _normalised(_inverse(sums[:views]))
+        return weights if temperature == 1 else _normalised(weights.pow(1 / temperature))
 
     def _best_on_grid(self, sums: Tensor) -> Tensor:
         """Most matches, then the least divergence, then the first vector (the reference's objective)."""
         size = self.grid.shape[0]
         counts, errors = sums[:size], sums[size : 2 * size]
-        # argmin gives the first of equals, which is the vector with the least weight on view 0.
-        return self.grid[torch.where(counts == counts.max(), errors, torch.inf).argmin()]
+        error = torch.where(counts == counts.max(), errors, torch.inf)
+        least = error.min()
+        # Equal up to rounding; argmax gives the first of them, which has the least weight on view 0.
+        return self.grid[(error <= least + 1e-6 * least.abs()).int().argmax()]
 
     def _boosted(self, right: Tensor) -> Tensor:
         """Multi-class AdaBoost (TABED eq. 2): ln(1/ε − 1) + C·ln(V − 1), never below 0.
@@ -192,6 +196,25 @@ class Mixture:
         """
         error = (self.counted - right + 0.5) / (self.counted + 1)
         return ((1 / error - 1).log() + self.settings.boost * math.log(self._vocabulary - 1)).clamp_min(0)
+
+
+def _log(probabilities: Tensor) -> Tensor:
+    """Logarithms; a probability that underflowed to 0 counts as the smallest float, not as infinitely far."""
+    return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log_()
+
+
+def _inverse(error: Tensor) -> Tensor:
+    """1 / error.
+
+    # choice: a view without any error gets a huge finite weight instead of an infinite one, as published.
+    """
+    return error.reciprocal().clamp_max(1e11)
+
+
+def _says(probabilities: Tensor, tokens: Tensor) -> Tensor:
+    """[p, r]: 1.0 where of [p, r, V] no token is likelier than the given one [p]; far cheaper than argmax."""
+    index = tokens[:, None, None].expand(-1, probabilities.shape[1], 1)
+    return (probabilities.gather(-1, index).squeeze(-1) >= probabilities.amax(-1)).float()
 
 
 def mixture(
