@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 ASSETS = Path(__file__).parents[2] / "assets" / "pocket"
@@ -80,6 +80,59 @@ def drafter(argv: Sequence[str]) -> int:
     return 0
 
 
+def head(method: str) -> Callable[[Sequence[str]], int]:
+    """The command that trains a head of this method."""
+
+    def command(argv: Sequence[str]) -> int:
+        from specvl_demo import registry
+        from specvl_demo.training import train_pair
+        from specvl_demo.training.learners import RECIPES as HEADS
+
+        parser = _parser(method, f"Train the {method} head of a pair on its target's own answers.")
+        parser.add_argument("--pair", default="pocket", help="whose target (default: pocket)")
+        parser.add_argument(
+            "--out", type=Path, help="the finished head (default: the pair's place in assets)"
+        )
+        parser.add_argument("--folder", type=Path, help="checkpoints (default: runs/METHOD)")
+        parser.add_argument("--work", type=Path, default=Path("runs/features"), help="answers and features")
+        parser.add_argument(
+            "--answers", type=Path, default=Path("runs/answers.jsonl"), help="made when missing"
+        )
+        parser.add_argument("--prompts", type=Path, help="questions, for targets other than the pocket one")
+        parser.add_argument("--conversations", type=int, default=6000)
+        parser.add_argument("--held-out", type=int, default=150, help="conversations that are only measured")
+        parser.add_argument("--minutes", type=float, help="stop training after so long; call again to go on")
+        parser.add_argument("--fresh", action="store_true", help="do not go on from the checkpoint")
+        parser.add_argument("--dtype", choices=tuple(registry.DTYPE_BYTES), help="of the target")
+        recipe = HEADS[method]
+        for f in fields(recipe):
+            if f.name != "method":
+                value = getattr(recipe, f.name)
+                kind = _truth if isinstance(value, bool) else type(value)
+                parser.add_argument("--" + f.name.replace("_", "-"), type=kind, default=value)
+        o = parser.parse_args(argv)
+        _threads(o.threads)
+        values = {f.name: getattr(o, f.name) for f in fields(recipe) if f.name != "method"}
+        places = train_pair.Places(
+            o.folder or Path("runs") / method, o.out or ASSETS / method, o.work, o.answers, o.prompts
+        )
+        loaded = registry.load(registry.find(o.pair), roles=(), dtype=o.dtype)
+        card = train_pair.main(
+            loaded, replace(recipe, **values), places, o.conversations, o.held_out, o.minutes, o.fresh
+        )
+        sys.stdout.write(json.dumps(card, indent=1) + "\n")
+        return 0
+
+    command.__doc__ = f"Train the {method} head of a pair on its target's own answers."
+    return command
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be true or false, not {text!r}")
+    return text.lower() == "true"
+
+
 def evaluate(argv: Sequence[str]) -> int:
     """Held-out accuracy of a pocket target: free-running answers, compared exactly with the scenes."""
     from specvl_demo.training.evaluate import evaluate as measure
@@ -113,6 +166,7 @@ RECIPES: dict[str, Callable[[Sequence[str]], int]] = {
     "pocket": pocket,
     "answers": answers,
     "drafter": drafter,
+    **{method: head(method) for method in ("eagle2", "hivis", "dream")},
     "evaluate": evaluate,
 }
 

@@ -25,7 +25,7 @@ from tests.families import zoo
 
 METHODS = ("eagle2", "hivis", "dream")
 FAMILIES = ("llava", "llava-next", "qwen2.5-vl")
-LENGTH = 14
+LENGTH, N = 14, 4
 
 
 class Asked:
@@ -36,10 +36,16 @@ class Asked:
         self.model.requires_grad_(False)
         self.target = VLMTarget(VLM(self.model, f"tiny {family}"))
         self.prompter = Prompter(processor, self.model)
-        self.prompts = [
-            self.prompter.prompt([Turn(f"what is in the image {i} ?", (zoo.picture(i),))]) for i in range(4)
-        ]
-        self.answers = [answer(self.target, self.prompter, p, LENGTH) for p in self.prompts]
+        self.prompts: list[Prompt] = []
+        self.answers: list[list[int]] = []
+        for i in range(20):
+            # A random target may say a placeholder; such an answer is cut, perhaps to nothing.
+            prompt = self.prompter.prompt([Turn(f"what is in the image {i} ?", (zoo.picture(i),))])
+            said = answer(self.target, self.prompter, prompt, LENGTH)
+            if len(said) >= LENGTH // 2 and len(self.prompts) < N:
+                self.prompts.append(prompt)
+                self.answers.append(said)
+        assert len(self.prompts) == N
 
     def examples(self) -> Iterator[Example]:
         for prompt, said in zip(self.prompts, self.answers, strict=True):
@@ -143,8 +149,10 @@ def test_stores_hold_the_targets_features(asked: Asked, tmp_path: Path) -> None:
         assert rows.ids[rows.answer].tolist() == said
         assert len(rows.importance) == int(prompt.visual.sum()) and bool((rows.importance > 0).any())
         hidden_away = features.text_only(rows)
-        for name in ("ids", "answer", "visual", "features"):
+        for name in ("ids", "answer", "visual"):
             assert torch.equal(getattr(text[i], name), getattr(hidden_away, name)), name
+        # Eager attention, which DREAM's store needs, rounds otherwise.
+        torch.testing.assert_close(text[i].features, hidden_away.features, atol=1e-2, rtol=1e-2)
         assert not text[i].visual.any() and not len(text[i].embeds)
 
 
@@ -185,8 +193,8 @@ def test_measured_acceptance_is_what_the_engine_gets(method: str, llava: Asked, 
     head = open_head(tmp_path / "head", llava.target.decoder)
     report = train_heads.accepted(run.learner, store, length=3)
     n_rounds = n_tokens = 0
-    for prompt in llava.prompts:
-        ids, rounds = decode(llava.target, drafter_of(head), Chain(3), prompt, max_new_tokens=LENGTH)
+    for prompt, said in zip(llava.prompts, llava.answers, strict=True):
+        ids, rounds = decode(llava.target, drafter_of(head), Chain(3), prompt, max_new_tokens=len(said))
         n_rounds, n_tokens = n_rounds + len(rounds), n_tokens + len(ids)
     assert report["tokens"] == n_tokens
     assert report["rounds"] == pytest.approx(n_rounds, abs=1)
@@ -197,7 +205,7 @@ def test_measured_acceptance_is_what_the_engine_gets(method: str, llava: Asked, 
 
 
 def test_rounds_are_tallied_as_decoding_would_go() -> None:
-    """By hand: six tokens; a chain of two accepts 2, then 0, then 1 with nothing left for the target to add."""
+    """By hand: six tokens; a chain of two accepts 2, then 0, then 1."""
     tally = Tally(2)
     first_step = [True, False, False, False, True, True]
     second_step = [False, True, True, True, False, False]

@@ -1,0 +1,79 @@
+"""How many tokens of a chain the target would accept, by depth, measured on held-out conversations.
+
+Given a head and the target's features of its own greedy answers, simulates decoding exactly: a drafted token
+is accepted while it is what the target went on to say, and as long as all are, the head was fed the same
+tokens as when it drafts for real. Knows neither trees nor clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+
+@dataclass
+class Tally:
+    """Rounds by how many drafted tokens were accepted, and tokens they gave. length: of the chain."""
+
+    length: int
+    rounds: list[int] = field(default_factory=list)
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        self.rounds = self.rounds or [0] * (self.length + 1)
+
+    def add(self, right: Sequence[Sequence[bool]]) -> None:
+        """One answer. right[s][i]: whether token i of the answer is what a chain begun s tokens before
+        says."""
+        i, n = 0, len(right[0])
+        while i < n:
+            accepted = 0
+            while accepted < self.length and i + accepted < n and right[accepted][i + accepted]:
+                accepted += 1
+            self.rounds[accepted] += 1
+            gained = min(accepted + 1, n - i)
+            self.tokens += gained
+            i += gained
+
+    def report(self) -> dict[str, Any]:
+        """tau: tokens a target forward with the target's own; by depth: share of rounds that accept so
+        many."""
+        n = sum(self.rounds)
+        at_least = [sum(self.rounds[d:]) / n if n else None for d in range(1, self.length + 1)]
+        return {
+            "chain": self.length,
+            "tau": self.tokens / n if n else None,
+            "accepted_by_depth": at_least,
+            "rounds": n,
+            "tokens": self.tokens,
+        }
+
+
+def measure(
+    batches: Iterable[Any], right: Callable[[Any, int], tuple[list[Tensor], Tensor]], length: int = 5
+) -> dict[str, Any]:
+    """A report over batches. right(batch, length): for every step [B, N] whether row i's next token is
+    guessed, and which rows have a next token that is part of an answer [B, N]."""
+    tally = Tally(length)
+    for batch in batches:
+        steps, asked = right(batch, length)
+        guessed = [step.tolist() for step in steps]
+        for row, mask in enumerate(asked.tolist()):
+            for start, stop in _runs(mask):
+                tally.add([step[row][start:stop] for step in guessed])
+    return tally.report()
+
+
+def _runs(mask: Sequence[bool]) -> list[tuple[int, int]]:
+    """[start, stop) of every run of True."""
+    runs, start = [], None
+    for i, on in enumerate([*mask, False]):
+        if on and start is None:
+            start = i
+        elif not on and start is not None:
+            runs.append((start, i))
+            start = None
+    return runs
