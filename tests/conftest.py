@@ -18,6 +18,8 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import pytest
 import torch
 
+# Before transformers is imported anywhere: see there.
+import specvl_demo.targets  # noqa: F401
 from specvl_demo.core.engine import Request
 from specvl_demo.core.text import Lexicon
 from specvl_demo.core.types import Prompt
@@ -94,12 +96,12 @@ def noisy(model: torch.nn.Module, amount: float, seed: int = 7) -> torch.nn.Modu
     return twin
 
 
-def tiny_prompt(pictures: int = 1, words: int = 7, seed: int = 0) -> Prompt:
+def tiny_prompt(pictures: int = 1, words: int = 7, seed: int = 0, vocab: int = VOCAB) -> Prompt:
     """Some text, pictures one after the other, more text."""
     generator = torch.Generator().manual_seed(seed)
 
     def text(n: int) -> list[int]:
-        return torch.randint(4, VOCAB, (n,), generator=generator).tolist()
+        return torch.randint(4, vocab, (n,), generator=generator).tolist()
 
     ids = [1, *text(3), *[IMAGE] * (PER_IMAGE * pictures), *text(words)]
     spans = tuple(
