@@ -2,6 +2,6 @@
 
 from specvl_demo.targets import torchvision_ops
 
-# The one thing here that happens at import: it has to come before the first import of transformers, which fails
-# where torchvision does.
+# The one thing here that happens at import: it has to come before the first import of transformers, which
+# fails where torchvision does.
 OPERATORS = torchvision_ops.declare()

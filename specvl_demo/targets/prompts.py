@@ -8,10 +8,9 @@ Knows nothing of files: pictures are PIL images, a clip is its frames.
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from PIL import Image
@@ -19,10 +18,8 @@ from torch import nn
 
 from specvl_demo.core.text import Lexicon
 from specvl_demo.core.types import Prompt
-from specvl_demo.records import Span
+from specvl_demo.targets.layout import Shown, spans
 from specvl_demo.targets.vlm import placeholder_ids
-
-_GRIDS = ("image_grid_thw", "video_grid_thw")
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,8 @@ class Prompter:
                 f"together this model takes at most {self.context}."
             )
         visual = torch.isin(ids, torch.tensor(self._visual))
-        return Prompt(ids, visual, inputs, tuple(self._spans(visual, inputs, shown)), text)
+        sizes = [self._shown(item) for item in shown]
+        return Prompt(ids, visual, inputs, spans(self._processor, inputs, visual, sizes), text)
 
     def _system(self, text: str) -> dict[str, Any]:
         if "system" not in str(self._processor.chat_template):
@@ -151,45 +149,12 @@ class Prompter:
         made = self._processor(text=[text], return_tensors="pt", add_special_tokens=not begins, **more)
         return {name: value for name, value in made.items() if name in self._accepts}
 
-    def _spans(
-        self, visual: torch.Tensor, inputs: dict[str, Any], shown: Sequence[Image.Image | Film]
-    ) -> Iterator[Span]:
-        """Which positions show which picture or frame; none where the family's layout does not tell."""
-        at = visual.nonzero().flatten().tolist()
-        layout = list(self._layout(inputs, len(at), shown))
-        if sum(count for *_, count in layout) != len(at):
-            return
-        start = 0
-        for kind, media, frame, rows, cols, count in layout:
-            span = at[start : start + count]
-            yield Span(kind, media, frame, span[0], span[-1] + 1, rows, cols)
-            start += count
-
-    def _layout(
-        self, inputs: dict[str, Any], n_visual: int, shown: Sequence[Image.Image | Film]
-    ) -> Iterator[tuple[Literal["image", "video"], int, int, int | None, int | None, int]]:
-        """(kind, media, frame, rows, cols, tokens) of everything shown, in order, as far as it is known."""
-        n_units = sum(len(item.frames) if isinstance(item, Film) else 1 for item in shown)
-        pixels = inputs.get("pixel_values")
-        # One block of pixels a picture, and nothing else: every picture has as many tokens as any other.
-        even = (
-            pixels is not None and pixels.ndim == 4 and len(pixels) == n_units and "image_sizes" not in inputs
-        )
-        merge = getattr(getattr(self._processor, "image_processor", None), "merge_size", 1)
-        images, videos = (iter(inputs[key].tolist() if key in inputs else ()) for key in _GRIDS)
-        for media, item in enumerate(shown):
-            film = isinstance(item, Film)
-            if even:
-                count = n_visual // n_units
-                side = math.isqrt(count) if math.isqrt(count) ** 2 == count else None
-                for frame in range(len(item.frames) if film else 1):
-                    yield "video" if film else "image", media, frame, side, side, count
-                continue
-            # Several frames may share one step in time; a span then stands for the first of them.
-            steps, height, width = next(videos if film else images, (0, 0, 0))
-            rows, cols = height // merge, width // merge
-            for frame in range(steps):
-                yield "video" if film else "image", media, frame, rows, cols, rows * cols
+    def _shown(self, item: Image.Image | Film) -> Shown:
+        """What the layout of a prompt depends on."""
+        if isinstance(item, Film):
+            frame = item.frames[0]
+            return Shown("video", frame.height, frame.width, len(item.frames), as_clip=self._films)
+        return Shown("image", item.height, item.width)
 
 
 def _message(

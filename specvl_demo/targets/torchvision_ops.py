@@ -1,8 +1,8 @@
 """Makes torchvision importable where its compiled operators cannot load: a CUDA wheel beside a CPU torch.
 
-PyPI has torchvision for Linux linked against CUDA only. Beside a CPU build of torch its operators do not load, and
-its import ends at the first of them it wants to describe; the library then cannot be imported either. Processors
-need none of those operators, only the transforms: telling torch the two schemas is enough. Knows nothing else.
+PyPI has torchvision for Linux linked against CUDA only. Beside a CPU build of torch its operators do not
+load, and its import ends at the first of them it wants to describe; transformers then cannot be imported.
+Processors need none of those operators, only the transforms: telling torch the two schemas is enough.
 """
 
 from __future__ import annotations
