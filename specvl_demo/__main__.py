@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = parse(sys.argv[1:] if argv is None else argv)
         return commands.COMMANDS[options.command](options)
     except Refused as reason:
-        sys.stderr.write(f"{reason}\n")
+        sys.stderr.write(f"{_sentence(str(reason))}\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
@@ -29,6 +29,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read the output has gone; Python would complain once more while it closes the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _sentence(text: str) -> str:
+    """One line that ends as a sentence does."""
+    text = " ".join(text.split())
+    return text + ("" if text.endswith((".", "!", "?", ").")) else ".")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Hugging Face's own `generate` on the same weights: the baseline nobody can call home-made.
 
-Given a loaded model and a prompt, gives the ids and the seconds between the first and the last emitted tokens.
-Assisted generation shows its drafter no picture (the library drops the pixels), so its row is a blind drafter's.
+Given a loaded model and a prompt, gives the ids and the seconds between the first and the last emission.
+Assisted generation shows its drafter no picture (the library drops the pixels): its row is a blind drafter's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def generate(
     assistant: nn.Module | None = None,
     n_drafted: int = 5,
 ) -> PeerRun:
-    """Greedy `model.generate`, with `assistant` as drafter of `n_drafted` tokens a round where one is given."""
+    """Greedy `model.generate`, with `assistant` drafting `n_drafted` tokens a round where one is given."""
     more: dict[str, Any] = {}
     if assistant is not None:
         assistant.generation_config.num_assistant_tokens = n_drafted

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TextIO
 
 from specvl_demo import methods, pairs, records, registry
+from specvl_demo.cli import progress
 from specvl_demo.cli.parse import Refused
 from specvl_demo.media import Clip, MediaError, Picture, load_media
 from specvl_demo.methods import Choice
 from specvl_demo.pairs import Pair
-from specvl_demo.records import Begin, End, Record, Round
+from specvl_demo.records import Record, Round
 from specvl_demo.report import tables
-from specvl_demo.report.metrics import Lane, compare
+from specvl_demo.report.metrics import Lane, compare, gather
 
 
 def generate(options: argparse.Namespace) -> int:
@@ -116,10 +117,10 @@ def _answer(
     from specvl_demo import session
     from specvl_demo.core.types import Sampling
 
-    tell = None if options.json else lambda text: sys.stderr.write(f"{text}…\n")
     try:
         roles = list(dict.fromkeys(c.drafter.role for c in chosen if c.drafter.role is not None))
-        loaded = registry.load(pair, roles, options.dtype, tell)
+        loaded = registry.load(pair, roles, options.dtype, progress.tell)
+        progress.done()
         asked = session.request(
             loaded,
             [session.turn(options.prompt, media)],
@@ -129,22 +130,8 @@ def _answer(
         running = session.race(loaded, asked, chosen)
         return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
     except ValueError as reason:
+        progress.done()
         raise Refused(str(reason)) from None
-
-
-def gather(running: Iterable[Record]) -> list[Lane]:
-    """The lanes of a race, in order of their begin."""
-    begins: dict[str, Begin] = {}
-    rounds: dict[str, list[Round]] = {}
-    ends: dict[str, End] = {}
-    for record in running:
-        if isinstance(record, Begin):
-            begins[record.lane], rounds[record.lane] = record, []
-        elif isinstance(record, Round):
-            rounds[record.lane].append(record)
-        else:
-            ends[record.lane] = record
-    return [Lane(begin, rounds[name], ends.get(name)) for name, begin in begins.items()]
 
 
 def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> Iterator[Record]:

@@ -24,11 +24,11 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
         return 0
-    pairs = [row | {"runs here": row["available"]} for row in document["pairs"]]
+    pairs = [row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]]
     sys.stdout.write(f"{document['machine']}\n\n")
-    columns = ("id", "family", "target", "licence", "runs here", "reason", "methods")
+    columns = ("id", "runs here", "why")
     sys.stdout.write(tables.render(pairs, columns, "markdown") + "\n\n")
-    columns = ("name", "title", "lossless", "drafter", "summary")
+    columns = ("name", "lossless", "summary")
     sys.stdout.write(tables.render(document["methods"], columns, "markdown") + "\n")
     return 0
 

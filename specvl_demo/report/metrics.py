@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from specvl_demo.records import Begin, End, Round, Totals, fold
+from specvl_demo.records import Begin, End, Record, Round, Totals, fold
 
 SLACK = 0.02
 """How far a measured speedup may lie above τ before it is called a mistake: timers are not exact."""
@@ -32,6 +32,21 @@ class Lane(NamedTuple):
     def text(self) -> str:
         """The answer so far."""
         return "".join(token.text for round_ in self.rounds for token in round_.tokens)
+
+
+def gather(running: Iterable[Record]) -> list[Lane]:
+    """The lanes of a race, in order of their begin."""
+    begins: dict[str, Begin] = {}
+    rounds: dict[str, list[Round]] = {}
+    ends: dict[str, End] = {}
+    for record in running:
+        if isinstance(record, Begin):
+            begins[record.lane], rounds[record.lane] = record, []
+        elif isinstance(record, Round):
+            rounds[record.lane].append(record)
+        else:
+            ends[record.lane] = record
+    return [Lane(begin, rounds[name], ends.get(name)) for name, begin in begins.items()]
 
 
 @dataclass(frozen=True)

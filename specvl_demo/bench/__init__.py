@@ -1,0 +1,1 @@
+"""What is asked (`suites`), how it is measured (`measure`), and the library's own loop (`peers`)."""
