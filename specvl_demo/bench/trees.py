@@ -43,8 +43,8 @@ LATE = 3
 
 @dataclass(frozen=True)
 class StepCosts:
-    """Seconds. verify: of one target forward by nodes. root: of the first drafting step of a round. level: of a
-    further one by width. rest: of everything else in a round."""
+    """Seconds. verify: of one target forward by nodes. root: of the first drafting step of a round. level: of
+    a further one by width. rest: of everything else in a round."""
 
     verify: dict[int, float]
     root: float
@@ -82,7 +82,8 @@ def search(
     repeats: int = 30,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """`costs` and `rows`, best shape first: policy, its numbers, tau, nodes, rho, speedup (predicted: tau / rho)."""
+    """`costs` and `rows`, best shape first: policy, its numbers, tau, nodes, rho, speedup (predicted: tau /
+    rho)."""
     asked = [
         session.request(loaded, [Turn(c.question, c.shown)], max_new_tokens, detail="light") for c in cases
     ]

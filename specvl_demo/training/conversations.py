@@ -20,6 +20,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specvl_demo.core.engine import Lane, Parts, Request, Shared, race
 from specvl_demo.core.policies import OneNode
+from specvl_demo.core.text import Lexicon
 from specvl_demo.core.types import Prompt
 from specvl_demo.core.verify import Strict
 from specvl_demo.drafters.none import NoDrafter
@@ -62,16 +63,16 @@ def ask_all(
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a") as file:
         for line in tqdm(lines[done:], desc="the target's answers", mininterval=5, disable=None):
-            ids = answer(target, prompter, _prompt(prompter, line, pictures, max_new_tokens), max_new_tokens)
+            ids = answer(
+                target, prompter.lexicon(), _prompt(prompter, line, pictures, max_new_tokens), max_new_tokens
+            )
             file.write(json.dumps({**line, "answer_ids": ids}) + "\n")
             file.flush()
 
 
-def answer(target: VLMTarget, prompter: Prompter, prompt: Prompt, max_new_tokens: int) -> list[int]:
+def answer(target: VLMTarget, lexicon: Lexicon, prompt: Prompt, max_new_tokens: int) -> list[int]:
     """The target's greedy answer, as ids; cut before a placeholder, which would stand for a picture."""
-    request = Request(
-        "answer", prompt, target, prompter.lexicon(), max_new_tokens=max_new_tokens, detail="light"
-    )
+    request = Request("answer", prompt, target, lexicon, max_new_tokens=max_new_tokens, detail="light")
     parts = Parts("ar", "", True, {}, NoDrafter(), OneNode(), Strict())
     records = race([Lane("ar", parts, Shared(request))])
     ids = [token.id for record in records if isinstance(record, Round) for token in record.tokens]

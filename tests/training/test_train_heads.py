@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from specvl_demo.core.policies import Chain, OneNode
+from specvl_demo.core.text import Lexicon
 from specvl_demo.core.types import Prompt
 from specvl_demo.drafters.heads import drafter_of, open_head
-from specvl_demo.targets.prompts import Prompter, Turn
 from specvl_demo.targets.target import VLMTarget
 from specvl_demo.targets.vlm import VLM
 from specvl_demo.training import features, train_heads
@@ -20,11 +20,12 @@ from specvl_demo.training.acceptance import Tally
 from specvl_demo.training.conversations import answer, example
 from specvl_demo.training.features import Example, Rows, Store
 from specvl_demo.training.learners import NEEDS, RECIPES, Batch, Learner
+from tests.conftest import spell
 from tests.drafters.test_heads import decode
-from tests.families import zoo
+from tests.targets.test_families import FAMILIES, words
 
 METHODS = ("eagle2", "hivis", "dream")
-FAMILIES = ("llava", "llava-next", "qwen2.5-vl")
+SERVED = ("llava", "llava-next", "qwen2.5-vl")
 LENGTH, N = 14, 4
 
 
@@ -32,16 +33,18 @@ class Asked:
     """A tiny target with a few prompts and its greedy answers."""
 
     def __init__(self, family: str) -> None:
-        self.model, processor = zoo.build(family)
-        self.model.requires_grad_(False)
+        torch.manual_seed(0)
+        with torch.no_grad():
+            self.model, inputs = FAMILIES[family]()
+        self.model.eval().requires_grad_(False)
+        self.model.generation_config.eos_token_id = None
         self.target = VLMTarget(VLM(self.model, f"tiny {family}"))
-        self.prompter = Prompter(processor, self.model)
         self.prompts: list[Prompt] = []
         self.answers: list[list[int]] = []
         for i in range(20):
             # A random target may say a placeholder; such an answer is cut, perhaps to nothing.
-            prompt = self.prompter.prompt([Turn(f"what is in the image {i} ?", (zoo.picture(i),))])
-            said = answer(self.target, self.prompter, prompt, LENGTH)
+            prompt = asking(i, inputs, self.target)
+            said = answer(self.target, Lexicon(spell), prompt, LENGTH)
             if len(said) >= LENGTH // 2 and len(self.prompts) < N:
                 self.prompts.append(prompt)
                 self.answers.append(said)
@@ -52,7 +55,15 @@ class Asked:
             yield example(prompt, said)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+def asking(i: int, inputs: dict[str, torch.Tensor], target: VLMTarget) -> Prompt:
+    """The family's picture with another question behind it."""
+    ids = inputs["input_ids"].clone()
+    ids[0, -6:] = torch.tensor(words(6, 100 + i))
+    visual = torch.isin(ids[0], torch.tensor(target.vlm.placeholders))
+    return Prompt(ids[0], visual, {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+
+@pytest.fixture(scope="module", params=SERVED)
 def asked(request: pytest.FixtureRequest) -> Asked:
     return Asked(request.param)
 
