@@ -34,6 +34,15 @@ class TreeLimits:
                     f"{low} is {getattr(self, low)}, above {high}, which is {getattr(self, high)}"
                 )
 
+    @property
+    def most_fed(self) -> int:
+        """Most nodes that online growth can feed to a drafter, the root included.
+
+        The paths of a level have probabilities that sum to at most 1, so fewer than 1/θ_l of them exceed θ_l.
+        """
+        levels = range(1, self.max_depth)
+        return 1 + sum(min(self.max_nodes - 1, int(1 / threshold(level, self.max_depth))) for level in levels)
+
 
 def confidence(top: Sequence[float]) -> float:
     """α = 1 − H(P̃)/log k of the renormalised k largest probabilities, within [0, 1] (eq. 7, 8, 9)."""

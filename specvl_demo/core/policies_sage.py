@@ -74,10 +74,10 @@ class EntropyTree:
 
     def __init__(self, settings: SageSettings | None = None) -> None:
         self.settings = settings or SageSettings()
-        self.max_nodes = self.settings.limits.max_nodes
-        self.feedback = DepthFeedback(
-            self.settings.limits, self.settings.window, self.settings.lower, self.settings.upper
-        )
+        limits = self.settings.limits
+        online = self.settings.growth == "online"
+        self.max_nodes = max(limits.max_nodes, limits.most_fed) if online else limits.max_nodes
+        self.feedback = DepthFeedback(limits, self.settings.window, self.settings.lower, self.settings.upper)
         self._alpha = START_ALPHA
         self._top: list[float] | None = None
         self._heard = _Listener(None)
@@ -95,7 +95,8 @@ class EntropyTree:
         want = plan(self._alpha, self.settings.limits, self.feedback.cap)
         static = self._top is None and self.settings.first == "static"
         if static:
-            tree = static_tree(min(self.max_nodes, 1 + len(EAGLE_TREE))).grow(listener, root, room)
+            nodes = min(self.settings.limits.max_nodes, 1 + len(EAGLE_TREE))
+            tree = static_tree(nodes).grow(listener, root, room)
         elif self.settings.growth == "template":
             tree = RankedTree(template(self._top or [], want, self.settings.order)).grow(listener, root, room)
         else:

@@ -166,7 +166,8 @@ def test_online_growth_is_the_best_first_tree_in_one_forward_a_level(
         want = plan(0.5, limits, 8)
         assert token_paths(tree) == best_first_by_hand(toy, seed, want, room)
         assert toy.calls <= min(want.depth, room)
-        assert len(tree) <= max_nodes == policy.max_nodes
+        assert len(tree) <= max_nodes
+        assert len(toy.paths) <= policy.max_nodes, "buffers are made for so many fed nodes"
 
 
 def check_rows(tree: DraftTree, toy: Toy) -> None:
@@ -271,3 +272,16 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, str]) -> None:
         SageSettings(**wrong)
     with pytest.raises(ValueError, match="min_depth"):
         TreeLimits(min_depth=9)
+
+
+def test_a_flat_drafter_feeds_more_nodes_than_the_tree_holds() -> None:
+    """What falls out of a full tree was fed all the same; the policy announces room for it."""
+    policy = EntropyTree(SageSettings(TreeLimits(max_nodes=6), growth="online", first="entropy"))
+    assert policy.max_nodes > 6
+    most = 0
+    for seed in range(30):
+        for sharp in (0.8, 1.2, 1.6, 2.0, 2.5, 3.0):
+            toy = Toy(sharp)
+            policy.grow(toy, torch.tensor([seed]), 20)
+            most = max(most, len(toy.paths))
+    assert 6 < most <= policy.max_nodes
