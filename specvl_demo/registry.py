@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +25,11 @@ if TYPE_CHECKING:
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
+Quantised = Literal["none", "8bit", "4bit"]
+
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+# A little above the bits themselves: scales, and what stays in half precision.
+QUANTISED_BYTES: dict[str, float] = {"8bit": 1.2, "4bit": 0.7}
 
 # Beside the weights: activations, keys and values, the library itself.
 OVERHEAD_BYTES = 1_500_000_000
@@ -55,7 +58,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a pair runs on a machine, on what, and the sentence that says so."""
+    """Whether a pair runs on a machine, on what, and the sentence that says so.
+
+    split: bytes by CUDA device, where the target is spread over several.
+    """
 
     ok: bool
     reason: str
@@ -63,6 +69,23 @@ class Verdict:
     dtype: Dtype = "float32"
     needs_bytes: int = 0
     must_fetch: bool = field(default=False)
+    split: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How weights are to be brought up, where the machine's own choice will not do.
+
+    dtype: None takes bfloat16 on a GPU, float32 on a CPU, where half precision is slower. quantised: the
+    target's weights in 8 or 4 bits. pickles: read .bin files too, which can run code.
+    """
+
+    dtype: Dtype | None = None
+    quantised: Quantised = "none"
+    pickles: bool = False
+
+
+AS_IS = Options()
 
 
 def roles_here(pair: Pair) -> dict[Role, Checkpoint]:
@@ -120,22 +143,21 @@ def detect() -> Machine:
         memory_bytes=psutil.virtual_memory().total,
         cpu=platform.machine(),
         gpus=gpus,
-        offline=os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"),
+        offline=_offline(),
     )
 
 
-def needs_bytes(pair: Pair, dtype: str, role: Role | None = None) -> int:
+def needs_bytes(pair: Pair, dtype: str, role: Role | None = None, quantised: Quantised = "none") -> int:
     """Memory for the target and its largest drafter (or that of a role), with what runs beside them."""
     drafters = [pair.drafters[role]] if role else list(pair.drafters.values())
-    weights = pair.target.params + max((one.params for one in drafters), default=0.0)
-    return int(weights * DTYPE_BYTES[dtype] * (1 + OVERHEAD_SHARE)) + OVERHEAD_BYTES * (not pair.local)
+    largest = max((one.params for one in drafters), default=0.0)
+    weights = pair.target.params * QUANTISED_BYTES.get(quantised, DTYPE_BYTES[dtype])
+    weights += largest * DTYPE_BYTES[dtype]
+    return int(weights * (1 + OVERHEAD_SHARE)) + OVERHEAD_BYTES * (not pair.local)
 
 
-def available(pair: Pair, machine: Machine, dtype: Dtype | None = None) -> Verdict:
-    """Whether the pair runs on the machine, by sizes alone: nothing is fetched, nothing is loaded.
-
-    dtype: what to compute in; None takes bfloat16 on a GPU, float32 on a CPU, where half precision is slower.
-    """
+def available(pair: Pair, machine: Machine, options: Options = AS_IS) -> Verdict:
+    """Whether the pair runs on the machine, by sizes alone: nothing is fetched, nothing is loaded."""
     lacking = [one for one in (pair.target,) if one.local and not _shipped(one)]
     if lacking:
         return Verdict(False, f"The weights of {lacking[0].id} are missing from assets; train or copy them.")
@@ -145,20 +167,32 @@ def available(pair: Pair, machine: Machine, dtype: Dtype | None = None) -> Verdi
         return Verdict(
             False, f"Not in the local cache, and HF_HUB_OFFLINE forbids to fetch its {_gb(fetch_bytes)}."
         )
+    if options.quantised != "none" and not machine.gpus:
+        return Verdict(False, f"Weights of {options.quantised} need a GPU that torch can use; there is none.")
     after = f"; fetches about {_gb(fetch_bytes)} from the Hugging Face hub first" if fetch else ""
+    packed = f" with {options.quantised} weights" if options.quantised != "none" else ""
     tried = []
-    for name, memory, device in [
-        *((name, size, f"cuda:{i}") for i, (name, size) in enumerate(machine.gpus)),
-        ("CPU", machine.memory_bytes, "cpu"),
-    ]:
-        wanted: Dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
-        needs = needs_bytes(pair, wanted)
+    for name, memory, device, split in _places(machine, options):
+        wanted: Dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")
+        needs = needs_bytes(pair, wanted, quantised=options.quantised)
         if needs <= memory * USABLE_SHARE:
-            reason = f"Runs on {name} in {wanted}, needs about {_gb(needs)}{after}."
-            return Verdict(True, reason, device, wanted, needs, bool(fetch))
-        tried.append(f"{_gb(needs)} in {wanted} on {name}, which has {_gb(memory)}")
+            reason = f"Runs on {name} in {wanted}{packed}, needs about {_gb(needs)}{after}."
+            return Verdict(True, reason, device, wanted, needs, bool(fetch), split)
+        tried.append(f"{_gb(needs)} in {wanted}{packed} on {name}, which has {_gb(memory)}")
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
     return Verdict(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
+
+
+def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, str, dict[int, int]]]:
+    """Where a pair could go, best first: name, memory, device, and shares where it is spread."""
+    for i, (name, size) in enumerate(machine.gpus):
+        yield name, size, f"cuda:{i}", {}
+    if len(machine.gpus) > 1:
+        split = {i: int(size * USABLE_SHARE) for i, (_, size) in enumerate(machine.gpus)}
+        names = " + ".join(name for name, _ in machine.gpus)
+        yield f"{len(split)} GPUs ({names})", sum(size for _, size in machine.gpus), "cuda:0", split
+    if options.quantised == "none":
+        yield "CPU", machine.memory_bytes, "cpu", {}
 
 
 @dataclass(frozen=True)
@@ -178,12 +212,16 @@ def load(
     roles: Sequence[Role] | None = None,
     dtype: Dtype | None = None,
     progress: Callable[[str], None] | None = None,
+    options: Options = AS_IS,
 ) -> Loaded:
     """Bring up a pair's target and its drafters of these roles (None: all that can be had).
 
-    ValueError with a sentence where the pair does not run here, a role is missing, or weights cannot be had.
+    dtype: short for options with this type. ValueError with a sentence where the pair does not run here, a
+    role is missing, or weights cannot be had.
     """
-    verdict = available(pair, detect(), dtype)
+    options = replace(options, dtype=dtype) if dtype is not None else options
+    machine = detect()
+    verdict = available(pair, machine, options)
     if not verdict.ok:
         raise ValueError(f"{pair.id} does not run here: {verdict.reason}")
     here = roles_here(pair)
@@ -193,24 +231,66 @@ def load(
             raise ValueError(f"{pair.id} has no {ROLES[role]} here.")
     from specvl_demo.assemble import Models
     from specvl_demo.drafters import heads
+    from specvl_demo.targets import fit, loading
     from specvl_demo.targets.prompts import Prompter
     from specvl_demo.targets.target import VLMTarget
     from specvl_demo.targets.vlm import VLM
 
+    loading.release()
     tell = progress or (lambda text: None)
+    plan = loading.Plan(verdict.dtype, verdict.device, verdict.split, options.quantised, options.pickles)
+
+    def folder(one: Checkpoint, pickles: bool = options.pickles) -> Path:
+        return one.folder if one.local else loading.fetch(one.id, tell, pickles, machine.offline)
+
     tell(f"Loading {pair.target.id}")
-    model = _model(pair.target, verdict)
-    prompter = Prompter(_processor(pair.target), model)
+    model = loading.model(folder(pair.target), plan, pair.target.id)
+    prompter = Prompter(loading.processor(folder(pair.target), pair.target.id), model)
     target = VLMTarget(VLM(model, pair.target.title, prompter.special_ids))
     drafters: dict[str, Any] = {}
     for role in roles:
-        tell(f"Loading {here[role].id}")
+        one = here[role]
+        tell(f"Loading {one.id}")
         if role == "small":
-            drafters[role] = VLM(_model(here[role], verdict), here[role].title, prompter.special_ids)
+            # Drafters are small: whole, and beside the target's first layers.
+            small = loading.model(folder(one), replace(plan, split={}, quantised="none"), one.id)
+            again = None
+            if not fit.cut_alike(model.config, small.config):
+                again = Prompter(loading.processor(folder(one), one.id), small).again
+            drafters[role] = VLM(small, one.title, prompter.special_ids, again=again)
         else:
-            drafters[role] = heads.open_head(_folder(here[role]), target.decoder, heads.SERVES[role])
+            # Heads open .bin files as plain weights only: nothing in them can run.
+            drafters |= heads.open_role(folder(one, pickles=True), target.decoder, role)
     models = Models(target, drafters, prompter.words())
     return Loaded(pair, models, prompter, prompter.lexicon(), verdict, versions())
+
+
+def custom(target: str, drafter: str | None = None) -> Pair:
+    """A pair of any two models of a known family, by folder or hub id, checked before weights are fetched.
+
+    Reads configurations, tokenizers and lists of files. ValueError with a sentence where they do not fit.
+    """
+    from specvl_demo.targets import fit
+
+    offline = _offline()
+    first = fit.read(target, offline)
+    small = {}
+    if drafter is not None:
+        second = fit.read(drafter, offline)
+        reason = fit.misfit(first, second)
+        if reason:
+            raise ValueError(reason)
+        small["small"] = _checkpoint(second)
+    name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
+    return Pair("custom", name, first.title, _checkpoint(first), small)
+
+
+def _checkpoint(card: Any) -> Checkpoint:
+    folder = Path(card.id)
+    local = folder.is_dir()
+    # Without a count, stored weights are taken for half precision.
+    params = card.params or card.bytes / 2
+    return Checkpoint(str(folder.resolve()) if local else card.id, params, card.licence, local)
 
 
 def versions() -> dict[str, str]:
@@ -219,67 +299,8 @@ def versions() -> dict[str, str]:
     return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}
 
 
-def _model(one: Checkpoint, verdict: Verdict) -> Any:
-    import torch
-    from transformers import AutoModelForImageTextToText
-
-    # On a GPU the weights go there tensor by tensor; the machine's memory never holds them all.
-    place = {"device_map": {"": verdict.device}} if verdict.device != "cpu" else {}
-    with _fetching(one), _quiet(one.local):
-        model = AutoModelForImageTextToText.from_pretrained(
-            one.folder if one.local else one.id,
-            dtype=getattr(torch, verdict.dtype),
-            local_files_only=one.local,
-            **place,
-        )
-    return model.eval().requires_grad_(False)
-
-
-def _processor(one: Checkpoint) -> Any:
-    from transformers import AutoProcessor
-
-    with _fetching(one):
-        return AutoProcessor.from_pretrained(one.folder if one.local else one.id, local_files_only=one.local)
-
-
-def _folder(one: Checkpoint) -> Path:
-    """Where a head's files lie, fetched first where they must be."""
-    from huggingface_hub import snapshot_download
-
-    if one.local:
-        return one.folder
-    with _fetching(one):
-        return Path(snapshot_download(one.id))
-
-
-@contextmanager
-def _fetching(one: Checkpoint) -> Iterator[None]:
-    """Says in one sentence what keeps a checkpoint from being had."""
-    try:
-        yield
-    except ImportError as fault:
-        raise ValueError(f"{one.id} needs a package that is not installed: {_first_line(fault)}") from fault
-    except OSError as fault:
-        raise ValueError(f"{one.id} could not be had: {_first_line(fault)}") from fault
-
-
-@contextmanager
-def _quiet(wanted: bool) -> Iterator[None]:
-    """Without the library's progress bars: shipped weights are there in a moment."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    if wanted:
-        logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if wanted and shown:
-            logging.enable_progress_bar()
-
-
-def _first_line(fault: Exception) -> str:
-    return str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+def _offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def _shipped(one: Checkpoint) -> bool:
