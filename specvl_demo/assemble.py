@@ -96,16 +96,22 @@ def eagle2_head(models: Models, views: Sequence[View], mixer: Mixer | None) -> D
     return FeatureDrafter(models.drafter("eagle2"))
 
 
-def hivis_head(models: Models, views: Sequence[View], mixer: Mixer | None) -> Drafter:
-    """The pair's HiViS head."""
-    return FeatureDrafter(models.drafter("hivis"))
+def hivis_head(models: Models, views: Sequence[View], mixer: Mixer | None, variant: str) -> Drafter:
+    """The pair's HiViS head, or the one of its first training stage."""
+    return FeatureDrafter(models.drafter("hivis" if variant == "full" else f"hivis-{variant}"))
 
 
 def dream_head(
-    models: Models, views: Sequence[View], mixer: Mixer | None, keep: float, ancestry: bool
+    models: Models,
+    views: Sequence[View],
+    mixer: Mixer | None,
+    variant: str,
+    keep: float,
+    ancestry: bool,
 ) -> Drafter:
-    """The pair's DREAM head."""
-    return DreamDrafter(models.drafter("dream"), keep, ancestry)
+    """The pair's DREAM head, or the one trained without cross-attention."""
+    head = models.drafter("dream" if variant == "full" else f"dream-{variant}")
+    return DreamDrafter(head, keep, ancestry)
 
 
 def prompt_lookup(

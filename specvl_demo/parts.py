@@ -121,6 +121,14 @@ DRAFTERS: dict[str, Part] = {
             "hivis",
             "HiViS head",
             "specvl_demo.assemble:hivis_head",
+            params=(
+                Param(
+                    "variant",
+                    "full",
+                    "weights: of both training stages, or of the first alone (where a pair has them)",
+                    choices=("full", "stage-1"),
+                ),
+            ),
             gives=_TREE,
             role="hivis",
         ),
@@ -129,6 +137,12 @@ DRAFTERS: dict[str, Part] = {
             "DREAM head",
             "specvl_demo.assemble:dream_head",
             params=(
+                Param(
+                    "variant",
+                    "full",
+                    "weights: trained with cross-attention, or without it (where a pair has them)",
+                    choices=("full", "no-cross"),
+                ),
                 Param(
                     "keep",
                     0.75,

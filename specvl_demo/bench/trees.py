@@ -21,7 +21,7 @@ from specvl_demo.bench.suites import Case
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Request, Shared
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, Session, Start
+from specvl_demo.core.types import Drafter, Session, Start, Verdict
 from specvl_demo.methods import Choice, Value
 from specvl_demo.records import Round
 from specvl_demo.registry import Loaded
@@ -37,6 +37,7 @@ TREES = tuple(
     for loops in (3, 4, 5, 6, 7)
     if loops + 1 < nodes <= width + loops * width * width
 )
+COLUMNS = ("method", "policy", "gamma", "nodes", "width", "loops", "tau", "mean_nodes", "rho", "speedup")
 LATE = 3
 """Accepted tokens that a typical round feeds together with its root."""
 
@@ -158,8 +159,6 @@ def _draft_once(
     drafter: Drafter, opened: Session, root: list[float], level: dict[int, list[float]], device: torch.device
 ) -> None:
     """One round's drafting steps, then a commit of LATE tokens whatever they are."""
-    from specvl_demo.core.types import Verdict
-
     token = torch.full((1,), 20, device=device)
     root.append(_timed(lambda: drafter.extend(token, (-1,)).argmax(-1).tolist()))
     for width in WIDTHS:

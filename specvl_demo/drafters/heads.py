@@ -23,6 +23,9 @@ SERVES: dict[str, tuple[Kind, ...]] = {
 }
 """Which formats will do for a pair's role: ViSpec and EAGLE-3 heads draft the way EAGLE-2's do."""
 
+VARIANTS: dict[str, tuple[str, ...]] = {"hivis": ("stage-1",), "dream": ("no-cross",)}
+"""Heads trained with a part left out, in folders beside the shipped ones: NAME-VARIANT."""
+
 AnyHead = FeatureHead | DreamHead
 
 CLASSES: dict[Kind, type[FeatureHead] | type[DreamHead]] = {
@@ -40,6 +43,16 @@ def open_head(folder: Path, decoder: Decoder, kinds: Iterable[Kind] = ()) -> Any
     Raises ValueError with one sentence where the files are no such head or do not fit the target.
     """
     return build(checkpoints.load(folder, decoder, kinds), decoder)
+
+
+def open_role(folder: Path, decoder: Decoder, role: str) -> dict[str, AnyHead]:
+    """The head for a pair's role, by that role; its variants, where they lie beside it, by ROLE-VARIANT."""
+    opened = {role: open_head(folder, decoder, SERVES[role])}
+    for variant in VARIANTS.get(role, ()):
+        beside = folder.with_name(f"{folder.name}-{variant}")
+        if (beside / "config.json").is_file():
+            opened[f"{role}-{variant}"] = open_head(beside, decoder, SERVES[role])
+    return opened
 
 
 def build(head: checkpoints.Head, decoder: Decoder) -> AnyHead:
