@@ -8,7 +8,7 @@ import pytest
 
 from specvl_demo import registry
 from specvl_demo.pairs import PAIRS, ROLES, find
-from specvl_demo.registry import Machine, available
+from specvl_demo.registry import Machine, Options, available
 
 LAPTOP = Machine(8, 16_000_000_000, "x86_64")
 H200 = Machine(16, 128_000_000_000, "x86_64", (("NVIDIA H200", 150_000_000_000),))
@@ -54,7 +54,7 @@ def test_verdicts_follow_memory() -> None:
     assert (served.ok, served.device, served.dtype) == (True, "cuda:0", "bfloat16")
     assert served.must_fetch and "hub" in served.reason
     assert available(seven, SMALL_GPU).device == "cuda:1"
-    assert available(seven, SMALL_GPU, "float32").ok is False
+    assert available(seven, SMALL_GPU, Options("float32")).ok is False
     assert not available(find("qwen2.5-vl-72b"), H200).ok
     assert available(find("smolvlm2-2.2b"), LAPTOP).device == "cpu"
 

@@ -28,7 +28,7 @@ class Prompt:
     ids: [n] int64, placeholders of visual tokens expanded. visual: [n] bool. text: what the user asked, as
     templated.
     inputs: what the processor returned (ids, pixels, grids...), passed on to the model and never looked into
-    here.
+    here. source: what it was made from, for a model that prepares pictures in its own way; opaque too.
     The last token is text; it stays out of the prefill and is the root of the first round, so that
     `target KV length == n + emitted - 1` holds from the start and every token is decided in a round.
     """
@@ -38,6 +38,7 @@ class Prompt:
     inputs: Mapping[str, Any]
     spans: tuple[Span, ...] = ()
     text: str = ""
+    source: Any = None
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 1 or self.visual.shape != self.ids.shape:
@@ -63,8 +64,10 @@ class Encoded:
     causal.
     deepstack: [levels, n_visual, D] rows added to the visual positions after the first layers (Qwen3-VL);
     else None.
-    spans: where pictures and frames stand, as in the prompt.
+    spans: where pictures and frames stand, as in the prompt. source: the prompt's.
     seconds: what the encoding took; every lane that uses it is charged in full.
+    index: [n] the target's prompt position of every position, -1 for none, where a drafter prepares pictures
+        in its own way and its prompt is another one; None where it is the same prompt.
     """
 
     ids: Tensor
@@ -76,6 +79,14 @@ class Encoded:
     deepstack: Tensor | None = None
     spans: tuple[Span, ...] = ()
     seconds: float = 0.0
+    source: Any = None
+    index: Tensor | None = None
+
+    def in_prompt(self, positions: Tensor) -> Tensor:
+        """The target's prompt position of these positions; -1 stays -1."""
+        if self.index is None:
+            return positions
+        return torch.where(positions >= 0, self.index[positions.clamp_min(0)], -1)
 
     def context(self, name: str, keep: Tensor | None = None, compact: bool = False) -> Context:
         """What is left when only the prompt positions `keep` (ascending, [c] int64) stay; None keeps all.
@@ -100,7 +111,7 @@ class Encoded:
             embeds=self.embeds[index],
             positions=positions,
             next_position=index.shape[0] if compact else int(self.positions[..., last].max()),
-            index=index,
+            index=self.in_prompt(index),
             blocks=None if self.blocks is None else self.blocks[index],
             deepstack=None if self.deepstack is None else self.deepstack[:, rows],
         )

@@ -191,6 +191,11 @@ class PrunedView:
 
     def _attention(self, encoded: Encoded, prefill: Prefill) -> Tensor:
         """[n - 1] mean attention to every position over the guiding layers and the question's last tokens."""
+        if encoded.index is not None:
+            raise ValueError(
+                "the target and this drafter cut pictures into other tokens, so the target's attention "
+                "cannot choose among the drafter's; prune evenly instead (guided=false)"
+            )
         missing = [layer for layer in self.layers if layer not in prefill.attention]
         if missing:
             raise ValueError(
@@ -292,6 +297,6 @@ def _joined(name: str, encoded: Encoded, pieces: Sequence[_Piece]) -> Context:
         embeds=torch.cat([piece.embeds for piece in pieces]),
         positions=positions if encoded.positions.ndim == 1 else positions.expand(3, -1),
         next_position=len(index),
-        index=index,
+        index=encoded.in_prompt(index),
         blocks=blocks,
     )

@@ -7,7 +7,9 @@ Keeps nothing of a request: positions, masks and the cache are arguments.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,10 +52,13 @@ class HFDecoder:
         self.vocab: int = self._head.weight.shape[0]
         self._kv_heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self._head_width: int = getattr(config, "head_dim", None) or self.width // config.num_attention_heads
+        # More than one where a model larger than a card was spread over several.
+        self._devices = [next(layer.parameters()).device for layer in self._decoder.layers]
 
     @property
     def device(self) -> torch.device:
-        return self._head.weight.device
+        """Where ids, masks and logits are; layers may lie elsewhere."""
+        return self._embeddings.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -65,7 +70,7 @@ class HFDecoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [..., D] after the final norm -> logits [..., V]."""
-        logits = self._head(hidden)
+        logits = self._head(hidden).to(self.device)
         if self._softcap is not None:
             logits = torch.tanh(logits / self._softcap) * self._softcap
         return logits
@@ -73,6 +78,8 @@ class HFDecoder:
     def new_cache(self, batch: int, room: int) -> KVCache:
         """An empty cache that `forward` writes into."""
         shape = (self.n_layers, batch, self._kv_heads, self._head_width, room)
+        if len(set(self._devices)) > 1:
+            return SplitCache(*shape, dtype=self.dtype, devices=self._devices)
         return HFCache(*shape, dtype=self.dtype, device=self.device)
 
     def forward(self, call: Call) -> Tensor:
@@ -96,6 +103,7 @@ class HFDecoder:
             if call.kept is not None:
                 self._watch(call.kept, stack)
             hidden = self._decoder(**arguments).last_hidden_state
+        hidden = hidden.to(self.device)
         call.cache.advance(call.x.shape[1])
         if call.kept is not None and self.n_layers in call.kept.capture.layers:
             call.kept.layers[self.n_layers] = hidden
@@ -136,6 +144,62 @@ class HFCache(KVCache):
     def __init__(self, *shape: int, dtype: torch.dtype, device: torch.device) -> None:
         super().__init__(*shape, dtype=dtype, device=device)
         self.adapter = Cache(layers=[_CacheLayer(self, i) for i in range(shape[0])])
+
+
+class SplitCache(HFCache):
+    """The same for a decoder spread over several devices: one buffer on each, kept in step."""
+
+    def __init__(self, *shape: int, dtype: torch.dtype, devices: Sequence[torch.device]) -> None:
+        parts = {
+            device: KVCache(list(devices).count(device), *shape[1:], dtype=dtype, device=device)
+            for device in dict.fromkeys(devices)
+        }
+        self._parts, self._devices = list(parts.values()), list(devices)
+        self._places = [(parts[d], self._devices[:i].count(d)) for i, d in enumerate(devices)]
+        self.length = 0
+        self.adapter = Cache(layers=[_CacheLayer(self, i) for i in range(shape[0])])
+
+    @property
+    def room(self) -> int:
+        """Rows there is room for."""
+        return self._parts[0].room
+
+    @property
+    def batch(self) -> int:
+        """Rows are kept for this many sequences."""
+        return self._parts[0].batch
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Put rows behind `length` where the layer's buffer lies."""
+        part, index = self._places[layer]
+        return part.write(index, keys, values)
+
+    def advance(self, k: int) -> None:
+        """All layers have written k rows."""
+        for part in self._parts:
+            part.advance(k)
+        self.length += k
+
+    def truncate(self, length: int) -> None:
+        """Forget rows from `length` on."""
+        for part in self._parts:
+            part.truncate(length)
+        self.length = length
+
+    def keep(self, start: int, rows: Sequence[int]) -> None:
+        """Of the rows behind `start` keep these, in this order, on every device."""
+        for part in self._parts:
+            part.keep(start, rows)
+        self.length = start + len(rows)
+
+    def copy(self, room: int) -> SplitCache:
+        """The same rows in buffers of another size."""
+        twin = copy(self)
+        copies = {id(part): part.copy(room) for part in self._parts}
+        twin._parts = list(copies.values())
+        twin._places = [(copies[id(part)], index) for part, index in self._places]
+        twin.adapter = Cache(layers=[_CacheLayer(twin, i) for i in range(len(self._places))])
+        return twin
 
 
 class _CacheLayer(CacheLayerMixin):

@@ -104,7 +104,15 @@ class Prompter:
             )
         visual = torch.isin(ids, torch.tensor(self._visual))
         sizes = [self._shown(item) for item in shown]
-        return Prompt(ids, visual, inputs, spans(self._processor, inputs, visual, sizes), text)
+        made_of = (tuple(turns), system)
+        return Prompt(ids, visual, inputs, spans(self._processor, inputs, visual, sizes), text, made_of)
+
+    def again(self, prompt: Prompt) -> Prompt:
+        """What another model's prompt was made of, the way this model wants to be asked."""
+        if prompt.source is None:
+            raise ValueError("This prompt does not say what it was made of; no other model can be asked it.")
+        turns, system = prompt.source
+        return self.prompt(turns, system, room=0)
 
     def _system(self, text: str) -> dict[str, Any]:
         if "system" not in str(self._processor.chat_template):

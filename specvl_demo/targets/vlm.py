@@ -7,7 +7,9 @@ decoder. The model may be shared by many requests and is never changed.
 from __future__ import annotations
 
 import inspect
+import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,12 +32,18 @@ class VLM:
     name: as shown. special: ids that no loose verifier may relax, beside the end of sequence and
     placeholders.
     backend: "auto" takes the lean forward where it can run, else Hugging Face's; "lean" and "hf" insist.
+    again: for a drafter that cuts pictures into other tokens than its target: its own prompt of a target's.
     """
 
     def __init__(
-        self, model: nn.Module, name: str, special: frozenset[int] = frozenset(), backend: str = "auto"
+        self,
+        model: nn.Module,
+        name: str,
+        special: frozenset[int] = frozenset(),
+        backend: str = "auto",
+        again: Callable[[Prompt], Prompt] | None = None,
     ) -> None:
-        self.model, self.name = model, name
+        self.model, self.name, self._again = model, name, again
         self.decoder: Backend = _backend(model, backend)
         self.placeholders = placeholder_ids(model.config)
         ends = model.generation_config.eos_token_id
@@ -56,6 +64,10 @@ class VLM:
         The vision tower's cost is all there is; the decoder is never reached.
         """
         started = time.perf_counter()
+        index = None
+        if self._again is not None:
+            asked, prompt = prompt, self._again(prompt)
+            index = aligned(prompt.visual, asked.visual).to(self.decoder.device)
         inputs = {key: _moved(value, self.decoder) for key, value in prompt.inputs.items()}
         captured, features = self._until_decoder(inputs)
         unknown = {k for k, v in captured.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
@@ -80,12 +92,14 @@ class VLM:
             ids=prompt.ids.to(embeds.device),
             visual=visual,
             embeds=embeds,
-            positions=self._positions(captured.get("position_ids"), embeds),
+            positions=self._positions(captured.get("position_ids"), embeds, bool(visual.any())),
             features=features,
             blocks=_blocks(captured.get("attention_mask")),
             deepstack=None if deepstack is None else torch.stack(tuple(deepstack)),
             spans=prompt.spans,
             seconds=time.perf_counter() - started,
+            source=prompt.source,
+            index=index,
         )
 
     @torch.inference_mode()
@@ -125,16 +139,39 @@ class VLM:
                 hook.remove()
         return captured, torch.cat(features) if features else None
 
-    def _positions(self, positions: Tensor | None, embeds: Tensor) -> Tensor:
+    def _positions(self, positions: Tensor | None, embeds: Tensor, sees: bool) -> Tensor:
         rope = getattr(self.model.get_decoder().config, "rope_parameters", None) or {}
         if positions is None:
-            if "mrope_section" in rope:
+            at = torch.arange(embeds.shape[0], device=embeds.device)
+            if "mrope_section" in rope and sees:
                 raise ValueError(
                     f"{self.name} has three-axis positions but made none for this prompt; its processor's "
                     "mm_token_type_ids must be among the inputs"
                 )
-            return torch.arange(embeds.shape[0], device=embeds.device)
+            return at.expand(3, -1) if "mrope_section" in rope else at
         return positions[-3:, 0] if positions.ndim == 3 else positions[0]
+
+
+def aligned(mine: Tensor, theirs: Tensor) -> Tensor:
+    """For every position of one prompt, which position of another one it stands for; -1 for none.
+
+    mine [m] and theirs [n] bool: visual positions. Where both have the same runs of text, a visual token
+    stands for the one as far along its run, else for none.
+    """
+    found = torch.full((len(mine),), -1, dtype=torch.long)
+    runs, others = (_runs(visual) for visual in (mine, theirs))
+    alike = [(kind, 0 if kind else stop - start) for kind, start, stop in runs]
+    if alike != [(kind, 0 if kind else stop - start) for kind, start, stop in others]:
+        return found
+    for (_, start, stop), (_, first, end) in zip(runs, others, strict=True):
+        found[start:stop] = first + torch.arange(stop - start) * (end - first) // (stop - start)
+    return found
+
+
+def _runs(visual: Tensor) -> list[tuple[bool, int, int]]:
+    """(visual, start, stop) of every run, in order."""
+    edges = [0, *(visual.diff().nonzero().flatten() + 1).tolist(), len(visual)]
+    return [(bool(visual[start]), start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 class _Reached(Exception):

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("torchvision", reason="most processors of these families need torchvision")
-
 from specvl_demo.assemble import Models, assemble
 from specvl_demo.core.engine import Lane, Request, Shared, race
 from specvl_demo.core.types import Prompt

@@ -22,6 +22,8 @@ from specvl_demo.targets.stream import prefill
 from specvl_demo.targets.vlm import VLM
 from tests.families.conftest import SHOWN, TOKENS, Here
 
+pytest.importorskip("torchvision", reason="most processors of these families need torchvision")
+
 shown = pytest.mark.parametrize("shown", SHOWN)
 seen = pytest.mark.parametrize("shown", [name for name in SHOWN if name != "nothing"])
 
@@ -38,6 +40,8 @@ LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "itself, pruned": ("custom", {"drafter": "self", "views": "pruned", "policy": "best-first", "nodes": 12}),
     "prompt lookup": ("ngram", {}),
 }
+WELL_INFORMED = ("chain", "static tree", "four views")
+"""Methods whose drafter, the target with noise, sees all that the target sees: it must be right at times."""
 
 
 def rounds(records: list[Any]) -> list[Round]:
@@ -61,7 +65,8 @@ def test_lossless_methods_give_the_plain_answer(here: Here, shown: str, method: 
     name, settings = LOSSLESS[method]
     answer, records = here.answer(name, shown, **settings)
     assert answer == here.reference(shown)[0]
-    if name != "ngram":
+    assert any(len(round_.tree.tokens) > 1 for round_ in rounds(records)), "nothing was ever drafted"
+    if method in WELL_INFORMED:
         assert len(rounds(records)) < TOKENS, "nothing drafted was ever accepted"
 
 
@@ -96,7 +101,7 @@ def test_random_trees_score_what_the_library_scores(here: Here, shown: str) -> N
 
 
 def wandering_tree(truth: list[int], root: int, rng: random.Random, size: int = 10) -> DraftTree:
-    """A branch that is right for a while among branches that are not; nodes in any order below their parents."""
+    """A branch that is right for a while, others that are not; nodes in any order below their parents."""
     tokens, parent = [root], [-1]
     right = 0
     for token in truth[: rng.randrange(5)]:

@@ -1,0 +1,156 @@
+"""Models known before their weights, brought up from folders; drafters that cut pictures in their own way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from specvl_demo import registry
+from specvl_demo.core.views import FullView, PrunedView
+from specvl_demo.targets import fit, loading
+from specvl_demo.targets.hf import HFDecoder, SplitCache
+from specvl_demo.targets.stream import prefill
+from specvl_demo.targets.vlm import VLM, aligned
+from tests.conftest import tiny_llava, tiny_prompt
+from tests.pocketlike import save_pair
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_pair(tmp_path_factory.mktemp("pair"))
+
+
+def test_a_folder_is_known_without_its_weights(pair: Path) -> None:
+    card = fit.read(str(pair / "target"))
+    model = loading.model(pair / "target", loading.Plan(), "target")
+    assert card.family == "llava" and not card.pickled
+    stored = {p.data_ptr(): p.numel() for p in model.parameters()}
+    assert card.params == sum(stored.values())
+    assert card.tokens["<pad>"] == 0
+
+
+def test_two_that_fit_make_a_pair_that_answers(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smaller = pair / "drafter"
+    monkeypatch.setattr(fit, "_counted", lambda folder: 10 if folder == smaller else 20)
+    made = registry.custom(str(pair / "target"), str(smaller))
+    assert made.id == "custom" and list(made.drafters) == ["small"] and made.family == "LLaVA"
+    loaded = registry.load(made)
+    assert loaded.models.drafter("small").model is not loaded.models.target.vlm.model
+
+
+def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> None:
+    card = fit.read(str(pair / "target"))
+    same = fit.misfit(card, card)
+    assert same and "both target and drafter" in same
+    tokens = dict(card.tokens)
+    a, b = list(tokens)[10:12]
+    tokens[a], tokens[b] = tokens[b], tokens[a]
+    other = fit.Card("owner/other", "llava", 1, 4, False, "", tokens, card.cut)
+    reason = fit.misfit(card, other)
+    assert reason and "another vocabulary" in reason and "2 ids differ" in reason
+    larger = fit.Card("owner/large", "llava", card.params + 1, 4, False, "", card.tokens, card.cut)
+    assert "must be smaller" in (fit.misfit(card, larger) or "")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(ValueError, match="'bert'; this engine serves LLaVA, .*InternVL and Pixtral"):
+        fit.read(str(tmp_path))
+
+
+def test_padded_rows_of_a_vocabulary_are_no_misfit(pair: Path) -> None:
+    card = fit.read(str(pair / "target"))
+    fewer = {token: i for token, i in card.tokens.items() if i < len(card.tokens) - 3}
+    small = fit.Card("owner/small", "llava", 1, 4, False, "", fewer, card.cut)
+    assert fit.misfit(card, small) is None
+
+
+def test_pickled_weights_are_read_only_when_asked(pair: Path, tmp_path: Path) -> None:
+    for path in (pair / "target").iterdir():
+        if path.suffix != ".safetensors":
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    model = loading.model(pair / "target", loading.Plan(), "target")
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="allow-pickle"):
+        loading.model(tmp_path, loading.Plan(), "pickled")
+    again = loading.model(tmp_path, loading.Plan(pickles=True), "pickled")
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert fit.read(str(tmp_path)).pickled
+
+
+def test_nothing_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no config.json"):
+        fit.read(str(tmp_path))
+    with pytest.raises(ValueError, match="empty could not be had"):
+        loading.model(tmp_path, loading.Plan(), "empty")
+    with pytest.raises(ValueError, match="not in the local cache"):
+        fit.read("nobody/nothing", offline=True)
+
+
+def test_quantisation_without_its_package_is_a_sentence(pair: Path) -> None:
+    if loading.importlib.util.find_spec("bitsandbytes") is not None:
+        pytest.skip("bitsandbytes is installed here")
+    with pytest.raises(ValueError, match="bitsandbytes"):
+        loading.model(pair / "target", loading.Plan(quantised="4bit"), "target")
+
+
+def test_how_far_a_download_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def snapshot(repo: str, tqdm_class: type, **_: object) -> str:
+        bar = tqdm_class(total=4_000_000_000, unit="B")
+        for _ in range(4):
+            bar.update(1_000_000_000)
+        bar.close()
+        return str(tmp_path)
+
+    said: list[str] = []
+    monkeypatch.setattr(loading, "snapshot_download", snapshot)
+    assert loading.fetch("owner/name", said.append) == tmp_path
+    assert said[0] == "Fetching owner/name: 1.0 of 4.0 GB" and len(said) == 4
+
+
+def test_a_cache_over_several_devices_is_the_same_cache() -> None:
+    """Two names of the CPU stand for two cards."""
+    decoder = HFDecoder(tiny_llava(kv_heads=2))
+    vlm = VLM(tiny_llava(kv_heads=2), "tiny", backend="hf")
+    encoded = vlm.encode(tiny_prompt())
+
+    def decode() -> torch.Tensor:
+        stream, hidden, _ = prefill(decoder, [encoded.context("target")], 0)
+        stream = stream.fork(60)
+        said = [decoder.logits(hidden)[0, -1:]]
+        for token in (7, 8):
+            stream.root(decoder.embed(torch.tensor([[token]])))
+            said.append(
+                decoder.logits(stream.extend(decoder.embed(torch.tensor([[9, 10, 11]])), [0, 0, 1])[0])
+            )
+            stream.keep([0, 2])
+        return torch.cat(said)
+
+    whole = decode()
+    decoder._devices = [torch.device("cpu"), torch.device("cpu", 0), torch.device("cpu", 0)]
+    assert isinstance(decoder.new_cache(1, 4), SplitCache)
+    assert torch.equal(decode(), whole)
+
+
+def test_positions_of_another_cut_find_their_place() -> None:
+    def flags(text: str) -> torch.Tensor:
+        return torch.tensor([letter == "v" for letter in text])
+
+    assert aligned(flags("..vv.."), flags("..vvvv..")).tolist() == [0, 1, 2, 4, 6, 7]
+    assert aligned(flags(".vvv."), flags(".v.")).tolist() == [0, 1, 1, 1, 2]
+    assert aligned(flags(".v.v."), flags(".vv..")).tolist() == [-1] * 5
+
+
+def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong() -> None:
+    """Its picture has four times the tokens; views speak of the target's positions."""
+    model = tiny_llava()
+    mine, theirs = tiny_prompt(), tiny_prompt(pictures=2)
+    eyes = VLM(model, "tiny", again=lambda prompt: theirs)
+    encoded = eyes.encode(mine)
+    assert len(encoded.ids) == len(theirs)
+    context = FullView().see(encoded, eyes, None)
+    assert context.index.max() < len(mine) and (context.index.diff() >= 0).all()
+    assert torch.equal(mine.visual[context.index], theirs.visual[:-1])
+    with pytest.raises(ValueError, match="guided=false"):
+        PrunedView(0.5, 0.5, layers=(0,)).see(encoded, eyes, None)
+    assert PrunedView(0.5, 0.5).see(encoded, eyes, None).index.max() < len(mine)
