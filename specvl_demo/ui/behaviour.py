@@ -23,7 +23,8 @@ class Behaviour:
     """The page's handlers.
 
     panel: what can be set on (pair, method, settings). draw: draws a scene from a description (None: any)
-    into a file. folders: where files of visitors and examples lie. files: what else a page may fetch.
+    into a file and says what it drew. folders: where files of visitors and examples lie. files: what else a
+    page may fetch.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Behaviour:
         panel: Callable[[str, str, Mapping[str, Any]], dict[str, Any]],
         desk: Desk,
         folders: Sequence[Path],
-        draw: Callable[[Any], Path],
+        draw: Callable[[Any], tuple[Path, dict[str, Any]]],
         files: Sequence[Path] = (),
     ) -> None:
         self.catalog = catalog
@@ -87,13 +88,13 @@ class Behaviour:
         except ValueError as fault:
             return {"problem": str(fault)}
 
-    def scene(self, description: Any) -> dict[str, str]:
+    def scene(self, description: Any) -> dict[str, Any]:
         """A drawn scene as a file that a question may then use; {'problem': sentence} where it cannot be."""
         try:
-            path = self._draw(description)
+            path, scene = self._draw(description)
         except ValueError as fault:
             return {"problem": str(fault)}
-        return {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name}
+        return {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name, "scene": scene}
 
     def _job(self, asked: Any, baseline: bool = True) -> Job:
         pairs = [pair["id"] for pair in self.catalog["pairs"] if pair["available"]]

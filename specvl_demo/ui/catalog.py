@@ -73,6 +73,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
         "standard": _preset(pair, method, {}),
         "parts": [_slot(method, slot, start[slot]) for slot in SLOTS if len(_open(method, slot)) > 1],
         "params": [_param(param, method) for param in params],
+        "free": method.options is None,
         "problem": problem,
     }
 

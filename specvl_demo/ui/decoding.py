@@ -64,23 +64,40 @@ def _listen(pipe: Connection, jobs: queue.SimpleQueue, stopped: set[str]) -> Non
 
 
 def _serve_one(models: Models, run: str, job: Job, outbox: Outbox, stopped: set[str]) -> None:
-    """One job; what a visitor can put right, and what a run can survive, ends in a sentence."""
-    lanes: dict[str, Totals] = {}
+    """One job, its events into the outbox."""
+
+    def tell(text: str) -> None:
+        outbox.put(run, {"k": "status", "stage": "loading", "detail": text})
+
     try:
-        for event in events(models, job, lambda: run in stopped or "*" in stopped):
-            _count(lanes, event)
+        for event in guarded(models, job, lambda: run in stopped or "*" in stopped, tell):
             outbox.put(run, event)
-    except ValueError as fault:
-        _fail(lanes, run, str(fault), outbox)
-    except MemoryError:
-        _fail(lanes, run, words.NO_MEMORY, outbox)
-    except RuntimeError as fault:  # torch says so when memory, a kernel or a shape fails
-        _fail(lanes, run, words.RUN_FAILED.format(reason=str(fault).split("\n")[0][:300]), outbox)
-    except BaseException as fault:
-        _fail(lanes, run, words.RUN_FAILED.format(reason=f"{type(fault).__name__}: {fault}"[:300]), outbox)
+    except BaseException:
         outbox.put(run, {"k": "done"})
         outbox.flush()
         raise  # nobody knows what state this process is in: the page starts a fresh one
+
+
+def guarded(
+    models: Models, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+) -> Iterator[dict[str, Any]]:
+    """The events of a job; what a visitor can put right, and what a run can survive, ends in a sentence."""
+    lanes: dict[str, Totals] = {}
+    try:
+        for event in events(models, job, cancelled, tell):
+            _count(lanes, event)
+            yield event
+    except GeneratorExit:
+        raise
+    except ValueError as fault:
+        yield from _closing(lanes, str(fault))
+    except MemoryError:
+        yield from _closing(lanes, words.NO_MEMORY)
+    except RuntimeError as fault:  # torch says so when memory, a kernel or a shape fails
+        yield from _closing(lanes, words.RUN_FAILED.format(reason=str(fault).split("\n")[0][:300]))
+    except BaseException as fault:
+        yield from _closing(lanes, words.RUN_FAILED.format(reason=f"{type(fault).__name__}: {fault}"[:300]))
+        raise
 
 
 def _count(lanes: dict[str, Totals], event: dict[str, Any]) -> None:
@@ -93,21 +110,23 @@ def _count(lanes: dict[str, Totals], event: dict[str, Any]) -> None:
         del lanes[record.lane]
 
 
-def _fail(lanes: dict[str, Totals], run: str, sentence: str, outbox: Outbox) -> None:
-    """Close the lanes that were running with what they had, then say what happened."""
+def _closing(lanes: dict[str, Totals], sentence: str) -> Iterator[dict[str, Any]]:
+    """The ends of the lanes that were running, with what they had, then what happened."""
     for name, totals in lanes.items():
-        outbox.put(run, {"k": "end", "record": End(name, "error", totals, None, sentence)})
-    outbox.put(run, {"k": "error", "text": sentence})
+        yield {"k": "end", "record": End(name, "error", totals, None, sentence)}
+    yield {"k": "error", "text": sentence}
 
 
-def events(models: Models, job: Job, cancelled: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-    """All that happens in a job, as events for the page."""
+def events(
+    models: Models, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+) -> Iterator[dict[str, Any]]:
+    """All that happens in a job, as events for the page; `tell` hears how far loading is."""
     pair = pairs.find(job.pair)
     choices = [registry.choose(pair, name, settings, job.temperature) for name, settings in job.lanes]
     roles = list(dict.fromkeys(choice.drafter.role for choice in choices if choice.drafter.role))
     if not models.has(pair, roles):
         yield {"k": "status", "stage": "loading", "detail": pair.title}
-    loaded = models.get(pair, roles, lambda _: None)
+    loaded = models.get(pair, roles, tell)
     if job.media or job.history:
         yield {"k": "status", "stage": "media"}
     before = [(turn, _read(turn.media, pair.n_frames)) for turn in job.history]
@@ -115,6 +134,7 @@ def events(models: Models, job: Job, cancelled: Callable[[], bool]) -> Iterator[
     turns = [session.turn(turn.question, media, turn.answer) for turn, media in before]
     turns.append(session.turn(job.question, now))
     seen = shown([item for _, media in before for item in media] + now, job.names)
+    first = {"question": job.question, "media": seen}
     asked = session.request(
         loaded,
         turns,
@@ -128,8 +148,8 @@ def events(models: Models, job: Job, cancelled: Callable[[], bool]) -> Iterator[
     for record in session.race(loaded, asked, choices):
         if isinstance(record, Round):
             answers.setdefault(record.lane, []).extend(token.id for token in record.tokens)
-        elif isinstance(record, Begin) and seen:  # once is enough: with the first lane
-            record, seen = replace(record, notes={**record.notes, "media": seen}), []
+        elif isinstance(record, Begin) and first:  # with the first lane; once is enough
+            record, first = replace(record, notes={**record.notes, **first}), {}
         yield {"k": KINDS[type(record)], "record": record}
     if not cancelled():
         yield {"k": "heat", "lanes": _heat(asked, answers)}

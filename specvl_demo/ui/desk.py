@@ -1,4 +1,4 @@
-"""Who computes and who waits: one computation at a time, a line with places, Stop, a stream for each run.
+"""Who computes and who waits: as many at once as the worker takes, a line with places, Stop, a stream a run.
 
 Given a worker that computes in the background; gives JSON strings at a bounded rate, numbered, so that a page
 can tell when one is missing and fetch it again. Knows nothing of what is computed, nothing of Gradio.
@@ -29,7 +29,10 @@ MOST_RUNS_KEPT = 32
 
 
 class Worker(Protocol):
-    """Computes one job at a time, away from the page."""
+    """Computes jobs away from the page, `capacity` of them at once."""
+
+    @property
+    def capacity(self) -> int: ...
 
     def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}."""
@@ -138,7 +141,7 @@ class Desk:
     def _enter(self) -> Run:
         run = Run()
         with self._lock:
-            full = len(self._line) > self.max_waiting
+            full = len(self._line) >= self.max_waiting + self.worker.capacity
             if not full:
                 self._line.append(run)
             self._runs[run.id] = run
@@ -168,11 +171,13 @@ class Desk:
         while not run.stopped:
             with self._lock:
                 place = self._line.index(run)
-            if place == 0:
+            ahead = place - self.worker.capacity + 1
+            if ahead <= 0:
                 break
-            if place != told:
-                told = place
-                yield {"k": "queue", "place": place, "eta_s": place * sum(self._lasted) / len(self._lasted)}
+            if ahead != told:
+                told = ahead
+                lasts = sum(self._lasted) / len(self._lasted) / self.worker.capacity
+                yield {"k": "queue", "place": ahead, "eta_s": ahead * lasts}
             await asyncio.sleep(WAIT_S)
         run.seconds = time.monotonic()
 

@@ -36,7 +36,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
     def batches(run: Any) -> list[str]:
         return behaviour.batches(run)
 
-    def scene(description: Any) -> dict[str, str]:
+    def scene(description: Any) -> dict[str, Any]:
         return behaviour.scene(description)
 
     async def run(event: gr.EventData) -> AsyncIterator[str]:

@@ -35,16 +35,17 @@ def serve(host: str, port: int, pair: str, share: bool) -> None:
         worker.close()
 
 
-def draw_scene(description: Any) -> Path:
-    """A scene drawn from its JSON description, or at random for None, as a file among the visitors' files."""
-    rng = random.Random()
-    scene = (
-        scenes.random_scene(rng, rng.randint(3, 6))
-        if description is None
-        else scenes.scene_from_json(description)
-    )
+def draw_scene(description: Any) -> tuple[Path, dict[str, Any]]:
+    """A scene drawn into a file from its JSON description, and that description.
+
+    None draws any scene, {"seed": n} always the same one for the same n.
+    """
+    if description is None or (isinstance(description, dict) and "seed" in description):
+        rng = random.Random(None if description is None else str(description["seed"]))
+        description = scenes.scene_to_json(scenes.random_scene(rng, rng.randint(3, 6)))
+    scene = scenes.scene_from_json(description)
     folder = Path(get_upload_folder()) / secrets.token_hex(16)
     folder.mkdir(parents=True)
     path = folder / "scene.png"
     scenes.draw(scene).save(path)
-    return path
+    return path, scenes.scene_to_json(scene)

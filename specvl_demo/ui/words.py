@@ -27,6 +27,7 @@ NO_METHOD = "There is no method {name!r}. Known: {known}."
 TOO_MANY_LANES = "At most {most} methods race beside the plain model, got {n}."
 TOO_MANY_FILES = "At most {most} pictures and clips fit in one question, got {n}."
 NOT_A_NUMBER = "{what} must be a number from {low} to {high}, got {value!r}."
+ONLY_THIS_PAIR = "This Space lends its GPU to the pair {pair!r} alone; other pairs need a Space of their own."
 NO_SCENES = "This pair does not know drawn scenes."
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
 """What a first visitor is offered: the first of these that runs."""

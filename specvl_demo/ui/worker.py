@@ -20,7 +20,12 @@ CLOSE_S = 5.0
 
 
 class ProcessWorker:
-    """Computes jobs in a child process. first_pair is loaded at once: the first visitor need not wait."""
+    """Computes jobs in a child process, one at a time, so that every clock is honest.
+
+    first_pair is loaded at once: the first visitor need not wait.
+    """
+
+    capacity = 1
 
     def __init__(self, first_pair: str | None = None) -> None:
         self._first_pair = first_pair

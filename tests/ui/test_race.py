@@ -126,8 +126,8 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
     """A click on a token shows its round, why it stands there, the candidates, the picture's heat."""
     finish_replay(opened)
     opened.locator(".vl-lane[data-lane='1'] .tk.draft").nth(4).click()
-    card = opened.locator(".vl-inspector")
-    expect(card.locator(".vl-inspect-head")).to_contain_text("round")
+    card = opened.locator(".vl-race .vl-inspector")
+    expect(card.locator(".vl-race .vl-inspect-head")).to_contain_text("round")
     expect(card.locator(".vl-why")).to_contain_text("The drafter proposed")
     expect(card.locator(".vl-candidates thead")).to_contain_text("target")
     expect(card.locator(".vl-candidates thead")).to_contain_text("text only")
@@ -135,7 +135,7 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
     expect(card.locator(".vl-picture canvas.heat")).to_be_visible()
     chosen = opened.evaluate("specvl.race.selected.token")
     shown = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].round")
-    expect(opened.locator(".vl-facts")).to_contain_text(f"round {shown + 1}")
+    expect(opened.locator(".vl-race .vl-facts")).to_contain_text(f"round {shown + 1}")
     opened.keyboard.press("ArrowRight")
     assert opened.evaluate("specvl.race.selected.token") == chosen + 1
 
@@ -146,21 +146,21 @@ def test_keyboard_alone_inspects_a_token(opened):
     opened.locator(".vl-lane[data-lane='1'] .vl-text").focus()
     for _ in range(3):
         opened.keyboard.press("ArrowRight")
-    expect(opened.locator(".vl-inspect-head")).to_contain_text("token 3")
+    expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 3")
     opened.keyboard.press("Escape")
-    expect(opened.locator(".vl-inspector .vl-hint")).to_be_visible()
+    expect(opened.locator(".vl-race .vl-inspector .vl-hint")).to_be_visible()
 
 
 def test_tree_slider_walks_through_the_rounds(opened):
     """The slider shows any round; its accepted path has as many nodes as the round kept tokens."""
     finish_replay(opened)
-    slider = opened.get_by_label("Round", exact=True)
+    slider = opened.locator(".vl-race").get_by_label("Round", exact=True)
     for index in (0, 3, 7):
         slider.fill(str(index))
-        expect(opened.locator(".vl-facts")).to_contain_text(f"round {index + 1} ")
+        expect(opened.locator(".vl-race .vl-facts")).to_contain_text(f"round {index + 1} ")
         kept = opened.evaluate(f"specvl.race.focused.rounds[{index}].path.length - 1")
-        expect(opened.locator(".vl-tree .edge.draft")).to_have_count(kept)
-    opened.get_by_role("button", name="Follow").click()
+        expect(opened.locator(".vl-race .vl-tree .edge.draft")).to_have_count(kept)
+    opened.locator(".vl-race").get_by_role("button", name="Follow", exact=True).click()
     assert opened.evaluate("specvl.race.selected") is None
 
 
@@ -169,16 +169,16 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     choose(opened, "lossy", 3)
     finish_replay(opened)
     opened.locator(".vl-charts").scroll_into_view_if_needed()
-    expect(opened.locator("#chart-shape .js-plotly-plot, #chart-shape .plot-container").first).to_be_visible(
-        timeout=15_000
-    )
-    expect(opened.locator("#chart-shape")).to_contain_text("confidence α")
+    expect(opened.locator(".vl-race [data-chart=shape] .plot-container").first).to_be_visible(timeout=15_000)
+    expect(opened.locator(".vl-race [data-chart=shape]")).to_contain_text("confidence α")
     opened.locator(".vl-track tr[data-lane='2'] .vl-lane-name").click()
-    expect(opened.locator("#chart-relevance")).to_contain_text("may be relaxed")
-    expect(opened.locator("#chart-shape")).to_have_count(0)
+    expect(opened.locator(".vl-race [data-chart=relevance]")).to_contain_text("may be relaxed")
+    expect(opened.locator(".vl-race [data-chart=shape]")).to_have_count(0)
     for name in ("per-round", "speedup"):
-        expect(opened.locator(f"#chart-{name} .plot-container").first).to_be_visible(timeout=15_000)
-    expect(opened.locator("#chart-speedup .vl-plot")).to_have_attribute(
+        expect(opened.locator(f".vl-race [data-chart={name}] .plot-container").first).to_be_visible(
+            timeout=15_000
+        )
+    expect(opened.locator(".vl-race [data-chart=speedup] .vl-plot")).to_have_attribute(
         "aria-label", re.compile(r"LVSpec \d\.\d\d×")
     )
 

@@ -21,7 +21,7 @@ const sampling = (limits) => [
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
   return {
-    pair: pair.id, media: [], question: '', system: '', methods: [...catalog.defaults.methods], settings: {}, sampling: {},
+    pair: pair.id, media: [], question: '', system: '', methods: [...catalog.defaults.methods], settings: {}, sampling: {}, history: [],
   };
 }
 
@@ -44,6 +44,8 @@ export class Ask extends EventTarget {
         input: () => { this.request.question = this.question.value; this.changed(); },
         keydown: (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) this.run(); },
       } });
+    this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
+    this.before = h('div', { class: 'vl-before' });
     this.examples = h('div', { class: 'vl-examples', role: 'group', 'aria-label': W.ask.examples },
       catalog.examples.map((example) => this.tile(example)));
     this.pair = h('select', { id: 'vl-pair', on: { change: () => { this.request.pair = this.pair.value; this.show(); this.changed(); } } },
@@ -66,12 +68,28 @@ export class Ask extends EventTarget {
     this.node = h('form', { class: 'vl-ask', 'aria-label': W.ask.title, on: { submit: (e) => { e.preventDefault(); this.run(); } } },
       h('div', { class: 'vl-ask-scroll' },
         catalog.examples.length > 0 && section(W.ask.examples, this.examples), this.more,
-        h('div', { class: 'vl-ask-rest' }, this.well.node,
-          h('div', { class: 'vl-field' }, h('label', { for: 'vl-question', text: W.ask.question }), this.question),
+        h('div', { class: 'vl-ask-rest' }, this.before, this.well.node,
+          h('div', { class: 'vl-field' }, this.questionLabel, this.question),
           h('div', { class: 'vl-field' }, h('label', { for: 'vl-pair', text: W.ask.pair }), this.pair, this.pairNote),
           h('div', { class: 'vl-field' }, h('span', { class: 'vl-label', id: 'vl-methods-title', text: W.ask.methods(MOST_LANES) }), this.methods),
           this.settings, this.sampling.node)),
       h('div', { class: 'vl-ask-foot' }, this.status, h('div', { class: 'vl-buttons' }, this.go, this.halt)));
+  }
+
+  /** Earlier turns stand above the question. */
+  conversation(node) { this.before.replaceChildren(node); }
+
+  setHistory(turns) {
+    this.request.history = turns;
+    put(this.questionLabel, turns.length ? W.chat.question : W.ask.question);
+    this.changed();
+  }
+
+  /** Make room for the next question of the conversation. */
+  nextQuestion() {
+    Object.assign(this.request, { question: '', media: [] });
+    this.show();
+    this.question.focus();
   }
 
   tile(example) {
@@ -97,7 +115,8 @@ export class Ask extends EventTarget {
 
   /** Fill the form from an example; the page may play its recorded race at once. */
   choose(example) {
-    Object.assign(this.request, { media: example.media, question: example.question, methods: [...example.methods] }, example.request ?? {});
+    Object.assign(this.request, { media: example.media.map((m) => ({ ...m, example: example.id })), question: example.question,
+      methods: [...example.methods] }, example.request ?? {});
     this.show();
     this.changed();
     this.dispatchEvent(new CustomEvent('example', { detail: example }));
@@ -106,9 +125,9 @@ export class Ask extends EventTarget {
   /** Take over a whole request, from a link say; unknown names are dropped. */
   restore(request) {
     const known = blank(this.catalog);
-    for (const key of Object.keys(known)) if (request[key] !== undefined) this.request[key] = request[key];
+    for (const key of Object.keys(known)) if (typeof request[key] === typeof known[key]) this.request[key] = request[key];
     const names = new Set(this.catalog.methods.map((m) => m.name));
-    this.request.methods = this.request.methods.filter((m) => names.has(m) && m !== 'ar').slice(0, MOST_LANES);
+    this.request.methods = [...this.request.methods].filter((m) => names.has(m) && m !== 'ar').slice(0, MOST_LANES);
     if (!this.catalog.pairs.some((p) => p.id === this.request.pair)) this.request.pair = known.pair;
     this.show();
     this.changed();

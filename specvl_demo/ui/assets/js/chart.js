@@ -38,7 +38,7 @@ export class Chart {
     Object.assign(this, { spec, race, painter, url });
     this.legend = h('ul', { class: 'vl-legend' });
     this.plot = h('div', { class: 'vl-plot', role: 'img', 'aria-label': spec.title });
-    this.node = h('section', { class: 'vl-card vl-chart', id: `chart-${spec.id}` },
+    this.node = h('section', { class: 'vl-card vl-chart', data: { chart: spec.id } },
       h('header', {}, h('h3', { text: spec.title, title: spec.help }), this.legend), this.plot);
     this.revision = 0;
     this.layout = null;
@@ -93,7 +93,7 @@ export class Chart {
     return {
       margin: { l: 34, r: right ? 30 : 10, t: 6, b: 30 }, showlegend: false, paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)', font: { family: 'inherit', size: 11, color: c.muted },
-      hovermode: this.race.finished ? 'x unified' : false, dragmode: false, shapes,
+      hovermode: this.spec.hover ?? (this.race.finished ? 'x unified' : false), dragmode: false, shapes,
       hoverlabel: { font: { size: 11 } },
       xaxis: { ...axis, range: [0, step(xmax, this.spec.xunit ?? 20)], nticks: 5, showgrid: false, title: { text: this.spec.x, standoff: 4, font: { size: 10.5 } } },
       yaxis: { ...axis, range: [ymin, ymax], nticks: 4 },

@@ -67,7 +67,7 @@ export class Composer {
   async draw(description) {
     const item = await this.api.scene(description);
     if (item.problem) { put(this.count, item.problem); return; }
-    this.ondraw({ ...item, kind: 'image' });
+    this.ondraw({ ...item, kind: 'image' }); // `scene` says what it was drawn from
     this.node.close();
   }
 }

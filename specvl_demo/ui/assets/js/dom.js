@@ -65,7 +65,7 @@ export const fmt = {
   number: (x, digits = 2) => (Number.isFinite(x) ? x.toFixed(digits) : '–'),
   speed: (x) => (Number.isFinite(x) ? (x >= 99.95 ? x.toFixed(0) : x.toFixed(1)) : '–'),
   times: (x) => (Number.isFinite(x) ? `${x.toFixed(2)}×` : '–'),
-  seconds: (x) => (Number.isFinite(x) ? (x < 1 ? `${(x * 1000).toFixed(0)} ms` : `${x.toFixed(2)} s`) : '–'),
+  seconds: (x) => (Number.isFinite(x) ? (x < 1 ? `${(x * 1000).toFixed(x < 0.01 ? 1 : 0)} ms` : `${x.toFixed(2)} s`) : '–'),
   percent: (x) => (Number.isFinite(x) ? `${(100 * x).toFixed(x > 0 && x < 0.095 ? 1 : 0)} %` : '–'),
   prob: (p) => (Number.isFinite(p) ? (p >= 0.9995 ? '1.00' : p < 0.001 ? '<.001' : p.toFixed(3).replace(/^0/, '')) : '–'),
   bytes: (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${Math.ceil(n / 1024)} kB`),

@@ -2,14 +2,22 @@
    of them. `mount` is called once, by the board component. */
 
 import { Ask } from './ask.js';
-import { h, put, icon } from './dom.js';
+import { CompareView } from './compareview.js';
+import { Conversation } from './conversation.js';
+import { h } from './dom.js';
+import { InspectView } from './inspectview.js';
+import { LearnView } from './learnview.js';
+import * as link from './link.js';
 import { Painter } from './paint.js';
 import { Race } from './race.js';
 import { RaceView } from './raceview.js';
-import { Stream } from './stream.js';
+import { ReplayView } from './replayview.js';
+import { Runner } from './runner.js';
 import { themeButton } from './theme.js';
 import * as trace from './trace.js';
 import { W } from './words.js';
+
+const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 
 /** root: the element to fill. api: {server, upload, trigger, watch, url(name)} as the component gives them. */
 export async function mount(root, api) {
@@ -24,37 +32,49 @@ class Page {
     Object.assign(this, { root, api, catalog });
     this.painter = new Painter();
     this.race = new Race();
-    this.runs = [];
     this.ask = new Ask(catalog, { upload: api.upload, scene: (d) => api.server.scene(d), panel: (d) => api.server.panel(d) });
+    this.chat = new Conversation((turn) => this.takeUp(turn), (turns) => this.ask.setHistory(turns));
+    this.ask.conversation(this.chat.node);
     this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), {
-      save: () => this.save(), link: () => this.link(),
+      save: () => this.save(), link: () => this.link(), follow: () => this.follow(),
     });
-    this.stream = new Stream(this.handlers(), (run) => api.server.batches(run));
+    this.inspect = new InspectView(this.race, this.painter, catalog, api.url('plotly'));
+    this.replay = new ReplayView(catalog, (records, meta) => this.show(records, meta, true));
+    this.runner = new Runner(api);
+    this.compare = new CompareView(catalog, this.runner, this.painter, api, () => this.ask.request);
+    this.learn = new LearnView(catalog);
     this.build();
     this.listen();
   }
 
   build() {
-    this.tabs = Object.entries(W.tabs).map(([name, text]) => h('button', { type: 'button', role: 'tab', id: `vl-tab-${name}`,
-      'aria-controls': `vl-view-${name}`, 'aria-selected': 'false', tabindex: '-1', text, on: { click: () => this.open(name), keydown: (e) => this.tabKey(e) } }));
+    this.tabs = Object.entries(W.tabs).map(([name, text]) => h('button', { type: 'button', role: 'tab', id: `vl-tab-${name}`, data: { view: name },
+      'aria-controls': `vl-view-${name}`, text, on: { click: () => this.open(name), keydown: (e) => this.tabKey(e) } }));
     this.panels = Object.fromEntries(Object.keys(W.tabs).map((name) => [name,
       h('div', { class: 'vl-panel', role: 'tabpanel', id: `vl-view-${name}`, 'aria-labelledby': `vl-tab-${name}`, hidden: true })]));
     this.panels.race.append(this.view.node);
-    this.machine = h('span', { class: 'vl-machine', text: this.catalog.machine });
+    this.panels.inspect.append(this.inspect.node);
+    this.panels.compare.append(this.compare.node);
+    this.panels.replay.append(this.replay.node);
+    this.panels.learn.append(this.learn.node);
+    const theme = themeButton(() => { this.view.repaint(); this.inspect.repaint(); this.compare.repaint(); });
     this.root.replaceChildren(h('div', { class: 'vl' },
-      h('header', { class: 'vl-top' }, h('div', { class: 'vl-brand' }, h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }), h('h1', { text: W.name }), h('p', { text: W.tagline })),
-        h('div', { class: 'vl-tabs', role: 'tablist', 'aria-label': W.name }, this.tabs), this.machine, themeButton(() => this.view.repaint())),
+      h('header', { class: 'vl-top' },
+        h('div', { class: 'vl-brand' }, h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }), h('h1', { text: W.name }), h('p', { text: W.tagline })),
+        h('div', { class: 'vl-tabs', role: 'tablist', 'aria-label': W.name }, this.tabs),
+        h('span', { class: 'vl-machine', text: this.catalog.machine }), theme),
       h('div', { class: 'vl-body' }, this.ask.node, h('main', { class: 'vl-main' }, Object.values(this.panels)))));
     this.open('race');
   }
 
   open(name) {
     for (const tab of this.tabs) {
-      const on = tab.id === `vl-tab-${name}`;
+      const on = tab.dataset.view === name;
       tab.setAttribute('aria-selected', String(on));
       tab.tabIndex = on ? 0 : -1;
+      this.panels[tab.dataset.view].hidden = !on;
     }
-    for (const [key, panel] of Object.entries(this.panels)) panel.hidden = key !== name;
+    if (name === 'compare') this.compare.open();
   }
 
   tabKey(event) {
@@ -66,43 +86,43 @@ class Page {
   }
 
   listen() {
-    const { ask, api } = this;
+    const { ask } = this;
     ask.addEventListener('run', (e) => this.run(e.detail));
-    ask.addEventListener('stop', () => api.server.stop(this.stream.run));
-    ask.addEventListener('example', (e) => this.example(e.detail));
-    api.watch((value) => this.stream.feed(value));
+    ask.addEventListener('stop', () => this.runner.stop());
+    ask.addEventListener('example', (e) => { this.chat.set([]); this.example(e.detail); });
+    document.addEventListener('dragover', (e) => { if ([...e.dataTransfer.types].includes('Files')) e.preventDefault(); });
+    document.addEventListener('drop', (e) => this.drop(e));
   }
 
-  handlers() {
-    return {
-      run: () => {},
-      queue: (e) => this.ask.say(W.run.queue(e.place, e.eta_s)),
-      status: (e) => this.ask.say([W.run.stage[e.stage] ?? e.stage, e.detail].filter(Boolean).join(' ')),
-      begin: (e) => this.record(e), round: (e) => this.record(e), end: (e) => this.record(e),
-      heat: (e) => this.heat(e.lanes),
-      error: (e) => { this.failed = true; this.ask.say(e.text, true); },
-      done: () => this.done(),
-    };
+  /** A trace dropped anywhere is opened; anything else is meant for the question. */
+  drop(event) {
+    const files = [...(event.dataTransfer?.files ?? [])];
+    if (!files.length || event.defaultPrevented) return;
+    event.preventDefault();
+    const file = files.find((f) => /\.jsonl?$/.test(f.name));
+    if (file) { this.open('replay'); this.replay.open(file); } else this.ask.well.add(files);
   }
 
-  run(request) {
+  async run(request) {
     this.open('race');
-    this.failed = false;
-    this.pending = request;
     this.view.player.pause();
     this.ask.setRunning(true);
-    this.ask.say(W.run.stage.starting);
-    this.api.trigger('run', request);
-  }
-
-  record({ k, record }) {
-    if (this.pending) {
-      this.ask.say('');
-      const { question } = this.pending;
-      this.race.clear({ source: 'live', question, machine: this.catalog.machine });
-      this.pending = null;
-    }
-    this.race.take({ kind: k, ...record });
+    let waiting = true;
+    const failed = await this.runner.run(request, {
+      status: (text) => this.ask.say(text),
+      record: (record) => {
+        if (waiting) this.race.clear({ source: 'live', question: request.question, machine: this.catalog.machine });
+        if (waiting) this.ask.say('');
+        waiting = false;
+        this.race.take(record);
+      },
+      heat: (lanes) => this.heat(lanes),
+    });
+    this.ask.setRunning(false);
+    if (!waiting) this.replay.keep(this.race);
+    this.asked = request;
+    this.ask.say(failed ?? W.run.finished(this.race.list.length), failed !== null);
+    this.view.offerFollow(!waiting && failed === null);
   }
 
   /** Heat of every token comes when all lanes are in; it becomes part of their rounds. */
@@ -117,17 +137,16 @@ class Page {
     this.race.emit('select');
   }
 
-  done() {
-    this.ask.setRunning(false);
-    if (this.failed) return;
-    this.pending = null;
-    this.ask.say(W.run.finished(this.race.list.map((lane) => [lane.begin.title, this.summary(lane)])));
+  /** The finished race becomes a part of the conversation; the form waits for the next question. */
+  follow() {
+    const { question, media } = this.asked;
+    const answer = (this.race.baseline ?? this.race.list[0]).text.trim();
+    this.chat.add({ question, answer, media });
+    this.ask.nextQuestion();
+    this.view.offerFollow(false);
   }
 
-  summary(lane) {
-    const t = this.race.now(lane);
-    return t.speed ? `${t.speed.toFixed(1)} tok/s` : '';
-  }
+  takeUp(turn) { this.ask.restore({ question: turn.question, media: turn.media }); }
 
   /** Show a recorded race at once; Run then makes it live. */
   async example(example) {
@@ -138,22 +157,40 @@ class Page {
 
   /** Put records on the page; `play` runs them at their true speeds. */
   show(records, meta, play) {
+    if (this.ask.running) { this.ask.say(W.run.busy, true); return; }
     this.race.clear(meta);
     for (const record of records) this.race.take(record);
+    this.view.offerFollow(false);
     this.open('race');
-    if (play && !matchMedia('(prefers-reduced-motion: reduce)').matches) this.view.player.replay();
+    if (play && !STILL.matches) this.view.player.replay();
   }
 
   async start() {
+    const asked = link.read();
     const first = this.catalog.examples.find((e) => e.trace);
-    if (first) {
-      this.ask.restore({ ...first, media: first.media });
+    if (asked) await this.restore(asked);
+    else if (first) {
+      this.ask.restore(first);
       await this.example(first);
     }
     this.ready = true;
   }
 
-  save() { trace.download('specvl.trace.jsonl', trace.serialize(this.race), 'application/jsonl'); }
+  /** The settings of a link; its pictures are drawn again or taken from the examples. */
+  async restore(asked) {
+    const scenes = Array.isArray(asked.scenes) ? asked.scenes.slice(0, this.catalog.limits.files) : [];
+    const drawn = await Promise.all(scenes.map((scene) => this.api.server.scene(scene)));
+    const example = this.catalog.examples.find((e) => e.id === asked.example);
+    const media = example ? example.media : drawn.filter((item) => item.path).map((item) => ({ ...item, kind: 'image' }));
+    this.ask.restore({ ...asked, media });
+  }
 
-  link() {}
+  save() { trace.download('race.trace.jsonl', trace.text(trace.recordsOf(this.race))); }
+
+  async link() {
+    const address = link.write(this.ask.request);
+    history.replaceState(null, '', address);
+    await navigator.clipboard?.writeText(address);
+    this.ask.say(W.run.linked);
+  }
 }

@@ -1,6 +1,7 @@
 /* The settings of one method: its preset, its parts, their parameters. Which parameters there are depends on the parts,
    so the server is asked when a part changes; parts that do not fit together are explained. */
 
+import { Combos } from './combos.js';
 import { h, put } from './dom.js';
 import { Fields, Panel } from './settings.js';
 import { W } from './words.js';
@@ -14,6 +15,7 @@ export class MethodPanel {
     this.panel = new Panel(W.ask.settingsOf(method.title), () => this.reset());
     this.node = this.panel.node;
     this.problem = h('p', { class: 'vl-help wrong', role: 'status' });
+    this.combos = new Combos(() => this.values, (kept) => this.take(kept));
     this.load();
   }
 
@@ -34,7 +36,7 @@ export class MethodPanel {
     const reload = () => { this.load(); this.changed(); };
     this.parts = new Fields(shape, this.values, reload);
     this.params = new Fields(told.params ?? [], this.values, () => this.changed());
-    this.panel.fill(this.parts.node, this.problem.textContent ? this.problem : null, this.params.node);
+    this.panel.fill(this.parts.node, this.problem.textContent ? this.problem : null, this.params.node, told.free && this.combos.node);
     this.node.hidden = !shape.length && !this.params.params.length;
     this.tally();
   }
@@ -46,8 +48,12 @@ export class MethodPanel {
 
   tally() { this.panel.tally(this.parts.changed + this.params.changed); }
 
-  reset() {
+  reset() { this.take({}); }
+
+  /** Other values in place of all that were changed. */
+  take(values) {
     for (const key of Object.keys(this.values)) delete this.values[key];
+    Object.assign(this.values, values);
     this.load();
     this.onchange();
   }

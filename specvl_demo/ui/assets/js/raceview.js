@@ -16,7 +16,7 @@ import { W } from './words.js';
 const SLACK = 0.02; // timers are not exact
 
 export class RaceView {
-  /** on: {save(), link(), again()}: what the buttons above the race do. */
+  /** on: {save(), link(), follow()}: what the buttons around the race do. */
   constructor(race, painter, catalog, plotlyUrl, on) {
     Object.assign(this, { race, painter, catalog, plotlyUrl, on });
     this.lanes = new Map();
@@ -46,6 +46,7 @@ export class RaceView {
       this.tool('link', W.run.link, () => this.on.link()), this.tool('save', W.run.save, () => this.on.save()));
     this.texts = h('div', { class: 'vl-lanes' });
     this.said = h('p', { class: 'vl-verdict', role: 'status' });
+    this.followUp = h('button', { type: 'button', class: 'vl-small', hidden: true, text: W.chat.follow, title: W.chat.followHint, on: { click: () => this.on.follow() } });
     const box = h('input', { type: 'checkbox', id: 'vl-rejected', on: { change: () => this.node.classList.toggle('rejects', box.checked) } });
     this.legend = h('div', { class: 'vl-textlegend', role: 'note', 'aria-label': W.legend.title },
       ['draft', 'relaxed', 'target', 'rejected'].map((o) => h('span', { class: `tk ${o}`, text: W.legend[o] })),
@@ -54,7 +55,7 @@ export class RaceView {
     this.node = h('div', { class: 'vl-race idle' },
       h('div', { class: 'vl-start' }, h('h2', { text: W.start.title }), h('p', { text: W.start.text })),
       h('div', { class: 'vl-race-head' }, this.badge, this.thumbs, this.question, this.player.node, this.tools),
-      h('div', { class: 'vl-card' }, this.track.node), this.texts, h('div', { class: 'vl-under' }, this.legend, this.said),
+      h('div', { class: 'vl-card' }, this.track.node), this.texts, h('div', { class: 'vl-under' }, this.legend, this.said, this.followUp),
       h('div', { class: 'vl-pair' }, this.tree.node, this.inspector.node), this.grid);
     this.methodCharts();
   }
@@ -102,6 +103,9 @@ export class RaceView {
   redraw(now = false) { for (const chart of [this.own, ...this.charts]) chart.update(now || this.race.finished); }
 
   repaint() { for (const chart of [this.own, ...this.charts]) chart.repaint(); }
+
+  /** A finished live race can be followed by another question about the same pictures. */
+  offerFollow(on) { this.followUp.hidden = !on; }
 
   /** When all lanes are in: does every lane say what the plain model says, and why is a slow one slow? */
   verdict() {

@@ -64,16 +64,20 @@ export function shown(begin) {
   return list.map((m) => ({ name: String(m?.name ?? ''), frames: Array.isArray(m?.frames) ? m.frames.map(safe) : [] }));
 }
 
-/** A race as a trace: the records of every lane, lane after lane. */
-export function serialize(race) {
-  return race.list.flatMap((lane) => [lane.begin, ...lane.rounds, ...(lane.end ? [lane.end] : [])])
-    .map((record) => JSON.stringify(record)).join('\n') + '\n';
+/** Records as a trace, one JSON object a line. */
+export function text(records) {
+  return `${records.map((record) => JSON.stringify(record)).join('\n')}\n`;
+}
+
+/** All records of a race, lane after lane. */
+export function recordsOf(race) {
+  return race.list.flatMap((lane) => [lane.begin, ...lane.rounds, ...(lane.end ? [lane.end] : [])]);
 }
 
 /** Hand the visitor a file. */
-export function download(name, text, type) {
+export function download(name, content, type = 'application/jsonl') {
   const a = document.createElement('a');
-  a.href = URL.createObjectURL(new Blob([text], { type }));
+  a.href = URL.createObjectURL(new Blob([content], { type }));
   a.download = name;
   a.click();
   setTimeout(() => URL.revokeObjectURL(a.href), 10_000);

@@ -1,0 +1,36 @@
+/* The conversation so far: earlier questions with their answers, which a follow-up question remembers, pictures and all.
+   Each can be taken up again: editing one drops what came after it. */
+
+import { h, icon } from './dom.js';
+import { W } from './words.js';
+
+export class Conversation {
+  /** onedit(turn): put an earlier question back into the form. onchange: the history is another one now. */
+  constructor(onedit, onchange) {
+    Object.assign(this, { onedit, onchange });
+    this.turns = [];
+    this.list = h('ol', { class: 'vl-turns' });
+    this.node = h('section', { class: 'vl-conversation', hidden: true, 'aria-label': W.chat.title },
+      h('header', {}, h('span', { class: 'vl-label', text: W.chat.title }),
+        h('button', { type: 'button', class: 'vl-small', text: W.chat.clear, on: { click: () => this.set([]) } })), this.list);
+  }
+
+  /** Every turn: {question, answer, media}. */
+  set(turns) {
+    this.turns = turns;
+    this.node.hidden = !turns.length;
+    this.list.replaceChildren(...turns.map((turn, i) => h('li', {},
+      turn.media.map((m) => (m.kind === 'image' ? h('img', { src: m.url, alt: m.name }) : h('span', { class: 'vl-badge', text: m.name }))),
+      h('p', {}, h('b', { text: turn.question || W.chat.nothing }), h('span', { text: turn.answer })),
+      h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.chat.edit(i + 1), title: W.chat.edit(i + 1), on: { click: () => this.edit(i) } }, icon('edit', 14)))));
+    this.onchange(turns);
+  }
+
+  add(turn) { this.set([...this.turns, turn]); }
+
+  edit(i) {
+    const turn = this.turns[i];
+    this.set(this.turns.slice(0, i));
+    this.onedit(turn);
+  }
+}

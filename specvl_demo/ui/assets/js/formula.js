@@ -1,0 +1,32 @@
+/* Formulas as MathML, from a small notation of nested lists: ['sub', a, b], ['sup', a, b], ['subsup', a, b, c],
+   ['frac', a, b], ['sum', below, above], or a plain list for a row. A string is an identifier, a number or an operator. */
+
+const NS = 'http://www.w3.org/1998/Math/MathML';
+
+const make = (tag, ...children) => {
+  const node = document.createElementNS(NS, tag);
+  node.append(...children);
+  return node;
+};
+
+const TAGS = { sub: 'msub', sup: 'msup', subsup: 'msubsup', frac: 'mfrac' };
+
+function build(x) {
+  if (typeof x === 'string') {
+    const node = make(/^[\d.]+$/.test(x) ? 'mn' : /^[\p{L}̃̂]+$/u.test(x) ? 'mi' : 'mo', x);
+    return node;
+  }
+  const [head, ...rest] = x;
+  if (head in TAGS) return make(TAGS[head], ...rest.map(build));
+  if (head === 'sum') return make('munderover', make('mo', '∑'), ...rest.map(build));
+  if (head === 'text') return make('mtext', rest[0]);
+  return make('mrow', ...x.map(build));
+}
+
+/** A formula; `said` is how it reads aloud. */
+export function formula(expression, said) {
+  const math = make('math', build(expression));
+  math.setAttribute('displaystyle', 'true');
+  math.setAttribute('aria-label', said);
+  return math;
+}

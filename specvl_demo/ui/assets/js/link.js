@@ -1,0 +1,38 @@
+/* A request as a link: everything but uploaded files. Drawn scenes and examples travel by what they are made from.
+   A link comes from anywhere: what is read from it is checked again wherever it is used. */
+
+const KEY = 'race';
+const LONGEST = 8000;
+
+/** The address of this page with a request in it. */
+export function write(request) {
+  const { history, media, ...rest } = request;
+  const scenes = media.filter((m) => m.scene !== undefined).map((m) => m.scene);
+  const example = media.find((m) => m.example)?.example;
+  const text = JSON.stringify({ ...rest, ...(scenes.length && { scenes }), ...(example && { example }) });
+  const url = new URL(location.href);
+  url.hash = `${KEY}=${encode(text)}`;
+  return url.href;
+}
+
+/** The request in this page's address, null where there is none or it cannot be read. */
+export function read() {
+  const text = new URLSearchParams(location.hash.slice(1)).get(KEY);
+  if (!text || text.length > LONGEST) return null;
+  try {
+    const request = JSON.parse(decode(text));
+    return request && typeof request === 'object' ? request : null;
+  } catch {
+    return null;
+  }
+}
+
+function encode(text) {
+  const bytes = new TextEncoder().encode(text);
+  return btoa(String.fromCharCode(...bytes)).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+}
+
+function decode(text) {
+  const bytes = atob(text.replaceAll('-', '+').replaceAll('_', '/'));
+  return new TextDecoder().decode(Uint8Array.from(bytes, (c) => c.charCodeAt(0)));
+}

@@ -1,0 +1,144 @@
+"""Workers on several GPUs of a machine or on a cluster, by Ray: each an actor that holds its own models.
+
+Given how many there are to be, computes that many jobs at once, one in each actor, so that every clock stays
+honest. An actor that dies is started again by Ray; the visitor whose run it was is told. Ray is optional:
+it is imported when workers are made.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from specvl_demo import pairs
+from specvl_demo.ui import words
+from specvl_demo.ui.jobs import Job
+
+STOP_S = 5.0
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A job with the bytes of its files: another machine of the cluster does not have this one's."""
+
+    job: Job
+    files: dict[str, bytes]
+
+    @classmethod
+    def of(cls, job: Job) -> Parcel:
+        """Read the files of a job and of its history."""
+        paths = {path for shown in (job.media, *(turn.media for turn in job.history)) for path in shown}
+        return cls(job, {path: Path(path).read_bytes() for path in paths})
+
+    def unpack(self, folder: Path) -> Job:
+        """Write the files into a folder; the job then names them there."""
+        there = {}
+        for number, (path, content) in enumerate(self.files.items()):
+            there[path] = str(folder / f"{number}{Path(path).suffix}")
+            Path(there[path]).write_bytes(content)
+        turns = tuple(replace(t, media=tuple(there[p] for p in t.media)) for t in self.job.history)
+        return replace(self.job, media=tuple(there[p] for p in self.job.media), history=turns)
+
+
+class Engine:
+    """What an actor is: models of its own, one job at a time; Stop comes in beside it."""
+
+    def __init__(self, first_pair: str | None) -> None:
+        from specvl_demo.ui.decoding import Models  # noqa: PLC0415 - torch belongs to the actor alone
+
+        self._models = Models()
+        self._stopped: set[str] = set()
+        if first_pair is not None:
+            with suppress(ValueError):  # why it cannot be loaded is told to whoever asks for it
+                self._models.get(pairs.find(first_pair), None, lambda _: None)
+
+    def run(self, run: str, parcel: Parcel) -> Iterator[dict[str, Any]]:
+        """The events of a job."""
+        from specvl_demo.ui.decoding import guarded  # noqa: PLC0415
+
+        try:
+            with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
+                job = parcel.unpack(Path(folder))
+                yield from guarded(self._models, job, lambda: run in self._stopped)
+        finally:
+            self._stopped.discard(run)
+
+    def stop(self, run: str) -> None:
+        """End this job after the round it is in."""
+        self._stopped.add(run)
+
+
+class RayWorkers:
+    """A `desk.Worker` over `capacity` actors.
+
+    address: a running cluster ("auto" finds one on this machine); None starts one here. gpus: what each actor
+    takes, a fraction where they share one. engine: what runs in an actor.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        first_pair: str | None = None,
+        address: str | None = None,
+        gpus: float = 0.0,
+        engine: type = Engine,
+    ) -> None:
+        try:
+            import ray  # noqa: PLC0415 - optional, and heavy
+        except ImportError as fault:
+            raise ValueError("Several workers need the package ray, which is not installed.") from fault
+        self._ray = ray
+        self.capacity = capacity
+        self._lock = threading.Lock()
+        self._runs: dict[str, Any] = {}
+        if not ray.is_initialized():
+            own = {} if address else {"num_cpus": capacity, "include_dashboard": False}
+            ray.init(address=address, log_to_driver=False, **own)
+        # Two calls at once in an actor: the job, and Stop beside it. Started again for ever, but a run that
+        # was lost is not computed twice: its visitor is told.
+        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_concurrency=2)(engine)
+        self._free = [actor.remote(first_pair) for _ in range(capacity)]
+        self.actors = tuple(self._free)
+
+    def start(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+        """Hand a job to a free actor; its events come back through `put`, from another thread."""
+        with self._lock:
+            actor = self._free.pop(0)
+            self._runs[run] = actor
+        put({"k": "status", "stage": "starting"})
+        threading.Thread(target=self._follow, args=(run, actor, job, put), daemon=True).start()
+
+    def stop(self, run: str) -> None:
+        """Ask the actor to end this job after the round it is in."""
+        with self._lock:
+            actor = self._runs.get(run)
+        if actor is not None:
+            actor.stop.remote(run)
+
+    def close(self) -> None:
+        """End the actors, and the cluster where it was started here."""
+        for actor in self.actors:
+            self._ray.kill(actor)
+        self._ray.shutdown()
+
+    def _follow(self, run: str, actor: Any, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+        errors = self._ray.exceptions
+        try:
+            stream = actor.run.options(num_returns="streaming").remote(run, Parcel.of(job))
+            for event in stream:
+                put(self._ray.get(event))
+        except errors.RayActorError as fault:
+            put({"k": "error", "text": words.ENGINE_DIED.format(reason=type(fault).__name__)})
+        except (errors.RayError, OSError) as fault:
+            reason = str(fault).strip().split("\n")[-1][:300]
+            put({"k": "error", "text": words.RUN_FAILED.format(reason=reason)})
+        finally:
+            with self._lock:
+                del self._runs[run]
+                self._free.append(actor)
+            put({"k": "done"})

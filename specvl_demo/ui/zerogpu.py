@@ -1,0 +1,119 @@
+"""The worker of a ZeroGPU Space: a GPU is lent for one run, to a forked child of this process.
+
+Given the pair that such a Space serves, loads it here once, as ZeroGPU wants it, and computes each job inside
+one lent call. Has no effect anywhere else: `wanted` says where it is. Knows nothing of how a run is computed.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from specvl_demo import pairs
+from specvl_demo.records import Begin, End, Round, Totals
+from specvl_demo.ui import words
+from specvl_demo.ui.jobs import Job
+
+MOST_S = 120
+START_S = 10.0
+LANE_S = 3.0
+TOKEN_S = 0.05
+
+
+def wanted() -> bool:
+    """Whether this is a ZeroGPU Space."""
+    return bool(os.environ.get("SPACES_ZERO_GPU"))
+
+
+def estimate(job: Job) -> int:
+    """Seconds to ask for. Asking for less starts sooner and costs a visitor less of the day's share.
+
+    # choice: 50 ms a token for a 7B model in bfloat16 on the half card that is lent, and a start; a run that
+    # outlasts it is ended by the Space, with what it had.
+    """
+    each = LANE_S + TOKEN_S * job.max_new_tokens
+    return min(MOST_S, round(START_S + each * max(1, len(job.lanes))))
+
+
+class ZeroGpuWorker:
+    """A `desk.Worker` whose jobs run in lent calls. Its pair is loaded at the start; others are refused.
+
+    lend: makes a lent call of a generator function, `spaces.GPU` where it is installed.
+    """
+
+    capacity = 1
+
+    def __init__(
+        self,
+        pair: str,
+        lend: Callable[..., Any],
+        compute: Callable[[Job], Iterator[dict[str, Any]]] | None = None,
+    ) -> None:
+        self._pair = pair
+        self._stopped: set[str] = set()
+        compute = compute or _computing(pair)
+        # A plain generator function: coroutines are not lent a GPU.
+        self._lent = lend(duration=estimate)(compute)
+
+    def start(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+        """Compute in a lent call; its events come back through `put`, from another thread."""
+        if job.pair != self._pair:
+            put({"k": "error", "text": words.ONLY_THIS_PAIR.format(pair=self._pair)})
+            put({"k": "done"})
+            return
+        # The call is charged to the visitor whose request this is; the thread must know whose.
+        context = contextvars.copy_context()
+        threading.Thread(target=context.run, args=(self._follow, run, job, put), daemon=True).start()
+
+    def stop(self, run: str) -> None:
+        """End the call at its next event."""
+        self._stopped.add(run)
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _follow(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+        lanes: dict[str, Totals] = {}
+        running = self._lent(job)
+        try:
+            for event in running:
+                _count(lanes, event)
+                put(event)
+                if run in self._stopped:
+                    break
+        except Exception as fault:  # noqa: BLE001 - the Space speaks of quotas in exceptions of its own
+            put({"k": "error", "text": words.RUN_FAILED.format(reason=str(fault)[:300])})
+        finally:
+            running.close()
+            for name, totals in lanes.items():
+                stop = "cancelled" if run in self._stopped else "error"
+                put({"k": "end", "record": End(name, stop, totals, None)})
+            self._stopped.discard(run)
+            put({"k": "done"})
+
+
+def _computing(pair: str) -> Callable[[Job], Iterator[dict[str, Any]]]:
+    """A generator function over models that are loaded now: a forked child inherits them."""
+    from specvl_demo.ui.decoding import Models, guarded  # noqa: PLC0415 - torch only where it computes
+
+    models = Models()
+    models.get(pairs.find(pair), None, lambda _: None)
+
+    def compute(job: Job) -> Iterator[dict[str, Any]]:
+        yield from guarded(models, job, bool)
+
+    return compute
+
+
+def _count(lanes: dict[str, Totals], event: dict[str, Any]) -> None:
+    """Which lanes are running, and what they have: a lent child cannot be asked once it has ended."""
+    record = event.get("record")
+    if isinstance(record, Begin):
+        lanes[record.lane] = Totals()
+    elif isinstance(record, Round):
+        lanes[record.lane] = lanes[record.lane].plus(record)
+    elif isinstance(record, End):
+        del lanes[record.lane]

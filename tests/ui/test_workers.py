@@ -1,0 +1,215 @@
+"""Workers behind the page: actors of a cluster on this machine, and the calls that a ZeroGPU Space lends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specvl_demo.ui import workers, zerogpu
+from specvl_demo.ui.cluster import Parcel, RayWorkers
+from specvl_demo.ui.desk import Desk
+from specvl_demo.ui.jobs import Job, Turn
+from specvl_demo.ui.worker import ProcessWorker
+from specvl_demo.ui.zerogpu import ZeroGpuWorker, estimate
+from tests.ui.light import LightEngine, rounds
+
+WAIT_S = 200
+
+
+def job(n_rounds: int = 4, **changes: Any) -> Job:
+    return Job(pair="light", lanes=(("ar", {}),), question=str(n_rounds), **changes)
+
+
+class Visitor:
+    """One visitor at a desk: what came, when, and a way to wait for some of it."""
+
+    def __init__(self, desk: Desk, asked: Job) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.times: list[float] = []
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._stay(desk, asked)), daemon=True)
+        self._thread.start()
+
+    async def _stay(self, desk: Desk, asked: Job) -> None:
+        async for _, events in desk.events(asked):
+            self.events += events
+            self.times += [time.monotonic()] * len(events)
+
+    def until(self, kind: str, count: int = 1) -> dict[str, Any]:
+        """The count-th event of a kind, once it is there."""
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            found = [event for event in self.events if event["k"] == kind]
+            if len(found) >= count:
+                return found[count - 1]
+            time.sleep(0.02)
+        raise AssertionError(f"no {kind} in {[event['k'] for event in self.events]}")
+
+    def kinds(self, *kinds: str) -> list[str]:
+        return [event["k"] for event in self.events if event["k"] in kinds]
+
+    def pid(self) -> int:
+        self.until("begin")
+        return next(event["pid"] for event in self.events if "pid" in event)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayWorkers]:
+    """Two actors on this machine."""
+    pytest.importorskip("ray", reason="several workers need ray")
+    # Ray starts its processes with this environment; unset, some of them would look for the network.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    made = RayWorkers(2, engine=LightEngine)
+    yield made
+    made.close()
+
+
+def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"12345")
+    desk = Desk(cluster)
+    first, second = Visitor(desk, job(40)), Visitor(desk, job(40, media=(str(picture),)))
+    assert first.pid() != second.pid()
+    for visitor in (first, second):
+        visitor.until("done")
+        assert visitor.kinds("begin", "round", "end") == ["begin", *["round"] * 40, "end"]
+        assert not visitor.kinds("queue", "error")
+    # Side by side, not one after the other: each began before the other was done.
+    assert max(first.times[0], second.times[0]) < min(first.times[-1], second.times[-1])
+    assert next(e["files"] for e in second.events if "files" in e) == [5]
+
+
+def test_a_third_visitor_waits_for_a_seat(cluster: RayWorkers) -> None:
+    desk = Desk(cluster)
+    early = [Visitor(desk, job(30)) for _ in range(2)]
+    for visitor in early:
+        visitor.until("round")
+    late = Visitor(desk, job(2))
+    assert late.until("queue")["place"] == 1
+    late.until("done")
+    assert late.kinds("round") == ["round"] * 2
+
+
+def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(cluster: RayWorkers) -> None:
+    desk = Desk(cluster)
+    unlucky, lucky = Visitor(desk, job(400)), Visitor(desk, job(60))
+    killed = unlucky.pid()
+    unlucky.until("round", 3)
+    assert lucky.pid() != killed
+    os.kill(killed, signal.SIGKILL)
+    assert "stopped unexpectedly" in unlucky.until("error")["text"]
+    unlucky.until("done")
+    assert unlucky.kinds("end") == []
+    lucky.until("done")
+    assert lucky.kinds("begin", "round", "end") == ["begin", *["round"] * 60, "end"] and not lucky.kinds(
+        "error"
+    )
+    # Both seats serve again, one of them in a new process.
+    again = [Visitor(desk, job(40)) for _ in range(2)]
+    pids = {visitor.pid() for visitor in again}
+    assert len(pids) == 2 and killed not in pids
+    for visitor in again:
+        visitor.until("done")
+        assert visitor.kinds("end") == ["end"]
+
+
+def test_stop_ends_a_run_on_a_cluster(cluster: RayWorkers) -> None:
+    desk = Desk(cluster)
+    visitor = Visitor(desk, job(4000))
+    run = visitor.until("run")["run"]
+    visitor.until("round", 2)
+    desk.stop(run)
+    visitor.until("done")
+    assert len(visitor.kinds("round")) < 200
+
+
+def test_a_parcel_carries_files_to_another_machine(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    (here / "a.png").write_bytes(b"a")
+    (here / "b.mp4").write_bytes(b"bb")
+    asked = job(media=(str(here / "a.png"),), history=(Turn("q", "a", (str(here / "b.mp4"),)),))
+    got = Parcel.of(asked).unpack(there)
+    assert Path(got.media[0]).read_bytes() == b"a" and Path(got.media[0]).parent == there
+    assert Path(got.history[0].media[0]).suffix == ".mp4"
+    assert Path(got.history[0].media[0]).read_bytes() == b"bb"
+
+
+def lend(asked: list[Any]) -> Callable[..., Any]:
+    """What `spaces.GPU` is where it lends: a decorator with a duration, around a generator function."""
+
+    def decorator(duration: Callable[[Job], int]) -> Callable[..., Any]:
+        def lent(compute: Callable[[Job], Iterator[Any]]) -> Callable[[Job], Iterator[Any]]:
+            def call(job: Job) -> Iterator[Any]:
+                asked.append(duration(job))
+                yield from compute(job)
+
+            return call
+
+        return lent
+
+    return decorator
+
+
+def slowly(job: Job) -> Iterator[dict[str, Any]]:
+    for event in rounds(int(job.question)):
+        time.sleep(0.02)
+        yield event
+
+
+def test_a_space_lends_a_gpu_for_each_run() -> None:
+    asked: list[int] = []
+    desk = Desk(ZeroGpuWorker("light", lend(asked), slowly))
+    visitor = Visitor(desk, job(5))
+    visitor.until("done")
+    assert visitor.kinds("begin", "round", "end") == ["begin", *["round"] * 5, "end"]
+    assert asked == [estimate(job(5))] and 10 < asked[0] <= 120
+
+
+def test_a_lent_run_ends_at_stop_with_what_it_had() -> None:
+    desk = Desk(ZeroGpuWorker("light", lend([]), slowly))
+    visitor = Visitor(desk, job(500))
+    run = visitor.until("run")["run"]
+    visitor.until("round", 3)
+    desk.stop(run)
+    visitor.until("done")
+    end = visitor.until("end")["record"]
+    assert end.stop == "cancelled" and end.totals.n_rounds == len(visitor.kinds("round")) < 500
+
+
+def test_quota_is_said_in_the_spaces_own_words() -> None:
+    def refuse(job: Job) -> Iterator[dict[str, Any]]:
+        raise RuntimeError("You have exceeded your GPU quota")
+        yield {}
+
+    desk = Desk(ZeroGpuWorker("light", lend([]), refuse))
+    visitor = Visitor(desk, job(5))
+    assert "exceeded your GPU quota" in visitor.until("error")["text"]
+    visitor.until("done")
+
+
+def test_a_space_serves_its_own_pair_alone() -> None:
+    desk = Desk(ZeroGpuWorker("other", lend([]), slowly))
+    visitor = Visitor(desk, job(5))
+    assert "'other' alone" in visitor.until("error")["text"]
+    visitor.until("done")
+
+
+def test_longer_requests_ask_for_more_but_never_too_much() -> None:
+    short, long = job(max_new_tokens=32), job(max_new_tokens=1024)
+    assert estimate(short) < estimate(long) <= 120
+
+
+def test_elsewhere_none_of_this_has_an_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+    monkeypatch.setattr(ProcessWorker, "_begin", lambda self: None)
+    assert not zerogpu.wanted()
+    assert isinstance(workers.make("pocket"), ProcessWorker)
