@@ -1,10 +1,20 @@
-# The demo as an image: one non-root user, weights included, nothing fetched at run time.
-#   docker build -t specvl-demo .        (--build-arg TORCH_INDEX=… takes torch from that index, e.g. one of CPU builds)
-#   docker run --rm -p 7860:7860 --read-only --tmpfs /tmp specvl-demo
+# The demo as an image: one non-root user, the pocket weights included, a volume for what the hub gives.
+#   docker build -t specvl-demo .                                       for CPUs
+#   docker build -t specvl-demo --build-arg ACCELERATOR=cuda .          for NVIDIA GPUs; run with --gpus all
+#   docker run --rm -p 7860:7860 -v specvl-hub:/home/user/.cache/huggingface specvl-demo
+#   docker run --rm -p 7860:7860 --read-only --tmpfs /tmp specvl-demo   the pocket pair needs no cache
+# Nothing is installed with apt: the wheels of opencv-python-headless and decord bring their own libraries and
+# need nothing beyond libc, libstdc++ and zlib, which the slim image has.
 FROM python:3.11-slim
 
 ARG TORCH=2.13.0
+# cpu: the build without CUDA, a tenth of the size. cuda: the plain wheel, which brings CUDA; only the host's
+# driver is needed then.
+ARG ACCELERATOR=cpu
+# An index to take torch from instead, e.g. a mirror.
 ARG TORCH_INDEX=
+# What else to install: "ray" for several workers, "bitsandbytes" for 8 and 4 bits.
+ARG EXTRAS=
 
 RUN useradd --create-home --uid 1000 user
 USER user
@@ -13,7 +23,8 @@ ENV HOME=/home/user \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PIP_NO_CACHE_DIR=1 \
-    HF_HOME=/tmp/huggingface \
+    PIP_USER=1 \
+    HF_HOME=/home/user/.cache/huggingface \
     GRADIO_TEMP_DIR=/tmp/gradio \
     GRADIO_ANALYTICS_ENABLED=False \
     GRADIO_SSR_MODE=False
@@ -23,13 +34,18 @@ WORKDIR /home/user/app
 # Requirements first: a change of the code then rebuilds in seconds.
 COPY --chown=user requirements.txt .
 RUN if [ -n "$TORCH_INDEX" ]; then pip install "torch==$TORCH" --index-url "$TORCH_INDEX"; \
-    else pip install "torch==$TORCH+cpu" || pip install "torch==$TORCH"; fi \
- && pip install "torch==$TORCH" -r requirements.txt
+    elif [ "$ACCELERATOR" = cuda ]; then pip install "torch==$TORCH"; \
+    else pip install "torch==$TORCH+cpu" --extra-index-url https://download.pytorch.org/whl/cpu; fi \
+ && pip install "torch==$TORCH" -r requirements.txt $EXTRAS
 
 COPY --chown=user . .
 
+# Made here, so that a volume mounted over it belongs to this user.
+RUN mkdir -p "$HF_HOME"
+VOLUME /home/user/.cache/huggingface
+
 EXPOSE 7860
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s --retries=3 \
   CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:7860/gradio_api/startup-events', timeout=4)"]
 
 CMD ["python", "app.py", "--host", "0.0.0.0", "--port", "7860"]

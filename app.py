@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The options of the page's server."""
     parser = argparse.ArgumentParser(description="Watch vision-language models decode, side by side.")
+    # Spaces say through the environment where to listen, and can be told there what to serve.
+    given = os.environ.get
     parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: this machine only)"
+        "--host",
+        default=given("GRADIO_SERVER_NAME", "127.0.0.1"),
+        help="address to listen on (default: this machine only)",
     )
-    parser.add_argument("--port", type=int, default=7860)
-    parser.add_argument("--pair", default="pocket", metavar="ID", help="the pair a visitor starts with")
+    parser.add_argument("--port", type=int, default=int(given("GRADIO_SERVER_PORT", "7860")))
+    parser.add_argument(
+        "--pair", default=given("SPECVL_PAIR", "pocket"), metavar="ID", help="the pair a visitor starts with"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="runs computed at once, through Ray (default: 1)"
+    )
+    parser.add_argument(
+        "--cluster", metavar="ADDRESS", help="the Ray cluster to compute on (default: one on this machine)"
+    )
+    parser.add_argument(
+        "--gpus-each", type=float, default=None, metavar="G", help="GPUs of each worker, 0.5 to share one"
+    )
     parser.add_argument("--share", action="store_true", help="also open a public tunnel to this page")
     return parser.parse_args(argv)
 
@@ -23,8 +39,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parse(argv)
     # Here, not above: --help answers at once, and the decoding process, which imports this file, is light.
     from specvl_demo.ui.serve import serve  # noqa: PLC0415
+    from specvl_demo.ui.workers import Cluster  # noqa: PLC0415
 
-    serve(options.host, options.port, options.pair, options.share)
+    serve(
+        options.host,
+        options.port,
+        options.pair,
+        options.share,
+        Cluster(options.workers, options.cluster, options.gpus_each),
+    )
 
 
 if __name__ == "__main__":

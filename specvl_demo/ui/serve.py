@@ -13,17 +13,17 @@ from typing import Any
 from gradio.utils import get_upload_folder
 
 from specvl_demo.training import scenes
-from specvl_demo.ui import catalog
+from specvl_demo.ui import catalog, workers
 from specvl_demo.ui.behaviour import Behaviour
 from specvl_demo.ui.desk import Desk
 from specvl_demo.ui.page import build, launch_settings
-from specvl_demo.ui.worker import ProcessWorker
+from specvl_demo.ui.workers import Cluster
 
 
-def serve(host: str, port: int, pair: str, share: bool) -> None:
+def serve(host: str, port: int, pair: str, share: bool, cluster: Cluster | None = None) -> None:
     """Serve the page on an address of this machine; `share` opens a public tunnel besides."""
     known = catalog.describe(pair)
-    worker = ProcessWorker(pair)
+    worker = workers.make(pair, cluster or Cluster())
     try:
         folders = [Path(get_upload_folder()), catalog.EXAMPLES]
         behaviour = Behaviour(

@@ -5,20 +5,38 @@ Given what was asked for at the start and the environment, makes the one worker 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from specvl_demo import registry
 from specvl_demo.ui import zerogpu
 from specvl_demo.ui.desk import Worker
 
 
-def make(pair: str, count: int = 1, address: str | None = None, gpus: float = 0.0) -> Worker:
-    """The worker for a page. count above 1, or a cluster's address, takes Ray; gpus: what each one takes."""
+@dataclass(frozen=True)
+class Cluster:
+    """How many runs are computed at once and where. count above 1, or an address, takes Ray.
+
+    gpus_each: what each worker takes; None: one where this machine has any.
+    """
+
+    count: int = 1
+    address: str | None = None
+    gpus_each: float | None = None
+
+
+def make(pair: str, cluster: Cluster) -> Worker:
+    """The worker for a page."""
     if zerogpu.wanted():
         import spaces  # noqa: PLC0415 - only there; it must come before anything that touches CUDA
 
         return zerogpu.ZeroGpuWorker(pair, spaces.GPU)
-    if count > 1 or address is not None:
+    if cluster.count > 1 or cluster.address is not None:
         from specvl_demo.ui.cluster import RayWorkers  # noqa: PLC0415
 
-        return RayWorkers(count, pair, address, gpus)
+        gpus = cluster.gpus_each
+        if gpus is None:
+            gpus = 1.0 if registry.detect().gpus else 0.0
+        return RayWorkers(cluster.count, pair, cluster.address, gpus)
     from specvl_demo.ui.worker import ProcessWorker  # noqa: PLC0415
 
     return ProcessWorker(pair)

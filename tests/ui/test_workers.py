@@ -212,4 +212,4 @@ def test_elsewhere_none_of_this_has_an_effect(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     monkeypatch.setattr(ProcessWorker, "_begin", lambda self: None)
     assert not zerogpu.wanted()
-    assert isinstance(workers.make("pocket"), ProcessWorker)
+    assert isinstance(workers.make("pocket", workers.Cluster()), ProcessWorker)
