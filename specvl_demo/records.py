@@ -94,12 +94,14 @@ class Span:
 class Seen:
     """What one view of the drafter saw: its length, and for every position the prompt position it stands for.
 
-    -1 stands for a position that is not of the prompt (a caption, a newline in place of a picture).
+    -1 stands for a position that is not of the prompt (a caption, a newline in place of a picture); words is
+    the text of those.
     """
 
     view: str
     n: int
     index: list[int]
+    words: str = ""
 
 
 @dataclass(frozen=True)

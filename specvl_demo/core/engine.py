@@ -212,8 +212,17 @@ class Lane:
             vision_s=encoded.seconds,
             prefill_s=prefill.seconds,
             draft_prefill_s=draft_prefill_s,
-            seen=[Seen(view, len(index), index.tolist()) for view, index in parts.drafter.seen().items()],
+            seen=self._seen(),
         )
+
+    def _seen(self) -> list[Seen]:
+        """What every view of the drafter saw."""
+        drafter, lexicon = self.parts.drafter, self._request.lexicon
+        words = {view: lexicon.after(self._root, tuple(ids)) for view, ids in drafter.words().items()}
+        return [
+            Seen(view, len(index), index.tolist(), words.get(view, ""))
+            for view, index in drafter.seen().items()
+        ]
 
     @torch.inference_mode()
     def step(self) -> Round | None:

@@ -425,6 +425,10 @@ class Drafter(Protocol):
         """Context.index by view name: what each view saw of the prompt; empty where that says nothing."""
         ...
 
+    def words(self) -> Mapping[str, Sequence[int]]:
+        """Ids that a view put where the prompt has none (a caption, a newline), by view name."""
+        ...
+
     def notes(self) -> Mapping[str, Any]:
         """Numbers worth recording about this round (weights...); plain Python values."""
         ...

@@ -38,6 +38,10 @@ class NoDrafter:
         """Saw nothing."""
         return {}
 
+    def words(self) -> Mapping[str, Sequence[int]]:
+        """Put nothing in place of anything."""
+        return {}
+
     def notes(self) -> Mapping[str, Any]:
         """Nothing to say."""
         return {}

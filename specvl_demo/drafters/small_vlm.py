@@ -46,6 +46,9 @@ class SmallVLM:
         room = longest + start.max_new_tokens + start.max_nodes + 1
         self._stream, _, _ = prefill(self.vlm.decoder, contexts, room)
         self._seen = {context.name: context.index for context in contexts}
+        self._words = {
+            context.name: context.ids[(context.index < 0) & ~context.visual].tolist() for context in contexts
+        }
         mine, device = self.vlm.decoder.vocab, self.vlm.decoder.device
         self._size = min(start.vocabulary.size, mine)
         self._banned = torch.tensor([i for i in start.vocabulary.banned if i < self._size], device=device)
@@ -93,6 +96,10 @@ class SmallVLM:
     def seen(self) -> Mapping[str, Tensor]:
         """Which prompt position every position of a view stands for."""
         return self._seen
+
+    def words(self) -> Mapping[str, Sequence[int]]:
+        """What stands in place of pictures, in the views that put something there."""
+        return {view: ids for view, ids in self._words.items() if ids}
 
     def notes(self) -> Mapping[str, Any]:
         """The mixture's weights."""

@@ -110,6 +110,11 @@ def test_what_the_drafter_saw_is_told(case: str, answers: Callable[..., Any]) ->
     visual = range(begin.spans[0].start, begin.spans[-1].stop)
     kept = {name: sum(i in visual for i in view.index) for name, view in seen.items()}
     if method == "tabed":
+        words = {name: view.words for name, view in seen.items() if view.words}
+        # the fixture's lexicon spells ids; 5 is its newline, 6 and 7 stand before a caption
+        assert words["text-only"] == "5 "
+        assert words["caption"].startswith("6 7 ") and len(words["caption"].split()) > 2
+        assert words.keys() == {"text-only", "caption"}
         assert kept == {"multimodal": 18, "text-only": 0, "caption": 0, "pooled": 8}
     else:
         assert kept["pruned"] == {"sage": 3, "specvlm": 1}[method]
