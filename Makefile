@@ -66,7 +66,7 @@ $(VENV)/.ready-dev: requirements-dev.txt $(VENV)/.ready
 # The page's tests need a browser: the system's Chromium, or the one Playwright can fetch. Without either those
 # tests skip and say so.
 browser: $(VENV)/.ready-dev
-	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit 0; done; \
 	 $(PY) -m playwright install chromium || echo "No browser could be installed: the page's tests will be skipped."
 
 clean:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-WORDS = "what is in the picture describe a small large red green blue circle square star above below left right clip"
+WORDS = "what is in the picture describe a small large red green blue circle square star above below left"
 
 
 def tokenizer() -> object:
