@@ -66,7 +66,9 @@ function share(view, list) {
   for (const { span } of list) {
     for (let i = span.start; i < span.stop; i += 1) { all += 1; if (seen.has(i)) kept += 1; }
   }
-  return W.patches.share(kept, all);
+  const told = view.view === 'pooled' ? W.patches.pooled(kept, all) : W.patches.share(kept, all);
+  const words = view.words?.trim();
+  return words ? `${told} ${W.patches.instead(words)}` : told;
 }
 
 /** Two modes are buttons, more are a menu. */

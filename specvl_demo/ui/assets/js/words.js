@@ -94,6 +94,8 @@ export const W = {
     heat: 'Heat', heatNote: 'Likeness of the target’s hidden state at this token to each patch of the picture.',
     seen: (view) => `Drafter: ${view}`, choose: 'What to paint over the picture',
     share: (kept, all) => `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were kept from it.`,
+    pooled: (kept, all) => `The drafter saw the mean of blocks of patches, ${kept} instead of ${all}; each bright one stands for its block.`,
+    instead: (words) => `In place of the picture it read: “${words}”`,
     none: '', frames: (n) => `${n} frames`, alt: 'A picture of the question',
   },
   player: {
