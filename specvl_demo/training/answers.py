@@ -1,26 +1,33 @@
 """Conversations in the target's own words: what drafters are trained on, since they will have to guess
 exactly these.
 
-A conversation is drawn from a seed, and every answer in it is replaced by what the target says greedily, turn after turn; the file holds
-seeds and answers, pictures are drawn again when needed. Knows the pocket world and a saved target.
+A conversation is drawn from a seed, and every answer in it is replaced by what the target says greedily, turn
+after turn; the file holds seeds and answers, pictures are drawn again when needed. Knows the pocket world and
+a saved target.
 """
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import AutoProcessor, LlavaForConditionalGeneration
+from transformers import AutoProcessor, LlavaForConditionalGeneration, PreTrainedTokenizerBase
 
+from specvl_demo.targets.vlm import VLM
 from specvl_demo.training import batches, pocket, texts
+from specvl_demo.training.converse import Script, context_of, converse
 from specvl_demo.training.texts import Sample, text_of
+from specvl_demo.training.train_pocket import see
 
 MOST_TURNS = 3
+AHEAD = 12
+"""Batches that are drawn together, so that conversations of like length can be."""
 
 
 @dataclass(frozen=True)
@@ -59,57 +66,52 @@ def regenerate(
     stopped.
     """
     done = sum(1 for _ in out.open()) if out.exists() else 0
+    if done >= n:
+        return
     processor = AutoProcessor.from_pretrained(folder)
-    tokenizer = processor.tokenizer
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+    vlm = VLM(model, folder.name)
     out.parent.mkdir(parents=True, exist_ok=True)
+    bar = tqdm(total=n, initial=done, desc="the target's answers", mininterval=5, disable=None)
     with out.open("a") as file:
-        for first in tqdm(range(done, n, batch), desc="the target's answers", mininterval=5):
-            some = [drawn(seed * 10**9 + i) for i in range(first, min(n, first + batch))]
-            answers: list[list[str]] = [[] for _ in some]
-            for turn in range(MOST_TURNS):
-                asked = [i for i, c in enumerate(some) if len(c.sample.turns) > turn]
-                if asked:
-                    replies = _reply(
-                        model,
-                        tokenizer,
-                        [some[i] for i in asked],
-                        [answers[i] for i in asked],
-                        device,
-                        max_new_tokens,
-                    )
-                    for i, reply in zip(asked, replies, strict=True):
-                        answers[i].append(reply)
-            for c, a in zip(some, answers, strict=True):
-                file.write(json.dumps({"seed": c.seed, "answers": a}) + "\n")
+        for first in range(done, n, AHEAD * batch):
+            some = [drawn(seed * 10**9 + i) for i in range(first, min(n, first + AHEAD * batch))]
+            answers: dict[int, list[str]] = {}
+            # Of like length together: a batch runs until its last conversation ends.
+            order = sorted(some, key=lambda c: sum(map(texts.length, c.sample.turns)))
+            for at in range(0, len(order), batch):
+                for c, said in _replies(vlm, processor.tokenizer, order[at : at + batch], max_new_tokens):
+                    answers[c.seed] = said
+                    bar.update()
+            file.writelines(json.dumps({"seed": c.seed, "answers": answers[c.seed]}) + "\n" for c in some)
             file.flush()
+    bar.close()
 
 
-def _reply(
-    model,
-    tokenizer,
-    conversations: list[Conversation],
-    said: list[list[str]],
-    device: torch.device,
-    most: int,
-) -> list[str]:
-    rows = []
-    for c, answers in zip(conversations, said, strict=True):
-        ids = batches.encode(tokenizer, with_answers(c, answers).sample).ids if answers else [pocket.BOS]
-        images = [] if answers else [pocket.IMAGE] * (pocket.N_PATCHES * len(c.pictures))
-        question = tokenizer.encode(
-            " " + text_of(c.sample.turns[len(answers)].question), add_special_tokens=False
-        )
-        rows.append([*ids, pocket.USER, *images, *question, pocket.ASSISTANT])
-    longest = max(map(len, rows))
-    ids = torch.tensor([[pocket.PAD] * (longest - len(r)) + r for r in rows], device=device)
-    pixels = batches.to_pixels([p for c in conversations for p in c.pictures]).to(device)
-    mask = (ids != pocket.PAD).long()
-    full = model.generate(
-        input_ids=ids, attention_mask=mask, pixel_values=pixels, max_new_tokens=most, do_sample=False
-    )
-    return tokenizer.batch_decode(full[:, longest:], skip_special_tokens=True)
+def _replies(
+    vlm: VLM, tokenizer: PreTrainedTokenizerBase, conversations: list[Conversation], most: int
+) -> Iterator[tuple[Conversation, list[str]]]:
+    """Every conversation with the target's answers to all its turns."""
+    pixels = batches.to_pixels([p for c in conversations for p in c.pictures]).to(vlm.decoder.device)
+    seen = iter(see(vlm.model, pixels))
+    scripts = []
+    for c in conversations:
+        asked = [
+            [
+                pocket.USER,
+                *tokenizer.encode(" " + text_of(turn.question), add_special_tokens=False),
+                pocket.ASSISTANT,
+            ]
+            for turn in c.sample.turns
+        ]
+        images = [pocket.IMAGE] * (pocket.N_PATCHES * len(c.pictures))
+        ids = [pocket.BOS, pocket.USER, *images, *asked[0][1:-1]]
+        visual = torch.cat([next(seen) for _ in c.pictures])
+        context = context_of(vlm.decoder, ids, visual, pocket.IMAGE)
+        scripts.append(Script(context, [asked[0][-1:], *asked[1:]]))
+    for c, answers in zip(conversations, converse(vlm, scripts, most), strict=True):
+        yield c, tokenizer.batch_decode(answers, skip_special_tokens=True)
 
 
 def read(path: Path) -> list[tuple[int, list[str]]]:

@@ -74,7 +74,7 @@ _PER_VISUAL = ("embeds", "importance")
 def extended(inputs: Mapping[str, Any], answer: Sequence[int]) -> dict[str, Any]:
     """A prompt's inputs with an answer behind it."""
     ids = inputs["input_ids"]
-    tail = torch.tensor([list(answer)], device=ids.device)
+    tail = torch.tensor([list(answer)], dtype=ids.dtype, device=ids.device)
     more: dict[str, Any] = dict(inputs)
     more["input_ids"] = torch.cat((ids, tail), 1)
     for name, value in (("attention_mask", 1), ("mm_token_type_ids", 0), ("token_type_ids", 0)):
