@@ -84,7 +84,7 @@ def head(method: str) -> Callable[[Sequence[str]], int]:
     """The command that trains a head of this method."""
 
     def command(argv: Sequence[str]) -> int:
-        from specvl_demo import registry
+        from specvl_demo import pairs, registry
         from specvl_demo.training import train_pair
         from specvl_demo.training.learners import RECIPES as HEADS
 
@@ -116,7 +116,7 @@ def head(method: str) -> Callable[[Sequence[str]], int]:
         places = train_pair.Places(
             o.folder or Path("runs") / method, o.out or ASSETS / method, o.work, o.answers, o.prompts
         )
-        loaded = registry.load(registry.find(o.pair), roles=(), dtype=o.dtype)
+        loaded = registry.load(pairs.find(o.pair), roles=(), dtype=o.dtype)
         card = train_pair.main(
             loaded, replace(recipe, **values), places, o.conversations, o.held_out, o.minutes, o.fresh
         )

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import AutoProcessor, LlavaForConditionalGeneration
+from transformers import AutoProcessor, LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
 from specvl_demo.training import answers, batches, optim, pocket
 from specvl_demo.training.train_pocket import see
@@ -49,18 +51,39 @@ def hidden_states(model: LlavaForConditionalGeneration, ids: Tensor, pixels: Ten
     return model.get_decoder()(inputs_embeds=x, use_cache=False).last_hidden_state
 
 
-def pack(tokenizer, conversations: list[answers.Conversation]) -> tuple[Tensor, Tensor, Tensor]:
-    """ids [B, L], whether the next token is part of an answer [B, L - 1], pixels."""
-    rows = [batches.encode(tokenizer, c.sample) for c in conversations]
-    longest = max(len(r.ids) for r in rows)
-    ids, spoken = (
-        torch.zeros(len(rows), longest, dtype=torch.long),
-        torch.zeros(len(rows), longest, dtype=torch.bool),
-    )
-    for i, row in enumerate(rows):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)
-        spoken[i, : len(row.ids)] = torch.tensor(row.labels) != -100
-    return ids, spoken[:, 1:], batches.to_pixels([p for c in conversations for p in c.pictures])
+@dataclass(frozen=True)
+class Lesson:
+    """One conversation: ids [n], where an answer's next token is to be guessed [k], its pictures (uint8), and
+    the target's last hidden states there [k, D] in half precision."""
+
+    ids: list[int]
+    spoken: list[int]
+    pictures: np.ndarray
+    truth: Tensor
+
+
+@torch.inference_mode()
+def lessons(
+    target: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, said: Path, batch: int
+) -> list[Lesson]:
+    """What the target said, with what it knew when it said it: its pass over every conversation, done once."""
+    data, out = answers.read(said), []
+    for i in tqdm(range(0, len(data), batch), desc="the target's hidden states", mininterval=5):
+        some = [answers.with_answers(answers.drawn(seed), a) for seed, a in data[i : i + batch]]
+        rows = [batches.encode(tokenizer, c.sample) for c in some]
+        ids = padded([r.ids for r in rows])
+        pixels = batches.to_pixels([p for c in some for p in c.pictures])
+        hidden = hidden_states(target, ids.to(target.device), pixels.to(target.device)).half().cpu()
+        for row, conversation, states in zip(rows, some, hidden, strict=True):
+            spoken = [j for j, label in enumerate(row.labels[1:]) if label != -100]
+            out.append(Lesson(row.ids, spoken, conversation.pictures, states[spoken].clone()))
+    return out
+
+
+def padded(rows: list[list[int]]) -> Tensor:
+    """Rows of ids, padded on the right [B, L]."""
+    longest = max(map(len, rows))
+    return torch.tensor([row + [pocket.PAD] * (longest - len(row)) for row in rows])
 
 
 def main(
@@ -90,7 +113,7 @@ def main(
         lr,
         2 * lr,
     )
-    data, first = answers.read(said), 0
+    bank, first = lessons(target, processor.tokenizer, said, batch), 0
     folder.mkdir(parents=True, exist_ok=True)
     state = folder / "drafter.pt"
     if state.exists():
@@ -102,11 +125,15 @@ def main(
     bar = tqdm(range(first, steps), desc="drafter", mininterval=5)
     for step in bar:
         rng = random.Random(seed * 10**9 + step)
-        some = [answers.with_answers(answers.drawn(s), a) for s, a in rng.sample(data, min(batch, len(data)))]
-        ids, spoken, pixels = (x.to(device) for x in pack(processor.tokenizer, some))
+        some = rng.sample(bank, min(batch, len(bank)))
+        ids = padded([x.ids for x in some]).to(device)
+        pixels = batches.to_pixels([p for x in some for p in x.pictures]).to(device)
+        at = torch.tensor([(b, t) for b, x in enumerate(some) for t in x.spoken], device=device)
         with torch.no_grad():
-            truth = target.lm_head(hidden_states(target, ids, pixels)[:, :-1][spoken]).log_softmax(-1)
-        guess = drafter.lm_head(hidden_states(drafter, ids, pixels)[:, :-1][spoken]).log_softmax(-1)
+            truth = torch.cat([x.truth for x in some]).to(device).float()
+            truth = target.lm_head(truth).log_softmax(-1)
+        states = hidden_states(drafter, ids, pixels)[at[:, 0], at[:, 1]]
+        guess = drafter.lm_head(states).log_softmax(-1)
         loss = F.kl_div(guess, truth, log_target=True, reduction="batchmean")
         optim.set_lr(opts, optim.warm_then_linear(step / steps, 0.6))
         for opt in opts:
