@@ -1,5 +1,4 @@
-"""Conversations in the target's own words: what drafters are trained on, since they will have to guess
-exactly these.
+"""Conversations in the target's own words: what drafters are trained on, since these they will have to guess.
 
 A conversation is drawn from a seed, and every answer in it is replaced by what the target says greedily, turn
 after turn; the file holds seeds and answers, pictures are drawn again when needed. Knows the pocket world and

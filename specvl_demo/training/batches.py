@@ -79,7 +79,7 @@ def letterboxed(
 
 
 def patch_labels(scene: Scene | Chart, box: tuple[int, int]) -> np.ndarray:
-    """What every patch should say [N, 6]: of its cell (scene) or of its bar (chart); nothing in the padding."""
+    """What every patch should say [N, 6]: of its cell, or of its bar in a chart; nothing in the padding."""
     out = np.full((pocket.N_PATCHES, len(GROUP_NAMES)), -100, np.int64)
     left, top = (pocket.SIDE - box[0]) / 2, (pocket.SIDE - box[1]) / 2
     ground = list(world.GROUNDS).index(scene.ground)
@@ -230,7 +230,7 @@ def to_pixels(images: list[np.ndarray]) -> Tensor:
 
 
 def curriculum(u: float) -> tuple[int, float, float, float]:
-    """At progress `u`: most objects in a scene, share of drills, of charts, and of several-picture batches."""
+    """At progress `u`: most objects in a scene; shares of drills, of charts, of several-picture batches."""
     most = 2 + min(4, int(u * 25))
     drills = max(0.12, 0.85 - 3.0 * u)
     return most, drills, (0.0 if u < 0.06 else 0.13), (0.0 if u < 0.10 else min(0.34, 0.12 + u * 0.6))

@@ -1,8 +1,7 @@
-"""Muon in float32 for the weight matrices, AdamW for everything else, with state that can be saved and
-resumed.
+"""Muon in float32 for the weight matrices, AdamW for everything else; their state can be saved and resumed.
 
-`torch.optim.Muon` orthogonalises in bfloat16, which is many times slower on CPUs without bf16 units; this one batches matrices of
-equal shape and stays in the weights' dtype. Knows parameters and gradients only.
+`torch.optim.Muon` orthogonalises in bfloat16, which is many times slower on CPUs without bf16 units; this one
+batches matrices of equal shape and stays in the weights' dtype. Knows parameters and gradients only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A second hand that draws the same scenes: OpenCV outlines, its own fonts, shifted hues, blur, JPEG, odd
-sizes.
+"""A second hand that draws the same scenes: OpenCV, other fonts, shifted hues, blur, JPEG, odd sizes.
 
-Never used in training; it shows whether the pocket target looks at shapes and colours, or only at one renderer's pixels.
+Never used in training; it shows whether the pocket target looks at shapes and colours, or only at one
+renderer's pixels.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ CHAT_TEMPLATE = (
     "{% if m.content is string %}{{ ' ' + m.content }}"
     "{% else %}{% for c in m.content if c.type == 'image' %}<image>{% endfor %}"
     "{% for c in m.content if c.type == 'text' %}{{ ' ' + c.text }}{% endfor %}{% endif %}"
-    "{% else %}<assistant>{{ m.content if m.content is string else m.content[0].text }}<eos>{% endif %}{% endfor %}"
+    "{% else %}<assistant>{{ m.content if m.content is string else m.content[0].text }}<eos>{% endif %}"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 
@@ -88,7 +89,7 @@ def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrained
 
 
 def make_processor(tokenizer: PreTrainedTokenizerFast) -> LlavaProcessor:
-    """Pictures are padded to a square with gray (never cropped) and resized to 96 x 96; no torchvision needed."""
+    """Pictures are padded to a square with gray, never cropped, and resized; no torchvision needed."""
     images = LlavaImageProcessorPil(
         do_pad=True,
         do_resize=True,

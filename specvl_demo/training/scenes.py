@@ -1,8 +1,8 @@
 """The pocket world: scenes, bar charts and clips, as data and as pictures.
 
-A scene is a ground and objects, each with kind, colour, size and one of nine places; `draw` turns it into a picture of any size.
-With a random generator `draw` also varies what a renderer would vary (jitter, hue, edges, texture); without one it is clean.
-Knows pictures only: no tokens, no models.
+A scene is a ground and objects, each with kind, colour, size and one of nine places; `draw` turns it into a
+picture of any size. With a random generator `draw` also varies what a renderer would vary (hue, edges,
+texture); without one it is clean. Knows pictures only: no tokens, no models.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Losses that teach the pocket target to look: visual tokens and hidden states must point at the words for
-what is there.
+"""Losses that teach the pocket target to look: visual tokens and hidden states point at words.
 
 Word alignment: each projected visual token is close (cosine) to the embeddings of its cell's kind, colour,
 size, ground and place. Pointing: the hidden state of a middle layer, at every visual word, is close to the
@@ -36,7 +35,7 @@ class Pointers(nn.Module):
         return sharpness * F.normalize(x, dim=-1) @ F.normalize(embeddings[getattr(self, group)], dim=-1).t()
 
     def align(self, visual: Tensor, patches: Tensor, embeddings: Tensor) -> tuple[Tensor, dict[str, float]]:
-        """Word alignment of projected visual tokens [P, N, D] with `patches` [P, N, 6]; loss and accuracies."""
+        """Word alignment of projected visual tokens [P, N, D] with `patches` [P, N, 6]: loss, accuracies."""
         loss, seen = visual.new_zeros(()), {}
         for g, group in enumerate(GROUP_NAMES):
             target = patches[..., g].flatten()
@@ -64,8 +63,7 @@ class Pointers(nn.Module):
         return loss, seen
 
     def changed(self, states: Tensor, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Which patches differ from the picture before, read from a middle layer's states at visual tokens [P,
-        N, D].
+        """Which patches differ from the picture before, read from states at visual tokens [P, N, D].
         """
         known = batch.changed >= 0
         if not known.any():

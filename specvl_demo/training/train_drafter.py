@@ -66,7 +66,7 @@ class Lesson:
 def lessons(
     target: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, said: Path, batch: int
 ) -> list[Lesson]:
-    """What the target said, with what it knew when it said it: its pass over every conversation, done once."""
+    """What the target said, with what it knew when it said it: one pass over every conversation."""
     data, out = answers.read(said), []
     for i in tqdm(range(0, len(data), batch), desc="the target's hidden states", mininterval=5):
         some = [answers.with_answers(answers.drawn(seed), a) for seed, a in data[i : i + batch]]

@@ -2,10 +2,13 @@
 them up, then it grows.
 
 1. tower: projected visual tokens align with word embeddings (crowded scenes, no language model).
-2. language: next-token loss on answers, visual words weighted, with pointer supervision of the middle layer; few layers.
-3. growth: blocks that add nothing are put between the trained ones, and training goes on; every block becomes useful.
+2. language: next-token loss on answers, visual words weighted, with pointer supervision of the middle layer;
+   few layers.
+3. growth: blocks that add nothing are put between the trained ones, and training goes on; every block
+   becomes useful.
 
-One run has one schedule; the optimizer's state is saved, so a stopped run goes on where it was. Runs on CPU or one GPU.
+One run has one schedule; the optimizer's state is saved, so a stopped run goes on where it was. Runs on a
+CPU or one GPU.
 """
 
 from __future__ import annotations
