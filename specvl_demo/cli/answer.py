@@ -72,17 +72,26 @@ def pick(
     return chosen
 
 
-def find_pair(pair_id: str) -> Pair:
-    """The pair, or Refused with the known ones."""
+def load_options(options: argparse.Namespace) -> registry.Options:
+    """How weights are to be brought up."""
+    return registry.Options(options.dtype, options.quantised, options.allow_pickle)
+
+
+def find_pair(options: argparse.Namespace) -> Pair:
+    """The pair that was named, or one of the two models that were; Refused with what is wrong."""
+    if options.drafter is not None and options.target is None:
+        raise Refused("--drafter drafts for a --target; name that too.")
     try:
-        return pairs.find(pair_id)
+        if options.target is not None:
+            return registry.custom(options.target, options.drafter)
+        return pairs.find(options.pair)
     except ValueError as reason:
         raise Refused(str(reason)) from None
 
 
 def _names(options: argparse.Namespace) -> list[str]:
     if options.methods == "all":
-        names = registry.served(find_pair(options.pair), options.temperature)
+        names = registry.served(find_pair(options), options.temperature)
     else:
         names = [name.strip() for name in options.methods.split(",") if name.strip()]
     if not names:
@@ -95,7 +104,7 @@ def _names(options: argparse.Namespace) -> list[str]:
 
 def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
     """Check everything, load, answer; records go to the trace and, without --json, to the terminal."""
-    pair = find_pair(options.pair)
+    pair = find_pair(options)
     chosen = pick(names, options.set, pair, options.temperature)
     if not options.prompt.strip() and not options.image and not options.video:
         raise Refused("There is nothing to answer: give --prompt, --image or --video.")
@@ -119,7 +128,7 @@ def _answer(
 
     try:
         roles = list(dict.fromkeys(c.drafter.role for c in chosen if c.drafter.role is not None))
-        loaded = registry.load(pair, roles, options.dtype, progress.tell)
+        loaded = registry.load(pair, roles, None, progress.tell, load_options(options))
         progress.done()
         asked = session.request(
             loaded,

@@ -95,6 +95,16 @@ def _pair(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pair", default="pocket", metavar="ID", help="target and drafters (default: pocket)"
     )
+    parser.add_argument(
+        "--target", metavar="ID", help="any model of a known family instead: a folder, or its id on the hub"
+    )
+    parser.add_argument("--drafter", metavar="ID", help="a smaller model with the vocabulary of --target")
+    parser.add_argument(
+        "--quantised", choices=("none", "8bit", "4bit"), default="none", help="the target's weights, on a GPU"
+    )
+    parser.add_argument(
+        "--allow-pickle", action="store_true", help="also read .bin weights, which can run code"
+    )
 
 
 def _json(parser: argparse.ArgumentParser) -> None:

@@ -52,9 +52,16 @@ class Call:
 
 
 class Backend(Decoder, Protocol):
-    """A decoder that runs here. window: width of its sliding window, None where no layer has one."""
+    """A decoder that runs here.
+
+    window: width of its sliding window, None where no layer has one. axes: 3 where positions have three.
+    n_weights: numbers that every step reads, of the layers and the head. n_cached: numbers cached for a row.
+    """
 
     window: int | None
+    axes: int
+    n_weights: int
+    n_cached: int
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         """An empty cache that `forward` writes into."""
@@ -70,8 +77,8 @@ def attention_of(
 ) -> Tensor:
     """Attention probabilities [B, rows, S], mean over heads, computed beside a fused kernel that keeps none.
 
-    queries [B, heads, T, width], keys [B, kv_heads, S, width]; mask additive, [T, S] or [B or 1, 1, T, S], or
-    None for causal. rows: which of the T queries, negative ones from the end; None: all.
+    queries [B, heads, T, width], keys [B, kv_heads, S, width]; mask additive or bool (True: seen), [T, S] or
+    [B or 1, 1, T, S], or None for causal. rows: which of the T queries, negative ones from the end; None: all.
     """
     batch, heads, size, width = queries.shape
     n_keys = keys.shape[2]
@@ -84,6 +91,9 @@ def attention_of(
     if mask is None:
         ahead = torch.arange(n_keys, device=queries.device) > (at + n_keys - size)[:, None]
         scores = scores.masked_fill(ahead, -torch.inf)
+    elif mask.dtype == torch.bool:
+        # What the library makes by itself for a sliding window says who is seen, instead of adding anything.
+        scores = scores.masked_fill(~mask[..., at, :], -torch.inf)
     else:
         scores = scores + mask[..., at, :]
     return scores.softmax(-1).mean(1)

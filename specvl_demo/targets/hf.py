@@ -52,6 +52,11 @@ class HFDecoder:
         self.vocab: int = self._head.weight.shape[0]
         self._kv_heads: int = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self._head_width: int = getattr(config, "head_dim", None) or self.width // config.num_attention_heads
+        rope = getattr(config, "rope_parameters", None) or {}
+        self.axes = 3 if "mrope_section" in rope else 1
+        read = [*self._decoder.layers.parameters(), self._head.weight]
+        self.n_weights = sum(weight.numel() for weight in read)
+        self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
         # More than one where a model larger than a card was spread over several.
         self._devices = [next(layer.parameters()).device for layer in self._decoder.layers]
 
@@ -88,6 +93,17 @@ class HFDecoder:
             raise TypeError(
                 f"this decoder writes into its own kind of cache, got {type(call.cache).__name__}"
             )
+        with ExitStack() as stack:
+            if call.kept is not None:
+                self._watch(call.kept, stack)
+            hidden = self._decode(call)
+        call.cache.advance(call.x.shape[1])
+        if call.kept is not None and self.n_layers in call.kept.capture.layers:
+            call.kept.layers[self.n_layers] = hidden
+        return hidden
+
+    def _decode(self, call: Call) -> Tensor:
+        """The library's decoder; the cache is written but not yet longer."""
         arguments: dict[str, Any] = {
             "inputs_embeds": call.x,
             "position_ids": call.positions.expand(*call.positions.shape[:-2], *call.x.shape[:2]),
@@ -99,15 +115,7 @@ class HFDecoder:
         if call.deepstack is not None:
             arguments["visual_pos_masks"] = call.visual
             arguments["deepstack_visual_embeds"] = list(call.deepstack)
-        with ExitStack() as stack:
-            if call.kept is not None:
-                self._watch(call.kept, stack)
-            hidden = self._decoder(**arguments).last_hidden_state
-        hidden = hidden.to(self.device)
-        call.cache.advance(call.x.shape[1])
-        if call.kept is not None and self.n_layers in call.kept.capture.layers:
-            call.kept.layers[self.n_layers] = hidden
-        return hidden
+        return self._decoder(**arguments).last_hidden_state.to(self.device)
 
     def _masks(self, call: Call) -> Tensor | dict[str, Tensor] | None:
         if call.mask is None:

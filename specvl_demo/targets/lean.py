@@ -65,6 +65,7 @@ class LeanDecoder:
     """
 
     window: int | None = None
+    axes = 1
 
     def __init__(self, decoder: nn.Module, head: nn.Module) -> None:
         reason = why_not(decoder)
@@ -84,6 +85,9 @@ class LeanDecoder:
             self._layers = [self._fold(layer) for layer in decoder.layers]
             self._table = decoder.embed_tokens.weight.detach()
             self._head = head.weight.t().contiguous()
+            read = [t for layer in self._layers for t in layer if t is not None]
+            self.n_weights = sum(t.numel() for t in (*read, self._head))
+            self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
             self._norm = decoder.norm.weight * self.width**0.5
             positions = torch.arange(min(config.max_position_embeddings, _LONGEST)).float()
             angles = positions[:, None] * decoder.rotary_emb.inv_freq.float()

@@ -20,6 +20,7 @@ from specvl_demo.targets import lean
 from specvl_demo.targets.clock import settle
 from specvl_demo.targets.decoder import Backend
 from specvl_demo.targets.hf import HFDecoder
+from specvl_demo.targets.static import StaticDecoder
 
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 _HARMLESS = {"input_ids", "past_key_values", "use_cache", "return_dict", "logits_to_keep", "cache_position"}
@@ -31,7 +32,8 @@ class VLM:
 
     name: as shown. special: ids that no loose verifier may relax, beside the end of sequence and
     placeholders.
-    backend: "auto" takes the lean forward where it can run, else Hugging Face's; "lean" and "hf" insist.
+    backend: "auto" takes the lean forward where it can run, else Hugging Face's; "lean" and "hf" insist, and
+        "static" is Hugging Face's with steps of fixed shapes, replayed as graphs on a CUDA device.
     again: for a drafter that cuts pictures into other tokens than its target: its own prompt of a target's.
     """
 
@@ -185,8 +187,10 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
 
 
 def _backend(model: nn.Module, wanted: str) -> Backend:
-    if wanted not in ("auto", "lean", "hf"):
-        raise ValueError(f"backend is auto, lean or hf, got {wanted!r}")
+    if wanted not in ("auto", "lean", "hf", "static"):
+        raise ValueError(f"backend is auto, lean, hf or static, got {wanted!r}")
+    if wanted == "static":
+        return StaticDecoder(model)
     if wanted == "lean" or (wanted == "auto" and lean.why_not(model.get_decoder()) is None):
         return lean.LeanDecoder(model.get_decoder(), model.get_output_embeddings())
     return HFDecoder(model)

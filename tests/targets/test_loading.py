@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from specvl_demo import registry
+from specvl_demo.__main__ import main
 from specvl_demo.core.views import FullView, PrunedView
 from specvl_demo.targets import fit, loading
 from specvl_demo.targets.hf import HFDecoder, SplitCache
@@ -154,3 +155,20 @@ def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong() -> None:
     with pytest.raises(ValueError, match="guided=false"):
         PrunedView(0.5, 0.5, layers=(0,)).see(encoded, eyes, None)
     assert PrunedView(0.5, 0.5).see(encoded, eyes, None).index.max() < len(mine)
+
+
+def test_the_command_line_takes_any_two_that_fit(
+    pair: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = pair / "drafter"
+    monkeypatch.setattr(fit, "_counted", lambda folder: 10 if folder == small else 20)
+    ask = ["generate", "--method", "chain", "--prompt", "what is this", "--max-new-tokens", "5", "--json"]
+    assert main([*ask, "--target", str(pair / "target"), "--drafter", str(small)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["n_tokens"] <= 5 and answer["pair"] == "custom"
+    assert main([*ask, "--drafter", str(small)]) == 2
+    assert "--target; name that too" in capsys.readouterr().err
+    assert main([*ask, "--target", str(small), "--drafter", str(pair / "target")]) == 2
+    assert "must be smaller" in capsys.readouterr().err
+    assert main([*ask, "--target", str(pair / "nowhere"), "--drafter", str(small)]) == 2
+    assert main([*ask, "--target", str(pair / "target"), "--drafter", str(small), "--quantised", "4bit"]) == 2
