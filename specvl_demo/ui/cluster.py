@@ -7,8 +7,10 @@ it is imported when workers are made.
 
 from __future__ import annotations
 
+import queue
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +21,7 @@ from specvl_demo import pairs
 from specvl_demo.ui import words
 from specvl_demo.ui.jobs import Job
 
-STOP_S = 5.0
+RETRY_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class Engine:
         """End this job after the round it is in."""
         self._stopped.add(run)
 
+    def ready(self) -> bool:
+        """Answers once its models are there."""
+        return True
+
 
 class RayWorkers:
     """A `desk.Worker` over `capacity` actors.
@@ -96,43 +102,54 @@ class RayWorkers:
         self.capacity = capacity
         self._lock = threading.Lock()
         self._runs: dict[str, Any] = {}
+        self._stopped: set[str] = set()
+        self._closed = False
         if not ray.is_initialized():
             own = {} if address else {"num_cpus": capacity, "include_dashboard": False}
             ray.init(address=address, log_to_driver=False, **own)
         # Two calls at once in an actor: the job, and Stop beside it. Started again for ever, but a run that
         # was lost is not computed twice: its visitor is told.
         actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_concurrency=2)(engine)
-        self._free = [actor.remote(first_pair) for _ in range(capacity)]
-        self.actors = tuple(self._free)
+        self._actors = [actor.remote(first_pair) for _ in range(capacity)]
+        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for one in self._actors:
+            self._free.put(one)
 
     def start(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
         """Hand a job to a free actor; its events come back through `put`, from another thread."""
-        with self._lock:
-            actor = self._free.pop(0)
-            self._runs[run] = actor
         put({"k": "status", "stage": "starting"})
-        threading.Thread(target=self._follow, args=(run, actor, job, put), daemon=True).start()
+        threading.Thread(target=self._follow, args=(run, job, put), daemon=True).start()
 
     def stop(self, run: str) -> None:
         """Ask the actor to end this job after the round it is in."""
         with self._lock:
+            self._stopped.add(run)
             actor = self._runs.get(run)
         if actor is not None:
             actor.stop.remote(run)
 
     def close(self) -> None:
         """End the actors, and the cluster where it was started here."""
-        for actor in self.actors:
+        self._closed = True
+        for actor in self._actors:
             self._ray.kill(actor)
         self._ray.shutdown()
 
-    def _follow(self, run: str, actor: Any, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+    def _follow(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+        """One run, from a free actor to done. An actor that died is free again when it is back."""
+        actor = self._free.get()
+        with self._lock:
+            self._runs[run] = actor
+            stopped = run in self._stopped
         errors = self._ray.exceptions
+        died = False
         try:
-            stream = actor.run.options(num_returns="streaming").remote(run, Parcel.of(job))
-            for event in stream:
-                put(self._ray.get(event))
+            if not stopped:
+                stream = actor.run.options(num_returns="streaming").remote(run, Parcel.of(job))
+                for event in stream:
+                    put(self._ray.get(event))
         except errors.RayActorError as fault:
+            died = True
             put({"k": "error", "text": words.ENGINE_DIED.format(reason=type(fault).__name__)})
         except (errors.RayError, OSError) as fault:
             reason = str(fault).strip().split("\n")[-1][:300]
@@ -140,5 +157,17 @@ class RayWorkers:
         finally:
             with self._lock:
                 del self._runs[run]
-                self._free.append(actor)
+                self._stopped.discard(run)
             put({"k": "done"})
+            if died:
+                self._await(actor)
+            self._free.put(actor)
+
+    def _await(self, actor: Any) -> None:
+        """Wait until Ray has started the actor again."""
+        while not self._closed:
+            try:
+                self._ray.get(actor.ready.remote())
+                return
+            except self._ray.exceptions.RayActorError:
+                time.sleep(RETRY_S)
