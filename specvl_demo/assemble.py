@@ -14,7 +14,7 @@ from typing import Any
 from specvl_demo import methods
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Drafter, Mixer, View
-from specvl_demo.core.views import CaptionView, FullView, PooledView, PrunedView, TextView
+from specvl_demo.core.views import Captioner, CaptionView, FullView, PooledView, PrunedView, TextView
 from specvl_demo.drafters.captions import OwnCaptions
 from specvl_demo.drafters.dream import DreamDrafter
 from specvl_demo.drafters.features import FeatureDrafter
@@ -31,12 +31,14 @@ class Models:
 
     drafters: by role ("small": a VLM; heads by their names). words: token ids that views put in place of
     pictures, by purpose: "newline"; "caption", what stands before one; "describe", what follows a picture to
-    have the drafter caption it, up to where its answer begins.
+    have the drafter caption it, up to where its answer begins. captioner: brings up a model that describes
+    pictures, called when a caption view is first wanted; None where the drafter does it itself.
     """
 
     target: VLMTarget
     drafters: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    captioner: Callable[[int], Captioner] | None = None
 
     def drafter(self, role: str) -> Any:
         """The model of a role; ValueError where the pair has none."""
@@ -132,7 +134,9 @@ def text_view(models: Models) -> View:
 
 
 def caption_view(models: Models, caption_length: int) -> View:
-    """The drafter's own description in place of the picture."""
+    """A description in place of the picture: a captioner's where the pair has one, else the drafter's own."""
+    if models.captioner is not None:
+        return CaptionView(models.captioner(caption_length), models.word("caption"))
     vocabulary = models.target.vocabulary
     own = OwnCaptions(models.word("describe"), vocabulary.eos, vocabulary.banned, caption_length)
     return CaptionView(own, models.word("caption"))

@@ -14,13 +14,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from specvl_demo import __version__, methods
+from specvl_demo import __version__, methods, pairs
 from specvl_demo.methods import Choice, Value
 from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
 
 if TYPE_CHECKING:
     from specvl_demo.assemble import Models
     from specvl_demo.core.text import Lexicon
+    from specvl_demo.targets.loading import Plan
     from specvl_demo.targets.prompts import Prompter
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -245,7 +246,9 @@ def load(
 
     tell(f"Loading {pair.target.id}")
     model = loading.model(folder(pair.target), plan, pair.target.id)
-    prompter = Prompter(loading.processor(folder(pair.target), pair.target.id), model)
+    # The shipped models were trained on Pillow's resizing; torchvision resizes a little otherwise.
+    shipped = pair.target.local and pair.target.folder.is_relative_to(pairs.ASSETS)
+    prompter = Prompter(loading.processor(folder(pair.target), pair.target.id, shipped), model)
     target = VLMTarget(VLM(model, pair.target.title, prompter.special_ids))
     drafters: dict[str, Any] = {}
     for role in roles:
@@ -261,8 +264,30 @@ def load(
         else:
             # Heads open .bin files as plain weights only: nothing in them can run.
             drafters |= heads.open_role(folder(one, pickles=True), target.decoder, role)
-    models = Models(target, drafters, prompter.words())
+    captioner = None if pair.local else _captioner(plan, prompter, tell, machine.offline)
+    models = Models(target, drafters, prompter.words(), captioner)
     return Loaded(pair, models, prompter, prompter.lexicon(), verdict, versions())
+
+
+def _captioner(plan: Plan, prompter: Prompter, tell: Callable[[str], None], offline: bool) -> Any:
+    """Brings Florence-2 up when it is first asked for, and keeps it: by the longest caption, a captioner.
+
+    # choice: hub drafters of TABED's kind (68M) cannot describe a picture; the pocket drafter can, and does.
+    """
+    held: list[Any] = []
+
+    def make(length: int) -> Any:
+        from specvl_demo.drafters import florence
+        from specvl_demo.targets import loading
+
+        if not held:
+            folder = loading.fetch(florence.ID, tell, offline=offline)
+            whole = replace(plan, split={}, quantised="none")
+            held.append(loading.model(folder, whole, florence.ID))
+            held.append(loading.processor(folder, florence.ID))
+        return florence.FlorenceCaptions(*held, prompter.ids, length)
+
+    return make
 
 
 def custom(target: str, drafter: str | None = None) -> Pair:

@@ -78,7 +78,7 @@ def attention_of(
     """Attention probabilities [B, rows, S], mean over heads, computed beside a fused kernel that keeps none.
 
     queries [B, heads, T, width], keys [B, kv_heads, S, width]; mask additive or bool (True: seen), [T, S] or
-    [B or 1, 1, T, S], or None for causal. rows: which of the T queries, negative ones from the end; None: all.
+    [B or 1, 1, T, S], or None for causal. rows: which of the T queries, from the end if negative; None: all.
     """
     batch, heads, size, width = queries.shape
     n_keys = keys.shape[2]

@@ -74,10 +74,15 @@ def model(folder: Path, plan: Plan, name: str) -> nn.Module:
     return loaded.eval().requires_grad_(False)
 
 
-def processor(folder: Path, name: str) -> Any:
-    """The processor in a folder: chat template, tokenizer, how pictures are cut."""
+def processor(folder: Path, name: str, pillow: bool = False) -> Any:
+    """The processor in a folder: chat template, tokenizer, how pictures are cut.
+
+    pillow: resize with Pillow also where torchvision is installed, for models that were trained so.
+    """
     with had(name):
-        return AutoProcessor.from_pretrained(folder, local_files_only=True)
+        return AutoProcessor.from_pretrained(
+            folder, local_files_only=True, **({"backend": "pil"} if pillow else {})
+        )
 
 
 def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -> Path:

@@ -65,19 +65,19 @@ class Prompter:
         """Ids to text, for the lanes of one request or many."""
         return Lexicon(self._decode)
 
+    def ids(self, text: str) -> list[int]:
+        """The ids of plain text."""
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
     def words(self) -> dict[str, tuple[int, ...]]:
         """Ids that views of a drafter put in place of pictures; see `assemble.Models.words`."""
-
-        def ids(text: str) -> list[int]:
-            return self._tokenizer.encode(text, add_special_tokens=False)
-
         grey = Image.new("RGB", (64, 64), (127, 127, 127))
         asked = self.prompt([Turn("Describe the picture.", (grey,))], room=0)
         last = int(asked.visual.nonzero().max())
         return {
             # Some tokenizers put a piece of their own before a newline; the newline is the last.
-            "newline": tuple(ids("\n")[-1:]),
-            "caption": tuple(ids("image: ")),
+            "newline": tuple(self.ids("\n")[-1:]),
+            "caption": tuple(self.ids("image: ")),
             "describe": tuple(asked.ids[last + 1 :].tolist()),
         }
 
