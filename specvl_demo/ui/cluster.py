@@ -105,8 +105,9 @@ class RayWorkers:
         self._stopped: set[str] = set()
         self._closed = False
         if not ray.is_initialized():
-            own = {} if address else {"num_cpus": capacity, "include_dashboard": False}
-            ray.init(address=address, log_to_driver=False, **own)
+            # A cluster of this machine alone listens to this machine alone.
+            own = {"num_cpus": capacity, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+            ray.init(address=address, log_to_driver=False, **({} if address else own))
         # Two calls at once in an actor: the job, and Stop beside it. Started again for ever, but a run that
         # was lost is not computed twice: its visitor is told.
         actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_concurrency=2)(engine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -66,7 +67,16 @@ def cluster() -> Iterator[RayWorkers]:
     pytest.importorskip("ray", reason="several workers need ray")
     # Ray starts its processes with this environment; unset, some of them would look for the network.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    made = RayWorkers(2, engine=LightEngine)
+    made = None
+    for attempt in range(4):
+        try:
+            made = RayWorkers(2, engine=LightEngine)
+            break
+        except Exception as fault:  # noqa: BLE001 - Ray raises nothing more special
+            # Ray gives its own processes half a minute to start, too little on a machine that is very busy.
+            if "timed out during startup" not in str(fault) or attempt == 3:
+                raise
+            sys.modules["ray"].shutdown()
     yield made
     made.close()
 
