@@ -206,7 +206,7 @@ METHODS: dict[str, Method] = {
                 "paper-no-shift": {"shift": False},
                 "paper-branches": {"policy": "branches"},
                 "paper-self": {"drafter": "self"},
-                "pocket": {"gamma": 8, "drop_image": 0.5, "drop_video": 0.5},
+                "pocket": {"gamma": 8, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
             },
         ),
         Method(
