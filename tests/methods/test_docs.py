@@ -48,6 +48,6 @@ def test_the_table_is_the_codes() -> None:
     for name, cells in rows.items():
         assert name in METHODS
         assert ("no" in cells[6]) == (not METHODS[name].lossless)
-        views = cells[3].strip().replace(" ", "").replace("–", "")
-        assert views == "+".join(METHODS[name].views)
+        if METHODS[name].views:
+            assert cells[3].strip().replace(" ", "") == "+".join(METHODS[name].views)
     assert {"tabed", "sage", "specvlm", "lvspec", "fly", "chain", "tree", "ngram", "ar"} <= rows.keys()
