@@ -7,6 +7,7 @@ exact. A drafter is the target with noise on its weights: right often, not alway
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,9 +19,11 @@ from specvl_demo.core.types import Capture, Context, Encoded
 from specvl_demo.core.verify import walk
 from specvl_demo.core.views import FullView, PooledView, PrunedView, TextView
 from specvl_demo.records import Begin, Round
+from specvl_demo.targets.prompts import Prompter
 from specvl_demo.targets.stream import prefill
 from specvl_demo.targets.vlm import VLM
-from tests.families.conftest import SHOWN, TOKENS, Here
+from tests.families import zoo
+from tests.families.conftest import SHOWN, TOKENS, Here, load
 
 pytest.importorskip("torchvision", reason="most processors of these families need torchvision")
 
@@ -298,3 +301,21 @@ def test_relaxed_methods_run_and_say_so(here: Here, method: str) -> None:
     assert "target" in {token.origin for token in tokens}
     # A random target may say a placeholder; a draft of one is never made, let alone let through.
     assert not {t.id for t in tokens if t.origin != "target"} & set(here.target.vlm.placeholders)
+
+
+@seen
+@pytest.mark.parametrize("method", ["chain", "tabed", "sage"])
+def test_a_drafter_that_cuts_pictures_otherwise_drafts_all_the_same(shown: str, method: str) -> None:
+    """It gets a prompt of its own, by its own processor; what it saw is told in the target's positions."""
+    here = load("smolvlm")
+    model, processor = zoo.build("smolvlm", make=zoo.OTHER_CUT["smolvlm"])
+    drafter = VLM(model, "another cut", again=Prompter(processor, model).again)
+    answer, records = here.answer(method, shown, replace(here.models, drafters={"small": drafter}))
+    assert answer == here.reference(shown)[0]
+    begin = next(record for record in records if isinstance(record, Begin))
+    prompt = here.prompt(shown)
+    for seen_by in begin.seen:
+        if seen_by.view in ("multimodal", "pruned"):
+            text = {i for i in seen_by.index if i >= 0 and not prompt.visual[i]}
+            assert text == set((~prompt.visual[:-1]).nonzero().flatten().tolist())
+            assert any(prompt.visual[i] for i in seen_by.index if i >= 0)

@@ -223,7 +223,8 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
     return getattr(hf, kind + "ForConditionalGeneration")(config), processor
 
 
-def _idefics(kind: str) -> tuple[torch.nn.Module, Any]:
+def _idefics(kind: str, scale: int = 2) -> tuple[torch.nn.Module, Any]:
+    """scale: patches along a side that make one token, of 4 in a tile."""
     rows = [f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)]
     tok = _tokenizer(["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *rows])
     image = getattr(hf, kind + "ImageProcessor")(
@@ -237,7 +238,7 @@ def _idefics(kind: str) -> tuple[torch.nn.Module, Any]:
     processor = getattr(hf, kind + "Processor")(
         image,
         tok,
-        image_seq_len=4,
+        image_seq_len=(4 // scale) ** 2,
         chat_template=_template(
             "<image>", "User:", "<end_of_utterance>\\n", "Assistant:", video="<video>" if more else ""
         ),
@@ -247,7 +248,7 @@ def _idefics(kind: str) -> tuple[torch.nn.Module, Any]:
         vision_config=_VISION | {"image_size": 64, "patch_size": 16},
         text_config=hf.LlamaConfig(**_text(tok)),
         image_token_id=tok.convert_tokens_to_ids("<image>"),
-        scale_factor=2,
+        scale_factor=scale,
         tie_word_embeddings=False,
         pad_token_id=0,
     )
@@ -366,12 +367,16 @@ FAMILIES: dict[str, Family] = {
     "mistral3": Family(lambda: _pixtral(2)),
     "internvl": Family(internvl),
 }
+OTHER_CUT = {"smolvlm": lambda: _idefics("SmolVLM", scale=4)}
+"""Relatives that cut pictures into other tokens, to draft for the family of that name."""
 
 
-def build(name: str, seed: int = 0) -> tuple[torch.nn.Module, Any]:
+def build(
+    name: str, seed: int = 0, make: Callable[[], tuple[torch.nn.Module, Any]] | None = None
+) -> tuple[torch.nn.Module, Any]:
     """The family's model and processor; the model never ends by itself, and its norms and biases matter."""
     torch.manual_seed(seed)
-    model, processor = FAMILIES[name].build()
+    model, processor = (make or FAMILIES[name].build)()
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for key, weight in model.named_parameters():
