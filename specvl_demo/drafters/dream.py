@@ -19,7 +19,7 @@ from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
 from specvl_demo.drafters.blocks import POSITIONS, Block, CrossBlock, Rotary, direction, root_of
 from specvl_demo.drafters.checkpoints import Head
-from specvl_demo.drafters.features import HeadDrafter, log_probabilities
+from specvl_demo.drafters.features import HeadDrafter, log_probabilities, prompt_embeds
 from specvl_demo.targets.decoder import Call
 from specvl_demo.targets.stream import Stream
 
@@ -41,6 +41,7 @@ class DreamHead:
         # Published heads were evaluated without compression in their code; ours say what they were trained
         # for.
         self.keep: float = head.own.get("keep", 1.0)
+        self.visual_scale: float = head.own.get("visual_scale", 1.0)
 
     def new_cache(self, n_layers: int, room: int) -> KVCache:
         """An empty cache for one sequence."""
@@ -139,6 +140,7 @@ class DreamDrafter(HeadDrafter):
     def begin(self, start: Start) -> None:
         """Prefill: queries are the kept tokens' embeddings, keys and values come from all features."""
         head, encoded, hidden = self._head, start.encoded, start.prefill.hidden
+        embeds = prompt_embeds(encoded, head.visual_scale)
         importance = None
         if self._keep < 1.0:
             importance = start.prefill.attention[head.decoder.n_layers - 1].sum(0)
@@ -155,7 +157,7 @@ class DreamDrafter(HeadDrafter):
         low = torch.finfo(head.dtype).min
         # The first query sees nothing; equal scores make it see everything alike, as in training (D1).
         cross_mask = torch.zeros(later.shape, dtype=head.dtype, device=head.device).masked_fill_(later, low)
-        self._lane.forward(Call(encoded.embeds[seen][None], positions[None], cache), cross_mask)
+        self._lane.forward(Call(embeds[seen][None], positions[None], cache), cross_mask)
         self._open(start, head, Stream(self._lane, cache, positions[-1:] + 1))
 
     def seen(self) -> Mapping[str, Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specvl_demo.core.cache import KVCache
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Capture, Decoder, Prefill, Scores, Start, Verdict
+from specvl_demo.core.types import NOTHING, Capture, Decoder, Encoded, Prefill, Scores, Start, Verdict
 from specvl_demo.core.views import visual_runs
 from specvl_demo.drafters.blocks import POSITIONS, Block, Rotary
 from specvl_demo.drafters.checkpoints import Head
@@ -59,6 +59,7 @@ class FeatureHead:
         self._block = Block(t, "layers.0", g)
         self._project = t["fc.weight"][:, : 2 * g.width].t().contiguous()
         self._bias = t.get("fc.bias", t["fc.weight"].new_zeros(g.width))[None]
+        self._visual_scale: float = head.own.get("visual_scale", 1.0)
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         """An empty cache that `forward` writes into."""
@@ -69,7 +70,7 @@ class FeatureHead:
         """Every token but the first and the last, each with the feature of the token before it."""
         features = self.features(start.prefill)
         every = torch.arange(features.shape[0], device=self.device)
-        x = self.join(start.encoded.embeds[1:-1], features[:-1])
+        x = self.join(prompt_embeds(start.encoded, self._visual_scale)[1:-1], features[:-1])
         return Opening(x, every[:-1], features[-1:], every[-1:], every)
 
     def features(self, known: Prefill | Scores) -> Tensor:
@@ -258,6 +259,18 @@ class FeatureDrafter(HeadDrafter):
 
     def _say(self, hidden: Tensor) -> Tensor:
         return self._head.log_probabilities(hidden, self._size, self._banned)
+
+
+def prompt_embeds(encoded: Encoded, visual_scale: float) -> Tensor:
+    """The prompt's embeddings [n, D], those of visual tokens times `visual_scale`.
+
+    choice: projected visual tokens may be a hundred times as large as words, and these heads have no norm
+    where they read them. Ours are trained on visual tokens in the size of words; published ones take them as
+    they are.
+    """
+    if visual_scale == 1.0:
+        return encoded.embeds
+    return encoded.embeds * torch.where(encoded.visual, visual_scale, 1.0)[:, None].to(encoded.embeds.dtype)
 
 
 def log_probabilities(decoder: Decoder, hidden: Tensor, size: int, banned: Tensor | None) -> Tensor:

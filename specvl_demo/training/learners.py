@@ -93,6 +93,22 @@ class Batch:
     first: int
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Root mean squares of what a target gives: words' embeddings, projected visual tokens, features, the
+    intermediate layer. 1 where a store holds none."""
+
+    words: float
+    visual: float
+    features: float
+    middle: float
+
+    @property
+    def visual_scale(self) -> float:
+        """What brings visual tokens to the size of words (see `drafters.features.prompt_embeds`)."""
+        return self.words / self.visual
+
+
 class Learner(ABC):
     """A head that learns, with the target's embeddings and output head, which do not.
 
@@ -104,11 +120,13 @@ class Learner(ABC):
     def __init__(
         self,
         recipe: Recipe,
+        sizes: Sizes,
         embed: Callable[[Tensor], Tensor],
         say: Callable[[Tensor], Tensor],
         device: torch.device,
     ) -> None:
-        self.recipe, self.embed, self.say, self.device = recipe, embed, say, device
+        self.recipe, self.sizes = recipe, sizes
+        self.embed, self.say, self.device = embed, say, device
 
     @abstractmethod
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
@@ -143,7 +161,10 @@ class Learner(ABC):
                 best = p[rows].topk(min(r.top_k, p.shape[-1]))
                 total = total - r.top * (best.values * q.gather(-1, best.indices)).sum(-1).mean()
             if r.middle and early is not None and batch.middle is not None and not step:
-                middle = F.smooth_l1_loss(early[live].float(), batch.middle[live])
+                # choice: in its own size, which may be far above that of features.
+                middle = F.smooth_l1_loss(
+                    early[live].float() / self.sizes.middle, batch.middle[live] / self.sizes.middle
+                )
                 total = total + r.middle * middle * len(said)
                 seen["middle"] = middle.item()
             target = p[rows].argmax(-1)
@@ -177,7 +198,7 @@ class Learner(ABC):
         """Embeddings of all tokens [n, D]: the table's, or the projected visual tokens."""
         embeds = self.embed(rows.ids.long().to(self.device)).float()
         if len(rows.embeds):
-            embeds[rows.visual.to(self.device)] = rows.embeds.to(self.device)
+            embeds[rows.visual.to(self.device)] = rows.embeds.to(self.device) * self.sizes.visual_scale
         return embeds
 
 
@@ -189,16 +210,15 @@ class FeatureLearner(Learner):
         recipe: Recipe,
         geometry: Geometry,
         ffn: int,
-        sizes: tuple[float, float],
+        sizes: Sizes,
         embed: Callable[[Tensor], Tensor],
         say: Callable[[Tensor], Tensor],
         device: torch.device,
     ) -> None:
-        super().__init__(recipe, embed, say, device)
+        super().__init__(recipe, sizes, embed, say, device)
         steps = recipe.step_rows if recipe.method == "hivis" else 0
-        scales = (1 / sizes[0], 1 / sizes[1])
+        scales = (1 / sizes.words, 1 / sizes.features)
         self.module = FeatureHead(geometry, ffn, steps, scales).to(device)
-        self._size = sizes[1]
 
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
         """Visual rows are dropped before tokens and features are paired (HiViS)."""
@@ -212,7 +232,7 @@ class FeatureLearner(Learner):
         token = torch.stack([_padded(r.ids[2:].long(), n) for r in rows]).to(self.device)
         if noise is not None and self.recipe.noise:
             blur = torch.rand(features.shape, generator=noise).to(self.device) - 0.5
-            features = features + blur * (self.recipe.noise * self._size)
+            features = features + blur * (self.recipe.noise * self.sizes.features)
         return Batch((embeds, features), truth, asked, token, None, _first(asked))
 
 
@@ -224,13 +244,13 @@ class DreamLearner(Learner):
         recipe: Recipe,
         geometry: Geometry,
         ffn: int,
-        sizes: tuple[float, float],
+        sizes: Sizes,
         embed: Callable[[Tensor], Tensor],
         say: Callable[[Tensor], Tensor],
         device: torch.device,
     ) -> None:
-        super().__init__(recipe, embed, say, device)
-        module = DreamHead(geometry, ffn, recipe.gate if recipe.cross else 0.0, 1 / sizes[0])
+        super().__init__(recipe, sizes, embed, say, device)
+        module = DreamHead(geometry, ffn, recipe.gate if recipe.cross else 0.0, 1 / sizes.words)
         if not recipe.cross:
             cross = module.layers[1]
             cross.requires_grad_(False)

@@ -28,7 +28,7 @@ from specvl_demo.drafters.blocks import Geometry
 from specvl_demo.drafters.checkpoints import OWN
 from specvl_demo.training import acceptance, optim
 from specvl_demo.training.features import Store
-from specvl_demo.training.learners import LEARNERS, Learner, Recipe
+from specvl_demo.training.learners import LEARNERS, Learner, Recipe, Sizes
 
 CLASS_NAMES = {"eagle2": "EAGLE-2", "hivis": "HiViS", "dream": "DREAM"}
 LOG_EVERY = 25
@@ -83,13 +83,9 @@ def learner_for(recipe: Recipe, model: nn.Module, store: Store, device: torch.de
     ends = Vocabulary.of(model)
     some = [store[i] for i in range(min(64, len(store)))]
     ids = torch.cat([r.ids[~r.visual] for r in some]).long()
-    embeds = [
-        ends.embed(ids.to(ends.head.weight.device)).float().cpu(),
-        *(r.embeds for r in some if len(r.embeds)),
-    ]
-    sizes = tuple(
-        x.pow(2).mean().sqrt().item() for x in (torch.cat(embeds), torch.cat([r.features for r in some]))
-    )
+    words = ends.embed(ids.to(ends.head.weight.device)).float().cpu()
+    rest = (torch.cat([getattr(r, name) for r in some]) for name in ("embeds", "features", "middle"))
+    sizes = Sizes(*(x.pow(2).mean().sqrt().item() if len(x) else 1.0 for x in (words, *rest)))
     torch.manual_seed(recipe.seed)
     return LEARNERS[recipe.method](recipe, geometry, recipe.ffn or ffn, sizes, ends.embed, ends.say, device)
 
@@ -252,12 +248,20 @@ def export(run: Run, out: Path, card: dict[str, Any]) -> None:
         "rms_norm_eps": g.eps,
         "rope_theta": g.theta,
         "hidden_act": "silu",
-        OWN: {"method": recipe.method, **({"keep": recipe.keep} if recipe.method == "dream" else {})},
+        OWN: {"method": recipe.method, **_own(learner)},
     }
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     card = card_of(run, card, sum(v.numel() for v in tensors.values()))
     (out / "card.json").write_text(json.dumps(card, indent=1) + "\n")
     (out / "README.md").write_text(readable(card))
+
+
+def _own(learner: Learner) -> dict[str, float]:
+    """What drafting must know beyond the published format."""
+    if learner.recipe.method == "hivis":
+        return {}
+    keep = {"keep": learner.recipe.keep} if learner.recipe.method == "dream" else {}
+    return {**keep, "visual_scale": learner.sizes.visual_scale}
 
 
 def card_of(run: Run, more: dict[str, Any], n_parameters: int) -> dict[str, Any]:
