@@ -40,6 +40,12 @@ def test_every_pair_is_complete(pair: registry.Pair) -> None:
         pair.id = "other"  # type: ignore[misc]
 
 
+def test_sizes_of_shipped_weights_are_those_of_the_files() -> None:
+    for one in PAIRS[0].checkpoints:
+        stored = sum(path.stat().st_size for path in one.folder.glob("*.safetensors"))
+        assert stored == 0 or one.params == pytest.approx(stored / 2, rel=0.1), one.id
+
+
 def test_an_unknown_pair_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no pair 'nope'; known: pocket, llava-1\.5-7b") as refused:
         find("nope")
