@@ -173,6 +173,9 @@ RECIPES: dict[str, Callable[[Sequence[str]], int]] = {
 
 def main(what: str, argv: Sequence[str]) -> int:
     """Run one recipe. Raises ValueError naming the known ones."""
+    # Before any recipe imports transformers, which fails beside a torchvision whose operators do not load.
+    import specvl_demo.targets  # noqa: F401
+
     if what not in RECIPES:
         raise ValueError(f"unknown recipe {what!r}; known: {', '.join(RECIPES)}")
     return RECIPES[what](argv)
