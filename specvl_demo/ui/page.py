@@ -14,6 +14,7 @@ import gradio as gr
 from specvl_demo.ui import words
 from specvl_demo.ui.behaviour import Behaviour
 from specvl_demo.ui.board import FILES, SCRIPTS, STYLES, board
+from specvl_demo.ui.desk import Run, refusal
 from specvl_demo.ui.endpoints import endpoints
 
 MOST_BYTES = 64 * 2**20
@@ -40,9 +41,13 @@ def build(behaviour: Behaviour) -> gr.Blocks:
         return behaviour.scene(description)
 
     async def run(event: gr.EventData) -> AsyncIterator[str]:
-        async with aclosing(behaviour.run(event._data)) as stream:
-            async for batch in stream:
-                yield batch
+        try:
+            async with aclosing(behaviour.run(event._data)) as stream:
+                async for batch in stream:
+                    yield batch
+        except Exception as fault:
+            yield Run().pack(refusal(words.PAGE_FAILED.format(reason=type(fault).__name__)))
+            raise  # a mistake of ours: the log needs all of it
 
     # Files of visitors are looked through every ten minutes and removed after two hours.
     with gr.Blocks(
@@ -50,7 +55,16 @@ def build(behaviour: Behaviour) -> gr.Blocks:
     ) as page:
         whole = board([catalog, panel, stop, batches, scene])
         # The line is the desk's, which shows everybody their place: Gradio lets all of them in.
-        whole.run(run, None, whole, show_progress="hidden", concurrency_limit=None, api_visibility="private")
+        # A page may ask again before Gradio has closed its last event.
+        whole.run(
+            run,
+            None,
+            whole,
+            show_progress="hidden",
+            concurrency_limit=None,
+            trigger_mode="multiple",
+            api_visibility="private",
+        )
         for name, function in endpoints(behaviour).items():
             gr.api(function, api_name=name, api_description=words.ENDPOINTS[name], concurrency_limit=None)
     page.queue(max_size=MOST_AT_ONCE)

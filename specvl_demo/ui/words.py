@@ -12,6 +12,7 @@ BUSY = "This machine is busy: {waiting} visitors are waiting, which is all it ta
 TOO_LONG = (
     "The run was ended after {seconds:.0f} s, the limit for one run here. What came until then is above."
 )
+PAGE_FAILED = "The page itself failed ({reason}). Run again; if it comes back, the server's log says more."
 ENGINE_DIED = (
     "The engine stopped unexpectedly ({reason}). It is being started again: run once more in a moment."
 )

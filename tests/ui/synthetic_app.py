@@ -26,6 +26,8 @@ from specvl_demo.ui.serve import draw_scene
 class SyntheticWorker:
     """Plays made-up races on their own clocks."""
 
+    capacity = 1
+
     def __init__(self, rate: float) -> None:
         self.rate, self.stopped = rate, set()
 

@@ -127,7 +127,7 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
     finish_replay(opened)
     opened.locator(".vl-lane[data-lane='1'] .tk.draft").nth(4).click()
     card = opened.locator(".vl-race .vl-inspector")
-    expect(card.locator(".vl-race .vl-inspect-head")).to_contain_text("round")
+    expect(card.locator(".vl-inspect-head")).to_contain_text("round")
     expect(card.locator(".vl-why")).to_contain_text("The drafter proposed")
     expect(card.locator(".vl-candidates thead")).to_contain_text("target")
     expect(card.locator(".vl-candidates thead")).to_contain_text("text only")
@@ -168,7 +168,7 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     """Common charts for all; the chart of its own for the method in focus, by its declaration."""
     choose(opened, "lossy", 3)
     finish_replay(opened)
-    opened.locator(".vl-charts").scroll_into_view_if_needed()
+    opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
     expect(opened.locator(".vl-race [data-chart=shape] .plot-container").first).to_be_visible(timeout=15_000)
     expect(opened.locator(".vl-race [data-chart=shape]")).to_contain_text("confidence α")
     opened.locator(".vl-track tr[data-lane='2'] .vl-lane-name").click()

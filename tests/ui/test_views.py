@@ -120,7 +120,7 @@ def test_compare_stopped_keeps_what_was_done(opened):
 
 
 def test_follow_up_remembers_the_pictures(opened):
-    """Ask, follow up: the next request carries the earlier turn with its picture; it can be taken up again."""
+    """Ask, follow up: the next request carries the earlier turn and its picture; editing takes it up."""
     opened.evaluate(
         "const api = specvl.runner.api, send = api.trigger;"
         "api.trigger = (name, asked) => { window.sent = asked; send(name, asked); }"
@@ -151,7 +151,7 @@ def test_a_link_restores_the_settings(opened, url: str):
     opened.locator("#vl-question").fill("Wie viele Sterne? ★")
     opened.locator("[data-method=sage] input").check()
     opened.locator(".vl-settings summary", has_text="TABED parameters").click()
-    opened.locator(".vl-settings details").first.get_by_label("gamma").fill("7")
+    opened.locator(".vl-settings details").first.get_by_label("gamma", exact=True).fill("7")
     opened.locator("#vl-question").click()
     opened.get_by_role("button", name="Copy a link to these settings").click()
     opened.wait_for_function("location.hash.length > 20")
@@ -171,7 +171,7 @@ def test_settings_stand_out_and_can_be_put_back(opened):
     """A changed value is marked and counted; one press puts it back. Bounds hold."""
     panel = opened.locator(".vl-settings details").first
     panel.locator("summary").click()
-    gamma = panel.get_by_label("gamma")
+    gamma = panel.get_by_label("gamma", exact=True)
     gamma.fill("9")
     gamma.blur()
     expect(panel.locator(".vl-param.changed")).to_have_count(1)

@@ -4,6 +4,9 @@
 import { Stream } from './stream.js';
 import { W } from './words.js';
 
+const SILENT_MS = 5000; // so long without a batch, and we ask whether there is something that never came
+const MOST_MISSES = 3;
+
 export class Runner {
   /** api: {server, trigger, watch} of the component. */
   constructor(api) {
@@ -12,6 +15,7 @@ export class Runner {
     this.on = null;
     this.failed = null;
     this.stream = new Stream({
+      run: () => { if (this.stopping) this.stop(); },
       queue: (e) => this.on?.status(W.run.queue(e.place, e.eta_s)),
       status: (e) => this.on?.status([W.run.stage[e.stage] ?? e.stage, e.detail].filter(Boolean).join(' ')),
       begin: (e) => this.record(e), round: (e) => this.record(e), end: (e) => this.record(e),
@@ -19,7 +23,7 @@ export class Runner {
       error: (e) => { this.failed = e.text; },
       done: () => this.finish(),
     }, (run) => api.server.batches(run));
-    api.watch((value) => this.stream.feed(value));
+    api.watch((value) => { this.heard = Date.now(); this.stream.feed(value); });
   }
 
   /** Run a request. on: {status(text), record(record), heat(lanes)}. Gives the sentence of what went wrong, or null. */
@@ -27,7 +31,12 @@ export class Runner {
     if (this.busy) return Promise.resolve(W.run.busy);
     this.busy = true;
     this.failed = null;
+    this.stopping = false;
+    this.stream.reset();
     this.on = on;
+    this.heard = Date.now();
+    this.misses = 0;
+    this.watch = setInterval(() => this.look(), SILENT_MS / 2);
     on.status(W.run.stage.starting);
     return new Promise((resolve) => {
       this.resolve = resolve;
@@ -37,12 +46,30 @@ export class Runner {
 
   record({ k, record }) { this.on?.record({ kind: k, ...record }); }
 
+  /** End the run after the round it is in; one that has no name yet ends as soon as it has. */
   stop() {
+    this.stopping = true;
     if (this.busy && this.stream.run) this.api.server.stop(this.stream.run);
+  }
+
+  /** The stream is silent: fetch what may have been missed; give up where the server does not answer any more. */
+  async look() {
+    if (Date.now() - this.heard < SILENT_MS) return;
+    try {
+      if (this.stream.run) await this.stream.heal(this.stream.run);
+      else await this.api.server.batches('');
+      this.misses = 0;
+    } catch {
+      this.misses += 1;
+      if (this.misses < MOST_MISSES) return;
+      this.failed = W.run.lost;
+      this.finish();
+    }
   }
 
   finish() {
     if (!this.busy) return;
+    clearInterval(this.watch);
     this.busy = false;
     this.on = null;
     this.resolve(this.failed);

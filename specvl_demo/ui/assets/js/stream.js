@@ -45,8 +45,7 @@ export class Stream {
   async heal(run) {
     if (this.healing) return;
     this.healing = true;
-    const batches = await this.fetchRun(run);
-    this.healing = false;
+    const batches = await this.fetchRun(run).finally(() => { this.healing = false; });
     if (run !== this.run) {
       this.reset();
       this.run = run;
