@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
+from specvl_demo.core.recorder import Recorder
 from specvl_demo.core.sampling import Sampler
-from specvl_demo.core.text import Lexicon, Speaker
-from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.text import Lexicon
 from specvl_demo.core.types import (
     Capture,
     Drafter,
@@ -27,31 +26,11 @@ from specvl_demo.core.types import (
     Prefill,
     Prompt,
     Sampling,
-    Scores,
     Start,
     Target,
-    Verdict,
     Verifier,
 )
-from specvl_demo.records import (
-    Begin,
-    Candidate,
-    End,
-    Origin,
-    Record,
-    Round,
-    Seen,
-    Stop,
-    Token,
-    Totals,
-    Tree,
-)
-
-TOP = 5
-"""How many candidates of the target are recorded for an emitted token."""
-
-VIEW_TOP = 3
-"""The same for every view of the drafter."""
+from specvl_demo.records import Begin, End, Record, Round, Seen, Stop, Totals
 
 
 @dataclass(frozen=True)
@@ -189,7 +168,7 @@ class Lane:
         self._eos = target.vocabulary.eos
         self._sampler = Sampler(request.sampling, request.max_new_tokens + parts.policy.max_nodes, device)
         self._root = int(prompt.ids[-1])
-        self._speaker = Speaker(request.lexicon, self._root)
+        self._recorder = Recorder(request.lexicon, self._root, request.detail == "full")
         self.before = encoded.seconds + prefill.seconds + draft_prefill_s
         return Begin(
             request=request.id,
@@ -239,16 +218,30 @@ class Lane:
         verdict = self.parts.verifier.judge(tree, scores, self._sampler)
         watch.lap("verify_s")
         kept = self._cut(verdict.tokens)
-        views = self._views(tree, verdict.path[: len(kept)])
+        path = verdict.path[: len(kept)]
+        said = self._recorder.ask(drafter, tree, path)
         notes = {**tree.notes, **verdict.notes, **drafter.notes()}
         watch.lap("other_s")
-        self._session.commit(verdict.path[: len(kept)])
+        self._session.commit(path)
         if not self.done:
             drafter.commit(tree, verdict, scores)
             policy.learn(tree, verdict)
             self._sampler.advance(len(kept))
         watch.lap("commit_s")
-        return self._record(tree, scores, verdict, kept, views, notes)
+        written = self._recorder.write(tree, scores, verdict, kept, said, last=self.done)
+        watch.lap("other_s")
+        laps = watch.read()
+        self.clock += sum(laps.values())
+        round_ = Round(
+            lane=self.name,
+            index=self.totals.n_rounds,
+            clock_s=self.clock,
+            notes=notes,
+            **written._asdict(),
+            **laps,
+        )
+        self.totals = self.totals.plus(round_)
+        return round_
 
     def end(self, stop: Stop | None = None, message: str | None = None) -> End:
         """Close the lane; stop and message say why where the loop did not decide it."""
@@ -269,80 +262,6 @@ class Lane:
         self._root = kept[-1]
         return kept
 
-    def _views(self, tree: DraftTree, path: Sequence[int]) -> dict[str, list[list[Candidate]]] | None:
-        """What every view of the drafter held likely along the path; nodes it was never fed get no
-        candidates."""
-        rows = [tree.rows[node] if tree.rows else -1 for node in path]
-        fed = [row for row in rows if row >= 0]
-        said = self.parts.drafter.views(fed) if fed and self._request.detail == "full" else {}
-        if not said:
-            return None
-        top = torch.stack(tuple(said.values())).topk(VIEW_TOP, dim=-1)
-        ids, probs = top.indices.tolist(), top.values.exp().tolist()
-        views: dict[str, list[list[Candidate]]] = {}
-        for view, view_ids, view_probs in zip(said, ids, probs, strict=True):
-            lists = iter(map(self._candidates, view_ids, view_probs))
-            views[view] = [next(lists) if row >= 0 else [] for row in rows]
-        return views
-
-    def _candidates(self, ids: Sequence[float], probs: Sequence[float]) -> list[Candidate]:
-        word = self._request.lexicon.word
-        return [Candidate(int(i), word(int(i)), p) for i, p in zip(ids, probs, strict=True) if p > 0]
-
-    def _record(
-        self,
-        tree: DraftTree,
-        scores: Scores,
-        verdict: Verdict,
-        kept: Sequence[int],
-        views: dict[str, list[list[Candidate]]] | None,
-        notes: dict[str, Any],
-    ) -> Round:
-        """The round as it happened. Everything on the device is read at once."""
-        size, n, full = len(tree), len(kept), self._request.detail == "full"
-        numbers = _numbers(tree, scores, verdict.path[:n], full).tolist()
-        ids = [int(i) for i in numbers[:size]]
-        draft_logp = numbers[size : 2 * size] if tree.logp is not None else None
-        target_logp = candidates = None
-        if full:
-            target_logp = [None, *numbers[2 * size + 1 : 3 * size]]
-            top = numbers[3 * size :]
-            width = len(top) // (2 * n)
-            rows = [top[i : i + width] for i in range(0, len(top), width)]
-            candidates = [self._candidates(i, p) for i, p in zip(rows[:n], rows[n:], strict=True)]
-        accepted = verdict.path[: min(n, verdict.n_accepted) + 1]
-        origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
-        say = self._speaker.say
-        tokens = [
-            Token(token, say(token, last=self.done and i == n - 1), origin)
-            for i, (token, origin) in enumerate(zip(kept, (*origins, "target"), strict=False))
-        ]
-        word = self._request.lexicon.word
-        drawn = Tree(
-            tokens=ids,
-            parent=list(tree.shape.parent),
-            texts=[word(i) for i in ids],
-            draft_logp=draft_logp,
-            target_logp=target_logp,
-        )
-        self._watch.lap("other_s")
-        laps = self._watch.read()
-        self.clock += sum(laps.values())
-        round_ = Round(
-            lane=self.name,
-            index=self.totals.n_rounds,
-            tokens=tokens,
-            tree=drawn,
-            path=accepted,
-            clock_s=self.clock,
-            candidates=candidates,
-            views=views,
-            notes=notes,
-            **laps,
-        )
-        self.totals = self.totals.plus(round_)
-        return round_
-
 
 def race(lanes: Sequence[Lane]) -> Iterator[Record]:
     """Run lanes side by side: always the one whose own clock is furthest behind; the first of equals."""
@@ -357,24 +276,3 @@ def race(lanes: Sequence[Lane]) -> Iterator[Record]:
         if lane.done:
             running.remove(lane)
             yield lane.end()
-
-
-def _numbers(tree: DraftTree, scores: Scores, path: Sequence[int], full: bool) -> Tensor:
-    """Token ids, draft log-probabilities, and in full the target's: of every node after its parent, and the
-    likeliest tokens along the path (all ids, then all probabilities). One flat float64 tensor for one host
-    read.
-
-    Probabilities are the model's own, before temperature and cuts. The root's log-probability means nothing.
-    """
-    logits = scores.logits
-    tokens = tree.tokens.to(logits.device)
-    logp = tokens if tree.logp is None else tree.logp.to(logits.device)
-    parts = [tokens, logp]
-    if full:
-        scale = logits.float().logsumexp(-1)
-        parent = tree.shape.parent_on(logits.device)
-        parts.append(logits[parent, tokens].float() - scale[parent])
-        at = torch.tensor(path, device=logits.device)
-        top = logits[at].float().topk(min(TOP, logits.shape[-1]), dim=-1)
-        parts += [top.indices.flatten(), (top.values - scale[at, None]).exp().flatten()]
-    return torch.cat([part.double() for part in parts])

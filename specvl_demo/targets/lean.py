@@ -112,41 +112,54 @@ class LeanDecoder:
         if call.deepstack is not None:
             raise ValueError("a lean decoder takes no DeepStack rows; use the Hugging Face backend")
         batch, size, width = call.x.shape
-        heads, kv_heads, rows = self._heads, self._kv_heads, batch * size
-        rotated = heads + kv_heads
-        turns = self._turns[call.positions]
         causal = call.mask is None and size > 1
         if causal and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
-        grouped = heads != kv_heads
-        x = call.x.reshape(rows, width)
-        slots, all_keys, all_values = call.cache.spans(size)
+        heads, kv_heads, head = self._heads, self._kv_heads, self._head_width
+        all_heads, row = heads + 2 * kv_heads, (heads + 2 * kv_heads) * head
+        # Views into the joint projection [B, T, all heads, width]: queries [B, heads, T, width], and keys and
+        # values as the cache has them, [2, B, kv_heads, T, width].
+        as_queries = (batch, heads, size, head), (size * row, head, row, 1)
+        as_cached = (
+            (2, batch, kv_heads, size, head),
+            (kv_heads * head, size * row, head, row, 1),
+            heads * head,
+        )
+        turns, kept = self._turned(call.positions), call.kept
+        slots, keys, values = call.cache.spans(size)
+        x = call.x.reshape(-1, width).clone()
         for i, (qkv, bias, out, gate_up, down) in enumerate(self._layers):
-            if call.kept is not None and i in call.kept.capture.layers:
-                call.kept.layers[i] = x.view(batch, size, width)
-            h = x.div(torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._eps))
+            if kept is not None and i in kept.capture.layers:
+                kept.layers[i] = x.view(batch, size, width).clone()
+            h = self._unit(x)
             h = torch.mm(h, qkv) if bias is None else torch.addmm(bias, h, qkv)
-            h = h.view(batch, size, rotated + kv_heads, self._head_width)
-            torch.view_as_complex(h[:, :, :rotated].unflatten(-1, (-1, 2))).mul_(turns)
-            slots[i].copy_(h[:, :, heads:].unflatten(2, (2, kv_heads)).permute(2, 0, 3, 1, 4))
-            q = h[:, :, :heads].transpose(1, 2)
-            a = F.scaled_dot_product_attention(
-                q, all_keys[i], all_values[i], attn_mask=call.mask, is_causal=causal, enable_gqa=grouped
+            torch.view_as_complex(h.view(batch, size, all_heads, head // 2, 2)).mul_(turns)
+            slots[i].copy_(h.as_strided(*as_cached))
+            q = h.as_strided(*as_queries)
+            h = F.scaled_dot_product_attention(
+                q, keys[i], values[i], attn_mask=call.mask, is_causal=causal, enable_gqa=heads != kv_heads
             )
-            if call.kept is not None and i in call.kept.capture.attention:
-                call.kept.attention[i] = attention_of(
-                    q, all_keys[i], call.mask, call.kept.capture.rows, self._head_width**-0.5
-                )
-            x = torch.addmm(x, a.transpose(1, 2).reshape(rows, -1), out)
-            h = x.div(torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._eps))
-            gate, up = torch.mm(h, gate_up).chunk(2, -1)
-            x = torch.addmm(x, F.silu(gate).mul_(up), down)
+            if kept is not None and i in kept.capture.attention:
+                rows, scale = kept.capture.rows, head**-0.5
+                kept.attention[i] = attention_of(q, keys[i], call.mask, rows, scale)
+            x.addmm_(h.transpose(1, 2).reshape(-1, heads * head), out)
+            gate, up = torch.mm(self._unit(x), gate_up).chunk(2, -1)
+            x.addmm_(F.silu(gate).mul_(up), down)
         call.cache.advance(size)
-        x = x.div(torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._eps)).mul_(self._norm)
-        x = x.view(batch, size, width)
-        if call.kept is not None and self.n_layers in call.kept.capture.layers:
-            call.kept.layers[self.n_layers] = x
+        x = self._unit(x).mul_(self._norm).view(batch, size, width)
+        if kept is not None and self.n_layers in kept.capture.layers:
+            kept.layers[self.n_layers] = x
         return x
+
+    def _unit(self, x: Tensor) -> Tensor:
+        """RMSNorm without its weight and without sqrt(D), which are folded into what follows."""
+        return x.div(torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._eps))
+
+    def _turned(self, positions: Tensor) -> Tensor:
+        """[B or 1, T, all heads, width / 2] complex: turns queries and keys, leaves values as they are."""
+        turns = self._turns[positions]
+        heads = turns.expand(-1, -1, self._heads + self._kv_heads, -1)
+        return torch.cat((heads, torch.ones_like(turns).expand(-1, -1, self._kv_heads, -1)), dim=2)
 
     def _fold(self, layer: nn.Module) -> _Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
