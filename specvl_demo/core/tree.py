@@ -14,6 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_KEPT = 2**18
+"""Numbers in the largest mask that is kept for the next time."""
+
 
 @dataclass(frozen=True)
 class TreeShape:
@@ -87,17 +90,20 @@ class TreeShape:
     def additive(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Additive mask [T, length + T]: a node sees all cached tokens, its ancestors and itself.
 
-        A view into a wider buffer that is kept with the shape, so that a recurring shape costs nothing.
+        A view into a wider buffer that stays with the shape, so that a recurring shape costs nothing; unless
+        it is large, since many shapes are kept.
         """
-        key = ("mask", dtype, device)
-        wide: Tensor | None = self._store.get(key)
         size = len(self)
-        if wide is None or wide.shape[1] < length + size:
+        kept = self._store.get(("mask", dtype, device))
+        if kept is None or kept.shape[1] < length + size:
             room = -(-(length + 1) // 256) * 256
-            wide = torch.zeros(size, room + size, dtype=dtype)
-            wide[:, room:].masked_fill_(~self.ancestors, torch.finfo(dtype).min)
-            wide = self._store[key] = wide.to(device)
-        return wide[:, wide.shape[1] - size - length :]
+            small = size * (room + size) <= _KEPT
+            kept = torch.zeros(size, (room if small else length) + size, dtype=dtype)
+            kept[:, -size:].masked_fill_(~self.ancestors, torch.finfo(dtype).min)
+            kept = kept.to(device)
+            if small:
+                self._store[("mask", dtype, device)] = kept
+        return kept[:, kept.shape[1] - size - length :]
 
     @cached_property
     def _store(self) -> dict[Any, Tensor]:
@@ -109,7 +115,7 @@ class TreeShape:
         return self._store[key]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def shape_of(parent: tuple[int, ...]) -> TreeShape:
     """The shape with these parents; recurring shapes are the same object, with their masks."""
     return TreeShape(parent)

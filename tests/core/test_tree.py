@@ -46,7 +46,7 @@ def test_everything_derived_from_parents_agrees_with_a_walk() -> None:
 
 def test_a_mask_grows_with_the_cache() -> None:
     shape = shape_of((-1, 0, 0))
-    for length in (3, 300, 5, 1000, 0):
+    for length in (3, 300, 5, 1000, 0, 200_000, 7):
         mask = shape.additive(length, torch.float32, torch.device("cpu"))
         assert mask.shape == (3, length + 3)
         assert (mask == 0).sum(-1).tolist() == [length + 1, length + 2, length + 2]
