@@ -22,6 +22,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Refused as reason:
         sys.stderr.write(f"{_sentence(str(reason))}\n")
         return 2
+    except ModuleNotFoundError as fault:
+        if (fault.name or "").startswith("specvl_demo"):
+            raise
+        sys.stderr.write(
+            f"{fault.name} is not installed: pip install -r requirements.txt, or use `make demo`.\n"
+        )
+        return 1
+    except MemoryError as fault:
+        sys.stderr.write(f"Out of memory: {_sentence(str(fault) or 'the machine has no more')}\n")
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
         return 130

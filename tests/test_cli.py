@@ -235,6 +235,21 @@ def test_mistakes_and_help_answer_without_torch(words: list[str], code: int) -> 
     assert not imported & {"torch", "transformers", "gradio", "cv2", "decord"}
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["generate", "--method", "ar", "--prompt", "what", "--max-new-tokens", "4", "--trace", "/dev/full"]
+    assert main(argv) == 2
+    assert "/dev/full cannot be written: No space left" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["generate", "--method", "ar", "--prompt", "what"]) == 1
+    assert capsys.readouterr().err.startswith("torch is not installed: pip install")
+
+
 def test_nothing_but_json_reaches_standard_output_of_a_real_process() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "specvl_demo", "models", "--json"], cwd=ROOT, capture_output=True, check=True

@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -123,6 +124,8 @@ def _answer(
     media: Sequence[Picture | Clip],
     saved: TextIO | None,
 ) -> list[Lane]:
+    import torch
+
     from specvl_demo import session
     from specvl_demo.core.types import Sampling
 
@@ -141,13 +144,16 @@ def _answer(
     except ValueError as reason:
         progress.done()
         raise Refused(str(reason)) from None
+    except torch.OutOfMemoryError as fault:
+        progress.done()
+        raise MemoryError(str(fault)) from None
 
 
 def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> Iterator[Record]:
     """Pass records on; write each to the trace at once, so that a crash leaves what there was."""
     for record in running:
         if saved is not None:
-            saved.write(records.dumps(record) + "\n")
+            _save(record, saved)
         if not quiet and isinstance(record, Round):
             sys.stdout.write("".join(token.text for token in record.tokens))
             sys.stdout.flush()
@@ -156,25 +162,30 @@ def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> It
         sys.stdout.write("\n")
 
 
-class _opened:
-    """The trace file, opened before anything is computed; nothing where none is wanted."""
+def _save(record: Record, saved: TextIO) -> None:
+    try:
+        saved.write(records.dumps(record) + "\n")
+        saved.flush()
+    except OSError as fault:
+        raise Refused(f"--trace {saved.name} cannot be written: {fault.strerror or fault}.") from None
 
-    def __init__(self, path: str | None) -> None:
-        self._path = path
-        self._file: TextIO | None = None
 
-    def __enter__(self) -> TextIO | None:
-        if self._path is not None:
-            try:
-                self._file = Path(self._path).open("w", encoding="utf-8")
-            except (OSError, ValueError) as fault:
-                reason = getattr(fault, "strerror", None) or fault
-                raise Refused(f"--trace {self._path} cannot be written: {reason}.") from None
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
+@contextmanager
+def _opened(path: str | None) -> Iterator[TextIO | None]:
+    """The trace file, opened before anything is computed; None where none is wanted."""
+    if path is None:
+        yield None
+        return
+    try:
+        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below, without a second complaint
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or fault
+        raise Refused(f"--trace {path} cannot be written: {reason}.") from None
+    try:
+        yield file
+    finally:
+        with suppress(OSError):  # every record was flushed when it was written, or refused then
+            file.close()
 
 
 def _say_numbers(lanes: list[Lane]) -> None:
