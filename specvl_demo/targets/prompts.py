@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import nn
@@ -149,7 +150,8 @@ class Prompter:
         if images:
             more["images"] = images
         if films:
-            more["videos"] = [list(film.frames) for film in films]
+            # A list for each prompt, of arrays [frames, height, width, 3]: what every processor understands.
+            more["videos"] = [[np.stack([np.asarray(frame) for frame in film.frames]) for film in films]]
             more["video_metadata"] = [_metadata(film) for film in films]
             more["do_sample_frames"] = False
         # The template has written the beginning of the sequence itself.
