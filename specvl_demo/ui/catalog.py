@@ -28,13 +28,15 @@ def describe(first_pair: str) -> dict[str, Any]:
     machine = registry.detect()
     pairs = sorted(PAIRS, key=lambda pair: pair.id != first_pair)
     served = registry.served(find(first_pair))
+    shown = examples()
     return {
         "version": __version__,
         "machine": machine.title,
         "pairs": [_pair(pair, machine) for pair in pairs],
         "methods": [_method(method) for method in methods.METHODS.values()],
         "charts": {chart["id"]: chart for name in DECLARED for chart in declarations(name)},
-        "examples": examples(),
+        "examples": shown["examples"],
+        "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
         "defaults": {"methods": [name for name in words.FIRST_METHODS if name in served][:1]},
         "limits": {
             "files": MOST_FILES,
@@ -78,18 +80,19 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def examples() -> list[dict[str, Any]]:
-    """The shipped examples, those whose files are really there."""
+def examples() -> dict[str, Any]:
+    """The shipped examples whose files are really there, and what the methods were found to do on them."""
     index = EXAMPLES / "examples.json"
     if not index.is_file():
-        return []
+        return {"machine": "", "examples": [], "lessons": {}}
     found = json.loads(index.read_text(encoding="utf-8"))
-    return [_example(one) for one in found if all((EXAMPLES / name).is_file() for name in one["media"])]
+    there = [one for one in found["examples"] if all((EXAMPLES / name).is_file() for name in one["media"])]
+    return {**found, "examples": [_example(one) for one in there]}
 
 
 def example_files() -> list[Path]:
     """Files of the examples that a page may fetch."""
-    return [path for path in EXAMPLES.glob("*") if path.suffix != ".py"] if EXAMPLES.is_dir() else []
+    return [path for path in EXAMPLES.glob("*.*") if path.suffix != ".py"]
 
 
 def _example(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,13 +102,9 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
         kind = "video" if path.suffix in CLIP_TYPES else "image"
         shown.append({"path": str(path), "url": _url(path), "name": name, "kind": kind})
     trace = EXAMPLES / one["trace"] if one.get("trace") else None
-    thumb = EXAMPLES / one["thumb"] if one.get("thumb") else None
-    return {
-        **one,
-        "media": shown,
-        "trace": _url(trace) if trace and trace.is_file() else None,
-        "thumb": _url(thumb) if thumb else shown[0]["url"] if shown else None,
-    }
+    recorded = _url(trace) if trace and trace.is_file() else None
+    pictures = [item["url"] for item in shown if item["kind"] == "image"]
+    return {**one, "media": shown, "trace": recorded, "thumbs": pictures}
 
 
 def _url(path: Path) -> str:

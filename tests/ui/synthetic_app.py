@@ -75,6 +75,8 @@ def known(folder: Path) -> dict:
     pair = known["pairs"][0]
     pair |= {"available": True, "methods": dict.fromkeys(pair["methods"], True)}
     known["defaults"]["methods"] = ["tabed"]
+    found = {"example": "scene", "why": "made up"}
+    known["lessons"] = {"machine": "a test machine", "methods": {"sage": {"shines": found}}}
     known["examples"] = [
         example(folder, picture, "scene", "What is in the picture?", ("tabed",), 0),
         example(folder, picture, "lossy", "Describe everything.", ("sage", "lvspec"), 3),
@@ -90,7 +92,7 @@ def example(folder: Path, picture: Path, name: str, question: str, lanes: tuple[
         "id": name,
         "title": name,
         "why": f"why {name}",
-        "thumb": shown["url"],
+        "thumbs": [shown["url"]],
         "media": [shown],
         "question": question,
         "methods": list(lanes),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
+
 from tests.ui.test_race import choose, finish_replay, run_race
 
 pytestmark = pytest.mark.ui

@@ -95,7 +95,9 @@ export class Ask extends EventTarget {
   tile(example) {
     return h('button', { type: 'button', class: 'vl-tile', title: example.why, data: { example: example.id },
       on: { click: () => this.choose(example) } },
-    example.thumb ? h('img', { src: example.thumb, alt: '', width: 72, height: 56, loading: 'lazy' }) : h('span', { class: 'vl-noimage' }, icon('shapes', 20)),
+    h('span', { class: 'vl-tile-media' }, example.thumbs.length
+      ? example.thumbs.slice(0, 2).map((src) => h('img', { src, alt: '', loading: 'lazy' }))
+      : example.media.map((m) => h('video', { src: m.url, muted: true, playsinline: true, preload: 'metadata' }))),
     h('span', { text: example.title }));
   }
 

@@ -42,7 +42,7 @@ class Page {
     this.replay = new ReplayView(catalog, (records, meta) => this.show(records, meta, true));
     this.runner = new Runner(api);
     this.compare = new CompareView(catalog, this.runner, this.painter, api, () => this.ask.request);
-    this.learn = new LearnView(catalog);
+    this.learn = new LearnView(catalog, (id, method) => this.tryOut(id, method));
     this.build();
     this.listen();
   }
@@ -147,6 +147,15 @@ class Page {
   }
 
   takeUp(turn) { this.ask.restore({ question: turn.question, media: turn.media }); }
+
+  /** An example with one method beside the plain model, run at once. */
+  tryOut(id, method) {
+    const example = this.catalog.examples.find((e) => e.id === id);
+    this.chat.set([]);
+    this.ask.restore({ media: example.media, question: example.question, methods: [method] });
+    this.open('race');
+    this.ask.run();
+  }
 
   /** Show a recorded race at once; Run then makes it live. */
   async example(example) {

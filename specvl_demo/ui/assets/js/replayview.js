@@ -21,7 +21,7 @@ export class ReplayView {
       h('section', { class: 'vl-card vl-drop' }, h('p', { text: W.trace.drop }),
         h('button', { type: 'button', class: 'vl-secondary', on: { click: () => this.input.click() } }, icon('open'), W.trace.open), this.input, this.said),
       h('section', {}, h('h2', { text: W.trace.recorded }), recorded.length
-        ? h('ul', { class: 'vl-runs' }, recorded.map((e) => this.line(e.title, e.why, () => this.fetch(e), e.thumb)))
+        ? h('ul', { class: 'vl-runs' }, recorded.map((e) => this.line(e.title, e.why, () => this.fetch(e), e.thumbs[0])))
         : h('p', { class: 'vl-hint', text: W.trace.none })),
       h('section', {}, h('h2', { text: W.trace.yours }), this.mine));
     this.list();

@@ -158,7 +158,7 @@ finished: (n) => (n > 1 ? 'All lanes are in.' : 'Finished.'), busy: 'A race is r
     save: 'Download this race as a trace', link: 'Copy a link to these settings', linked: 'The link is in the address bar and on the clipboard.',
   },
   learn: {
-    nav: 'Methods', look: 'What to look for', lossless: 'lossless',
+    shines: 'Shines', struggles: 'Struggles', nav: 'Methods', look: 'What to look for', lossless: 'lossless',
     first: 'Reading a race', firstText: 'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Every token of an answer is coloured by where it comes from, and underlined in its own way.',
     origins: { draft: 'guessed by the drafter, and exactly what the target would have written', relaxed: 'guessed by the drafter, let through although the target alone would have written something else',
       target: 'a correction, or a bonus after everything drafted was kept', rejected: 'guessed, but the target wanted something else' },
