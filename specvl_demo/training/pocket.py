@@ -159,7 +159,7 @@ def make_model(
 
 
 def start_layer(layer) -> None:
-    """A block that at first adds nothing, so that it may be inserted anywhere without changing the model."""
+    """A block that at first adds nothing: the residual stream starts clean, and depth costs no stability."""
     for p in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
         p.data.zero_()
     for p in (layer.self_attn.v_proj.weight, layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight):

@@ -1,11 +1,7 @@
-"""The recipe of the pocket target: the vision tower learns words, then the language model learns to look
-them up, then it grows.
+"""The recipe of the pocket target: the vision tower learns words, the language model learns to look them up.
 
 1. tower: projected visual tokens align with word embeddings (crowded scenes, no language model).
-2. language: next-token loss on answers, visual words weighted, with pointer supervision of the middle layer;
-   few layers.
-3. growth: blocks that add nothing are put between the trained ones, and training goes on; every block
-   becomes useful.
+2. language: next-token loss on answers, visual words weighted, with pointer supervision of the middle layer.
 
 One run has one schedule; the optimizer's state is saved, so a stopped run goes on where it was. Runs on a
 CPU or one GPU.
@@ -13,7 +9,6 @@ CPU or one GPU.
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 from dataclasses import asdict, dataclass
@@ -35,9 +30,7 @@ class Recipe:
     """What a run depends on; `steps` may be changed when resuming, the rest may not."""
 
     seed: int = 1
-    layers: int = 8
-    grown_layers: int = 16
-    grow_at: float = 0.55
+    layers: int = 16
     tower_steps: int = 3500
     steps: int = 4000
     batch: int = 24
@@ -67,7 +60,7 @@ class Run:
         self._prepare()
 
     def _prepare(self) -> None:
-        """(Re)build optimizers and compiled layers for the model as it is now."""
+        """Build the optimizers, and compile the layers where asked."""
         r, m = self.recipe, self.model
         vision = [(m.model.vision_tower, r.tower_factor), (m.model.multi_modal_projector, r.tower_factor)]
         self.opts = optim.optimizers([*vision, (self.pointers, 1.0), (m, 1.0)], r.lr, r.muon_lr)
@@ -88,33 +81,6 @@ class Run:
     @property
     def n_layers(self) -> int:
         return len(self.model.get_decoder().layers)
-
-    def grow(self) -> None:
-        """Put a block that adds nothing behind every trained block (or spread as many as asked), keeping
-        optimizer state.
-        """
-        decoder, want = self.model.get_decoder(), self.recipe.grown_layers
-        old, state = list(decoder.layers), {id(p): s for o in self.opts for p, s in o.state.items()}
-        layers: list[nn.Module] = []
-        for i in range(want):
-            if i * len(old) // want != (i - 1) * len(old) // want or i == 0:
-                layers.append(old[i * len(old) // want])
-            else:
-                fresh = copy.deepcopy(old[0])
-                pocket.start_layer(fresh)
-                layers.append(fresh)
-        for i, layer in enumerate(layers):
-            layer.self_attn.layer_idx = i
-        decoder.layers = nn.ModuleList(layers)
-        config = self.model.config.text_config
-        config.num_hidden_layers, config.layer_types = want, ["full_attention"] * want
-        self._prepare()
-        for opt in self.opts:
-            for group in opt.param_groups:
-                for p in group["params"]:
-                    if id(p) in state:
-                        opt.state[p] = state[id(p)]
-        self.average = None
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Projected visual tokens [P, N, D], a middle layer's states and the last hidden states [B, L, D]."""
@@ -194,8 +160,6 @@ class Run:
     def load(self, folder: Path) -> None:
         """Go on from a checkpoint."""
         data = torch.load(folder / "state.pt", map_location=self.device, weights_only=True)
-        if data["n_layers"] != self.n_layers:
-            self.grow()
         self.model.load_state_dict(data["model"])
         self.pointers.load_state_dict(data["pointers"])
         self.average, self.step, self.tower_step = data["average"], data["step"], data["tower_step"]
@@ -242,15 +206,13 @@ def train_tower(run: Run, workers: int, log: Path) -> None:
 
 
 def train_language(run: Run, workers: int, folder: Path, save_every_s: float) -> None:
-    """Phases 2 and 3."""
+    """Phase 2."""
     r = run.recipe
     bar = tqdm(total=r.steps, initial=run.step, desc="language", mininterval=5)
     recent: list[dict[str, float]] = []
     saved, began, tokens = time.monotonic(), time.monotonic(), 0
     for batch in stream(Conversations(run.tokenizer, r.seed, r.steps, r.batch, r.glances), run.step, workers):
         progress = run.step / r.steps
-        if progress >= r.grow_at and run.n_layers < r.grown_layers:
-            run.grow()
         loss, seen = run.loss(batch.to(run.device))
         run.update(loss, run.opts, optim.warm_then_linear(progress, r.decay))
         run.step += 1
