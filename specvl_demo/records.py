@@ -1,7 +1,7 @@
 """What leaves the engine: one Begin, many Rounds, one End for every lane of a request.
 
-Given plain Python values, gives JSON lines and back; checks what it reads and says which line is wrong.
-Every colour, chart, number and table elsewhere is a fold over these records.
+Given plain Python values, gives JSON lines and back; checks what it reads and says which line is wrong. Every
+colour, chart, number and table elsewhere is a fold over these records.
 Knows no tensors, no models, no pictures: standard library only.
 """
 
@@ -18,8 +18,7 @@ SCHEMA = 1
 """Version of the record format; a reader refuses any other."""
 
 Origin = Literal["draft", "relaxed", "target"]
-"""draft: drafted and exactly what the target says · relaxed: drafted and let through · target: the target's
-own."""
+"""draft: drafted, and what the target says · relaxed: drafted and let through · target: its own."""
 
 Stop = Literal["eos", "length", "cancelled", "error"]
 
@@ -134,8 +133,7 @@ class Begin:
 
     @property
     def before_s(self) -> float:
-        """Seconds before the first round: the target's vision and prefill, and all the drafter did
-        meanwhile."""
+        """Seconds before the first round: vision and prefill of the target, and all the drafter did."""
         return self.vision_s + self.prefill_s + self.draft_prefill_s
 
 
@@ -145,12 +143,10 @@ class Round:
 
     tokens: what this round emitted, after cutting at the end of the answer.
     path: accepted nodes, root first, so len(path) == 1 + number of draft and relaxed tokens. Token i was
-    decided
-        at node path[i]; a token that came from the draft is node path[i + 1].
+        decided at node path[i]; a token that came from the draft is node path[i + 1].
     candidates: for every token the target's likeliest, most probable first; None when recording is light.
     views: the same by view name, from the drafter's side, where the drafter has views; one list per token,
-    empty
-        at nodes that the drafter was never asked about.
+        empty at nodes that the drafter was never asked about.
     clock_s: the lane's own clock at the end of this round: the sum of all its rounds' seconds, no prefill.
     """
 
@@ -334,8 +330,7 @@ def validate(record: Record) -> None:
 
 
 def validate_trace(records: Iterable[Record]) -> dict[str, tuple[Begin, list[Round], End | None]]:
-    """Lanes of a trace by name, in order of their Begin; RecordError where rounds, clocks or totals do not
-    agree.
+    """Lanes of a trace by name, in order; RecordError where rounds, clocks or totals disagree.
 
     A lane without an End is a trace that was cut short; that is allowed.
     """

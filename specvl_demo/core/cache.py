@@ -1,8 +1,7 @@
 """Keys and values of all layers in one preallocated buffer, appended and compacted in place.
 
 Given tensors [batch, heads, rows, width] layer by layer. Rows beyond `length` are garbage and get
-overwritten: a
-rejected branch costs nothing. Knows nothing of models, positions or masks.
+overwritten: a rejected branch costs nothing. Knows nothing of models, positions or masks.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ class KVCache:
         return data[0, :, :, :end], data[1, :, :, :end]
 
     def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """For every layer: the slot of the next k rows [2, batch, heads, k, width], and keys and values up
-        to and
-        including it. One slicing for all layers, for a forward that cannot afford one per layer."""
+        """For every layer: the slot of the next k rows [2, batch, heads, k, width], and keys and values up to
+        and including it. One slicing for all layers, for a forward that cannot afford one per layer.
+        """
         end = self._end(k)
         seen = self.data[:, :, :, :, :end]
         slots = self.data[:, :, :, :, self.length : end]

@@ -72,8 +72,7 @@ class Parts:
 
 
 class Shared:
-    """What the lanes of a request compute once: encodings of the prompt, by model, and prefills, by
-    capture."""
+    """What the lanes of a request compute once: encodings by model, prefills by capture."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -249,8 +248,7 @@ class Lane:
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes(), message)
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:
-        """What of a round's tokens is kept: up to the first end of sequence, never more than was asked
-        for."""
+        """What of a round's tokens is kept: up to the first end of sequence, never more than asked for."""
         kept = list(tokens[: self._remaining])
         end = next((i for i, token in enumerate(kept) if token in self._eos), None)
         if end is not None:

@@ -1,8 +1,7 @@
 """Tree policies that do not depend on a method: one node, a chain, a fixed tree, best first.
 
-Given a drafter and the last decided token, give a DraftTree. They ask the drafter for log-probabilities
-level by
-level and keep tokens on its device. Know trees and log-probabilities, nothing of models, text or
+Given a drafter and the last decided token, give a DraftTree. They ask the drafter for log-probabilities level
+by level and keep tokens on its device. Know trees and log-probabilities, nothing of models, text or
 verification.
 """
 
@@ -127,10 +126,8 @@ class _Level(NamedTuple):
     """One level of a fixed tree: who is fed, and who is born of whom.
 
     feed: [k] which of the nodes born last are fed. parents: the drafter rows of their parents. top: how many
-    ranks
-    are wanted. born_of, ranks: for every new node, its parent among the fed and its rank there. rows: (node,
-    drafter
-    row) of the fed. shape: the whole tree down to the new nodes.
+    ranks are wanted. born_of, ranks: for every new node, its parent among the fed and its rank there. rows:
+    (node, drafter row) of the fed. shape: the whole tree down to the new nodes.
     """
 
     feed: Tensor
@@ -170,10 +167,9 @@ class BestFirst:
     """EAGLE-2's dynamic tree (arXiv 2406.16858 §4): expand by level, keep the best nodes overall.
 
     Every level feeds the `width` nodes with the highest cumulative log-probability and takes the `width`
-    likeliest
-    tokens after each; in the end the `nodes - 1` candidates with the highest cumulative log-probability form
-    the
-    tree. nodes counts the root. loops: levels below the first, so the tree is at most loops + 1 deep.
+    likeliest tokens after each; in the end the `nodes - 1` candidates with the highest cumulative
+    log-probability form the tree. nodes counts the root. loops: levels below the first, so the tree is at
+    most loops + 1 deep.
     """
 
     def __init__(self, nodes: int = 60, width: int = 10, loops: int = 5) -> None:
@@ -225,11 +221,9 @@ class BestFirst:
     def _select(
         self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, parents: Tensor, fed: Tensor
     ) -> DraftTree:
-        """The best candidates overall, parents before children. fed: flat number of every drafter row, root
-        -1."""
+        """The best candidates overall, parents first. fed: flat number of every drafter row, root -1."""
         # A child's score is never above its parent's, and the stable sort lets the earlier win a tie: a
-        # chosen
-        # node's parent is always chosen.
+        # chosen node's parent is always chosen.
         order = scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
         order = order[scores[order].isfinite()].sort().values
         parent = torch.searchsorted(order, parents[order]) + 1

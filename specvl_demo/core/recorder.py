@@ -40,7 +40,8 @@ class Written(NamedTuple):
 
 class Said(NamedTuple):
     """What a drafter's views said along a path, still on the device: log-probabilities [m, fed, V], and for
-    every node of the path whether it was fed."""
+    every node of the path whether it was fed.
+    """
 
     views: tuple[str, ...]
     logp: Tensor
@@ -48,8 +49,7 @@ class Said(NamedTuple):
 
 
 class Recorder:
-    """One lane's. before: the prompt's last token. full: also candidates and the target's
-    log-probabilities."""
+    """One lane's. before: the prompt's last token. full: candidates and target log-probabilities too."""
 
     def __init__(self, lexicon: Lexicon, before: int, full: bool) -> None:
         self._word = lexicon.word

@@ -1,10 +1,9 @@
 """How the target chooses its token at every node of a tree, greedy or by chance.
 
 Given logits [T, V] and the tree they belong to. One draw per answer position, fixed by the seed before
-anything is
-decoded: a token depends on its position and its distribution alone, not on how the tree around it looked. So
-with
-one seed a lossless method and plain decoding say the same, also when sampling. Knows nothing of drafters.
+anything is decoded: a token depends on its position and its distribution alone, not on how the tree around it
+looked. So with one seed a lossless method and plain decoding say the same, also when sampling. Knows nothing
+of drafters.
 """
 
 from __future__ import annotations
@@ -51,9 +50,8 @@ class Sampler:
         """The target's token at every node: logits [T, V] -> ids [T].
 
         By chance: the inverse of the distribution function at the draw of the node's answer position. Nodes
-        of one
-        depth share a draw; a walk meets only one of them, chosen by earlier draws, so the answer's law is
-        exact.
+        of one depth share a draw; a walk meets only one of them, chosen by earlier draws, so the answer's law
+        is exact.
         """
         if self.sampling.greedy:
             return logits.argmax(-1)

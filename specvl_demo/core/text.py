@@ -55,8 +55,7 @@ class Speaker:
         self._open: tuple[int, ...] = ()
 
     def say(self, token: int, last: bool = False) -> str:
-        """The piece this token adds; empty while a character is incomplete, unless it is the answer's last
-        token."""
+        """The piece this token adds; empty while a character is incomplete, unless the answer ends."""
         self._open = (*self._open, token)
         piece = self._lexicon.after(self._before, self._open)
         if piece.endswith(_BROKEN) and not last and len(self._open) < 4:

@@ -1,7 +1,7 @@
 """Token trees: parents, depths, ancestor masks, paths.
 
-Given a parent list, derives everything else once. Knows trees and tokens, nothing of models.
-Node 0 is the root: the last token that is already decided. A parent always comes before its child.
+Given a parent list, derives everything else once. Knows trees and tokens, nothing of models. Node 0 is the
+root: the last token that is already decided. A parent always comes before its child.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ _KEPT = 2**18
 
 @dataclass(frozen=True)
 class TreeShape:
-    """The shape of a tree without its tokens. Host data; use `shape_of` so that recurring shapes are built
-    once.
+    """The shape of a tree without its tokens, on the host. `shape_of` builds recurring shapes once.
 
     parent: parent[0] == -1, 0 <= parent[i] < i.
     """
@@ -131,11 +130,9 @@ class DraftTree:
     """A drafted tree.
 
     tokens: [T] int64 on any device, root first. logp: [T] log-probability of each node's token after its
-    parent as
-        the drafter saw it (root 0), None where the drafter gives none.
+        parent as the drafter saw it (root 0), None where the drafter gives none.
     rows: for every node the drafter's row it was fed as, -1 where it was not fed (leaves); None when the
-    drafter
-        keeps no rows.
+        drafter keeps no rows.
     notes: what the policy wants recorded about this tree; plain Python values.
     """
 
@@ -150,12 +147,10 @@ class DraftTree:
 
 
 def ranked(paths: Sequence[Sequence[int]]) -> tuple[TreeShape, tuple[int, ...]]:
-    """Shape of a tree given as rank paths, and every node's rank among its parent's likeliest tokens (root
-    0).
+    """Shape of a tree given as rank paths, and every node's rank among its parent's guesses (root 0).
 
     A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root; nodes are
-    numbered by
-    (length, path). Every prefix of a path must be a path too.
+    numbered by (length, path). Every prefix of a path must be a path too.
     """
     order = sorted({tuple(p) for p in paths}, key=lambda p: (len(p), p))
     number = {(): 0, **{path: i + 1 for i, path in enumerate(order)}}

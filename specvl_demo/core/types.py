@@ -1,9 +1,8 @@
 """The types that all parts share, and the protocols of the parts.
 
 Shape letters, once for the whole package: `n` prompt length · `P` prefilled positions (n - 1) · `T` tree
-nodes
-with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `m` views in a batch · `c` length of a
-view.
+nodes with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `m` views in a batch · `c` length
+of a view.
 Positions of a decoder are [n], or [3, n] for models with three-axis rotary positions.
 Knows tensors; knows nothing of pictures beyond "these positions are visual", nothing of JSON.
 """
@@ -28,9 +27,9 @@ class Prompt:
     ids: [n] int64, placeholders of visual tokens expanded. visual: [n] bool. text: what the user asked, as
     templated.
     inputs: what the processor returned (ids, pixels, grids...), passed on to the model and never looked into
-    here. source: what it was made from, for a model that prepares pictures in its own way; opaque too.
-    The last token is text; it stays out of the prefill and is the root of the first round, so that
-    `target KV length == n + emitted - 1` holds from the start and every token is decided in a round.
+    here. source: what it was made from, for a model that prepares pictures in its own way; opaque too. The
+    last token is text; it stays out of the prefill and is the root of the first round, so that `target KV
+    length == n + emitted - 1` holds from the start and every token is decided in a round.
     """
 
     ids: Tensor
@@ -58,8 +57,7 @@ class Encoded:
 
     ids [n], visual [n] (as in the prompt), embeds [n, D], positions [n] or [3, n].
     features: [n_visual, C] vision features before the projector, in the order of the visual positions; None
-    where
-        the family has no separate projector.
+        where the family has no separate projector.
     blocks: [n] int64, positions of the same block >= 0 see each other both ways (Gemma 3's pictures); None:
     causal.
     deepstack: [levels, n_visual, D] rows added to the visual positions after the first layers (Qwen3-VL);
@@ -92,8 +90,7 @@ class Encoded:
         """What is left when only the prompt positions `keep` (ascending, [c] int64) stay; None keeps all.
 
         The prompt's last token is never part of a context. compact renumbers positions 0..c-1 instead of
-        keeping
-        the gaps, which only decoders with one position axis can take.
+        keeping the gaps, which only decoders with one position axis can take.
         """
         last = self.ids.shape[0] - 1
         index = torch.arange(last, device=self.ids.device) if keep is None else keep[keep < last]
@@ -166,8 +163,7 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Scores:
-    """The target's word on every node: logits [T, V] for the token after the node, hidden [T, D] after the
-    norm.
+    """The target's word on every node: logits [T, V] of the next token, hidden [T, D] after the norm.
 
     Row i was computed at node i, that is with node i's token as input and its ancestors as context.
     layers: {i: [T, D]} where the lane asked for them (Start.capture).
@@ -183,8 +179,7 @@ class Verdict:
     """Which drafted tokens stay.
 
     path: accepted nodes, root first: path[0] == 0. relaxed: for path[1:], True where the target alone would
-    have
-    said something else. tokens: the ids to emit, the accepted ones and the target's own token, so that
+    have said something else. tokens: the ids to emit, the accepted ones and the target's own token, so that
     len(tokens) == len(path). chosen: the target's token at every node [T] (what strict verification would
     emit).
     """
@@ -227,8 +222,8 @@ class Sampling:
 @dataclass(frozen=True)
 class Vocabulary:
     """What may be drafted. size: ids below it exist in target and drafter. banned: never drafted
-    (placeholders of
-    pictures and clips). eos: end of sequence. special: never relaxed (eos included)."""
+    (placeholders of pictures and clips). eos: end of sequence. special: never relaxed (eos included).
+    """
 
     size: int
     banned: tuple[int, ...] = ()
@@ -273,8 +268,7 @@ class Eyes(Protocol):
         ...
 
     def project(self, features: Tensor) -> Tensor:
-        """Vision features before the projector [r, C] -> decoder embeddings [r, D]; ValueError without
-        projector."""
+        """Vision features before the projector [r, C] -> embeddings [r, D]; ValueError without one."""
         ...
 
 
@@ -282,12 +276,11 @@ class Eyes(Protocol):
 class Context:
     """What one view shows the drafter; c positions, the prompt's last token not included.
 
-    ids [c], visual [c] bool, embeds [c, D]; positions [c] or [3, c]; next_position: the position of the
-    root, that is of the
-    prompt's last token, in this context (a number, the same on all axes).
-    index: [c] prompt position of every context position, -1 where it is not one of the prompt's.
-    blocks [c] and deepstack [levels, visual positions, D]: as in Encoded, cut to these positions.
-    Most views are `encoded.context(name, keep)`.
+    ids [c], visual [c] bool, embeds [c, D]; positions [c] or [3, c]; next_position: the position of the root,
+    that is of the prompt's last token, in this context (a number, the same on all axes).
+    index: [c] prompt position of every context position, -1 where it is not one of the prompt's. blocks [c]
+    and deepstack [levels, visual positions, D]: as in Encoded, cut to these positions. Most
+    views are `encoded.context(name, keep)`.
     """
 
     name: str
@@ -309,8 +302,7 @@ class View(Protocol):
     """What the view needs of the target's prefill."""
 
     def see(self, encoded: Encoded, eyes: Eyes, prefill: Prefill) -> Context:
-        """The drafter's own encoding of the prompt, the drafter's eyes, the target's prefill -> what it
-        shall see."""
+        """From the drafter's own encoding, its eyes and the target's prefill, what it shall see."""
         ...
 
 
@@ -319,8 +311,8 @@ class Start:
     """All that a part may look at when a lane begins.
 
     encoded and prefill are the target's. encode(eyes) gives the prompt as another model sees it, computed
-    once a
-    request and charged to every lane that asks. target_decoder: the target's embeddings and head, to share.
+    once a request and charged to every lane that asks. target_decoder: the target's embeddings and head, to
+    share.
     max_nodes: the largest tree the policy grows.
     """
 
@@ -356,7 +348,8 @@ class Target(Protocol):
 
     def open(self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...) -> Session:
         """A lane's own copy of the prefill's cache, with room for the answer and one tree of max_nodes.
-        capture.layers are kept for every scored tree too."""
+        capture.layers are kept for every scored tree too.
+        """
         ...
 
     def stopwatch(self) -> Stopwatch:
@@ -389,8 +382,7 @@ class Drafter(Protocol):
     """Guesses what the target will say. A drafter object serves one lane.
 
     In a round, the first `extend` feeds the root (and whatever accepted tokens it has not seen yet); every
-    fed node
-    gets a row number, in order, from 0. `extend` then feeds nodes whose parents are earlier rows.
+    fed node gets a row number, in order, from 0. `extend` then feeds nodes whose parents are earlier rows.
     """
 
     name: str
@@ -410,8 +402,7 @@ class Drafter(Protocol):
         ...
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Keep the rows of the accepted nodes, learn from the target's scores, take the last token as
-        pending."""
+        """Keep the accepted nodes' rows, learn from the scores, take the last token as pending."""
         ...
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
@@ -442,15 +433,14 @@ class Mixer(Protocol):
         ...
 
     def mix(self, logp: Tensor) -> Tensor:
-        """Log-probabilities of the views [m, k, V] -> of the mixture [k, V]. Weights stay fixed within a
-        round."""
+        """Log-probabilities of views [m, k, V] -> of the mixture [k, V]; fixed weights within a round."""
         ...
 
     def learn(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """After verification: the views' log-probabilities [m, p, V], the target's raw logits [p, V] and the
         emitted ids at the first p nodes of the accepted path, all that were fed to the drafter: every
-        accepted
-        position and the first mismatch, not the bonus of a fully accepted chain."""
+        accepted position and the first mismatch, not the bonus of a fully accepted chain.
+        """
         ...
 
     def notes(self) -> Mapping[str, Any]:

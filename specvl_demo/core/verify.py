@@ -1,10 +1,9 @@
 """Strict verification: keep exactly what the target would have said itself.
 
 Given a drafted tree and the target's scores of its nodes, gives the accepted path. All drafts are
-deterministic
-given the text so far, so one rule is exact for chains and trees, greedy and sampled: choose the target's
-token at
-every node, then walk from the root to the child that carries it. Knows nothing of drafters or caches.
+deterministic given the text so far, so one rule is exact for chains and trees, greedy and sampled: choose the
+target's token at every node, then walk from the root to the child that carries it. Knows nothing of drafters
+or caches.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from specvl_demo.core.types import Sampler, Scores, Start, Verdict
 
 
 def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list[int]:
-    """Nodes from the root along children that carry the token chosen at their parent; the first such
-    child."""
+    """Nodes from the root along the first children that carry the token chosen at their parent."""
     path = [0]
     children = shape.children
     while True:
@@ -39,8 +37,7 @@ class Strict:
         """Serves every request."""
 
     def judge(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
-        """The longest path whose every token is the target's choice at its parent, and the choice at its
-        end."""
+        """The longest path of tokens that are the target's choice at their parent, and its choice at the end."""
         chosen_there = sampler.choose(scores.logits, tree)
         tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
         path = walk(tree.shape, tokens, chosen)

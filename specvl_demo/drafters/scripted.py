@@ -1,5 +1,4 @@
-"""A drafter that already knows the answer and guesses right as often as it is told: for measuring, not for
-use.
+"""A drafter that knows the answer and guesses right as often as it is told: for measuring, not for use.
 
 Given the tokens the target will say and a pattern of how many guesses a round should succeed, drafts exactly
 that. With it a round's cost can be measured at any acceptance. No model.

@@ -1,9 +1,8 @@
 """A small vision-language model as drafter, looking at the prompt through one or several views at once.
 
 Given a VLM and views, keeps one sequence per view in one batch and drafts with a mixture of what they say.
-Accepted
-rows stay in its cache: nothing is fed twice. Serves chains and trees. Knows no tree policy and no acceptance
-rule.
+Accepted rows stay in its cache: nothing is fed twice. Serves chains and trees. Knows no tree policy and no
+acceptance rule.
 """
 
 from __future__ import annotations

@@ -35,9 +35,8 @@ class Call:
 
     x: [B, T, D] embeddings. positions: [B or 1, T] int64, or [3, B or 1, T].
     mask: additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None: every row sees all before it
-    and
-        itself. window_mask: the same for layers with a sliding window; required where the decoder has some
-        and a mask is given.
+        and itself. window_mask: the same for layers with a sliding window; required where the decoder has
+        some and a mask is given.
     visual [B, T] bool and deepstack [levels, visual rows, D] go together.
     """
 

@@ -1,8 +1,8 @@
 """The decoder of any Hugging Face vision-language model, driven with explicit masks and positions.
 
 Given a model's decoder, embeddings and head as they were loaded; changes nothing but which attention function
-the decoder calls. Hybrid sliding windows, three-axis positions and DeepStack are served here.
-Keeps nothing of a request: positions, masks and the cache are arguments.
+the decoder calls. Hybrid sliding windows, three-axis positions and DeepStack are served here. Keeps nothing
+of a request: positions, masks and the cache are arguments.
 """
 
 from __future__ import annotations
@@ -212,7 +212,8 @@ class SplitCache(HFCache):
 
 class _CacheLayer(CacheLayerMixin):
     """One layer's view of the cache. Keeps all tokens also for sliding layers: the window is the mask's
-    business, since the distance between two nodes of a tree is not that of their rows."""
+    business, since the distance between two nodes of a tree is not that of their rows.
+    """
 
     is_sliding = False
     is_compileable = False

@@ -1,8 +1,8 @@
 """A lean forward over the weights of a small Llama-type decoder on a CPU.
 
 Given a Hugging Face decoder and its head, copies their weights into a layout that suits one to a few rows at
-a time and computes the same hidden states and logits (a test holds it against its twin, `targets.hf`).
-Keeps nothing of a request: positions, masks and the cache are arguments.
+a time and computes the same hidden states and logits (a test holds it against its twin, `targets.hf`). Keeps
+nothing of a request: positions, masks and the cache are arguments.
 """
 
 from __future__ import annotations

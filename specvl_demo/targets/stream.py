@@ -22,8 +22,7 @@ class Stream:
     """m sequences on one decoder.
 
     length: rows that are decided, the same for all sequences. Nodes fed behind them are numbered 0, 1, ...
-    until
-    `keep` decides which of them stay.
+    until `keep` decides which of them stay.
     """
 
     def __init__(
@@ -35,7 +34,8 @@ class Stream:
         pad: Tensor | None = None,
     ) -> None:
         """next_position: [m] position of the next decided row. axes: 3 for three-axis positions.
-        pad: [m, cache.length] bool, True where a row is padding."""
+        pad: [m, cache.length] bool, True where a row is padding.
+        """
         self.backend = backend
         self.cache = cache
         self.length = cache.length
@@ -66,7 +66,8 @@ class Stream:
 
     def root(self, x: Tensor) -> Tensor:
         """The first forward of a round: x [m, k, D] -> hidden [m, k, D]. The last row is the round's root,
-        node 0; rows before it are decided tokens that were not fed yet."""
+        node 0; rows before it are decided tokens that were not fed yet.
+        """
         late = x.shape[1] - 1
         hidden = self.score(x, chain(late))
         self.length += late
@@ -99,7 +100,8 @@ class Stream:
 
     def _run(self, x: Tensor, depth: Tensor, mask: Tensor | None, kept: Kept | None = None) -> Tensor:
         """depth: of all nodes of this round, the new ones last. mask [k, length + nodes], or None where each
-        new node sees all before it."""
+        new node sees all before it.
+        """
         size = x.shape[1]
         self.cache.truncate(self.length + self._fed)
         mask, window_mask = self._masks(mask, depth, size)
@@ -129,8 +131,7 @@ class Stream:
         return mask, window_mask
 
     def _buffers(self, rows: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Additive ancestor mask of the fed nodes [R, room + R], its first `room` columns zero, and depths
-        [R]."""
+        """Additive ancestor mask of fed nodes [R, room + R], zero in the first `room` columns; depths [R]."""
         if self._block is None or self._block.shape[0] < rows:
             size = max(64, 2 * rows)
             block = torch.zeros(size, self.cache.room + size, dtype=x.dtype, device=x.device)

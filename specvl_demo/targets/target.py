@@ -1,8 +1,7 @@
-"""The target of speculation: a VLM that encodes a prompt once, prefills it once, and serves a session per
-lane.
+"""The target of speculation: a VLM that encodes and prefills a prompt once and serves a session a lane.
 
-Given prompts and drafted trees, gives scores. Shared by lanes; nothing of a lane is kept on it.
-Knows nothing of drafters, acceptance or text.
+Given prompts and drafted trees, gives scores. Shared by lanes; nothing of a lane is kept on it. Knows nothing
+of drafters, acceptance or text.
 """
 
 from __future__ import annotations
