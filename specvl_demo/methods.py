@@ -157,8 +157,8 @@ METHODS: dict[str, Method] = {
                 "paper-mtcp": {"views": _MTCP, "weights": "kld"},
                 "paper-tree-2": {"policy": "beam", "beams": 2},
                 "paper-tree-3": {"policy": "beam", "beams": 3},
-                "pocket": {},
-                "pocket-mtcp": {"views": _MTCP, "weights": "kld"},
+                "pocket": {"gamma": 7},
+                "pocket-mtcp": {"views": _MTCP, "weights": "kld", "gamma": 7},
             },
         ),
         Method(
@@ -178,7 +178,9 @@ METHODS: dict[str, Method] = {
                     "drop_video": 0.5,
                     "growth": "online",
                     "first": "entropy",
-                    "max_nodes": 10,
+                    "max_nodes": 12,
+                    "min_depth": 4,
+                    "max_depth": 12,
                     "min_width": 1,
                     "max_width": 4,
                 },
@@ -206,7 +208,7 @@ METHODS: dict[str, Method] = {
                 "paper-no-shift": {"shift": False},
                 "paper-branches": {"policy": "branches"},
                 "paper-self": {"drafter": "self"},
-                "pocket": {"gamma": 8, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
+                "pocket": {"gamma": 10, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
             },
         ),
         Method(
@@ -224,7 +226,7 @@ METHODS: dict[str, Method] = {
                 "paper": {},
                 "lvspec-paper": {"gamma": 10, "window": 4, "gate": 0.2},
                 "gate-only": {"gamma": 10, "window": 0, "gate": 0.2},
-                "pocket": {"gamma": 8, "window": 4},
+                "pocket": {"gamma": 10, "window": 4},
             },
         ),
         Method(
@@ -369,13 +371,13 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
     lacking = sorted((policy.needs | verifier.needs) - drafter.gives)
     if lacking:
         asked = policy if lacking[0] in policy.needs else verifier
-        return f"{_a(asked)} needs {OFFERS[lacking[0]]}; {drafter.title} cannot give that."
+        return f"{_a(asked)} needs a drafter that {OFFERS[lacking[0]]}; {drafter.name!r} does not."
     if not policy.needs and drafter.gives:
-        return f"{drafter.title} would never be asked: {policy.title} drafts nothing; choose another policy."
+        return f"Policy {policy.name!r} drafts nothing: {drafter.title} would never be asked; choose another."
     if choice.views and "views" not in drafter.gives:
-        return f"{drafter.title} sees the prompt in its own way; leave views empty."
+        return f"The drafter {drafter.name!r} sees the prompt in its own way; leave views empty."
     if not choice.views and "views" in drafter.gives:
-        return f"{drafter.title} needs at least one view of the prompt: {', '.join(VIEWS)}."
+        return f"The drafter {drafter.name!r} needs at least one view of the prompt: {', '.join(VIEWS)}."
     if len({view.name for view in choice.views}) < len(choice.views):
         return "A view is named twice; each view of the prompt counts once."
     if verifier.greedy_only and temperature > 0:
