@@ -86,9 +86,9 @@ class Part:
 
 
 OFFERS = {
-    "chain": "a token at a time",
-    "tree": "probabilities over several tokens, which a tree needs",
-    "views": "a look at the prompt through views",
+    "chain": "proposes tokens",
+    "tree": "gives the probabilities of several tokens at every place",
+    "views": "looks at the prompt through views",
 }
 
 _CHAIN, _TREE = frozenset({"chain"}), frozenset({"chain", "tree"})

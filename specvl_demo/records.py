@@ -2,7 +2,7 @@
 
 Given plain Python values, gives JSON lines and back; checks what it reads and says which line is wrong. Every
 colour, chart, number and table elsewhere is a fold over these records.
-Knows no tensors, no models, no pictures: standard library only.
+Knows no tensors, no models, no pictures: standard library only. Long because the format is one thing to read.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Strict:
         """Serves every request."""
 
     def judge(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
-        """The longest path of tokens that are the target's choice at their parent, and its choice at the end."""
+        """The longest path of tokens that the target chose at their parents, and its choice at the end."""
         chosen_there = sampler.choose(scores.logits, tree)
         tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
         path = walk(tree.shape, tokens, chosen)
