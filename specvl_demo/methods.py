@@ -135,7 +135,7 @@ METHODS: dict[str, Method] = {
             options={"drafter": ("self",), "policy": ("chain",)},
             presets={
                 "paper": {},
-                "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 10},
+                "pocket": {"drop_image": 0.25, "drop_video": 0.25, "tree_nodes": 10},
             },
         ),
         Method(
@@ -157,8 +157,8 @@ METHODS: dict[str, Method] = {
                 "paper-mtcp": {"views": _MTCP, "weights": "kld"},
                 "paper-tree-2": {"policy": "beam", "beams": 2},
                 "paper-tree-3": {"policy": "beam", "beams": 3},
-                "pocket": {"gamma": 7},
-                "pocket-mtcp": {"views": _MTCP, "weights": "kld", "gamma": 7},
+                "pocket": {},
+                "pocket-mtcp": {"views": _MTCP, "weights": "kld"},
             },
         ),
         Method(
@@ -174,13 +174,11 @@ METHODS: dict[str, Method] = {
             presets={
                 "paper": {},
                 "pocket": {
-                    "drop_image": 0.5,
-                    "drop_video": 0.5,
+                    "drop_image": 0.25,
+                    "drop_video": 0.25,
                     "growth": "online",
                     "first": "entropy",
-                    "max_nodes": 12,
-                    "min_depth": 4,
-                    "max_depth": 12,
+                    "max_nodes": 10,
                     "min_width": 1,
                     "max_width": 4,
                 },
@@ -208,7 +206,7 @@ METHODS: dict[str, Method] = {
                 "paper-no-shift": {"shift": False},
                 "paper-branches": {"policy": "branches"},
                 "paper-self": {"drafter": "self"},
-                "pocket": {"gamma": 10, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
+                "pocket": {"gamma": 8, "loose": 0.3, "anchors": 5, "drop_image": 0.25, "drop_video": 0.25},
             },
         ),
         Method(
@@ -226,7 +224,7 @@ METHODS: dict[str, Method] = {
                 "paper": {},
                 "lvspec-paper": {"gamma": 10, "window": 4, "gate": 0.2},
                 "gate-only": {"gamma": 10, "window": 0, "gate": 0.2},
-                "pocket": {"gamma": 10, "window": 4},
+                "pocket": {"gamma": 8, "window": 4},
             },
         ),
         Method(
