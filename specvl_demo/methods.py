@@ -135,7 +135,7 @@ METHODS: dict[str, Method] = {
             options={"drafter": ("self",), "policy": ("chain",)},
             presets={
                 "paper": {},
-                "pocket": {"drop_image": 0.25, "drop_video": 0.25, "tree_nodes": 10},
+                "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 10},
             },
         ),
         Method(
@@ -174,8 +174,8 @@ METHODS: dict[str, Method] = {
             presets={
                 "paper": {},
                 "pocket": {
-                    "drop_image": 0.25,
-                    "drop_video": 0.25,
+                    "drop_image": 0.5,
+                    "drop_video": 0.5,
                     "growth": "online",
                     "first": "entropy",
                     "max_nodes": 10,
@@ -206,7 +206,7 @@ METHODS: dict[str, Method] = {
                 "paper-no-shift": {"shift": False},
                 "paper-branches": {"policy": "branches"},
                 "paper-self": {"drafter": "self"},
-                "pocket": {"gamma": 8, "loose": 0.3, "anchors": 5, "drop_image": 0.25, "drop_video": 0.25},
+                "pocket": {"gamma": 8, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
             },
         ),
         Method(
