@@ -28,8 +28,8 @@ class SyntheticWorker:
 
     capacity = 1
 
-    def __init__(self, rate: float) -> None:
-        self.rate, self.stopped = rate, set()
+    def __init__(self, rate: float, pace: float | None = None) -> None:
+        self.rate, self.pace, self.stopped = rate, pace, set()
 
     def start(self, run, job, put) -> None:
         threading.Thread(target=self._play, args=(run, job, put), daemon=True).start()
@@ -42,12 +42,13 @@ class SyntheticWorker:
         for record in race_records(methods, min(job.max_new_tokens, 600), job.seed, max(1, len(job.media))):
             kind = type(record).__name__.lower()
             if kind == "round":
-                time.sleep(max(0.0, record.clock_s - spent.get(record.lane, 0.0)) / self.rate)
+                lasted = max(0.0, record.clock_s - spent.get(record.lane, 0.0)) / self.rate
+                time.sleep(1 / self.pace if self.pace else lasted)
                 spent[record.lane] = record.clock_s
                 rounds.setdefault(record.lane, []).append(record)
                 if run in self.stopped:
                     break
-            put({"k": kind, "record": record})
+            put({"k": kind, "record": record, "at": time.time() * 1000})
         if run in self.stopped:
             for name in methods:
                 put(
@@ -105,12 +106,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--rate", type=float, default=1.0)
+    parser.add_argument("--pace", type=float, help="rounds a second in all, whatever their clocks say")
     parser.add_argument("--folder", type=Path, required=True)
     options = parser.parse_args()
     folder = options.folder.resolve()
     files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
     folders = [folder, Path(get_upload_folder())]
-    desk = Desk(SyntheticWorker(options.rate))
+    desk = Desk(SyntheticWorker(options.rate, options.pace))
     page = build(Behaviour(known(folder), catalog.panel, desk, folders, draw_scene, files))
     page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings())
 

@@ -39,7 +39,7 @@ export class Chart {
     this.legend = h('ul', { class: 'vl-legend' });
     this.plot = h('div', { class: 'vl-plot', role: 'img', 'aria-label': spec.title });
     this.node = h('section', { class: 'vl-card vl-chart', data: { chart: spec.id } },
-      h('header', {}, h('h3', { text: spec.title, title: spec.help }), this.legend), this.plot);
+      h('header', {}, h('h2', { text: spec.title, title: spec.help }), this.legend), this.plot);
     this.revision = 0;
     this.layout = null;
     painter.register(this.node, () => this.draw());
@@ -95,7 +95,7 @@ export class Chart {
       plot_bgcolor: 'rgba(0,0,0,0)', font: { family: 'inherit', size: 11, color: c.muted },
       hovermode: this.spec.hover ?? (this.race.finished ? 'x unified' : false), dragmode: false, shapes,
       hoverlabel: { font: { size: 11 } },
-      xaxis: { ...axis, range: [0, step(xmax, this.spec.xunit ?? 20)], nticks: 5, showgrid: false, title: { text: this.spec.x, standoff: 4, font: { size: 10.5 } } },
+      xaxis: { ...axis, range: [0, step(xmax, this.spec.xunit ?? 10)], nticks: 5, showgrid: false, title: { text: this.spec.x, standoff: 4, font: { size: 10.5 } } },
       yaxis: { ...axis, range: [ymin, ymax], nticks: 4 },
       ...(right && { yaxis2: { ...axis, range: right, nticks: 4, overlaying: 'y', side: 'right', showgrid: false } }),
     };

@@ -80,8 +80,10 @@ export function children(tree) {
   return kids;
 }
 
-/** The drafter's best continuation that was turned down: node numbers, empty where all it drafted was kept. */
+/** The drafter's best continuation that was turned down: node numbers, empty where all it drafted was kept, or where the
+ *  answer ended within what was kept. */
 export function rejected(round) {
+  if (round.tokens[round.tokens.length - 1].origin !== 'target') return [];
   const kids = children(round.tree);
   const out = [];
   let node = kids[round.path[round.path.length - 1]][0];

@@ -14,7 +14,7 @@ export class Inspector {
     this.race = race;
     this.body = h('div', { class: 'vl-inspector-body' });
     this.node = h('section', { class: 'vl-card vl-inspector', 'aria-label': W.inspect.title },
-      h('header', {}, h('h3', { text: W.inspect.title })), this.body);
+      h('header', {}, h('h2', { text: W.inspect.title })), this.body);
     this.draw = this.draw.bind(this);
     race.on('reset select focus', () => painter.soon(this.draw));
     this.draw();

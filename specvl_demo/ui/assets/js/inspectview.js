@@ -54,7 +54,7 @@ class RoundTable {
   constructor(race, painter) {
     this.race = race;
     this.body = h('tbody');
-    this.node = h('section', { class: 'vl-card vl-rounds' }, h('header', {}, h('h3', { text: W.inspect.rounds })),
+    this.node = h('section', { class: 'vl-card vl-rounds' }, h('header', {}, h('h2', { text: W.inspect.rounds })),
       h('div', { class: 'vl-rounds-scroll', tabindex: '0', 'aria-label': W.inspect.rounds }, h('table', {},
         h('thead', {}, h('tr', {}, W.inspect.columns.map((text) => h('th', { scope: 'col', text })))), this.body)));
     painter.register(this.node, () => this.draw());

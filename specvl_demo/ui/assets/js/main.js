@@ -63,7 +63,7 @@ class Page {
         h('div', { class: 'vl-brand' }, h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }), h('h1', { text: W.name }), h('p', { text: W.tagline })),
         h('div', { class: 'vl-tabs', role: 'tablist', 'aria-label': W.name }, this.tabs),
         h('span', { class: 'vl-machine', text: this.catalog.machine }), theme),
-      h('div', { class: 'vl-body' }, this.ask.node, h('main', { class: 'vl-main' }, Object.values(this.panels)))));
+      h('div', { class: 'vl-body' }, this.ask.node, h('div', { class: 'vl-main' }, Object.values(this.panels)))));
     this.open('race');
   }
 

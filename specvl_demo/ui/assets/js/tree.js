@@ -11,7 +11,7 @@ export class TreeView {
   constructor(race, painter) {
     this.race = race;
     this.painter = painter;
-    this.title = h('h3', { text: W.tree.title });
+    this.title = h('h2', { text: W.tree.title });
     this.facts = h('span', { class: 'vl-facts' });
     this.slider = h('input', { type: 'range', min: 0, max: 0, value: 0, 'aria-label': W.tree.slider,
       on: { input: () => this.scrub(Number(this.slider.value)) } });

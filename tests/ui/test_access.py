@@ -1,0 +1,48 @@
+"""Accessibility, checked by axe in every view, light and dark: nothing serious, nothing critical."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.ui.test_race import finish_replay
+
+pytestmark = pytest.mark.ui
+BAD = ("serious", "critical")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(opened, dark: bool):
+    """Names, roles, contrast, keyboard: every view with a race on the page and everything unfolded."""
+    opened.evaluate("(on) => document.body.classList.toggle('dark', on)", dark)
+    finish_replay(opened)
+    opened.evaluate("document.querySelectorAll('.vl details').forEach((d) => { d.open = true; })")
+    opened.evaluate("specvl.race.select({lane: specvl.race.focus, token: 8})")
+    found = {}
+    for view in ("race", "inspect", "compare", "replay", "learn"):
+        opened.evaluate("(name) => specvl.open(name)", view)
+        opened.wait_for_timeout(300)
+        result = Axe().run(opened, context=".vl")
+        for fault in result.response["violations"]:
+            if fault["impact"] in BAD:
+                found[f"{view}: {fault['id']}"] = [node["html"][:160] for node in fault["nodes"]][:4]
+    assert not found, found
+
+
+def test_nothing_moves_for_those_who_asked_for_stillness(browser, url: str):
+    """With reduced motion the recorded race stands finished instead of playing."""
+    context = browser.new_context(reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(url)
+    page.wait_for_function("window.specvl?.ready", timeout=60_000)
+    assert page.evaluate("specvl.race.finished && !specvl.view.player.playing")
+    context.close()
+
+
+def test_readable_at_twice_the_text_size(opened):
+    """At 200 % zoom (half the width) nothing is cut off sideways."""
+    finish_replay(opened)
+    opened.set_viewport_size({"width": 720, "height": 450})
+    for view in ("race", "inspect", "compare", "replay", "learn"):
+        opened.evaluate("(name) => specvl.open(name)", view)
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 720, view
