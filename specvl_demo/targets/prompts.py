@@ -22,6 +22,8 @@ from specvl_demo.core.types import Prompt
 from specvl_demo.targets.layout import Shown, spans
 from specvl_demo.targets.vlm import placeholder_ids
 
+_SMALL_VOCABULARY = 4096
+
 
 @dataclass(frozen=True)
 class Film:
@@ -64,7 +66,8 @@ class Prompter:
 
     def lexicon(self) -> Lexicon:
         """Ids to text, for the lanes of one request or many."""
-        return Lexicon(self._decode)
+        size = len(self._tokenizer)
+        return Lexicon(self._decode, size if size <= _SMALL_VOCABULARY else 0)
 
     def ids(self, text: str) -> list[int]:
         """The ids of plain text."""

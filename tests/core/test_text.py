@@ -56,3 +56,10 @@ def test_what_was_decoded_once_is_remembered() -> None:
         Speaker(lexicon, ord("x")).say(ord("a"))
         lexicon.word(ord("b"))
     assert len(calls) <= 4
+
+
+def test_a_small_vocabulary_is_looked_up_ahead() -> None:
+    calls = []
+    lexicon = Lexicon(lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids), 200)
+    calls.clear()
+    assert [lexicon.word(i) for i in (65, 66, 199)][:2] == ["A", "B"] and not calls
