@@ -19,7 +19,7 @@ from tqdm import tqdm
 from transformers import AutoProcessor, LlavaForConditionalGeneration, PreTrainedTokenizerBase
 
 from specvl_demo.targets.vlm import VLM
-from specvl_demo.training import batches, pocket, texts
+from specvl_demo.training import batches, pocket, samples
 from specvl_demo.training.converse import Script, context_of, converse
 from specvl_demo.training.texts import Sample, text_of
 from specvl_demo.training.train_pocket import see
@@ -42,9 +42,9 @@ def drawn(seed: int) -> Conversation:
     """The conversation of a seed, still with the grammar's answers."""
     rng = random.Random(seed)
     if rng.random() < 0.3:
-        sample = texts.several_pictures(rng, 4)
+        sample = samples.several_pictures(rng, 4)
     else:
-        sample = texts.one_picture(rng, rng.randint(1, 6), 130, 0.0, 0.14)
+        sample = samples.one_picture(rng, rng.randint(1, 6), 130, 0.0, 0.14)
     sample = replace(sample, turns=sample.turns[:MOST_TURNS])
     box = batches.content_box(rng)
     pictures = np.stack([np.asarray(batches.letterboxed(p, box, rng)) for p in sample.pictures])
@@ -78,7 +78,7 @@ def regenerate(
             some = [drawn(seed * 10**9 + i) for i in range(first, min(n, first + AHEAD * batch))]
             answers: dict[int, list[str]] = {}
             # Of like length together: a batch runs until its last conversation ends.
-            order = sorted(some, key=lambda c: sum(map(texts.length, c.sample.turns)))
+            order = sorted(some, key=lambda c: sum(map(samples.length, c.sample.turns)))
             for at in range(0, len(order), batch):
                 for c, said in _replies(vlm, processor.tokenizer, order[at : at + batch], max_new_tokens):
                     answers[c.seed] = said

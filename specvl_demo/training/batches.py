@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast
 
-from specvl_demo.training import pocket, texts
+from specvl_demo.training import pocket, samples, texts
 from specvl_demo.training import scenes as world
 from specvl_demo.training.scenes import Chart, Scene
 from specvl_demo.training.texts import GROUPS, Piece, Sample, Word
@@ -229,33 +229,58 @@ def to_pixels(images: list[np.ndarray]) -> Tensor:
 # ---------------------------------------------------------------- curriculum
 
 
-def curriculum(u: float) -> tuple[int, float, float, float]:
-    """At progress `u`: most objects in a scene; shares of drills, of charts, of several-picture batches."""
-    most = 2 + min(4, int(u * 25))
-    drills = max(0.12, 0.85 - 3.0 * u)
-    return most, drills, (0.0 if u < 0.06 else 0.13), (0.0 if u < 0.10 else min(0.34, 0.12 + u * 0.6))
+@dataclass(frozen=True)
+class Mix:
+    """What a batch is drawn from: most objects in a scene, and shares in [0, 1]."""
+
+    most: int
+    drilled: float  # of the samples with one picture: drills only
+    charts: float  # of the samples with one picture
+    several: float  # of the batches: pairs and clips
+    drilled_several: float  # of the pairs and clips: drills before the answer
+
+
+def curriculum(u: float) -> Mix:
+    """The mix at progress `u` in [0, 1]: easy look-ups first, then everything."""
+    return Mix(
+        most=2 + min(4, int(u * 25)),
+        drilled=max(0.15, 0.85 - 3.0 * u),
+        charts=0.0 if u < 0.06 else 0.2,
+        several=0.0 if u < 0.10 else min(0.42, 0.12 + u * 0.9),
+        drilled_several=max(0.3, 0.9 - u),
+    )
 
 
 class Conversations(Dataset):
-    """Item `step` is batch number `step`; `total` steps make the whole curriculum."""
+    """Item `step` is batch number `step`; the curriculum goes from progress `begin` to 1 in `total` steps."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, seed: int, total: int, batch: int, n_glances: int
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        seed: int,
+        total: int,
+        batch: int,
+        n_glances: int,
+        begin: float = 0.0,
     ) -> None:
         self.tokenizer, self.seed, self.total = tokenizer, seed, total
-        self.batch, self.n_glances = batch, n_glances
+        self.batch, self.n_glances, self.begin = batch, n_glances, begin
 
     def __len__(self) -> int:
         return self.total
 
     def __getitem__(self, step: int) -> Batch:
         rng = random.Random(self.seed * 10**9 + step)
-        most, drills, charts, several = curriculum(step / self.total)
-        if rng.random() < several:
-            draw = [texts.several_pictures(rng, min(4, most)) for _ in range(self.batch * 3 // 4)]
+        mix = curriculum(self.begin + (1 - self.begin) * step / self.total)
+        if rng.random() < mix.several:
+            draw = [
+                samples.several_pictures(rng, min(4, mix.most), 80, mix.drilled_several)
+                for _ in range(self.batch * 3 // 4)
+            ]
         else:
             draw = [
-                texts.one_picture(rng, rng.randint(1, most), 125, drills, charts) for _ in range(self.batch)
+                samples.one_picture(rng, rng.randint(1, mix.most), 125, mix.drilled, mix.charts)
+                for _ in range(self.batch)
             ]
         return collate(self.tokenizer, draw, rng, self.n_glances)
 

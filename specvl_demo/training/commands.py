@@ -32,6 +32,7 @@ def pocket(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--out", type=Path, default=ASSETS / "target", help="the finished model")
     parser.add_argument("--workers", type=int, default=1, help="processes that draw pictures")
+    parser.add_argument("--start", type=Path, help="folder of a finished model to begin with")
     parser.add_argument("--no-compile", action="store_true", help="where no C++ compiler is at hand")
     parser.add_argument("--fresh", action="store_true", help="do not go on from the checkpoint")
     for f in fields(Recipe):
@@ -39,7 +40,8 @@ def pocket(argv: Sequence[str]) -> int:
     o = parser.parse_args(argv)
     _threads(o.threads)
     recipe = Recipe(**{f.name: getattr(o, f.name) for f in fields(Recipe)})
-    main(o.folder, o.out, recipe, resume=not o.fresh, workers=o.workers, compiled=not o.no_compile)
+    resume, compiled = not o.fresh, not o.no_compile
+    main(o.folder, o.out, recipe, resume=resume, workers=o.workers, compiled=compiled, start=o.start)
     return 0
 
 

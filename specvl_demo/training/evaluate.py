@@ -19,8 +19,8 @@ from PIL import Image
 from tqdm import tqdm
 from transformers import AutoProcessor, LlavaForConditionalGeneration
 
+from specvl_demo.training import samples, texts
 from specvl_demo.training import scenes as world
-from specvl_demo.training import texts
 from specvl_demo.training.other_renderer import draw_otherwise
 from specvl_demo.training.scenes import COLOURS, KINDS, NUMBERS, PLACES
 from specvl_demo.training.texts import Sample, Turn, text_of
@@ -132,7 +132,7 @@ def _one(maker: Callable[[random.Random, world.Scene], Turn | None], countable: 
     def make(rng: random.Random) -> Sample:
         while True:
             n = rng.randint(1, 5)
-            scene = texts.countable_scene(rng, n) if countable else world.random_scene(rng, n)
+            scene = samples.countable_scene(rng, n) if countable else world.random_scene(rng, n)
             turn = maker(rng, scene)
             if turn is not None:
                 return Sample((scene,), (turn,))

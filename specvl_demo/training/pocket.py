@@ -6,10 +6,12 @@ training.
 
 from __future__ import annotations
 
+import copy
 import random
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import nn
 from transformers import (
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -20,7 +22,7 @@ from transformers import (
 )
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 
-from specvl_demo.training import texts
+from specvl_demo.training import samples, texts
 from specvl_demo.training.scenes import DIGITS, PLACES
 
 SIDE, PATCH = 96, 16
@@ -54,9 +56,9 @@ def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrained
             rng = random.Random(10**9 + i)
             many = rng.random() < 0.3
             sample = (
-                texts.several_pictures(rng, 4)
+                samples.several_pictures(rng, 4)
                 if many
-                else texts.one_picture(rng, rng.randint(1, 6), 150, 0.1, 0.15)
+                else samples.one_picture(rng, rng.randint(1, 6), 150, 0.1, 0.15)
             )
             for turn in sample.turns:
                 yield " " + texts.text_of(turn.question)
@@ -168,6 +170,26 @@ def start_layer(layer) -> None:
         p.data.normal_(std=0.04)
     for p in (layer.self_attn.q_proj.bias, layer.self_attn.k_proj.bias, layer.self_attn.v_proj.bias):
         p.data.zero_()
+
+
+def split_layers(model: LlavaForConditionalGeneration) -> dict[nn.Parameter, nn.Parameter]:
+    """Make two of every block of the language model, each adding half of what the block added (two half steps
+    of the same residual stream). Returns each new parameter's origin.
+    """
+    decoder, origin = model.get_decoder(), {}
+    layers = nn.ModuleList()
+    for layer in decoder.layers:
+        layer.self_attn.o_proj.weight.data.mul_(0.5)
+        layer.mlp.down_proj.weight.data.mul_(0.5)
+        twin = copy.deepcopy(layer)
+        origin |= dict(zip(twin.parameters(), layer.parameters(), strict=True))
+        layers += [layer, twin]
+    for i, layer in enumerate(layers):
+        layer.self_attn.layer_idx = i
+    decoder.layers = layers
+    text = model.config.text_config
+    text.num_hidden_layers, text.layer_types = len(layers), list(text.layer_types) * 2
+    return origin
 
 
 def save(model: LlavaForConditionalGeneration, processor: LlavaProcessor, folder: Path) -> None:

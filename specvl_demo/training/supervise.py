@@ -63,8 +63,7 @@ class Pointers(nn.Module):
         return loss, seen
 
     def changed(self, states: Tensor, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Which patches differ from the picture before, read from states at visual tokens [P, N, D].
-        """
+        """Which patches differ from the picture before, read from states at visual tokens [P, N, D]."""
         known = batch.changed >= 0
         if not known.any():
             return states.new_zeros(()), {}

@@ -203,7 +203,7 @@ def describe(rng: random.Random, scene: Scene) -> Turn:
     return Turn("describe", ask(rng, DESCRIBE), answer, scene, at)
 
 
-def _unique(scene: Scene, rng: random.Random, *fields: str) -> Thing | None:
+def unique(scene: Scene, rng: random.Random, *fields: str) -> Thing | None:
     def key(t: Thing) -> tuple:
         return tuple(getattr(t, f) for f in fields)
 
@@ -212,7 +212,7 @@ def _unique(scene: Scene, rng: random.Random, *fields: str) -> Thing | None:
 
 
 def ask_where(rng: random.Random, scene: Scene) -> Turn | None:
-    t = _unique(scene, rng, "colour", "kind")
+    t = unique(scene, rng, "colour", "kind")
     if t is None:
         return None
     name = [t.colour, " ", Word(t.kind, look_of(t, "place", "size"))]
@@ -252,7 +252,7 @@ def ask_what(rng: random.Random, scene: Scene) -> Turn:
 
 
 def ask_colour(rng: random.Random, scene: Scene) -> Turn | None:
-    t = _unique(scene, rng, "kind")
+    t = unique(scene, rng, "kind")
     if t is None:
         return None
     ways = (
@@ -268,7 +268,7 @@ def ask_colour(rng: random.Random, scene: Scene) -> Turn | None:
     return Turn("colour", question, answer, t.colour, Word("", look_of(t, "place", "colour", "size")))
 
 
-def _matches(rng: random.Random, scene: Scene) -> tuple[str, str, list[Thing]]:
+def matches(rng: random.Random, scene: Scene) -> tuple[str, str, list[Thing]]:
     """What to count: (attribute, value, the objects that have it)."""
     attribute = rng.choice(["colour", "kind"])
     value = getattr(rng.choice(scene.things), attribute)
@@ -278,7 +278,7 @@ def _matches(rng: random.Random, scene: Scene) -> tuple[str, str, list[Thing]]:
 
 
 def ask_count(rng: random.Random, scene: Scene) -> Turn:
-    attribute, value, hits = _matches(rng, scene)
+    attribute, value, hits = matches(rng, scene)
     name = value
     if rng.random() < 0.14:
         attribute, value, hits, name = "all", "", list(scene.things), "object"
@@ -331,46 +331,11 @@ def ask_ground(rng: random.Random, scene: Scene) -> Turn:
     return Turn("ground", ask(rng, ways), answer, scene.ground, Word("", look))
 
 
-def drill(rng: random.Random, scene: Scene) -> Turn:
-    """A short look-up in one fixed form: dense supervision, used in training only."""
-    roll = rng.random()
-    if roll < 0.36:
-        taken = [t.place for t in scene.things]
-        p = rng.choice(taken) if rng.random() < 0.88 else rng.randrange(9)
-        t = scene.at(p)
-        words: list[Piece] = [" ", Word("empty")] if t is None else [" ", *phrase(t, article=False)]
-        return Turn("drill", [place(p, scene), "?"], words, t, Word("", look_of(t)))
-    if roll < 0.56:
-        t = _unique(scene, rng, "colour", "kind")
-        if t is not None:
-            question: list[Piece] = [t.colour, " ", Word(t.kind, look_of(t, "place", "size")), "?"]
-            return Turn("drill", question, [" ", place(t.place, scene)], t, Word("", look_of(t, "place")))
-    if roll < 0.66:
-        t = _unique(scene, rng, "kind")
-        if t is not None:
-            word = Word(t.kind, look_of(t, "place", "colour", "size"))
-            return Turn(
-                "drill",
-                ["colour of the ", word, "?"],
-                [" ", Word(t.colour)],
-                t,
-                Word("", look_of(t, "colour")),
-            )
-    _, value, hits = _matches(rng, scene)
-    places = tuple(t.place for t in hits)
-    at = Word("", {"number": len(hits)}, places)
-    target = Word(value, {"number": len(hits)}, places)
-    if roll < 0.8:
-        return Turn("drill", ["number of ", target, "?"], [" ", number(len(hits))], len(hits), at)
-    items = [[place(p, scene, places[i + 1 :])] for i, p in enumerate(places)] or [[Word("nothing")]]
-    return Turn("drill", ["all ", target, "?"], [" ", *joined(items)], len(hits), at)
-
-
 QUESTIONS: tuple[tuple[Callable[[random.Random, Scene], Turn | None], float], ...] = (
     (ask_where, 0.23),
     (ask_what, 0.20),
     (ask_colour, 0.19),
-    (ask_count, 0.32),
+    (ask_count, 0.40),
     (ask_ground, 0.06),
 )
 
@@ -727,64 +692,3 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
         answer += [" ", *fill(body, g=Word(start.ground))]
     look = look_of(a, "kind", "colour", "place")
     return Turn("clip", ask(rng, ways), answer, clip, Word("", look, (a.place,)))
-
-
-# ---------------------------------------------------------------- whole samples
-
-
-def countable_scene(rng: random.Random, n: int) -> Scene:
-    """A scene in which attributes repeat, so that counting is not always 'one'."""
-    scene = world.random_scene(rng, n, distinct=False)
-    model, attribute = rng.choice(scene.things), rng.choice(["colour", "kind"])
-    share = rng.uniform(0.2, 0.8)
-    same = {attribute: getattr(model, attribute)}
-    things = tuple(replace(t, **same) if rng.random() < share else t for t in scene.things)
-    return replace(scene, things=things)
-
-
-def question(rng: random.Random, scene: Scene) -> Turn:
-    """One question of a random kind that this scene can answer."""
-    makers, weights = zip(*QUESTIONS, strict=True)
-    while True:
-        turn = rng.choices(makers, weights)[0](rng, scene)
-        if turn is not None:
-            return turn
-
-
-def length(turn: Turn) -> int:
-    """About how many tokens a turn takes: nearly one a word."""
-    return len((text_of(turn.question) + " " + text_of(turn.answer)).split()) + 8
-
-
-def one_picture(rng: random.Random, n: int, room: int, drills: float, charts: float) -> Sample:
-    """A picture and as many turns as fit in about `room` tokens."""
-    turns: list[Turn] = []
-    if rng.random() < charts:
-        chart = world.random_chart(rng, rng.randint(2, 5))
-        turns = [read_chart(rng, chart)] if rng.random() < 0.7 else []
-        used = sum(map(length, turns))
-        while used < room - 18 and len(turns) < 6:
-            turns.append(ask_chart(rng, chart))
-            used += length(turns[-1])
-        return Sample((chart,), tuple(turns))
-    scene = countable_scene(rng, n) if rng.random() < 0.5 else world.random_scene(rng, n)
-    if rng.random() < drills:
-        while sum(map(length, turns)) < room:
-            turns.append(drill(rng, scene))
-        return Sample((scene,), tuple(turns))
-    if rng.random() < 0.5:
-        turns.append(describe(rng, scene))
-    while sum(map(length, turns)) < room - 25:
-        turns.append(question(rng, scene))
-    return Sample((scene,), tuple(turns))
-
-
-def several_pictures(rng: random.Random, n: int) -> Sample:
-    """A pair to compare, a pair to describe, or a clip."""
-    roll = rng.random()
-    if roll < 0.45:
-        return compare(rng, rng.randint(1, n))
-    if roll < 0.57:
-        return describe_both(rng, 2)
-    clip = random_clip(rng, rng.random() < 0.5)
-    return Sample(clip.frames, (ask_clip(rng, clip),))

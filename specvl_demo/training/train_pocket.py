@@ -2,6 +2,8 @@
 
 1. tower: projected visual tokens align with word embeddings (crowded scenes, no language model).
 2. language: next-token loss on answers, visual words weighted, with pointer supervision of the middle layer.
+   At the share `split_at` of the steps every block is split into two that add half of what it added, so that
+   the deep model starts where the shallow one stood and every one of its blocks carries weight.
 
 One run has one schedule; the optimizer's state is saved, so a stopped run goes on where it was. Runs on a
 CPU or one GPU.
@@ -30,7 +32,9 @@ class Recipe:
     """What a run depends on; `steps` may be changed when resuming, the rest may not."""
 
     seed: int = 1
-    layers: int = 16
+    layers: int = 8
+    split_at: float = 0.65
+    begin: float = 0.0
     tower_steps: int = 3500
     steps: int = 4000
     batch: int = 24
@@ -157,9 +161,21 @@ class Run:
         torch.save(data, folder / "state.tmp")
         (folder / "state.tmp").rename(folder / "state.pt")
 
+    def split(self) -> None:
+        """Turn every block of the language model into two; both inherit its optimizer state."""
+        old = {p: opt.state.get(p, {}) for opt in self.opts for g in opt.param_groups for p in g["params"]}
+        twins = pocket.split_layers(self.model)
+        self.average = None
+        self._prepare()
+        for opt in self.opts:
+            for p in (p for g in opt.param_groups for p in g["params"]):
+                opt.state[p] = {k: v.clone() for k, v in old[twins.get(p, p)].items()}
+
     def load(self, folder: Path) -> None:
         """Go on from a checkpoint."""
         data = torch.load(folder / "state.pt", map_location=self.device, weights_only=True)
+        if data["n_layers"] > self.n_layers:
+            self.split()
         self.model.load_state_dict(data["model"])
         self.pointers.load_state_dict(data["pointers"])
         self.average, self.step, self.tower_step = data["average"], data["step"], data["tower_step"]
@@ -211,8 +227,11 @@ def train_language(run: Run, workers: int, folder: Path, save_every_s: float) ->
     bar = tqdm(total=r.steps, initial=run.step, desc="language", mininterval=5)
     recent: list[dict[str, float]] = []
     saved, began, tokens = time.monotonic(), time.monotonic(), 0
-    for batch in stream(Conversations(run.tokenizer, r.seed, r.steps, r.batch, r.glances), run.step, workers):
+    data = Conversations(run.tokenizer, r.seed, r.steps, r.batch, r.glances, r.begin)
+    for batch in stream(data, run.step, workers):
         progress = run.step / r.steps
+        if progress >= r.split_at and run.n_layers == r.layers:
+            run.split()
         loss, seen = run.loss(batch.to(run.device))
         run.update(loss, run.opts, optim.warm_then_linear(progress, r.decay))
         run.step += 1
@@ -259,17 +278,26 @@ def main(
     workers: int = 1,
     compiled: bool = True,
     save_every_s: float = 300.0,
+    start: Path | None = None,
 ) -> None:
-    """Train (or go on training) the pocket target; checkpoints in `folder`, the finished model in `out`."""
+    """Train (or go on training) the pocket target; checkpoints in `folder`, the finished model in `out`.
+
+    `start` is the folder of a finished model of `recipe.layers` layers to begin with, instead of at random.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     recipe = recipe or Recipe()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = folder / "tokenizer"
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(path) if path.exists() else pocket.train_tokenizer()
+    known = path if path.exists() else start
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(known) if known else pocket.train_tokenizer()
     tokenizer.save_pretrained(path)
     run = Run(recipe, tokenizer, device, compiled)
     if resume and (folder / "state.pt").exists():
         run.load(folder)
+    elif start:
+        trained = LlavaForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
+        run.model.load_state_dict(trained.state_dict())
+        run.tower_step = recipe.tower_steps
     if run.tower_step < recipe.tower_steps:
         train_tower(run, workers, folder / "log.jsonl")
         run.save(folder)

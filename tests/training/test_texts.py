@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from specvl_demo.training import pocket, texts
+from specvl_demo.training import pocket, samples, texts
 from specvl_demo.training import scenes as world
 from specvl_demo.training.batches import GROUP_NAMES, Conversations, encode
 from specvl_demo.training.evaluate import KINDS_OF_TURN, Tally, held_out, score
@@ -33,7 +33,7 @@ def test_the_reference_answers_are_right_by_the_evaluation_and_shuffled_ones_are
 @pytest.mark.parametrize("seed", range(30))
 def test_marks_sit_on_the_tokens_of_their_words(tokenizer, seed):
     rng = random.Random(seed)
-    sample = texts.one_picture(rng, rng.randint(1, 6), 120, 0.3, 0.2)
+    sample = samples.one_picture(rng, rng.randint(1, 6), 120, 0.3, 0.2)
     row = encode(tokenizer, sample)
     words = [p for t in sample.turns for p in [*t.question, t.at, *t.answer] if isinstance(p, Word)]
     marked = [w for w in words for _ in w.look]

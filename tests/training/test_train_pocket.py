@@ -53,3 +53,25 @@ def test_a_stopped_run_ends_where_an_uninterrupted_one_does(tokenizer, tmp_path,
     for key in a:
         torch.testing.assert_close(a[key], b[key], rtol=1e-5, atol=1e-6)
     assert (parts / "model" / "model.safetensors").exists()
+
+
+def test_split_layers_add_up_to_what_they_were_and_load_from_disk(tokenizer, tmp_path):
+    torch.manual_seed(0)
+    model = pocket.make_model(len(tokenizer), 2).eval()
+    for layer in model.get_decoder().layers:
+        for p in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
+            p.data.normal_(std=0.001)
+    ids = torch.arange(10, 40)[None]
+    embedded = model.get_input_embeddings()(ids)
+    before = model(input_ids=ids).logits
+    origin = pocket.split_layers(model)
+    after = model(input_ids=ids).logits
+    layers = model.get_decoder().layers
+    assert len(layers) == 4 and len(origin) == 2 * len(list(layers[0].parameters()))
+    bare = model.lm_head(model.get_decoder().norm(embedded))
+    assert (after - before).norm() < 0.2 * (before - bare).norm()  # two half steps are nearly the whole step
+
+    pocket.save(model, pocket.make_processor(tokenizer), tmp_path)
+    again = type(model).from_pretrained(tmp_path, dtype=torch.float32).eval()
+    assert len(again.get_decoder().layers) == 4
+    torch.testing.assert_close(again(input_ids=ids).logits, after, rtol=1e-2, atol=2e-3)
