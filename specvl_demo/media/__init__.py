@@ -4,9 +4,10 @@ Given paths and limits; gives PIL images, and for clips uniformly sampled frames
 Knows nothing of models, prompts or the page.
 """
 
-from specvl_demo.media.clips import Clip, load_any, load_clip, load_media, sample_indices
+from specvl_demo.media.clips import Clip, sample_indices
 from specvl_demo.media.files import CLIP_FORMATS, PICTURE_FORMATS, Limits, MediaError, sniff
-from specvl_demo.media.pictures import Picture, decode_picture, edge_colour, letterbox, load_picture, to_rgb
+from specvl_demo.media.load import load_any, load_clip, load_media, load_picture
+from specvl_demo.media.pictures import Picture, decode_picture, edge_colour, letterbox, to_rgb
 
 __all__ = [
     "CLIP_FORMATS",

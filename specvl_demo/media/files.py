@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,20 +18,50 @@ class MediaError(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What is accepted. The defaults bound the memory of one request to a few hundred megabytes."""
+    """What is accepted. The defaults bound what one request holds: eight pictures of 75 MB at the worst."""
 
     max_items: int = 8  # pictures and clips together
     max_bytes: int = 64 * 2**20  # of one file
     max_pixels: int = 25_000_000  # of one picture, or of one frame of a clip
     max_aspect: int = 100  # longer side over shorter side; beyond it nothing is left after resizing
+    max_scans: int = 100  # passes of a JPEG over its pixels: cameras write 1, progressive files about 10
     max_clip_s: float = 600.0
     max_clip_frames: int = 40_000  # declared by the container: ten minutes at 60 a second, and some
     max_frame_side: int = 1280  # sampled frames are shrunk to this before they leave the decoder
-    decode_s: float = 30.0  # wall time for one clip, hard
+    decode_s: float = 30.0  # wall time for all files of one request, hard
 
 
 PICTURE_FORMATS = ("PNG", "JPEG", "WebP", "GIF", "BMP", "AVIF")
 CLIP_FORMATS = ("MP4", "WebM", "AVI", "GIF", "WebP")
+HEAD_BYTES = 32
+NAME = "{name}"
+"""Stands for the name of a file in sentences of the decoding process, which cannot know what to show."""
+_NAME_CHARACTERS = 80
+
+# Known by their first bytes, to be named in a refusal.
+_UNSUPPORTED = {
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"II+\0": "TIFF",
+    b"%PDF": "PDF",
+    b"\xff\x0a": "JPEG XL",
+    b"\0\0\0\x0cJXL ": "JPEG XL",
+    b"\0\0\0\x0cjP  ": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"8BPS": "Photoshop",
+    b"\0\0\1\0": "an icon",
+    b"PK\3\4": "a ZIP archive or an office document",
+    b"\x1f\x8b": "a gzip archive",
+    b"OggS": "Ogg",
+    b"FLV\1": "Flash video",
+    b"\x30\x26\xb2\x75": "Windows Media",
+    b"\0\0\1\xba": "MPEG-1 or 2",
+    b"\0\0\1\xb3": "MPEG-1 or 2",
+    b"ID3": "sound",
+    b"fLaC": "sound",
+    b"\x7fELF": "a program",
+    b"MZ": "a program",
+}
 
 
 def sniff(head: bytes) -> str | None:
@@ -44,52 +75,77 @@ def sniff(head: bytes) -> str | None:
     if head.startswith(b"BM") and len(head) >= 26:
         return "BMP"
     if head[:4] == b"RIFF":
-        return {b"WEBP": "WebP", b"AVI ": "AVI"}.get(head[8:12])
+        return {b"WEBP": "WebP", b"AVI ": "AVI", b"WAVE": "sound?"}.get(head[8:12])
     if head[:4] == b"\x1aE\xdf\xa3":
         return "WebM"
     if head[4:8] == b"ftyp":
-        brand = head[8:12]
-        if brand in (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1"):
-            return "HEIC?"
-        return "AVIF" if brand in (b"avif", b"avis") else "MP4"
+        return _by_brand(head)
     if head[4:8] in (b"moov", b"mdat", b"wide", b"free", b"skip"):
         return "MP4"
-    if head[:4] in (b"II*\0", b"MM\0*"):
-        return "TIFF?"
-    if head.startswith(b"%PDF"):
-        return "PDF?"
-    if head.lstrip()[:4].lower() in (b"<svg", b"<?xm", b"<!do", b"<htm"):
+    for start, name in _UNSUPPORTED.items():
+        if head.startswith(start):
+            return f"{name}?"
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:4].lower() in (b"<svg", b"<?xm", b"<!do", b"<htm"):
         return "SVG or HTML?"
     return None
 
 
-def read(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, bytes]:
-    """The bytes of a regular file within the limit; pipes, devices and folders are refused unopened."""
-    path = Path(path)
-    try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
-            raise MediaError(f"{path.name or path} is not a file.")
-        if info.st_size == 0:
-            raise MediaError(f"{path.name} is empty.")
-        if info.st_size <= limits.max_bytes:
-            with path.open("rb") as file:
-                data = file.read(limits.max_bytes + 1)
-            if len(data) <= limits.max_bytes:
-                return path, data
-    except FileNotFoundError:
-        raise MediaError(f"There is no file {path}.") from None
-    except (OSError, ValueError) as fault:  # ValueError: a zero byte in the name
-        if isinstance(fault, MediaError):
-            raise
-        reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
-        raise MediaError(f"{path.name or path} cannot be read: {reason}.") from None
-    raise MediaError(
-        f"{path.name} is larger than {limits.max_bytes / 2**20:.0f} MB, the most that is accepted."
+def _by_brand(head: bytes) -> str:
+    brand, others = head[8:12], head[16:]
+    if brand in (b"avif", b"avis") or (brand in (b"mif1", b"msf1") and b"avif" in others):
+        return "AVIF"
+    if brand in (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"):
+        return "HEIC?"
+    return "MP4"
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A file's name as a sentence can carry it: nothing a terminal obeys, nothing that turns the direction of
+    reading, not longer than a line."""
+    name = os.fspath(path)
+    joiner = "\N{ZERO WIDTH JOINER}"  # emoji are made with it
+    name = "".join(
+        c
+        if c == joiner or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+        else "\N{REPLACEMENT CHARACTER}"
+        for c in name
+    )
+    return (
+        name
+        if len(name) <= _NAME_CHARACTERS
+        else f"{name[: _NAME_CHARACTERS // 2]}…{name[-_NAME_CHARACTERS // 2 + 1 :]}"
     )
 
 
+def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | None]:
+    """A regular file within the byte limit, and its format; pipes, devices, folders are refused unopened."""
+    path = Path(path)
+    name = shown(path.name or path)
+    try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            raise MediaError(f"{name} is not a file.")
+        if info.st_size == 0:
+            raise MediaError(f"{name} is empty.")
+        if info.st_size > limits.max_bytes:
+            raise MediaError(
+                f"{name} is larger than {limits.max_bytes / 2**20:.0f} MB, the most that is accepted."
+            )
+        with path.open("rb") as file:
+            return path, sniff(file.read(HEAD_BYTES))
+    except FileNotFoundError:
+        raise MediaError(f"There is no file {shown(path)}.") from None
+    except MediaError:
+        raise
+    except UnicodeError:
+        raise MediaError(f"{name} cannot be read: its name holds half a character.") from None
+    except (OSError, ValueError) as fault:  # ValueError: a zero byte in the name
+        reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+        raise MediaError(f"{name} cannot be read: {reason}.") from None
+
+
 def unsupported(name: str, kind: str | None) -> MediaError:
+    """The refusal of a file that is none of the formats; `kind` as `sniff` gives it."""
     what = (
         f"is {kind.rstrip('?')}, which is not supported"
         if kind
@@ -99,6 +155,7 @@ def unsupported(name: str, kind: str | None) -> MediaError:
 
 
 def check_size(name: str, width: int, height: int, limits: Limits) -> None:
+    """MediaError where a declared size in pixels is beyond the limits."""
     if width < 1 or height < 1:
         raise MediaError(f"{name} declares a size of {width}×{height} pixels.")
     if width * height > limits.max_pixels:

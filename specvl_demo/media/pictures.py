@@ -1,12 +1,12 @@
 """Upright 8-bit RGB pictures from the bytes of files, and their fit into a square.
 
 Given bytes and limits, gives PIL images. The size is checked after the header is read and before a pixel is.
+Files of visitors are decoded in a process of their own (`worker`), which calls `decode_picture` there.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import struct
 import threading
 import warnings
@@ -14,15 +14,15 @@ import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
 from specvl_demo.media.files import (
     CLIP_FORMATS,
+    HEAD_BYTES,
     PICTURE_FORMATS,
     Limits,
     MediaError,
     check_size,
-    read,
     sniff,
     unsupported,
 )
@@ -44,8 +44,12 @@ _DECODE_FAULTS = (
     ValueError,
     TypeError,
     EOFError,
+    KeyError,
     IndexError,
-    OverflowError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+    ArithmeticError,
     MemoryError,
     struct.error,
     zlib.error,
@@ -66,41 +70,78 @@ def _upright(image: Image.Image) -> Image.Image:
 def to_rgb(image: Image.Image) -> Image.Image:
     """8-bit RGB from any Pillow mode: 16-bit and float greys are scaled, transparency is laid on white."""
     if image.mode.startswith(("I", "F")):
-        values = np.asarray(image, dtype=np.float64)
+        values = np.asarray(image).astype(np.float32)
         if image.mode == "F":
             top = 1.0 if values.size and values.min() >= 0 and values.max() <= 1 else 255.0
         else:
             top = 65535.0
-        grey = np.clip(values * (255.0 / top), 0, 255).round().astype(np.uint8)
+        values *= 255.0 / top
+        grey = np.clip(values, 0, 255, out=values).round().astype(np.uint8)
         return Image.fromarray(grey).convert("RGB")
     if image.has_transparency_data:
         rgba = image.convert("RGBA")
-        ground = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
-        return Image.alpha_composite(ground, rgba).convert("RGB")
+        ground = Image.new("RGB", rgba.size, (255, 255, 255))
+        ground.paste(rgba, mask=rgba)
+        return ground
     return image.convert("RGB")
 
 
 def decode_picture(data: bytes, name: str, limits: Limits | None = None) -> Picture:
     """An upright RGB picture from a file's bytes; the first frame of an animation. Raises MediaError."""
     limits = limits or Limits()
-    kind = sniff(data[:32])
+    kind = sniff(data[:HEAD_BYTES])
     if kind not in PICTURE_FORMATS:
         if kind in CLIP_FORMATS:
             raise MediaError(f"{name} is a clip ({kind}), not a picture: send it as a clip.")
         raise unsupported(name, kind)
+    if kind == "AVIF" and not features.check("avif"):
+        raise MediaError(f"{name} is AVIF, which this machine has no decoder for; send PNG, JPEG or WebP.")
+    image = open_picture(data, kind, name, limits)
     try:
-        image = _open(data, kind)
-        check_size(name, *image.size, limits)
         image.load()
         return Picture(name, kind, to_rgb(_upright(image)))
-    except MediaError:
-        raise
     except Image.DecompressionBombError:
-        raise MediaError(
-            f"{name} declares far more than {limits.max_pixels / 1e6:.0f} million pixels, the most accepted."
-        ) from None
+        raise _too_many_pixels(name, limits) from None
     except _DECODE_FAULTS:
-        raise MediaError(f"{name} is damaged or cut short: its {kind} data cannot be decoded.") from None
+        raise _damaged(name, kind) from None
+
+
+def open_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.Image:
+    """The picture, its header read and its declared size within the limits; no pixel is decoded yet."""
+    _check_declared(data, kind, name, limits)
+    try:
+        image = _open(data, kind)
+    except Image.DecompressionBombError:
+        raise _too_many_pixels(name, limits) from None
+    except _DECODE_FAULTS:
+        raise _damaged(name, kind) from None
+    check_size(name, *image.size, limits)
+    return image
+
+
+def _too_many_pixels(name: str, limits: Limits) -> MediaError:
+    return MediaError(
+        f"{name} declares far more than {limits.max_pixels / 1e6:.0f} million pixels, the most accepted."
+    )
+
+
+def _damaged(name: str, kind: str) -> MediaError:
+    return MediaError(f"{name} is damaged or cut short: its {kind} data cannot be decoded.")
+
+
+def _check_declared(data: bytes, kind: str, name: str, limits: Limits) -> None:
+    """What must be known before the library opens a file at all."""
+    if kind == "JPEG":
+        # Every pass of a progressive file costs as much as the whole picture and may be a few bytes long.
+        n_scans = data.count(b"\xff\xda")
+        if n_scans > limits.max_scans:
+            raise MediaError(
+                f"{name} goes {n_scans} times over its pixels; at most {limits.max_scans} times are accepted."
+            )
+    if kind == "WebP" and data[12:16] == b"VP8X" and len(data) >= 30:
+        # The library reserves two canvases when it opens the file, before anybody can ask for the size.
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        check_size(name, width, height, limits)
 
 
 def _open(data: bytes, kind: str) -> Image.Image:
@@ -111,17 +152,11 @@ def _open(data: bytes, kind: str) -> Image.Image:
         return Image.open(io.BytesIO(data), formats=(kind.upper(),))
 
 
-def load_picture(path: str | os.PathLike[str], limits: Limits | None = None) -> Picture:
-    """`decode_picture` for a file."""
-    limits = limits or Limits()
-    path, data = read(path, limits)
-    return decode_picture(data, path.name, limits)
-
-
-def is_animated(data: bytes, kind: str) -> bool:
+def is_animated(data: bytes, kind: str, limits: Limits) -> bool:
+    """Whether a GIF or WebP moves; what cannot be opened does not."""
     try:
-        return getattr(_open(data, kind), "is_animated", False)
-    except _DECODE_FAULTS:
+        return getattr(open_picture(data, kind, "", limits), "is_animated", False)
+    except (*_DECODE_FAULTS, Image.DecompressionBombError):  # MediaError among them
         return False
 
 

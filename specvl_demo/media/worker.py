@@ -1,16 +1,22 @@
-"""Decodes one untrusted clip in a process of its own: a job as JSON in, a JSON header and RGB bytes out.
+"""Decodes untrusted files in a process of its own: a job as JSON in, for every file a header and RGB out.
 
-Started by `clips` only. Limits its own memory and CPU time first: the worst a clip can do is to end it.
+Started by `load` only. Limits its own memory, CPU time and files first: the worst a file can do is to end it.
 A fault it understands goes into the header as `error`; anything else ends it, and the parent says so.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
+import os
 import sys
+from pathlib import Path
 from typing import NoReturn
+
+from specvl_demo.media.clips import sample_indices
+from specvl_demo.media.files import CLIP_FORMATS, NAME, PICTURE_FORMATS, Limits, MediaError, check_size
 
 MEMORY_BYTES = 4 * 2**30
 
@@ -20,7 +26,8 @@ class Refused(Exception):
 
 
 def limit_resources(cpu_s: float) -> None:
-    """Cap memory and CPU time where the system can (POSIX); elsewhere the wall time alone holds."""
+    """Cap memory and CPU time, forbid writing files where the system can (POSIX); elsewhere the parent's wall
+    time alone holds."""
     try:
         import resource
     except ImportError:
@@ -30,21 +37,19 @@ def limit_resources(cpu_s: float) -> None:
     seconds = math.ceil(cpu_s) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def check(width: int, height: int, n_frames: int, duration_s: float | None, limits: dict) -> None:
+def check(width: int, height: int, n_frames: int, duration_s: float | None, limits: Limits) -> None:
     """Refuse by what the container declares, before a frame is decoded."""
-    if width * height > limits["max_pixels"] or max(width, height) > limits["max_aspect"] * max(
-        min(width, height), 1
-    ):
-        emit({"too_large": [width, height]})
-    if n_frames > limits["max_clip_frames"]:
-        raise Refused(f"declares {n_frames} frames; at most {limits['max_clip_frames']} are accepted.")
-    if duration_s is not None and duration_s > limits["max_clip_s"]:
-        raise Refused(f"runs {duration_s:.0f} seconds; at most {limits['max_clip_s']:.0f} are accepted.")
+    check_size(NAME, width, height, limits)
+    if n_frames > limits.max_clip_frames:
+        raise Refused(f"declares {n_frames} frames; at most {limits.max_clip_frames} are accepted.")
+    if duration_s is not None and duration_s > limits.max_clip_s:
+        raise Refused(f"runs {duration_s:.0f} seconds; at most {limits.max_clip_s:.0f} are accepted.")
 
 
-def probe(path: str, limits: dict) -> dict:
+def probe(path: str, limits: Limits) -> dict:
     """Size, rate and declared frames from the container's header, by OpenCV."""
     import cv2
 
@@ -74,7 +79,7 @@ def by_decord(path: str, n: int, sample) -> tuple[list, list[float], int]:
     return frames, [float(video.get_frame_timestamp(i)[0]) for i in picked], len(video)
 
 
-def by_opencv(path: str, facts: dict, n: int, sample, limits: dict) -> tuple[list, list[float], int]:
+def by_opencv(path: str, facts: dict, n: int, sample, limits: Limits) -> tuple[list, list[float], int]:
     """The same by reading through the clip once; where no count is declared, a first pass counts."""
     import cv2
 
@@ -83,7 +88,7 @@ def by_opencv(path: str, facts: dict, n: int, sample, limits: dict) -> tuple[lis
         video = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
         while video.grab():
             n_source += 1
-            if n_source > limits["max_clip_frames"]:
+            if n_source > limits.max_clip_frames:
                 raise Refused(f"has more than {limits['max_clip_frames']} frames, the most that is accepted.")
         video.release()
     wanted, frames, times = set(sample(n_source, n)), [], []
@@ -100,22 +105,23 @@ def by_opencv(path: str, facts: dict, n: int, sample, limits: dict) -> tuple[lis
     return frames, times, n_source
 
 
-def by_pillow(path: str, n: int, sample, limits: dict) -> tuple[list, list[float], int, float | None]:
+def by_pillow(
+    data: bytes, kind: str, n: int, sample, limits: Limits
+) -> tuple[list, list[float], int, float | None]:
     """Frames of an animated GIF or WebP with the times their delays add up to, and the whole duration."""
     import numpy as np
-    from PIL import Image
 
-    from specvl_demo.media.pictures import to_rgb
+    from specvl_demo.media.pictures import open_picture, to_rgb
 
-    image = Image.open(path, formats=("GIF", "WEBP"))
-    check(*image.size, 0, None, limits)
-    n_source = getattr(image, "n_frames", 1)
+    image = open_picture(data, kind, NAME, limits)
+    n_source = gif_frames(data, limits.max_clip_frames) if kind == "GIF" else getattr(image, "n_frames", 1)
     if n_source < 2:
         raise Refused("is a still picture, not a clip: send it as a picture.")
     check(*image.size, n_source, None, limits)
     picked, frames, times, clock_s = set(sample(n_source, n)), [], [], 0.0
     for index in range(n_source):
         image.seek(index)
+        check_size(NAME, *image.size, limits)  # a frame of a GIF may reach beyond the first
         image.load()  # WebP tells a frame's duration only once it is decoded
         if index in picked:
             frames.append(np.asarray(to_rgb(image)))
@@ -124,15 +130,40 @@ def by_pillow(path: str, n: int, sample, limits: dict) -> tuple[list, list[float
     return frames, times, n_source, clock_s or None
 
 
-def decode(job: dict) -> None:
-    """Decode the job's clip and write it out."""
-    from specvl_demo.media.clips import sample_indices
+def gif_frames(data: bytes, most: int) -> int:
+    """Frames of a GIF by its blocks alone, counted to `most` + 1; where it ends early, those begun so far."""
+    at, found = 13 + (3 << ((data[10] & 7) + 1) if data[10] & 0x80 else 0), 0
+    while at < len(data) and found <= most:
+        if data[at] == 0x2C:
+            found += 1
+            flags = data[at + 9] if at + 9 < len(data) else 0
+            at += 11 + (3 << ((flags & 7) + 1) if flags & 0x80 else 0)
+        elif data[at] == 0x21:
+            at += 2
+        else:
+            break
+        while at < len(data) and data[at]:
+            at += 1 + data[at]
+        at += 1
+    return found
 
-    path, n, limits = job["path"], job["n_frames"], job["limits"]
-    if job["kind"] in ("GIF", "WebP"):
-        frames, times, n_source, duration_s = by_pillow(path, n, sample_indices, limits)
-        decoder = "pillow"
-    else:
+
+def decode(item: dict, n: int, limits: Limits) -> tuple[dict, list]:
+    """The header of one file and its pictures: one, or the sampled frames of a clip."""
+    source = Path(item["path"])
+    kind, want = item["kind"], item["want"]
+    if kind in PICTURE_FORMATS:
+        from specvl_demo.media import pictures
+
+        data = source.read_bytes()
+        moves = kind in CLIP_FORMATS and want != "picture"
+        if not moves or (want == "any" and not pictures.is_animated(data, kind, limits)):
+            picture = pictures.decode_picture(data, NAME, limits)
+            return {"kind": kind, "what": "picture"}, [picture.image]
+        frames, times, n_source, duration_s = by_pillow(data, kind, n, sample_indices, limits)
+        return clip(kind, frames, times, n_source, duration_s, "pillow", limits)
+    with source.open("rb") as file:
+        path = openable(source, file.fileno())
         facts = probe(path, limits)
         try:
             frames, times, n_source = by_decord(path, n, sample_indices)
@@ -145,18 +176,49 @@ def decode(job: dict) -> None:
         ):  # no wheel here, or a stream it cannot read
             frames, times, n_source = by_opencv(path, facts, n, sample_indices, limits)
             decoder = "opencv"
-        duration_s = n_source / facts["fps"] if facts["fps"] else None
+    duration_s = n_source / facts["fps"] if facts["fps"] else None
+    return clip(kind, frames, times, n_source, duration_s, decoder, limits)
+
+
+def clip(
+    kind: str,
+    frames: list,
+    times: list[float],
+    n_source: int,
+    duration_s: float | None,
+    decoder: str,
+    limits: Limits,
+) -> tuple[dict, list]:
+    """The header of a clip and its frames, shrunk."""
     if not frames:
         raise Refused("holds no frame that can be decoded.")
-    shrunk = [shrink(frame, limits["max_frame_side"]) for frame in frames]
     header = {
-        "sizes": [image.size for image in shrunk],
-        "times_s": [round(t, 6) for t in times],
+        "kind": kind,
+        "what": "clip",
+        "times_s": ordered(times, duration_s),
         "duration_s": duration_s,
         "n_source_frames": n_source,
         "decoder": decoder,
     }
-    emit(header, b"".join(image.tobytes() for image in shrunk))
+    return header, [shrink(frame, limits.max_frame_side) for frame in frames]
+
+
+def ordered(times: list[float], duration_s: float | None) -> list[float]:
+    """Times in seconds that never run back and start at 0 or later.
+
+    Where a file's own do not, they are spread evenly over its duration (one second where it has none).
+    """
+    sound = all(map(math.isfinite, times)) and times[0] >= 0
+    if not sound or any(b < a for a, b in itertools.pairwise(times)):
+        step = (duration_s or 1.0) / len(times)
+        times = [i * step for i in range(len(times))]
+    return [round(t, 6) for t in times]
+
+
+def openable(path: Path, descriptor: int) -> str:
+    """A name of the open file that decoders in C understand, whatever the file is called."""
+    alias = Path(f"/proc/self/fd/{descriptor}")
+    return str(alias) if alias.exists() else str(path)
 
 
 def shrink(frame, side: int):
@@ -169,25 +231,34 @@ def shrink(frame, side: int):
     return image
 
 
-def emit(header: dict, pixels: bytes = b"") -> NoReturn:
-    """Write the answer and end at once: decoders may hang in their own clean-up."""
-    import os
-
-    sys.stdout.buffer.write(json.dumps(header).encode() + b"\n" + pixels)
-    sys.stdout.buffer.flush()
-    os._exit(0)
-
-
-def main() -> None:
-    """Read the job from standard input and answer it."""
-    job = json.load(sys.stdin)
-    limit_resources(job["limits"]["decode_s"])
+def answer(item: dict, n: int, limits: Limits) -> None:
+    """Decode one file and write the answer."""
+    images = []
     try:
-        decode(job)
+        header, images = decode(item, n, limits)
     except Refused as reason:
-        emit({"error": str(reason)})
+        header = {"error": f"{NAME} {reason}"}
+    except MediaError as refusal:
+        header = {"error": str(refusal)}
     except MemoryError:
-        emit({"error": f"needs more than {MEMORY_BYTES / 2**30:.0f} GB of memory to decode."})
+        header = {"error": f"{NAME} needs more than {MEMORY_BYTES / 2**30:.0f} GB of memory to decode."}
+    header["sizes"] = [image.size for image in images]
+    out = sys.stdout.buffer
+    out.write(json.dumps(header).encode() + b"\n")
+    for image in images:
+        out.write(image.tobytes())
+    out.flush()
+
+
+def main() -> NoReturn:
+    """Read the job from standard input, answer it file by file, and end at once: decoders may hang in their
+    own clean-up."""
+    job = json.load(sys.stdin)
+    limits = Limits(**job["limits"])
+    limit_resources(job["seconds"])
+    for item in job["items"]:
+        answer(item, job["n_frames"], limits)
+    os._exit(0)
 
 
 if __name__ == "__main__":
