@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+
+from specvl_demo.ui import startup
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -30,6 +34,17 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--gpus-each", type=float, default=None, metavar="G", help="GPUs of each worker, 0.5 to share one"
     )
+    parser.add_argument(
+        "--waiting", type=int, default=16, metavar="N", help="visitors that may wait at once (default: 16)"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=300.0, metavar="S", help="seconds a run may compute (default: 300)"
+    )
+    parser.add_argument(
+        "--login-file",
+        metavar="F",
+        help="who may see the page, a line of user:password each (or SPECVL_LOGIN, SPECVL_LOGIN_FILE)",
+    )
     parser.add_argument("--share", action="store_true", help="also open a public tunnel to this page")
     return parser.parse_args(argv)
 
@@ -37,6 +52,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> None:
     """Build the page and serve it until it is stopped."""
     options = parse(argv)
+    try:
+        startup.check_versions(Path(__file__).with_name("requirements.txt"))
+        logins = startup.logins(options.login_file)
+    except startup.Unfit as reason:
+        sys.exit(str(reason))
     # Here, not above: --help answers at once, and the decoding process, which imports this file, is light.
     from specvl_demo.ui.serve import serve  # noqa: PLC0415
     from specvl_demo.ui.workers import Cluster  # noqa: PLC0415
@@ -47,6 +67,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         options.pair,
         options.share,
         Cluster(options.workers, options.cluster, options.gpus_each),
+        logins,
+        options.waiting,
+        options.limit,
     )
 
 

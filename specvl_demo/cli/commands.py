@@ -48,6 +48,13 @@ def train(options: argparse.Namespace) -> int:
     return command.run(options)
 
 
+def soak(options: argparse.Namespace) -> int:
+    """Random visitors against the page."""
+    from specvl_demo.cli import soak as command
+
+    return command.run(options)
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "models": models,
     "generate": generate,
@@ -55,4 +62,5 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "bench": bench,
     "trace": trace,
     "train": train,
+    "soak": soak,
 }

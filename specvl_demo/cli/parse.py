@@ -67,15 +67,44 @@ def build() -> argparse.ArgumentParser:
     _json(race)
 
     bench = commands.add_parser("bench", help="measure methods beside each other", allow_abbrev=False)
+    bench.add_argument(
+        "action",
+        nargs="?",
+        choices=("tune",),
+        help="tune: find and keep the fastest settings on this machine",
+    )
     _pair(bench)
     bench.add_argument("--methods", default="all", metavar="A,B,…", help="comma-separated, or all (default)")
-    bench.add_argument("--suite", default="pocket", metavar="NAME", help="what is asked (default: pocket)")
     bench.add_argument(
-        "--repeats", type=_whole(1, 1000), default=5, metavar="N", help="interleaved (default: 5)"
+        "--suite",
+        default="pocket",
+        metavar="NAME",
+        help="pocket (default), peers, ablations, steps, trees, scaling, lossless, clocks, serving, retention",
     )
-    bench.add_argument("--max-new-tokens", type=_whole(1, MAX_NEW_TOKENS), default=128, metavar="N")
+    bench.add_argument("--repeats", type=_whole(1, 1000), metavar="N", help="interleaved (mostly 5)")
+    bench.add_argument("--max-new-tokens", type=_whole(1, MAX_NEW_TOKENS), metavar="N")
+    bench.add_argument(
+        "--prompts", type=_whole(1, 100_000), metavar="N", help="where a suite can ask any number"
+    )
+    bench.add_argument(
+        "--data",
+        metavar="FILE|ID",
+        help="your own questions: JSON lines, the folder of a data set, or its id on the hub",
+    )
+    bench.add_argument("--media", metavar="FOLDER", help="where the unpacked clips of a data set lie")
     bench.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
-    bench.add_argument("--peers", action="store_true", help="also Hugging Face's assisted generation")
+    bench.add_argument(
+        "--peers", action="store_true", help="also Hugging Face's assisted generation and prompt lookup"
+    )
+    bench.add_argument(
+        "--busy", action="store_true", help="print ratios even where others used the machine meanwhile"
+    )
+    bench.add_argument(
+        "--guard", metavar="FILE", help="compare with a report of `bench --json`; 1 where worse"
+    )
+    bench.add_argument(
+        "--write", metavar="FILE", help="put the tables into the section FILE keeps for the suite"
+    )
     _set(bench)
     _json(bench)
 
@@ -88,6 +117,16 @@ def build() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help="train or evaluate the pocket models", allow_abbrev=False)
     train.add_argument("recipe", help="pocket, drafter, eagle2, hivis, dream, or evaluate")
     train.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="options of that recipe")
+
+    soak = commands.add_parser(
+        "soak", help="random visitors against the page, for some minutes", allow_abbrev=False
+    )
+    soak.add_argument("--minutes", type=_number(0, 1440, open_low=True), required=True, metavar="N")
+    soak.add_argument("--url", metavar="URL", help="a page on this machine (default: one started for this)")
+    soak.add_argument("--pair", default="pocket", metavar="ID", help="which pair is asked (default: pocket)")
+    soak.add_argument("--visitors", type=_whole(1, 64), default=4, metavar="N", help="at once (default: 4)")
+    soak.add_argument("--seed", type=_whole(0, 2**31 - 1), default=0, metavar="N")
+    _json(soak)
     return parser
 
 

@@ -6,6 +6,7 @@ Knows nothing of layout, nothing of models.
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 
 from specvl_demo.records import Record, validate_trace
 from specvl_demo.report.metrics import Lane
-from specvl_demo.ui.desk import Desk, Run, refusal
+from specvl_demo.ui import words
+from specvl_demo.ui.desk import BEAT_S, Desk, Run, refusal
 from specvl_demo.ui.jobs import Job, read_job
 
 Catalog = dict[str, Any]
@@ -54,9 +56,13 @@ class Behaviour:
             async for batch in stream:
                 yield batch
 
-    async def answer(self, asked: Any, baseline: bool) -> list[Lane]:
-        """The lanes of a whole race, for a program. ValueError with the sentence that a page would show."""
+    async def answer(self, asked: Any, baseline: bool) -> AsyncIterator[list[Lane] | None]:
+        """None every BEAT_S, last the lanes of a whole race, for a program.
+
+        ValueError with the sentence that a page would show.
+        """
         records: list[Record] = []
+        told = 0.0
         async with aclosing(self._desk.events(self._job(asked, baseline))) as running:
             async for _, events in running:
                 for event in events:
@@ -64,7 +70,10 @@ class Behaviour:
                         raise ValueError(event["text"])
                     if "record" in event:
                         records.append(event["record"])
-        return [Lane(*lane) for lane in validate_trace(records).values()]
+                if time.monotonic() - told > BEAT_S:
+                    told = time.monotonic()
+                    yield None
+        yield [Lane(*lane) for lane in validate_trace(records).values()]
 
     def stop(self, run: Any) -> None:
         """The visitor's Stop; unknown runs are nobody's."""
@@ -94,6 +103,8 @@ class Behaviour:
             path, scene = self._draw(description)
         except ValueError as fault:
             return {"problem": str(fault)}
+        except OSError:
+            return {"problem": words.DISK_FULL}
         return {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name, "scene": scene}
 
     def _job(self, asked: Any, baseline: bool = True) -> Job:

@@ -12,12 +12,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specvl_demo import pairs
 from specvl_demo.ui import words
 from specvl_demo.ui.jobs import Job
 
@@ -51,28 +49,20 @@ class Engine:
     """What an actor is: models of its own, one job at a time; Stop comes in beside it."""
 
     def __init__(self, first_pair: str | None) -> None:
-        from specvl_demo.ui.decoding import Models  # noqa: PLC0415 - torch belongs to the actor alone
+        from specvl_demo.ui.decoding import engine  # noqa: PLC0415 - torch belongs to the actor alone
 
-        self._models = Models()
-        self._stopped: set[str] = set()
-        if first_pair is not None:
-            with suppress(ValueError):  # why it cannot be loaded is told to whoever asks for it
-                self._models.get(pairs.find(first_pair), None, lambda _: None)
+        self._compute = engine(first_pair)
+        self._stopped: str | None = None
 
     def run(self, run: str, parcel: Parcel) -> Iterator[dict[str, Any]]:
         """The events of a job."""
-        from specvl_demo.ui.decoding import guarded  # noqa: PLC0415
-
-        try:
-            with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
-                job = parcel.unpack(Path(folder))
-                yield from guarded(self._models, job, lambda: run in self._stopped)
-        finally:
-            self._stopped.discard(run)
+        with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
+            job = parcel.unpack(Path(folder))
+            yield from self._compute(job, lambda: self._stopped == run, lambda _: None)
 
     def stop(self, run: str) -> None:
         """End this job after the round it is in."""
-        self._stopped.add(run)
+        self._stopped = run
 
     def ready(self) -> bool:
         """Answers once its models are there."""
@@ -129,6 +119,13 @@ class RayWorkers:
         if actor is not None:
             actor.stop.remote(run)
 
+    def kill(self, run: str) -> None:
+        """End the actor; Ray starts it again, and its death is told like any other."""
+        with self._lock:
+            actor = self._runs.get(run)
+        if actor is not None:
+            self._ray.kill(actor, no_restart=False)
+
     def close(self) -> None:
         """End the actors, and the cluster where it was started here."""
         self._closed = True
@@ -143,18 +140,24 @@ class RayWorkers:
             self._runs[run] = actor
             stopped = run in self._stopped
         errors = self._ray.exceptions
-        died = False
+        died = said = False
         try:
             if not stopped:
                 stream = actor.run.options(num_returns="streaming").remote(run, Parcel.of(job))
-                for event in stream:
-                    put(self._ray.get(event))
+                for reference in stream:
+                    event = self._ray.get(reference)
+                    said = said or event["k"] == "error"
+                    put(event)
         except errors.RayActorError as fault:
             died = True
             put({"k": "error", "text": words.ENGINE_DIED.format(reason=type(fault).__name__)})
         except (errors.RayError, OSError) as fault:
-            reason = str(fault).strip().split("\n")[-1][:300]
-            put({"k": "error", "text": words.RUN_FAILED.format(reason=reason)})
+            if not said:
+                reason = str(fault).strip().split("\n")[-1][:300]
+                put({"k": "error", "text": words.RUN_FAILED.format(reason=reason)})
+            if isinstance(fault, errors.RayTaskError):  # nobody knows what state it is in: a fresh one
+                died = True
+                self._ray.kill(actor, no_restart=False)
         finally:
             with self._lock:
                 del self._runs[run]

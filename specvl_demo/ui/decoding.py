@@ -1,120 +1,101 @@
-"""The decoding process: holds the models, runs one race at a time, sends what happens to the page's process.
+"""What a worker computes: the events of a job, from loaded models, whatever happens.
 
-Given jobs over a pipe, gives batches of (run, event). Decodes in its main thread; a second thread listens for
-Stop, a third one sends, so that a slow reader never holds up a round. Knows nothing of Gradio.
+Given jobs, one at a time, gives events: what stage it is at, the records of the race, and where a run cannot
+go on a sentence that says why. Holds the models between jobs. Knows nothing of pipes, of clusters, of Gradio.
 """
 
 from __future__ import annotations
 
 import base64
-import queue
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
+from functools import partial
 from typing import Any
+
+import torch
 
 from specvl_demo import media, pairs, registry, session
 from specvl_demo.core.engine import Request
 from specvl_demo.core.heat import heat
 from specvl_demo.core.types import Sampling
-from specvl_demo.records import Begin, End, Round, Totals
+from specvl_demo.records import Begin, End, Round
+from specvl_demo.targets import loading
 from specvl_demo.ui import words
+from specvl_demo.ui.child import Compute, Tell
 from specvl_demo.ui.jobs import Job
 from specvl_demo.ui.thumbs import shown
 
-SEND_EVERY_S = 0.04
-Tell = Callable[[str], None]
 KINDS = {Begin: "begin", Round: "round", End: "end"}
+MOST_SHOWN = 16  # pictures and clips of a whole conversation
+# torch has a class of its own for a full GPU alone; on a CPU its allocator says so in words.
+SHORT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory")
+SAID = 300
 
 
-def serve(pipe: Connection, first_pair: str | None) -> None:
-    """Serve jobs until the pipe closes. first_pair is loaded before anybody asks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the page's to handle
-    outbox, stopped = Outbox(pipe), set()
-    jobs: queue.SimpleQueue[tuple[str, Job] | None] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(pipe, jobs, stopped), daemon=True).start()
+class Ended(Exception):
+    """The run was stopped, or its visitor has left, while something was being loaded."""
+
+
+def engine(first_pair: str | None) -> Compute:
+    """What computes jobs one after the other, on models that it keeps. first_pair is loaded now."""
     models = Models()
     if first_pair is not None:
         with suppress(ValueError):  # why it cannot be loaded is told to whoever asks for it
             models.get(pairs.find(first_pair), None, lambda _: None)
-    while (item := jobs.get()) is not None:
-        run, job = item
-        _serve_one(models, run, job, outbox, stopped)
-        outbox.put(run, {"k": "done"})
-        stopped.discard(run)
-    outbox.flush()
-
-
-def _listen(pipe: Connection, jobs: queue.SimpleQueue, stopped: set[str]) -> None:
-    while True:
-        try:
-            what, run, job = pipe.recv()
-        except (EOFError, OSError):  # the page is gone
-            stopped.add("*")
-            jobs.put(None)
-            return
-        if what == "stop":
-            stopped.add(run)
-        else:
-            jobs.put((run, job))
-
-
-def _serve_one(models: Models, run: str, job: Job, outbox: Outbox, stopped: set[str]) -> None:
-    """One job, its events into the outbox."""
-
-    def tell(text: str) -> None:
-        outbox.put(run, {"k": "status", "stage": "loading", "detail": text})
-
-    try:
-        for event in guarded(models, job, lambda: run in stopped or "*" in stopped, tell):
-            outbox.put(run, event)
-    except BaseException:
-        outbox.put(run, {"k": "done"})
-        outbox.flush()
-        raise  # nobody knows what state this process is in: the page starts a fresh one
+    return partial(guarded, models)
 
 
 def guarded(
     models: Models, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
 ) -> Iterator[dict[str, Any]]:
-    """The events of a job; what a visitor can put right, and what a run can survive, ends in a sentence."""
-    lanes: dict[str, Totals] = {}
+    """The events of a job; what a visitor can put right, and what a run can survive, ends in a sentence.
+
+    What leaves unknown state behind is said and raised: whoever runs this starts afresh.
+    """
+
+    def told(text: str) -> None:
+        if cancelled():
+            raise Ended
+        tell(text)
+
+    said = None
     try:
-        for event in events(models, job, cancelled, tell):
-            _count(lanes, event)
-            yield event
-    except GeneratorExit:
-        raise
-    except ValueError as fault:
-        yield from _closing(lanes, str(fault))
+        yield from events(models, job, cancelled, told)
+    except Ended:
+        return
     except MemoryError:
-        yield from _closing(lanes, words.NO_MEMORY)
+        said = words.NO_MEMORY
+    except torch.AcceleratorError as fault:
+        if not _short_of_memory(fault):
+            yield _error(words.RUN_FAILED.format(reason=_line(fault)))
+            raise  # after such a fault the device answers nothing any more
+        said = words.NO_MEMORY
     except RuntimeError as fault:  # torch says so when memory, a kernel or a shape fails
-        yield from _closing(lanes, words.RUN_FAILED.format(reason=str(fault).split("\n")[0][:300]))
-    except BaseException as fault:
-        yield from _closing(lanes, words.RUN_FAILED.format(reason=f"{type(fault).__name__}: {fault}"[:300]))
+        said = words.NO_MEMORY if _short_of_memory(fault) else words.RUN_FAILED.format(reason=_line(fault))
+    except (ValueError, OSError) as fault:
+        said = str(fault) if isinstance(fault, ValueError) else words.RUN_FAILED.format(reason=_line(fault))
+    except Exception as fault:
+        yield _error(words.RUN_FAILED.format(reason=f"{type(fault).__name__}: {_line(fault)}"))
         raise
+    if said is not None:
+        loading.release()  # only now is everything gone that the run held
+        yield _error(said)
 
 
-def _count(lanes: dict[str, Totals], event: dict[str, Any]) -> None:
-    record = event.get("record")
-    if isinstance(record, Begin):
-        lanes[record.lane] = Totals()
-    elif isinstance(record, Round):
-        lanes[record.lane] = lanes[record.lane].plus(record)
-    elif isinstance(record, End):
-        del lanes[record.lane]
+def _error(sentence: str) -> dict[str, Any]:
+    return {"k": "error", "text": sentence}
 
 
-def _closing(lanes: dict[str, Totals], sentence: str) -> Iterator[dict[str, Any]]:
-    """The ends of the lanes that were running, with what they had, then what happened."""
-    for name, totals in lanes.items():
-        yield {"k": "end", "record": End(name, "error", totals, None, sentence)}
-    yield {"k": "error", "text": sentence}
+def _line(fault: Exception) -> str:
+    lines = str(fault).strip().splitlines()
+    return lines[0][:SAID] if lines else type(fault).__name__
+
+
+def _short_of_memory(fault: RuntimeError) -> bool:
+    return isinstance(fault, torch.OutOfMemoryError) or any(
+        words in str(fault).lower() for words in SHORT_OF_MEMORY
+    )
 
 
 def events(
@@ -129,11 +110,12 @@ def events(
     loaded = models.get(pair, roles, tell)
     if job.media or job.history:
         yield {"k": "status", "stage": "media"}
-    before = [(turn, _read(turn.media, pair.n_frames)) for turn in job.history]
-    now = _read(job.media, pair.n_frames)
-    turns = [session.turn(turn.question, media, turn.answer) for turn, media in before]
+    if cancelled():
+        return
+    *before, now = _read(job, pair.n_frames)
+    turns = [session.turn(t.question, items, t.answer) for t, items in zip(job.history, before, strict=True)]
     turns.append(session.turn(job.question, now))
-    seen = shown([item for _, media in before for item in media] + now, job.names)
+    seen = shown([item for items in (*before, now) for item in items], job.names)
     first = {"question": job.question, "media": seen}
     asked = session.request(
         loaded,
@@ -143,6 +125,8 @@ def events(
         job.system,
         cancelled=cancelled,
     )
+    if cancelled():
+        return
     yield {"k": "status", "stage": "prefill"}
     answers: dict[str, list[int]] = {}
     for record in session.race(loaded, asked, choices):
@@ -164,8 +148,12 @@ def _heat(asked: Request, answers: dict[str, list[int]]) -> dict[str, list[str]]
     return {lane: text[tuple(ids)] for lane, ids in answers.items()}
 
 
-def _read(paths: tuple[str, ...], n_frames: int) -> list[media.Picture | media.Clip]:
-    return [media.load_any(path, n_frames) for path in paths]
+def _read(job: Job, n_frames: int) -> list[list[media.Picture | media.Clip]]:
+    """What every earlier turn showed, and what this one shows; one time limit for all of it."""
+    shares = [*(turn.media for turn in job.history), job.media]
+    limits = media.Limits(max_items=MOST_SHOWN)
+    found = iter(media.load_any([path for share in shares for path in share], n_frames, limits))
+    return [[next(found) for _ in share] for share in shares]
 
 
 class Models:
@@ -188,35 +176,3 @@ class Models:
             self._roles = list(dict.fromkeys([*kept, *roles]))
             self._loaded = registry.load(pair, self._roles, progress=tell)
         return self._loaded
-
-
-class Outbox:
-    """Sends events in small batches from a thread of its own."""
-
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
-        self._waiting: list[tuple[str, dict[str, Any]]] = []
-        self._lock = threading.Lock()
-        self._sending = threading.Lock()
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def put(self, run: str, event: dict[str, Any]) -> None:
-        """Take an event and return at once."""
-        with self._lock:
-            self._waiting.append((run, event))
-
-    def flush(self) -> None:
-        """Send what waits."""
-        with self._sending:
-            with self._lock:
-                batch, self._waiting = self._waiting, []
-            if batch:
-                self._pipe.send(batch)
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(SEND_EVERY_S)
-            try:
-                self.flush()
-            except OSError:  # the page is gone; the listening thread ends this process
-                return

@@ -19,13 +19,19 @@ import orjson
 
 from specvl_demo.ui import words
 from specvl_demo.ui.jobs import Job
+from specvl_demo.ui.lanes import OpenLanes
 
 Event = dict[str, Any]
 """{'k': kind, ...}: run · queue · status · begin · round · end · error · done."""
 
 HZ = 20
 WAIT_S = 0.1
+BEAT_S = 1.0
+"""A run that is silent says so this often: only who sends notices that nobody listens any more."""
+GRACE_S = 60.0
+"""How long a run may take to end once it was asked to, before what computes it is replaced."""
 MOST_RUNS_KEPT = 32
+MOST_BYTES_KEPT = 32 * 2**20
 
 
 class Worker(Protocol):
@@ -42,6 +48,10 @@ class Worker(Protocol):
         """End this job within a round. Nothing happens where it is already over."""
         ...
 
+    def kill(self, run: str) -> None:
+        """End this job although it does not react: what computes it is replaced."""
+        ...
+
     def close(self) -> None:
         """Give everything back."""
         ...
@@ -53,17 +63,33 @@ class Run:
     def __init__(self) -> None:
         self.id = secrets.token_urlsafe(12)
         self.batches: list[str] = []
+        self.size = 0
         self.stopped = False
         self.done = False
-        self.seconds: float | None = None
+        self.began: float | None = None
+        """When it began to be computed (monotonic seconds); None while it waits."""
+        self.until = 0.0
+        """When it is to be over (monotonic seconds), once it has begun."""
+        self.told_to_end = False
+        self.killed = False
+        self._fault: str | None = None
+        self._lanes = OpenLanes()
         self._waiting: list[Event] = []
         self._lock = threading.Lock()
 
     def put(self, event: Event) -> None:
-        """Take an event; from any thread."""
+        """Take an event; from any thread. What comes after done is nobody's any more."""
         with self._lock:
+            if self.done:
+                return
+            self._lanes.see(event)
+            if event["k"] == "error":
+                self._fault = event["text"]
+            if event["k"] == "done":
+                self.done = True
+                cancelled = self.stopped and self._fault is None
+                self._waiting += self._lanes.close("cancelled" if cancelled else "error", self._fault)
             self._waiting.append(event)
-            self.done = self.done or event["k"] == "done"
 
     def drain(self) -> list[Event]:
         """All events since the last call."""
@@ -76,6 +102,7 @@ class Run:
         head = {"run": self.id, "seq": len(self.batches), "ts": round(time.time() * 1000)}
         batch = orjson.dumps({**head, "events": events}, option=orjson.OPT_NON_STR_KEYS).decode()
         self.batches.append(batch)
+        self.size += len(batch)
         return batch
 
 
@@ -85,12 +112,19 @@ def refusal(sentence: str) -> list[Event]:
 
 
 class Desk:
-    """The line before the worker. max_waiting: visitors beyond it are told to come back later."""
+    """The line before the worker.
 
-    def __init__(self, worker: Worker, max_waiting: int = 16, limit_s: float = 300.0) -> None:
+    max_waiting: visitors beyond it are told to come back later. limit_s: seconds a run may compute; reported
+    loading does not count, silence does. grace_s: see GRACE_S.
+    """
+
+    def __init__(
+        self, worker: Worker, max_waiting: int = 16, limit_s: float = 300.0, grace_s: float = GRACE_S
+    ) -> None:
         self.worker = worker
         self.max_waiting = max_waiting
         self.limit_s = limit_s
+        self.grace_s = grace_s
         self._line: deque[Run] = deque()
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._lasted: deque[float] = deque([10.0], maxlen=8)
@@ -103,35 +137,36 @@ class Desk:
                 yield run.pack(events)
 
     async def events(self, job: Job) -> AsyncIterator[tuple[Run, list[Event]]]:
-        """Wait for the turn, compute, and give the events as they come; the last one is done."""
+        """Wait for the turn, compute, and give the events as they come; the last one is done.
+
+        At least every BEAT_S something is given, if only an empty list.
+        """
         run = self._enter()
-        began = False
         try:
             if run.done:
                 yield run, run.drain()
                 return
             async for place in self._wait(run):
                 yield run, [place]
-            if not run.stopped:
-                began = True
-                self.worker.start(run.id, job, lambda event: self._take(run, event))
-            else:
+            if run.stopped:
                 self._take(run, {"k": "done"})
+            else:
+                run.began = time.monotonic()
+                run.until = run.began + self.limit_s
+                self.worker.start(run.id, job, lambda event: self._take(run, event))
             async for events in self._follow(run):
                 yield run, events
         finally:  # also when the visitor has left
-            run.stopped = True
-            if began and not run.done:
-                self.worker.stop(run.id)
-            elif not began:
+            if run.began is None:
                 self._leave(run)
+            elif not run.done:
+                self._end(run)
 
     def stop(self, run_id: str) -> None:
         """The visitor's Stop: a waiting run leaves the line, a running one ends within a round."""
         run = self._runs.get(run_id)
         if run and not run.done:
-            run.stopped = True
-            self.worker.stop(run_id)
+            self._end(run)
 
     def batches(self, run_id: str) -> list[str]:
         """All batches of a run so far, for a page that missed one; empty where the run is unknown."""
@@ -140,59 +175,96 @@ class Desk:
 
     def _enter(self) -> Run:
         run = Run()
+        run.put({"k": "run", "run": run.id})
         with self._lock:
             full = len(self._line) >= self.max_waiting + self.worker.capacity
             if not full:
                 self._line.append(run)
-            self._runs[run.id] = run
-            while len(self._runs) > MOST_RUNS_KEPT + len(self._line):
-                self._runs.popitem(last=False)
-        run.put({"k": "run", "run": run.id})
+                self._runs[run.id] = run
+                self._forget()
         if full:
             for event in refusal(words.BUSY.format(waiting=self.max_waiting)):
                 run.put(event)
         return run
 
+    def _forget(self) -> None:
+        """Let the oldest runs go that are over, where there are too many or they are too large."""
+        over = [run for run in self._runs.values() if run.done]
+        size = sum(run.size for run in over)
+        while over and (len(over) > MOST_RUNS_KEPT or size > MOST_BYTES_KEPT):
+            oldest = over.pop(0)
+            size -= oldest.size
+            del self._runs[oldest.id]
+
     def _leave(self, run: Run) -> None:
         with self._lock:
             if run in self._line:
                 self._line.remove(run)
+            if not run.done:  # left while waiting: there is nothing to fetch again
+                self._runs.pop(run.id, None)
+
+    def _end(self, run: Run) -> None:
+        """Ask a run to end; from now on it has the grace alone."""
+        run.stopped = True
+        if run.began is not None and not run.told_to_end:
+            run.told_to_end = True
+            run.until = time.monotonic()
+            self.worker.stop(run.id)
+
+    def _hurry(self) -> None:
+        """Hold every run that computes to its limit, also one whose visitor has left.
+
+        Called by whoever waits or follows: where nobody does, nobody is kept waiting.
+        """
+        with self._lock:
+            running = [run for run in self._line if run.began is not None and not run.done]
+        now = time.monotonic()
+        for run in running:
+            if now > run.until and not run.told_to_end:
+                run.put({"k": "error", "text": words.TOO_LONG.format(seconds=self.limit_s)})
+                self._end(run)
+            if now > run.until + self.grace_s and not run.killed:
+                run.killed = True
+                self.worker.kill(run.id)
 
     def _take(self, run: Run, event: Event) -> None:
+        if event.get("stage") == "loading" and not run.told_to_end:
+            run.until = time.monotonic() + self.limit_s
         if event["k"] == "done":
-            if run.seconds is not None:
-                self._lasted.append(time.monotonic() - run.seconds)
+            if run.began is not None:
+                self._lasted.append(time.monotonic() - run.began)
+            run.put(event)
             self._leave(run)
-        run.put(event)
+        else:
+            run.put(event)
 
     async def _wait(self, run: Run) -> AsyncIterator[Event]:
-        """The run's place in the line, as often as it changes, until its turn has come."""
-        told = 0
+        """The run's place in the line, when it changes and every BEAT_S, until its turn has come."""
+        told, at = 0, 0.0
         while not run.stopped:
             with self._lock:
                 place = self._line.index(run)
             ahead = place - self.worker.capacity + 1
             if ahead <= 0:
-                break
-            if ahead != told:
-                told = ahead
+                return
+            now = time.monotonic()
+            if ahead != told or now - at > BEAT_S:
+                told, at = ahead, now
                 lasts = sum(self._lasted) / len(self._lasted) / self.worker.capacity
                 yield {"k": "queue", "place": ahead, "eta_s": ahead * lasts}
+            self._hurry()
             await asyncio.sleep(WAIT_S)
-        run.seconds = time.monotonic()
 
     async def _follow(self, run: Run) -> AsyncIterator[list[Event]]:
         """What the worker says, at a bounded rate, until it is done."""
-        late = False
+        at = time.monotonic()
         while True:
             over = run.done  # before draining: what came with it must not be lost
             events = run.drain()
-            if events:
+            if events or time.monotonic() - at > BEAT_S:
+                at = time.monotonic()
                 yield events
             elif over:
                 return
-            if not late and time.monotonic() - run.seconds > self.limit_s:
-                late = True
-                run.put({"k": "error", "text": words.TOO_LONG.format(seconds=self.limit_s)})
-                self.worker.stop(run.id)
+            self._hurry()
             await asyncio.sleep(1 / HZ)

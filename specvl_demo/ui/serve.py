@@ -1,38 +1,76 @@
 """Brings the page up: catalog, worker, desk, behaviour, Blocks, launch.
 
-Given an address and the pair to start with; returns when the server is stopped.
+Given an address, the pair to start with and who may come in; returns when the server is stopped.
 """
 
 from __future__ import annotations
 
 import random
 import secrets
+import signal
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gradio.utils import get_upload_folder
+from starlette.middleware import Middleware
 
 from specvl_demo.training import scenes
-from specvl_demo.ui import catalog, workers
+from specvl_demo.ui import catalog, words, workers
 from specvl_demo.ui.behaviour import Behaviour
 from specvl_demo.ui.desk import Desk
-from specvl_demo.ui.page import build, launch_settings
+from specvl_demo.ui.gate import Gate
+from specvl_demo.ui.page import MOST_BYTES, build, launch_settings
 from specvl_demo.ui.workers import Cluster
 
+SESSIONS = 512
+"""Visits whose state is kept at once; the oldest is forgotten first."""
 
-def serve(host: str, port: int, pair: str, share: bool, cluster: Cluster | None = None) -> None:
-    """Serve the page on an address of this machine; `share` opens a public tunnel besides."""
+
+def serve(
+    host: str,
+    port: int,
+    pair: str,
+    share: bool,
+    cluster: Cluster | None = None,
+    logins: Sequence[tuple[str, str]] = (),
+    max_waiting: int = 16,
+    limit_s: float = 300.0,
+) -> None:
+    """Serve the page on an address of this machine; `share` opens a public tunnel besides.
+
+    logins: (user, password) of who may see it; none: everybody. max_waiting and limit_s: see Desk.
+    """
+    if threading.current_thread() is threading.main_thread():
+        # The first process of a container ignores SIGTERM unless it is handled; elsewhere nothing would be
+        # given back.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     known = catalog.describe(pair)
     worker = workers.make(pair, cluster or Cluster())
     try:
         folders = [Path(get_upload_folder()), catalog.EXAMPLES]
-        behaviour = Behaviour(
-            known, catalog.panel, Desk(worker), folders, draw_scene, catalog.example_files()
-        )
+        desk = Desk(worker, max_waiting, limit_s)
+        behaviour = Behaviour(known, catalog.panel, desk, folders, draw_scene, catalog.example_files())
         page = build(behaviour)
-        page.launch(server_name=host, server_port=port, share=share, **launch_settings())
+        page.launch(
+            server_name=host,
+            server_port=port,
+            share=share,
+            auth=list(logins) or None,
+            enable_monitoring=False,  # it would show everybody who asked what, and how often
+            mcp_server=False,
+            state_session_capacity=SESSIONS,
+            app_kwargs={"middleware": [gate()]},
+            **launch_settings(),
+        )
     finally:
         worker.close()
+
+
+def gate() -> Middleware:
+    """What stands before the page, wherever it runs."""
+    return Middleware(Gate, folder=Path(get_upload_folder()), most_bytes=MOST_BYTES)
 
 
 def draw_scene(description: Any) -> tuple[Path, dict[str, Any]]:
@@ -43,7 +81,10 @@ def draw_scene(description: Any) -> tuple[Path, dict[str, Any]]:
     if description is None or (isinstance(description, dict) and "seed" in description):
         rng = random.Random(None if description is None else str(description["seed"]))
         description = scenes.scene_to_json(scenes.random_scene(rng, rng.randint(3, 6)))
-    scene = scenes.scene_from_json(description)
+    try:
+        scene = scenes.scene_from_json(description)
+    except (TypeError, AttributeError, KeyError):  # it came over the network and may be anything
+        raise ValueError(words.NO_SCENE) from None
     folder = Path(get_upload_folder()) / secrets.token_hex(16)
     folder.mkdir(parents=True)
     path = folder / "scene.png"

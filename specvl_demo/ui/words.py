@@ -20,6 +20,10 @@ NO_MEMORY = "There was not enough memory for this run. Use fewer or smaller pict
 RUN_FAILED = "The run failed: {reason}. What came until then stays; run again, or change the settings."
 ENGINE_NO_START = "The engine could not be started: {reason}"
 NO_FILE = "{name} is no longer on the server. Add it again."
+UPLOAD_TOO_LARGE = "A file of at most {most} MB is taken."
+DISK_FULL = (
+    "The disk of this machine is full: nothing can be added until older files are removed. Try again later."
+)
 NOT_TEXT = "{what} must be text, got {kind}."
 TOO_MUCH_TEXT = "{what} is too long: {n} characters, at most {most} are taken."
 NOTHING_ASKED = "Ask a question or add a picture first."
@@ -29,6 +33,7 @@ TOO_MANY_LANES = "At most {most} methods race beside the plain model, got {n}."
 TOO_MANY_FILES = "At most {most} pictures and clips fit in one question, got {n}."
 NOT_A_NUMBER = "{what} must be a number from {low} to {high}, got {value!r}."
 ONLY_THIS_PAIR = "This Space lends its GPU to the pair {pair!r} alone; other pairs need a Space of their own."
+NO_SCENE = "That is not the description of a scene: it needs a ground and a list of objects."
 NO_SCENES = "This pair does not know drawn scenes."
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
 """What a first visitor is offered: the first of these that runs."""

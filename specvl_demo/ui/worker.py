@@ -7,55 +7,87 @@ the engine nothing, and a crash of one is not a crash of the other. Standard lib
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from specvl_demo.ui import words
+from specvl_demo.ui import child, words
+from specvl_demo.ui.child import Compute
 from specvl_demo.ui.jobs import Job
 
 CLOSE_S = 5.0
+Put = Callable[[dict[str, Any]], None]
+
+
+@dataclass
+class Errand:
+    """A job that was handed over. heard: its process has spoken of it. tries: how often it was sent."""
+
+    job: Job
+    put: Put
+    heard: bool = False
+    tries: int = 0
+
+
+def decoding(first_pair: str | None) -> Compute:
+    """What computes in the process: the engine, this pair loaded before anybody asks."""
+    from specvl_demo.ui.decoding import engine  # noqa: PLC0415 - torch belongs to that process alone
+
+    return engine(first_pair)
 
 
 class ProcessWorker:
     """Computes jobs in a child process, one at a time, so that every clock is honest.
 
-    first_pair is loaded at once: the first visitor need not wait.
+    first_pair is loaded at once: the first visitor need not wait. open_engine: makes what computes, in the
+    process.
     """
 
     capacity = 1
 
-    def __init__(self, first_pair: str | None = None) -> None:
-        self._first_pair = first_pair
-        self._takers: dict[str, Callable[[dict[str, Any]], None]] = {}
+    def __init__(
+        self, first_pair: str | None = None, open_engine: Callable[[str | None], Compute] = decoding
+    ) -> None:
+        self._open = partial(open_engine, first_pair)
+        self._errands: dict[str, Errand] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
-        self._begin()
-
-    def start(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
-        """Hand a job over; its events come back through `put`, from another thread."""
         with self._lock:
-            self._takers[run] = put
-            if self._process is None or not self._process.is_alive():
+            self._begin()
+
+    @property
+    def pid(self) -> int | None:
+        """The process that computes at the moment."""
+        return self._process.pid if self._process else None
+
+    def start(self, run: str, job: Job, put: Put) -> None:
+        """Hand a job over; its events come back through `put`, from another thread."""
+        put({"k": "status", "stage": "starting"})
+        with self._lock:
+            self._errands[run] = Errand(job, put)
+            if not self._process.is_alive():
                 self._begin()
-            put({"k": "status", "stage": "starting"})
-            try:
-                self._pipe.send(("job", run, job))
-            except OSError as fault:
-                self._lost(run, str(fault))
+            self._send(run)
 
     def stop(self, run: str) -> None:
         """Ask the process to end this job after the round it is in."""
         with self._lock:
-            if run in self._takers:
-                try:
-                    self._pipe.send(("stop", run, None))
-                except OSError as fault:
-                    self._lost(run, str(fault))
+            if run in self._errands:
+                self._say("stop", run, None)
+
+    def kill(self, run: str) -> None:
+        """End the process; its death is told like any other."""
+        with self._lock:
+            if run in self._errands:
+                self._errands[run].heard = True  # it is not to be tried again
+                self._process.kill()
 
     def close(self) -> None:
         """End the process."""
@@ -70,10 +102,20 @@ class ProcessWorker:
         # Spawned, not forked: the page's process has threads, and torch must not inherit half of them.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_enter, args=(theirs, self._first_pair), daemon=True)
+        self._process = context.Process(target=child.serve, args=(theirs, self._open), daemon=True)
         self._process.start()
         theirs.close()
         threading.Thread(target=self._read, args=(self._pipe, self._process), daemon=True).start()
+
+    def _send(self, run: str) -> None:
+        self._errands[run].tries += 1
+        self._say("job", run, self._errands[run].job)
+
+    def _say(self, what: str, run: str, job: Job | None) -> None:
+        try:
+            self._pipe.send((what, run, job))
+        except OSError:
+            return  # the process is dying; who reads the pipe sees that too, and tells, or tries again
 
     def _read(self, pipe: Connection, process: BaseProcess) -> None:
         while True:
@@ -85,26 +127,34 @@ class ProcessWorker:
                 self._give(run, event)
         process.join(CLOSE_S)
         with self._lock:
-            waiting = [] if self._closed else list(self._takers)
-            for run in waiting:
-                self._lost(run, f"exit code {process.exitcode}")
+            if self._closed or process is not self._process:
+                return
+            for run, errand in list(self._errands.items()):
+                if errand.heard or errand.tries > 1:
+                    self._lost(run, reason(process.exitcode))
+            if self._errands:  # handed to a process that was ending already: none of their visitors' business
+                self._begin()
+                for run in self._errands:
+                    self._send(run)
 
     def _give(self, run: str, event: dict[str, Any]) -> None:
-        put = self._takers.get(run)
-        if put is not None:
-            put(event)
+        errand = self._errands.get(run)
+        if errand is None:
+            return
+        errand.heard = True
         if event["k"] == "done":
-            self._takers.pop(run, None)
+            self._errands.pop(run, None)
+        errand.put(event)
 
-    def _lost(self, run: str, reason: str) -> None:
-        put = self._takers.pop(run, None)
-        if put is not None:
-            put({"k": "error", "text": words.ENGINE_DIED.format(reason=reason)})
-            put({"k": "done"})
+    def _lost(self, run: str, why: str) -> None:
+        errand = self._errands.pop(run)
+        errand.put({"k": "error", "text": words.ENGINE_DIED.format(reason=why)})
+        errand.put({"k": "done"})
 
 
-def _enter(pipe: Connection, first_pair: str | None) -> None:
-    """The child's first call."""
-    from specvl_demo.ui.decoding import serve  # noqa: PLC0415 - torch belongs to that process alone
-
-    serve(pipe, first_pair)
+def reason(exitcode: int | None) -> str:
+    """Why a process ended, in words: its exit code, or the signal that ended it."""
+    if exitcode is None or exitcode >= 0:
+        return f"exit code {exitcode}"
+    name = signal.Signals(-exitcode).name
+    return f"{name}, often a sign that memory ran out" if name == "SIGKILL" else name

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from specvl_demo import pairs
-from specvl_demo.records import Begin, End, Round, Totals
 from specvl_demo.ui import words
 from specvl_demo.ui.jobs import Job
 
@@ -53,7 +51,7 @@ class ZeroGpuWorker:
         compute: Callable[[Job], Iterator[dict[str, Any]]] | None = None,
     ) -> None:
         self._pair = pair
-        self._stopped: set[str] = set()
+        self._running: dict[str, threading.Event] = {}
         compute = compute or _computing(pair)
         # A plain generator function: coroutines are not lent a GPU.
         self._lent = lend(duration=estimate)(compute)
@@ -64,56 +62,45 @@ class ZeroGpuWorker:
             put({"k": "error", "text": words.ONLY_THIS_PAIR.format(pair=self._pair)})
             put({"k": "done"})
             return
+        self._running[run] = threading.Event()
         # The call is charged to the visitor whose request this is; the thread must know whose.
         context = contextvars.copy_context()
         threading.Thread(target=context.run, args=(self._follow, run, job, put), daemon=True).start()
 
     def stop(self, run: str) -> None:
         """End the call at its next event."""
-        self._stopped.add(run)
+        if run in self._running:
+            self._running[run].set()
+
+    def kill(self, run: str) -> None:
+        """The Space ends what outlasts its estimate; until then it can only be asked."""
+        self.stop(run)
 
     def close(self) -> None:
         """Nothing is held between calls."""
 
     def _follow(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
-        lanes: dict[str, Totals] = {}
-        running = self._lent(job)
+        calls = self._lent(job)
         try:
-            for event in running:
-                _count(lanes, event)
+            for event in calls:
                 put(event)
-                if run in self._stopped:
+                if self._running[run].is_set():
                     break
         except Exception as fault:  # noqa: BLE001 - the Space speaks of quotas in exceptions of its own
             put({"k": "error", "text": words.RUN_FAILED.format(reason=str(fault)[:300])})
         finally:
-            running.close()
-            for name, totals in lanes.items():
-                stop = "cancelled" if run in self._stopped else "error"
-                put({"k": "end", "record": End(name, stop, totals, None)})
-            self._stopped.discard(run)
+            calls.close()
+            del self._running[run]
             put({"k": "done"})
 
 
 def _computing(pair: str) -> Callable[[Job], Iterator[dict[str, Any]]]:
     """A generator function over models that are loaded now: a forked child inherits them."""
-    from specvl_demo.ui.decoding import Models, guarded  # noqa: PLC0415 - torch only where it computes
+    from specvl_demo.ui.decoding import engine  # noqa: PLC0415 - torch only where it computes
 
-    models = Models()
-    models.get(pairs.find(pair), None, lambda _: None)
+    compute = engine(pair)
 
-    def compute(job: Job) -> Iterator[dict[str, Any]]:
-        yield from guarded(models, job, bool)
+    def lent(job: Job) -> Iterator[dict[str, Any]]:
+        yield from compute(job, bool, lambda _: None)
 
-    return compute
-
-
-def _count(lanes: dict[str, Totals], event: dict[str, Any]) -> None:
-    """Which lanes are running, and what they have: a lent child cannot be asked once it has ended."""
-    record = event.get("record")
-    if isinstance(record, Begin):
-        lanes[record.lane] = Totals()
-    elif isinstance(record, Round):
-        lanes[record.lane] = lanes[record.lane].plus(record)
-    elif isinstance(record, End):
-        del lanes[record.lane]
+    return lent

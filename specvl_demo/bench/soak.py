@@ -1,0 +1,117 @@
+"""Random visitors against a running page for some minutes: who was served, refused, failed, what leaked.
+
+Given the address of a page and a seed. Self-stopping: no visitor begins after the time is over, none waits
+longer than the page's own limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import Any
+
+import httpx
+
+from specvl_demo.bench.footprint import Sample, growth, look
+from specvl_demo.bench.visitor import Turned, Visitor
+from specvl_demo.bench.visits import BUSY, KINDS, Tally, Visit, Wrong
+
+WARM_SHARE, WARM_MOST_S = 0.2, 120.0
+"""What of the time passes before memory is judged: allocators and caches fill on first use."""
+SETTLE_S = 5.0
+JUDGED_S = 120.0
+"""A shorter run says nothing of growth."""
+MOST_GROWTH = 0.03
+SPARE = {"threads": 8, "files": 16}
+"""How many more than at the start may be held at the end: pools grow to their size on first use."""
+
+
+async def soak(
+    url: str, pid: int | None, minutes: float, seed: int, visitors: int, pair: str, methods: list[str]
+) -> dict[str, Any]:
+    """Drive the page at `url` for some minutes; pid: of its server, None where it is not on this machine."""
+    started = time.monotonic()
+    until = started + 60 * minutes
+    tally, samples = Tally(), []
+    quiet = look(pid) if pid is not None else None
+    looking = asyncio.create_task(_watch(pid, samples))
+    crowd = [
+        _visits(url, random.Random(f"{seed}/{number}"), until, tally, pair, methods)
+        for number in range(visitors)
+    ]
+    await asyncio.gather(*crowd)
+    await asyncio.sleep(SETTLE_S)
+    looking.cancel()
+    spent = time.monotonic() - started
+    last = look(pid) if pid is not None else None
+    memory = growth(samples, started + min(WARM_SHARE * spent, WARM_MOST_S))
+    return {
+        "seconds": round(spent, 1),
+        "seed": seed,
+        "visitors_at_once": visitors,
+        "asked": sum(tally.kinds.values()),
+        "kinds": dict(sorted(tally.kinds.items())),
+        "served": tally.served,
+        "refused": tally.refused,
+        "busy": tally.busy,
+        "stopped": tally.stopped,
+        "left": tally.left,
+        "failed": tally.failed,
+        "faults": tally.faults,
+        "lossless_lanes_identical_to_ar": tally.identical,
+        "tokens": tally.tokens,
+        "most_rounds_of_a_lane_after_stop": tally.rounds_after_stop,
+        "memory": memory,
+        "threads": _change(quiet, last, "threads"),
+        "files": _change(quiet, last, "files"),
+    }
+
+
+def verdict(report: dict[str, Any]) -> list[str]:
+    """What is wrong, in sentences; empty where all is well."""
+    wrong = []
+    if report["failed"]:
+        wrong.append(f"{report['failed']} of {report['asked']} visitors did not get what they must.")
+    if not report["served"]:
+        wrong.append("Nobody was served.")
+    grown = report["memory"]["growth"]
+    if grown is not None and report["seconds"] >= JUDGED_S and grown > MOST_GROWTH:
+        wrong.append(f"Memory grew by {grown:.1%} after the warm-up, more than {MOST_GROWTH:.0%}.")
+    for what, spare in SPARE.items():
+        change = report[what]
+        if change is not None and change["end"] > change["start"] + spare:
+            wrong.append(
+                f"The server held {change['start']} {what} at the start and {change['end']} at the end."
+            )
+    return wrong
+
+
+async def _watch(pid: int | None, samples: list[Sample]) -> None:
+    while pid is not None:
+        samples.append(look(pid))
+        await asyncio.sleep(1.0)
+
+
+def _change(first: Sample | None, last: Sample | None, what: str) -> dict[str, int] | None:
+    if first is None or last is None:
+        return None
+    return {"start": getattr(first, what), "end": getattr(last, what)}
+
+
+async def _visits(
+    url: str, rng: random.Random, until: float, tally: Tally, pair: str, methods: list[str]
+) -> None:
+    """One visitor after the other, until the time is over."""
+    while time.monotonic() < until:
+        kind = rng.choices(list(KINDS), [weight for weight, _ in KINDS.values()])[0]
+        tally.kinds[kind] += 1
+        try:
+            async with Visitor(url) as visitor:
+                await KINDS[kind][1](Visit(visitor, rng, tally, pair, methods))
+        except (Wrong, Turned, httpx.HTTPError, ValueError) as fault:
+            if isinstance(fault, Turned) and BUSY.search(str(fault)):
+                tally.busy += 1
+                await asyncio.sleep(1.0)
+            else:
+                tally.fault(f"{kind}: {type(fault).__name__}: {fault}")

@@ -1,0 +1,111 @@
+"""The process's end of the pipe: takes jobs, listens for Stop, sends what happens in small batches.
+
+Given a pipe and something that computes, runs one job at a time in the main thread; a second thread listens,
+a third one sends, so that a slow reader never holds up a round. Knows nothing of what is computed.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+from specvl_demo.ui.jobs import Job
+
+SEND_EVERY_S = 0.04
+Tell = Callable[[str], None]
+Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[dict[str, Any]]]
+"""(job, whether it is to end, who hears how far loading is) -> the job's events."""
+
+
+def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
+    """Serve jobs until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the page's to handle
+    outbox, inbox = Outbox(pipe), Inbox(pipe)
+    compute = open_engine()
+    while (item := inbox.jobs.get()) is not None:
+        run, job, ended = item
+        _serve_one(compute, run, job, ended, outbox)
+        inbox.forget(run)
+    outbox.flush()
+
+
+def _serve_one(compute: Compute, run: str, job: Job, ended: threading.Event, outbox: Outbox) -> None:
+    """One job, its events into the outbox, done at the end."""
+
+    def tell(text: str) -> None:
+        outbox.put(run, {"k": "status", "stage": "loading", "detail": text})
+
+    try:
+        for event in compute(job, ended.is_set, tell):
+            outbox.put(run, event)
+    except BaseException:
+        outbox.put(run, {"k": "done"})
+        outbox.flush()
+        raise  # nobody knows what state this process is in: the page starts a fresh one
+    outbox.put(run, {"k": "done"})
+
+
+class Inbox:
+    """Hears jobs and Stop from a thread of its own."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self.jobs: queue.SimpleQueue[tuple[str, Job, threading.Event] | None] = queue.SimpleQueue()
+        self._pipe = pipe
+        self._ends: dict[str, threading.Event] = {}
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def forget(self, run: str) -> None:
+        """This run is over; a Stop that comes late is nobody's."""
+        self._ends.pop(run, None)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                what, run, job = self._pipe.recv()
+            except (EOFError, OSError):  # the page is gone
+                for end in list(self._ends.values()):
+                    end.set()
+                self.jobs.put(None)
+                return
+            if what == "job":
+                self._ends[run] = threading.Event()
+                self.jobs.put((run, job, self._ends[run]))
+            elif run in self._ends:
+                self._ends[run].set()
+
+
+class Outbox:
+    """Sends events in small batches from a thread of its own."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._lock = threading.Lock()
+        self._sending = threading.Lock()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def put(self, run: str, event: dict[str, Any]) -> None:
+        """Take an event and return at once."""
+        with self._lock:
+            self._waiting.append((run, event))
+
+    def flush(self) -> None:
+        """Send what waits."""
+        with self._sending:
+            with self._lock:
+                batch, self._waiting = self._waiting, []
+            if batch:
+                self._pipe.send(batch)
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(SEND_EVERY_S)
+            try:
+                self.flush()
+            except OSError:  # the page is gone; the listening thread ends this process
+                return
