@@ -144,15 +144,25 @@ def evaluate(argv: Sequence[str]) -> int:
     parser.add_argument("--scenes", type=int, default=500)
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--examples", type=int, default=0, help="also show so many answers of each kind")
+    parser.add_argument("--layers", action="store_true", help="also the loss without each layer in turn")
     parser.add_argument("--json", action="store_true")
     o = parser.parse_args(argv)
     _threads(o.threads)
     report = measure(o.target, o.scenes, o.questions, o.examples)
+    if o.layers:
+        from specvl_demo.training.leave_one_out import leave_one_out
+
+        report["layers"] = leave_one_out(o.target)
     if o.json:
         sys.stdout.write(json.dumps(report, indent=1) + "\n")
         return 0
     for name, row in report["results"].items():
         sys.stdout.write(f"{name:28} {100 * row['right']:6.1f} %  of {row['n']}\n")
+    if o.layers:
+        whole = report["layers"]["whole"]
+        sys.stdout.write(f"\nloss with all layers {whole:.4f}; without layer\n")
+        for i, loss in enumerate(report["layers"]["without"]):
+            sys.stdout.write(f"  {i:2}  {loss:.4f}  ({loss - whole:+.4f})\n")
     for e in report.get("examples", ()):
         sys.stdout.write(f"\n[{e['kind']}] {e['question']}\n  model {e['answer']}\n  truth {e['truth']}\n")
     return 0

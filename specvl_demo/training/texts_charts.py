@@ -1,0 +1,88 @@
+"""Questions about bar charts, and their answers. Given charts; knows no pixels."""
+
+from __future__ import annotations
+
+import random
+
+from specvl_demo.training.scenes import COLOURS, Chart
+from specvl_demo.training.texts import Turn, Word, ask, fill, number
+
+
+def read_chart(rng: random.Random, chart: Chart) -> Turn:
+    n, values = len(chart.bars), [v for _, v in chart.bars]
+    ways = (
+        *(
+            "Read the bar chart.",
+            "What does the chart show?",
+            "What are the values in the chart?",
+            "Describe the chart.",
+        ),
+        *(
+            "Describe the picture.",
+            "What do you see?",
+            "What are the values of the bars?",
+            "Describe this picture in detail.",
+        ),
+    )
+    opening = rng.choice(
+        [
+            "This is a bar chart with {n} {b}.",
+            "The chart has {n} {b}.",
+            "The picture shows a chart with {n} {b}.",
+        ]
+    )
+    answer = fill(opening, n=number(n), b="bar" if n == 1 else "bars")
+    for colour, value in chart.bars:
+        form = rng.choice(
+            ["The {c} bar reaches {v}.", "The {c} bar has a value of {v}.", "The {c} bar stands at {v}."]
+        )
+        answer += [" ", *fill(form, c=Word(colour, {"number": value}), v=number(value))]
+    if values.count(max(values)) == 1 and n > 1:
+        top = Word(chart.bars[values.index(max(values))][0])
+        answer += [" ", *fill(rng.choice(["The highest bar is {c}.", "So {c} is the tallest bar."]), c=top)]
+    return Turn("chart", ask(rng, ways), answer, chart.bars, Word("", {"number": n}))
+
+
+def ask_chart(rng: random.Random, chart: Chart) -> Turn:
+    values = [v for _, v in chart.bars]
+    colour, value = rng.choice(chart.bars)
+    roll = rng.random()
+    if roll < 0.55:
+        ways = (
+            "What is the value of the {c} bar?",
+            "How high is the {c} bar?",
+            "What does the {c} bar show?",
+            "Which value has the {c} bar?",
+        )
+        body = rng.choice(
+            ["The {c} bar reaches {v}.", "The {c} bar has a value of {v}.", "It stands at {v}."]
+        )
+        look = {"number": value}
+        return Turn(
+            "bar",
+            ask(rng, ways, c=Word(colour, look)),
+            fill(body, c=colour, v=number(value)),
+            value,
+            Word("", look),
+        )
+    if roll < 0.85 and values.count(max(values)) == 1:
+        best = chart.bars[values.index(max(values))]
+        ways = (
+            "Which bar is the highest?",
+            "What is the tallest bar?",
+            "Which colour has the largest value?",
+        )
+        body = rng.choice(
+            ["The highest bar is the {c} one, with a value of {v}.", "It is the {c} bar, which reaches {v}."]
+        )
+        at = Word("", {"number": best[1], "colour": list(COLOURS).index(best[0])})
+        return Turn("highest", ask(rng, ways), fill(body, c=Word(best[0]), v=number(best[1])), best[0], at)
+    ways = ("How many bars are there?", "How many bars does the chart have?", "Count the bars.")
+    body = rng.choice(["There are {n} bars in the chart.", "The chart has {n} bars."])
+    return Turn(
+        "bars",
+        ask(rng, ways),
+        fill(body, n=number(len(values))),
+        len(values),
+        Word("", {"number": len(values)}),
+    )

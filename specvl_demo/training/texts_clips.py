@@ -1,0 +1,145 @@
+"""Clips of four frames in which one thing happens to one object, and what is said of it. Knows no pixels."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from specvl_demo.training import scenes as world
+from specvl_demo.training.scenes import COLOURS, Clip, Scene, Thing
+from specvl_demo.training.texts import Turn, Word, ask, fill, look_of, number, phrase, place, where
+
+CLIP_EVENTS = ("move", "colour", "gone", "appear", "grow")
+N_FRAMES = 4
+
+
+def random_clip(rng: random.Random, bystander: bool) -> Clip:
+    """Four frames in which one thing happens to one object; perhaps another one rests."""
+    event = rng.choices(CLIP_EVENTS, (0.4, 0.15, 0.15, 0.15, 0.15))[0]
+    ground, steps = rng.choice(list(world.GROUNDS)), N_FRAMES - 1
+    start, detail, used = rng.randrange(9), {}, set()
+    if event == "move":
+        axis, a, line = rng.choice("hvd"), rng.choice([0, 2]), rng.randrange(3)
+        b = 2 - a
+        end_row = rng.choice([0, 2])
+        start, end = {"h": (line * 3 + a, line * 3 + b), "v": (a * 3 + line, b * 3 + line)}.get(
+            axis, (a * 3 + end_row, b * 3 + 2 - end_row)
+        )
+        used = {start, end, (start + end) // 2}
+        detail = {"to": end, "path": {"h": "horizontal", "v": "vertical", "d": "diagonal"}[axis]}
+    actor = world.random_thing(rng, start)
+    when = rng.randint(1, steps)
+    if event == "colour":
+        detail = {"colour": rng.choice([c for c in COLOURS if c != actor.colour]), "frame": when}
+    elif event in ("gone", "appear"):
+        detail = {"frame": when}
+    elif event == "grow":
+        detail = {"to": "larger" if actor.size == "small" else "smaller"}
+    rest = ()
+    if bystander:
+        p = rng.choice([p for p in range(9) if p not in used | {start}])
+        other = world.random_thing(rng, p)
+        rest = (other,) if other.name != actor.name else ()
+    frames = []
+    for i in range(N_FRAMES):
+        u, now = i / steps, actor
+        if event == "move":
+            now = _slide(actor, detail["to"], u)
+        elif event == "colour" and i >= when:
+            now = replace(actor, colour=detail["colour"])
+        elif event == "grow":
+            goal = sum(world.RADIUS["large" if actor.size == "small" else "small"]) / 2
+            now = replace(actor, radius=actor.radius + (goal - actor.radius) * u)
+        shown = not (event == "gone" and i >= when) and not (event == "appear" and i < when)
+        things = sorted((*rest, *((now,) if shown else ())), key=lambda t: t.place)
+        frames.append(Scene(tuple(things), ground))
+    return Clip(tuple(frames), event, actor, detail | {"rest": rest})
+
+
+def _slide(actor: Thing, end: int, u: float) -> Thing:
+    """The actor a share `u` of its way along; its place is the cell it is in by then."""
+    x = actor.place % 3 + (end % 3 - actor.place % 3) * u
+    y = actor.place // 3 + (end // 3 - actor.place // 3) * u
+    cell = round(x) + 3 * round(y)
+    return replace(actor, place=cell, dx=actor.dx + (x - round(x)) / 3, dy=actor.dy + (y - round(y)) / 3)
+
+
+def ask_clip(rng: random.Random, clip: Clip) -> Turn:
+    a, d = clip.actor, clip.detail
+    start = clip.frames[0]
+    ways = (
+        *(
+            "What happens in the clip?",
+            "Describe the video.",
+            "What is going on in this clip?",
+            "What happens in the video?",
+        ),
+        *(
+            "Describe the clip.",
+            "What happens?",
+            "Describe what happens in this video.",
+            "What do you see in the video?",
+        ),
+    )
+    opening = rng.choice(
+        ["The clip shows ", "In this clip we see ", "The video begins with ", "At first I see "]
+    )
+    intro = [opening, *phrase(a), " ", *where(rng, place(a.place, start)), ". "]
+    it = rng.choice(["It ", "The object "])
+    if clip.event == "move":
+        going = rng.choice(["moves", "travels", "slides", "glides"]) + rng.choice(
+            [" steadily", "", " slowly"]
+        )
+        answer = [*intro, it + going + " toward the ", place(d["to"], clip.frames[-1])]
+        answer += fill(
+            rng.choice([". The path is {p}.", ". So the motion is {p}.", ". That is {p} motion."]),
+            p=Word(d["path"]),
+        )
+    elif clip.event == "colour":
+        turn = rng.choice(["it turns ", "its colour changes to ", "it becomes "])
+        answer = [
+            *intro,
+            it + "stays in place, but " + turn,
+            Word(d["colour"]),
+            " in frame ",
+            number(d["frame"] + 1),
+            ".",
+        ]
+    elif clip.event == "gone":
+        verb = rng.choice(["disappears", "vanishes", "is gone"])
+        answer = [*intro, it, Word(verb), " in frame ", number(d["frame"] + 1), "."]
+    elif clip.event == "appear":
+        lead = rng.choice(["At the start the spot is empty. Then ", "Nothing is there at first. Then "])
+        end = where(rng, place(a.place, clip.frames[-1]))
+        answer = [
+            lead,
+            *phrase(a),
+            rng.choice([" appears ", " shows up "]),
+            *end,
+            " in frame ",
+            number(d["frame"] + 1),
+            ".",
+        ]
+    else:
+        verb = "grows" if d["to"] == "larger" else "shrinks"
+        answer = [
+            *intro,
+            it + "stays in place, but it ",
+            Word(verb),
+            rng.choice([" over time.", " from frame to frame."]),
+        ]
+    for t in d["rest"]:
+        lead = rng.choice(["Meanwhile, ", "At the same time, ", "During the whole clip, "])
+        answer += [
+            " ",
+            lead,
+            *where(rng, place(t.place, start)),
+            ", ",
+            *phrase(t),
+            rng.choice([" stays.", " rests.", " remains."]),
+        ]
+    if not d["rest"]:
+        body = rng.choice(["The background is {g}.", "All of this happens on a {g} background."])
+        answer += [" ", *fill(body, g=Word(start.ground))]
+    look = look_of(a, "kind", "colour", "place")
+    return Turn("clip", ask(rng, ways), answer, clip, Word("", look, (a.place,)))
