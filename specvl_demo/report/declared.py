@@ -57,6 +57,7 @@ DECLARED: dict[str, tuple[Declared, ...]] = {
             (Series("notes.weights", "weight"),),
             "weight",
             (0.0, 1.0),
+            shade="accepted",
         ),
         Declared(
             "matches",
@@ -98,7 +99,7 @@ DECLARED: dict[str, tuple[Declared, ...]] = {
                     mark="notes.loosened",
                     marked="may be relaxed",
                 ),
-                Series("notes.cut", "cut"),
+                Series("notes.cut", "λ's cut"),
             ),
             "cosine similarity",
         ),

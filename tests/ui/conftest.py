@@ -83,6 +83,24 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
 
 
+@pytest.fixture(scope="session")
+def visit(browser, browser_context_args: dict) -> Iterator:
+    """One browser's memory for all tests: what was loaded once is not loaded again."""
+    context = browser.new_context(**browser_context_args)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(visit) -> Iterator:
+    """A fresh page of a visitor who has set nothing yet."""
+    page = visit.new_page()
+    yield page
+    if page.url.startswith("http"):
+        page.evaluate("localStorage.clear()")
+    page.close()
+
+
 @pytest.fixture
 def opened(page, url: str) -> Iterator:
     """The page, ready, watched: no console error, no script fault, no request to anywhere else."""

@@ -24,6 +24,7 @@ from gradio_client import Client, handle_file
 from playwright.sync_api import Page, sync_playwright
 
 from tests.ui.conftest import FLAGS, ROOT, SYSTEM_BROWSER, serve
+from tests.ui.test_race import SHOWN
 
 ROUNDS_PER_S = 60
 LANES = ("tabed", "sage")
@@ -81,8 +82,7 @@ def stream() -> dict[str, Any]:
             seconds = time.perf_counter() - started
             told = page.evaluate("window.measured")
             whole = page.evaluate(
-                "document.querySelectorAll('.vl-text [data-i]').length"
-                " === specvl.race.list.reduce((n, lane) => n + lane.end.totals.n_tokens, 0)"
+                f"{SHOWN} === specvl.race.list.reduce((n, lane) => n + lane.end.totals.n_tokens, 0)"
             )
         serving.close()
     late = sorted(told["late"])

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 pytestmark = pytest.mark.ui
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
+SHOWN = "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum + Number(n.dataset.n), 0)"
 
 
 def run_race(page) -> None:
@@ -28,10 +29,7 @@ def finish_replay(page) -> None:
     """The whole recorded race at once, and all of it on the page."""
     page.evaluate("specvl.view.player.finish()")
     page.wait_for_function(FINISHED)
-    page.wait_for_function(
-        "document.querySelectorAll('.vl-text [data-i]').length"
-        " === specvl.race.list.reduce((n, lane) => n + lane.tokens.length, 0)"
-    )
+    page.wait_for_function(f"{SHOWN} === specvl.race.list.reduce((n, lane) => n + lane.tokens.length, 0)")
 
 
 def test_a_recorded_race_plays_without_a_click(opened):

@@ -3,7 +3,7 @@
 
 import { h, put, icon } from './dom.js';
 import { MediaWell } from './media.js';
-import { MethodPanel } from './methodpanel.js';
+import { MethodPanel, tries } from './methodpanel.js';
 import { Fields, Panel, field } from './settings.js';
 import { W } from './words.js';
 
@@ -182,11 +182,19 @@ export class Ask extends EventTarget {
       const key = `${this.request.pair}/${name}`;
       if (old.get(key)?.values === values) return old.get(key);
       const method = this.catalog.methods.find((m) => m.name === name);
-      const panel = new MethodPanel(method, this.request.pair, values, this.api.panel, () => this.changed());
+      const panel = new MethodPanel(method, this.request.pair, values,
+        { ask: this.api.panel, change: () => this.changed(), link: () => this.dispatchEvent(new Event('link')) }, this.tries(method));
       panel.node.dataset.key = key;
       panel.node.values = values;
       return panel.node;
     }));
+  }
+
+  /** The examples that show a method at its best and at its worst, folded away. */
+  tries(method) {
+    const found = tries(this.catalog.lessons.methods[method.name], this.catalog.examples,
+      (id) => this.dispatchEvent(new CustomEvent('try', { detail: { example: id, method: method.name } })));
+    return found && h('details', { class: 'vl-tries' }, h('summary', {}, icon('chevron'), h('span', { text: W.ask.tries(method.title) })), found);
   }
 
   changed() { this.dispatchEvent(new Event('change')); }

@@ -2,10 +2,11 @@
    What it draws is a spec (see charts.js); how it looks and how it is fed is decided here. */
 
 import { h } from './dom.js';
+import { W } from './words.js';
 
 let loading = null;
 
-/** Plotly, fetched from our own server when the first chart needs it. */
+/** Plotly, fetched from our own server, once. */
 export function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
     const script = h('script', { src: url, on: {
@@ -33,13 +34,13 @@ export function palette(node) {
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false };
 
 export class Chart {
-  /** spec: {id, title, help, x, y, build(race, colours) -> {traces, legend, xmax, ymax, ymin, say} or null}. */
+  /** spec: {id, title, help, x, y, build(race, colours) -> {traces, legend, xmax, xend, ymax, ymin, say} or null}. */
   constructor(spec, race, painter, url) {
     Object.assign(this, { spec, race, painter, url });
     this.legend = h('ul', { class: 'vl-legend' });
     this.plot = h('div', { class: 'vl-plot', role: 'img', 'aria-label': spec.title });
     this.node = h('section', { class: 'vl-card vl-chart', data: { chart: spec.id } },
-      h('header', {}, h('h2', { text: spec.title, title: spec.help }), this.legend), this.plot);
+      h('header', {}, h('h2', { text: spec.title, title: spec.help })), this.legend, this.plot);
     this.revision = 0;
     this.layout = null;
     painter.register(this.node, () => this.draw());
@@ -65,7 +66,7 @@ export class Chart {
 
   draw() {
     if (!window.Plotly) {
-      plotly(this.url).then(() => this.update(true));
+      plotly(this.url).then(() => this.update(true), () => { this.plot.textContent = W.charts.unreachable; });
       return;
     }
     this.colours ??= palette(this.node);
@@ -85,8 +86,9 @@ export class Chart {
     }
   }
 
-  /** Axes: fixed ranges that grow in steps, so that most redraws leave the layout as it is. */
-  frame({ xmax, ymax, ymin = 0, right = null, shapes = [] }) {
+  /** Axes: fixed ranges, up to `xend` where the end is known, else growing in steps, so that most redraws leave the
+   *  layout as it is. */
+  frame({ xmax, xend = null, ymax, ymin = 0, right = null, shapes = [] }) {
     const c = this.colours;
     const axis = { color: c.muted, gridcolor: c.line, zeroline: false, fixedrange: true, tickfont: { size: 10.5 }, ticklen: 0,
       automargin: false };
@@ -95,7 +97,7 @@ export class Chart {
       plot_bgcolor: 'rgba(0,0,0,0)', font: { family: 'inherit', size: 11, color: c.muted },
       hovermode: this.spec.hover ?? (this.race.finished ? 'x unified' : false), dragmode: false, shapes,
       hoverlabel: { font: { size: 11 } },
-      xaxis: { ...axis, range: [0, step(xmax, this.spec.xunit ?? 10)], nticks: 5, showgrid: false, title: { text: this.spec.x, standoff: 4, font: { size: 10.5 } } },
+      xaxis: { ...axis, range: [0, xend ?? step(xmax, this.spec.xunit ?? 10)], nticks: 5, showgrid: false, title: { text: this.spec.x, standoff: 4, font: { size: 10.5 } } },
       yaxis: { ...axis, range: [ymin, ymax], nticks: 4 },
       ...(right && { yaxis2: { ...axis, range: right, nticks: 4, overlaying: 'y', side: 'right', showgrid: false } }),
     };

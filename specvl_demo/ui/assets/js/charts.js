@@ -18,6 +18,9 @@ function shownRounds(race, lane) {
   return every <= 1 ? lane.rounds.slice(0, n) : lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
 }
 
+/** Where the axis of rounds ends: known as soon as the lane is over, in a replay from the start. */
+const lastRound = (lane) => (lane.end ? lane.rounds.length : null);
+
 /** Accepted, relaxed and target tokens of every round, stacked. */
 export const perRound = {
   id: 'per-round', title: W.charts.perRound, help: W.charts.perRoundHelp, x: W.charts.round,
@@ -38,7 +41,7 @@ export const perRound = {
       traces: series.map(({ origin, name, y }) => flat(x, y, {
         name, stackgroup: 'one', line: { shape: 'hv', width: 0.5, color: c[origin] }, fillcolor: c[origin] })),
       legend: series.map(({ origin, name }) => ({ name, colour: c[origin], fill: true })),
-      xmax: rounds.length, ymax: step(Math.max(...lane.rounds.map((r) => r.tokens.length)), 2),
+      xmax: race.shown(lane), xend: lastRound(lane), ymax: step(Math.max(...lane.rounds.map((r) => r.tokens.length)), 2),
       say: W.charts.perRoundSay(lane.begin.title, fmt.number(t.tau), t.rounds),
     };
   },
@@ -63,11 +66,12 @@ export const speedup = {
       }
     }
     if (!lines.length) return null;
+    const ends = race.list.filter((l) => l !== base);
     const settled = lines.flatMap((l) => l.y.slice(Math.min(3, l.y.length - 1)));
     return {
       traces: lines.map((l) => flat(l.x, l.y, { name: l.name, line: { color: l.colour, width: l.width, dash: l.dash } })),
       legend: lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
-      xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])), ymax: step(Math.max(2, ...settled) * 1.05, 1),
+      xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])), xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock)) : null, ymax: step(Math.max(2, ...settled) * 1.05, 1),
       shapes: [line(1, c.muted)],
       say: W.charts.speedupSay(race.list.filter((l) => l !== base).map((l) => [l.begin.title, fmt.times(race.speedup(l))])),
     };
@@ -100,14 +104,15 @@ export const phases = {
     const lane = race.focused;
     if (!lane || !lane.rounds.length) return null;
     const rounds = shownRounds(race, lane);
-    const x = rounds.map((r) => r.index);
+    const x = [...rounds.map((r) => r.index), rounds.length ? rounds[rounds.length - 1].index + 1 : 1];
+    const spent = (phase) => [...rounds, ...rounds.slice(-1)].map((r) => 1000 * r[phase]);
     const names = Object.keys(c.phases);
     const top = [...rounds.map((r) => names.reduce((sum, n) => sum + r[n], 0) * 1000)].sort((a, b) => a - b);
     return {
-      traces: names.map((n) => flat(x, rounds.map((r) => 1000 * r[n]), {
+      traces: names.map((n) => flat(x, spent(n), {
         name: W.phases[n], stackgroup: 'one', line: { shape: 'hv', width: 0.5, color: c.phases[n] }, fillcolor: c.phases[n] })),
       legend: names.map((n) => ({ name: W.phases[n], colour: c.phases[n], fill: true })),
-      xmax: rounds.length, ymax: Math.max(1, 1.15 * (top[Math.floor(0.97 * (top.length - 1))] ?? 1)),
+      xmax: race.shown(lane), xend: lastRound(lane), ymax: Math.max(1, 1.15 * (top[Math.floor(0.97 * (top.length - 1))] ?? 1)),
       say: W.charts.phasesSay(names.map((n) => `${W.phases[n]} ${fmt.percent(race.now(lane)[n] / race.now(lane).clock)}`)),
     };
   },
@@ -115,4 +120,4 @@ export const phases = {
 
 const line = (y, colour) => ({ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: y, y1: y, line: { color: colour, width: 1, dash: 'dot' } });
 
-export { DASHES, flat, line, shownRounds };
+export { DASHES, flat, lastRound, line, shownRounds };

@@ -16,13 +16,14 @@ function load() {
 }
 
 export class Combos {
-  /** values(): the settings as they are now. ontake(values): take a saved combination. */
-  constructor(values, ontake) {
+  /** values(): the settings as they are now. ontake(values): take a saved combination. onlink(): share what is set. */
+  constructor(values, ontake, onlink) {
     Object.assign(this, { values, ontake });
     this.name = h('input', { type: 'text', maxlength: 40, placeholder: W.combos.name, 'aria-label': W.combos.name });
     this.list = h('ul', { class: 'vl-combos' });
     this.node = h('div', { class: 'vl-field' }, this.list, h('div', { class: 'vl-combo-line' }, this.name,
-      h('button', { type: 'button', class: 'vl-small', text: W.combos.save, on: { click: () => this.save() } })));
+      h('button', { type: 'button', class: 'vl-small', text: W.combos.save, on: { click: () => this.save() } }),
+      h('button', { type: 'button', class: 'vl-small', text: W.combos.share, on: { click: onlink } })));
     this.show();
   }
 
@@ -34,7 +35,12 @@ export class Combos {
   }
 
   write(combos) {
-    localStorage.setItem(KEY, JSON.stringify(combos));
+    try {
+      localStorage.setItem(KEY, JSON.stringify(combos));
+    } catch {
+      this.list.replaceChildren(h('li', { class: 'vl-help wrong', role: 'status', text: W.combos.full }));
+      return;
+    }
     this.show();
   }
 

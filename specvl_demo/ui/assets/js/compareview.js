@@ -151,7 +151,8 @@ export class CompareView {
       : W.compare.differs(r.same, r.races, r.first, r.gap === null ? null : fmt.number(r.gap));
     return h('tr', {}, h('th', { scope: 'row' }, r.title, !r.lossless && h('span', { class: 'vl-badge lossy', text: W.lane.lossy })),
       h('td', { text: String(r.races) }), h('td', { text: fmt.number(r.tau) }), h('td', { text: fmt.speed(r.speed) }), h('td', { class: 'speedup', text: fmt.times(r.speedup) }),
-      h('td', {}, h('span', { class: 'vl-c-rho' }, fmt.number(total), h('span', { class: 'vl-shares' }, shares))),
+      h('td', {}, h('span', { class: 'vl-c-rho' }, fmt.number(total), h('span', { class: 'vl-shares' }, shares),
+        r.method !== 'ar' && h('small', { text: W.compare.split(PHASES.map((p) => fmt.number(r.rho[p]))) }))),
       h('td', { class: 'text', text: same }), h('td', { text: r.lossless ? '–' : fmt.percent(r.relaxed_share) }),
       h('td', { class: 'text paper' }, paper ? [h('b', { text: paper.speedup }), ` ${paper.setting}`] : '–'));
   }

@@ -5,7 +5,8 @@ import { h, icon } from './dom.js';
 import { W } from './words.js';
 
 export class Conversation {
-  /** onedit(turn): put an earlier question back into the form. onchange: the history is another one now. */
+  /** onedit(turn, again): put an earlier question back into the form, and ask it again. onchange: the history is another
+   *  one now. */
   constructor(onedit, onchange) {
     Object.assign(this, { onedit, onchange });
     this.turns = [];
@@ -22,15 +23,16 @@ export class Conversation {
     this.list.replaceChildren(...turns.map((turn, i) => h('li', {},
       turn.media.map((m) => (m.kind === 'image' ? h('img', { src: m.url, alt: m.name }) : h('span', { class: 'vl-badge', text: m.name }))),
       h('p', {}, h('b', { text: turn.question || W.chat.nothing }), h('span', { text: turn.answer })),
-      h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.chat.edit(i + 1), title: W.chat.edit(i + 1), on: { click: () => this.edit(i) } }, icon('edit', 14)))));
+      h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.chat.edit(i + 1), title: W.chat.edit(i + 1), on: { click: () => this.edit(i, false) } }, icon('edit', 14)),
+      h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.chat.retry(i + 1), title: W.chat.retry(i + 1), on: { click: () => this.edit(i, true) } }, icon('reset', 14)))));
     this.onchange(turns);
   }
 
   add(turn) { this.set([...this.turns, turn]); }
 
-  edit(i) {
+  edit(i, again) {
     const turn = this.turns[i];
     this.set(this.turns.slice(0, i));
-    this.onedit(turn);
+    this.onedit(turn, again);
   }
 }

@@ -1,7 +1,7 @@
 /* Reads a chart that a method declares as plain data (report/declared.py) into a spec that chart.js draws.
    Knows kinds of charts; knows no method. */
 
-import { DASHES, flat, shownRounds } from './charts.js';
+import { DASHES, flat, lastRound, shownRounds } from './charts.js';
 import { step } from './chart.js';
 import { dig } from './fold.js';
 import { W } from './words.js';
@@ -19,7 +19,7 @@ export function declared(chart) {
       const traces = lines.map((l) => draw(chart.kind, l));
       if (chart.shade === 'accepted') traces.unshift(accepted(rounds, high, c));
       return {
-        traces, ymin: low, ymax: high, xmax: race.shown(lane),
+        traces, ymin: low, ymax: high, xmax: race.shown(lane), xend: lastRound(lane),
         right: chart.y_right ? bounds(lines.filter((l) => l.axis === 'right')) : null,
         legend: [...lines.map((l) => ({ name: l.name, colour: l.colour, dash: l.points ? 'point' : l.dash })),
           ...(chart.shade === 'accepted' ? [{ name: W.charts.shaded, colour: c.shade, fill: true }] : [])],

@@ -7,7 +7,11 @@ const ZERO = {
   tokens: 0, rounds: 0, accepted: 0, relaxed: 0, drafted: 0, draft_s: 0, verify_s: 0, commit_s: 0, other_s: 0, clock: 0,
 };
 
-/** One lane: its Begin, its rounds, its End, and the totals after every round. */
+/** Where the tokens of one character have different origins, the piece takes the one that could change the answer most,
+ *  as `report.spans` does. */
+const RANK = ['relaxed', 'target', 'draft'];
+
+/** One lane: its Begin, its rounds, its End, the totals after every round, and its text in pieces. */
 export class Lane {
   constructor(begin) {
     this.begin = begin;
@@ -15,6 +19,9 @@ export class Lane {
     this.rounds = [];
     this.tokens = [];     // {id, text, origin, round, at}: `at` is the index within its round
     this.totals = [ZERO]; // totals[k]: after k rounds
+    this.pieces = [];     // {start, stop, text, origin, mixed, round}: tokens [start, stop) that make whole characters
+    this.whole = [0];     // whole[k]: pieces that are complete after k rounds
+    this.waiting = 0;     // tokens at the end whose character is not complete yet
     this.end = null;
   }
 
@@ -22,6 +29,8 @@ export class Lane {
     const t = { ...this.totals[this.totals.length - 1] };
     round.tokens.forEach((token, at) => {
       this.tokens.push({ ...token, round: round.index, at });
+      this.waiting += 1;
+      if (token.text) this.join(token.text);
       if (token.origin !== 'target') t.accepted += 1;
       if (token.origin === 'relaxed') t.relaxed += 1;
     });
@@ -32,9 +41,27 @@ export class Lane {
     t.clock = round.clock_s;
     this.rounds.push(round);
     this.totals.push(t);
+    this.whole.push(this.pieces.length);
   }
 
-  close(end) { this.end = end; }
+  close(end) {
+    this.end = end;
+    if (!this.waiting) return;
+    this.join(''); // tokens without text: the end of the answer, or a character that never became whole
+    this.whole[this.whole.length - 1] = this.pieces.length;
+  }
+
+  /** The waiting tokens make up `text`: one piece of the answer, written in the newest round. */
+  join(text) {
+    const stop = this.tokens.length;
+    const start = stop - this.waiting;
+    const parts = this.tokens.slice(start, stop);
+    for (const token of parts) token.piece = this.pieces.length;
+    const kinds = new Set(parts.map((token) => token.origin));
+    this.pieces.push({ start, stop, text, origin: RANK.find((kind) => kinds.has(kind)), mixed: kinds.size > 1,
+      round: parts[parts.length - 1].round });
+    this.waiting = 0;
+  }
 
   /** Seconds before the first round: vision, prefill and the drafter's share of both. */
   get before() { return this.begin.vision_s + this.begin.prefill_s + this.begin.draft_prefill_s; }

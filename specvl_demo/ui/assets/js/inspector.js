@@ -12,9 +12,10 @@ const MOST_ROWS = 8;
 export class Inspector {
   constructor(race, painter) {
     this.race = race;
+    this.head = h('div', { class: 'vl-inspect-head', 'aria-live': 'polite' });
     this.body = h('div', { class: 'vl-inspector-body' });
     this.node = h('section', { class: 'vl-card vl-inspector', 'aria-label': W.inspect.title },
-      h('header', {}, h('h2', { text: W.inspect.title })), this.body);
+      h('header', {}, h('h2', { text: W.inspect.title }), this.head), this.body);
     this.draw = this.draw.bind(this);
     race.on('reset select focus', () => painter.soon(this.draw));
     this.draw();
@@ -25,6 +26,7 @@ export class Inspector {
     const s = race.selected;
     const lane = race.focused;
     if (!s || !lane) {
+      this.head.replaceChildren();
       this.body.replaceChildren(h('p', { class: 'vl-hint', text: W.inspect.hint }));
       return;
     }
@@ -42,9 +44,9 @@ export class Inspector {
   round(lane, round) {
     if (!round) return [h('p', { class: 'vl-hint', text: W.inspect.hint })];
     const first = lane.at(round.index).tokens;
+    this.head.replaceChildren(h('b', { text: W.inspect.round(round.index) }),
+      h('span', { text: W.inspect.roundFacts(round.tree.tokens.length - 1, round.path.length - 1, fmt.seconds(round.clock_s)) }));
     return [
-      h('p', { class: 'vl-inspect-head' }, h('b', { text: W.inspect.round(round.index) }),
-        h('span', { text: W.inspect.roundFacts(round.tree.tokens.length - 1, round.path.length - 1, fmt.seconds(round.clock_s)) })),
       h('p', { class: 'vl-chips' }, round.tokens.map((t, i) => h('button', { type: 'button', class: 'vl-plainbutton',
         'aria-label': W.inspect.open(shown(t.text)),
         on: { click: () => this.race.select({ lane: lane.name, token: first + i }) } }, tokenChip(t.text, t.origin)))),
@@ -57,13 +59,25 @@ export class Inspector {
     const move = (step) => h('button', { type: 'button', class: 'vl-small', 'aria-label': step < 0 ? W.inspect.previous : W.inspect.next,
       disabled: index + step < 0 || index + step >= n, text: step < 0 ? '‹' : '›',
       on: { click: () => this.race.select({ lane: lane.name, token: index + step }) } });
-    return [
-      h('p', { class: 'vl-inspect-head', 'aria-live': 'polite' }, tokenChip(token.text, lane.begin.method === 'ar' ? 'ar' : token.origin),
-        h('span', { text: W.inspect.place(index, round.index, token.at + 1) }), move(-1), move(1)),
-      h('p', { class: 'vl-why', text: this.why(lane, round, token) }),
-      h('div', { class: 'vl-inspect-grid' }, this.candidates(round, token), this.sight(lane, round, token)),
-      this.times(round), this.notes(round.notes),
-    ];
+    this.head.replaceChildren(tokenChip(token.text, lane.begin.method === 'ar' ? 'ar' : token.origin),
+      h('span', { text: W.inspect.place(index, round.index, token.at + 1) }), move(-1), move(1));
+    return [h('div', { class: 'vl-inspect-grid' },
+      h('div', { class: 'vl-inspect-words' }, h('p', { class: 'vl-why', text: this.why(lane, round, token) }), this.parts(lane, token, index),
+        this.candidates(round, token), this.times(round),
+        this.notes(round.notes, round.path[token.at + 1])),
+      this.sight(lane, round, token))];
+  }
+
+  /** The tokens that make one character together with this one; null where it stands alone. */
+  parts(lane, token, index) {
+    const piece = lane.pieces[token.piece];
+    if (!piece || piece.stop - piece.start < 2) return null;
+    const plain = lane.begin.method === 'ar';
+    return h('p', { class: 'vl-chips' }, h('span', { class: 'vl-hint', text: W.inspect.parts(shown(piece.text), piece.stop - piece.start) }),
+      lane.tokens.slice(piece.start, piece.stop).map((part, i) => h('button', { type: 'button', class: 'vl-plainbutton',
+        'aria-label': W.inspect.part(i + 1, W.origins[part.origin]), 'aria-current': piece.start + i === index ? 'true' : null,
+        on: { click: () => this.race.select({ lane: lane.name, token: piece.start + i }) } },
+      tokenChip(part.text || `#${part.id}`, plain ? 'ar' : part.origin))));
   }
 
   why(lane, round, token) {
@@ -113,19 +127,23 @@ export class Inspector {
       h('span', {}, h('i', { class: `phase ${phase.slice(0, -2)}` }), `${W.phases[phase]} ${fmt.seconds(round[phase])}`)));
   }
 
-  /** What is particular to the method, as it recorded it. */
-  notes(notes) {
-    const rows = Object.entries(notes).filter(([key]) => key !== 'heat');
+  /** What is particular to the method, as it recorded it; of lists over drafted nodes only the value of `node`. */
+  notes(notes, node = null) {
+    const at = notes.nodes?.indexOf(node) ?? -1;
+    const over = (value) => Array.isArray(value) && Array.isArray(notes.nodes) && value.length === notes.nodes.length;
+    const rows = Object.entries(notes).filter(([key]) => key in W.notes)
+      .map(([key, value]) => [key, node !== null && over(value) ? value[at] : value]).filter(([, value]) => value !== undefined);
     if (!rows.length) return null;
     return h('dl', { class: 'vl-notes' }, rows.flatMap(([key, value]) => [
-      h('dt', { text: W.notes[key] ?? key.replaceAll('_', ' ') }), h('dd', { text: brief(value) })]));
+      h('dt', { text: W.notes[key] }), h('dd', { text: brief(value) })]));
   }
 }
 
 function brief(value) {
   if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(3);
   if (Array.isArray(value)) return value.length > 16 ? `${value.slice(0, 16).map(brief).join(' ')} …` : value.map(brief).join(' ');
-  if (value && typeof value === 'object') return Object.entries(value).map(([k, v]) => `${k} ${brief(v)}`).join(' · ');
+  if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;
+  if (value && typeof value === 'object') return Object.entries(value).map(([k, v]) => `${W.views[k] ?? k} ${brief(v)}`).join(' · ');
   return String(value);
 }
 

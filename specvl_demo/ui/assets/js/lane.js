@@ -1,5 +1,6 @@
-/* One lane's answer: text coloured by origin, token by token, as far as the race is shown.
-   Colours come from the records' origins; a second cue (line style under the text) says the same. */
+/* One lane's answer: text coloured by origin, piece by piece, as far as the race is shown. A piece is a token, or the
+   tokens that make one character together. Colours come from the records' origins; a second cue (the line under the
+   text) says the same. */
 
 import { h, put, shown } from './dom.js';
 import { rejected } from './fold.js';
@@ -10,8 +11,8 @@ export class LaneView {
     this.race = race;
     this.lane = lane;
     this.painter = painter;
-    this.drawn = 0; // rounds on the page
-    this.ends = []; // ends[k]: child nodes of the text after k + 1 rounds
+    this.nodes = []; // one element a piece that is on the page
+    this.ends = [];  // ends[p]: child nodes of the text after p + 1 pieces
     this.plain = lane.begin.method === 'ar';
     this.draw = this.draw.bind(this);
     this.build();
@@ -19,7 +20,9 @@ export class LaneView {
 
   build() {
     const { begin } = this.lane;
-    this.text = h('div', {
+    this.text = h('div', { class: 'vl-words' });
+    // The newest words stay in view by layout alone: the box scrolls from its bottom.
+    this.box = h('div', {
       class: `vl-text${this.plain ? ' plain' : ''}`, tabindex: '0', role: 'log', 'aria-live': 'off',
       'aria-label': W.lane.answer(begin.title),
       on: {
@@ -28,7 +31,7 @@ export class LaneView {
         pointerover: (e) => this.hover(e.target.closest('[data-i]')),
         pointerleave: () => this.hover(null),
       },
-    });
+    }, this.text);
     this.note = h('span', { class: 'vl-lane-note' });
     this.node = h('section', { class: 'vl-lane', data: { lane: this.lane.number } },
       h('header', {},
@@ -36,7 +39,7 @@ export class LaneView {
           on: { click: () => this.race.setFocus(this.lane.name) } },
         h('i', { class: 'vl-swatch' }), begin.title),
         !begin.lossless && h('span', { class: 'vl-badge lossy', text: W.lane.lossy, title: W.lane.lossyHelp }), this.note),
-      this.text);
+      this.box);
     this.mark();
   }
 
@@ -44,66 +47,67 @@ export class LaneView {
   update() { this.painter.soon(this.draw); }
 
   draw() {
-    const want = this.race.shown(this.lane);
-    if (want < this.drawn) this.cut(want);
-    if (want > this.drawn) this.append(want);
+    const want = this.lane.whole[this.race.shown(this.lane)];
+    if (want < this.nodes.length) this.cut(want);
+    if (want > this.nodes.length) this.append(want);
     this.mark();
   }
 
   cut(want) {
     const keep = want ? this.ends[want - 1] : 0;
     while (this.text.childNodes.length > keep) this.text.lastChild.remove();
-    this.ends.length = want;
-    this.drawn = want;
+    this.ends.length = this.nodes.length = want;
   }
 
   append(want) {
-    const box = this.text;
-    const follow = box.scrollHeight - box.scrollTop - box.clientHeight < 48;
     const part = document.createDocumentFragment();
-    let count = box.childNodes.length;
-    let i = this.lane.at(this.drawn).tokens;
-    for (let k = this.drawn; k < want; k += 1) {
-      const round = this.lane.rounds[k];
-      const last = round.tokens.length - 1;
-      round.tokens.forEach((token, at) => {
-        if (at === last && token.origin === 'target' && !this.plain) {
-          const turned = this.turnedDown(round);
-          if (turned) { part.append(turned); count += 1; }
-        }
-        part.append(h('span', { class: `tk ${this.plain ? 'ar' : token.origin}`, data: { i: i++, r: k }, text: token.text }));
-        count += 1;
-      });
-      this.ends[k] = count;
+    let count = this.text.childNodes.length;
+    for (let p = this.nodes.length; p < want; p += 1) {
+      const piece = this.lane.pieces[p];
+      for (const turned of this.turnedDown(piece)) { part.append(turned); count += 1; }
+      const node = this.piece(piece);
+      part.append(node);
+      count += 1;
+      this.nodes.push(node);
+      this.ends.push(count);
     }
-    this.drawn = want;
-    box.append(part);
-    if (follow) box.scrollTop = box.scrollHeight;
+    this.text.append(part);
   }
 
-  /** The drafter's continuation that the target turned down, struck through; null where nothing was. */
-  turnedDown(round) {
-    const { texts } = round.tree;
-    const nodes = rejected(round);
-    if (!texts || !nodes.length) return null;
-    return h('del', { class: 'tk rejected', title: W.lane.rejectedHelp, text: nodes.map((n) => texts[n]).join('') });
+  piece({ start, stop, text, origin, mixed, round }) {
+    const kinds = [this.plain ? 'ar' : origin, mixed && !this.plain && 'mixed', text === '' && 'end'].filter(Boolean);
+    const parts = this.lane.tokens.slice(start, stop).map((token) => W.origins[token.origin]);
+    const title = text === '' ? W.lane.end : parts.length > 1 && !this.plain ? W.lane.parts(parts) : null;
+    return h('span', { class: `tk ${kinds.join(' ')}`, data: { i: start, n: stop - start, r: round }, text, title });
   }
+
+  /** What the drafter had in place of the target's own tokens of a piece, struck through. */
+  turnedDown({ start, stop }) {
+    if (this.plain) return [];
+    return this.lane.tokens.slice(start, stop).filter((token) => token.origin === 'target').flatMap((token) => {
+      const round = this.lane.rounds[token.round];
+      const nodes = rejected(round);
+      if (!round.tree.texts || !nodes.length) return [];
+      return h('del', { class: 'tk rejected', title: W.lane.rejectedHelp, text: nodes.map((n) => round.tree.texts[n]).join('') });
+    });
+  }
+
+  /** The element that shows a token; null while its character waits for the rest. */
+  nodeOf(token) { return this.nodes[this.lane.tokens[token]?.piece] ?? null; }
 
   mark() {
     const { race, lane } = this;
     this.node.classList.toggle('focused', race.focus === lane.name);
     const s = race.selected;
-    const token = s && s.lane === lane.name && s.token !== undefined ? s.token : null;
-    const old = this.text.querySelector('.selected');
-    const now = token === null ? null : this.text.querySelector(`[data-i="${token}"]`);
-    if (old !== now) {
-      old?.classList.remove('selected');
+    const mine = s !== null && s.lane === lane.name;
+    const now = mine && s.token !== undefined ? this.nodeOf(s.token) : null;
+    if (this.picked !== now) {
+      this.picked?.classList.remove('selected');
       now?.classList.add('selected');
+      this.picked = now;
     }
-    const round = s && s.lane === lane.name ? (s.round ?? lane.tokens[s.token]?.round) : null;
-    this.light(round ?? null);
-    const waiting = !lane.rounds.length && !lane.end;
-    this.node.classList.toggle('waiting', waiting);
+    this.light(mine ? s.round ?? lane.tokens[s.token]?.round ?? null : null);
+    this.node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
     put(this.note, this.ending());
   }
 
@@ -126,13 +130,14 @@ export class LaneView {
     this.light(node && !this.plain ? Number(node.dataset.r) : null);
   }
 
+  /** A piece of several tokens is inspected from its last one, which made it whole. */
   pick(node) {
-    if (node) this.race.select({ lane: this.lane.name, token: Number(node.dataset.i) });
+    if (node) this.race.select({ lane: this.lane.name, token: Number(node.dataset.i) + Number(node.dataset.n) - 1 });
   }
 
   key(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
-    const last = this.lane.at(this.drawn).tokens - 1;
+    const last = (this.lane.pieces[this.nodes.length - 1]?.stop ?? 0) - 1;
     if (event.key === 'Escape') this.race.select(null);
     else if (step === undefined || last < 0) return;
     else {
@@ -140,7 +145,7 @@ export class LaneView {
       const at = s?.lane === this.lane.name && s.token !== undefined ? s.token : step > 0 ? -1 : 0;
       const token = Math.min(last, Math.max(0, at + step));
       this.race.select({ lane: this.lane.name, token });
-      this.text.querySelector(`[data-i="${token}"]`)?.scrollIntoView({ block: 'nearest' });
+      this.nodeOf(token)?.scrollIntoView({ block: 'nearest' });
     }
     event.preventDefault();
   }

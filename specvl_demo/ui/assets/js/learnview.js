@@ -4,6 +4,7 @@ import { h } from './dom.js';
 import { DIAGRAMS } from './diagrams.js';
 import { formula } from './formula.js';
 import { LESSONS } from './lessons.js';
+import { tries } from './methodpanel.js';
 import { W } from './words.js';
 
 export class LearnView {
@@ -23,21 +24,11 @@ export class LearnView {
       h('ul', { class: 'vl-learn-legend' }, ['draft', 'relaxed', 'target', 'rejected'].map((o) => h('li', {}, h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`)))));
   }
 
-  /** Where it was found to gain most and least, each a race to run. */
-  measured(name) {
-    const found = this.catalog.lessons.methods[name];
-    if (!found) return null;
-    const title = (id) => this.catalog.examples.find((e) => e.id === id)?.title;
-    return h('dl', { class: 'vl-measured' }, ['shines', 'struggles'].filter((key) => title(found[key]?.example)).flatMap((key) => [
-      h('dt', { text: W.learn[key] }),
-      h('dd', {}, h('button', { type: 'button', class: 'vl-small', text: title(found[key].example), on: { click: () => this.tryOut(found[key].example, name) } }), ` ${found[key].why}`)]));
-  }
-
   lesson(method, { idea, formula: rule, look, source }) {
     return h('article', { class: 'vl-card vl-lesson', id: `lesson-${method.name}` },
       h('div', {}, h('h2', {}, method.title, ' ', h('span', { class: `vl-badge ${method.lossless ? '' : 'lossy'}`, text: method.lossless ? W.learn.lossless : W.lane.lossy })),
         h('p', { text: idea }), rule && h('div', { class: 'vl-formula' }, formula(...rule)), h('h3', { text: W.learn.look }), h('p', { text: look }),
-        this.measured(method.name),
+        tries(this.catalog.lessons.methods[method.name], this.catalog.examples, (id) => this.tryOut(id, method.name)),
         source && h('p', { class: 'vl-help' }, h('a', { href: source[1], target: '_blank', rel: 'noopener noreferrer', text: source[0] }))),
       DIAGRAMS[method.name]());
   }

@@ -2,6 +2,7 @@
    of them. `mount` is called once, by the board component. */
 
 import { Ask } from './ask.js';
+import { plotly } from './chart.js';
 import { CompareView } from './compareview.js';
 import { Conversation } from './conversation.js';
 import { h } from './dom.js';
@@ -21,9 +22,12 @@ const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 
 /** root: the element to fill. api: {server, upload, trigger, watch, url(name)} as the component gives them. */
 export async function mount(root, api) {
+  // The drawing library is fetched and read now, so that no race has to wait for it; without it, all but charts works.
+  const drawing = plotly(api.url('plotly')).catch(() => null);
   const page = new Page(root, api, await api.server.catalog());
   window.specvl = page;
-  await page.start();
+  await Promise.all([page.start(), drawing]);
+  page.ready = true;
   return page;
 }
 
@@ -33,7 +37,7 @@ class Page {
     this.painter = new Painter();
     this.race = new Race();
     this.ask = new Ask(catalog, { upload: api.upload, scene: (d) => api.server.scene(d), panel: (d) => api.server.panel(d) });
-    this.chat = new Conversation((turn) => this.takeUp(turn), (turns) => this.ask.setHistory(turns));
+    this.chat = new Conversation((turn, again) => this.takeUp(turn, again), (turns) => this.ask.setHistory(turns));
     this.ask.conversation(this.chat.node);
     this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), {
       save: () => this.save(), link: () => this.link(), follow: () => this.follow(),
@@ -88,6 +92,8 @@ class Page {
   listen() {
     const { ask } = this;
     ask.addEventListener('run', (e) => this.run(e.detail));
+    ask.addEventListener('link', () => this.link());
+    ask.addEventListener('try', (e) => this.tryOut(e.detail.example, e.detail.method));
     ask.addEventListener('stop', () => this.runner.stop());
     ask.addEventListener('example', (e) => { this.chat.set([]); this.example(e.detail); });
     document.addEventListener('dragover', (e) => { if ([...e.dataTransfer.types].includes('Files')) e.preventDefault(); });
@@ -146,7 +152,11 @@ class Page {
     this.view.offerFollow(false);
   }
 
-  takeUp(turn) { this.ask.restore({ question: turn.question, media: turn.media }); }
+  takeUp(turn, again) {
+    this.ask.restore({ question: turn.question, media: turn.media });
+    if (again) this.ask.run();
+    else this.ask.question.focus();
+  }
 
   /** An example with one method beside the plain model, run at once. */
   tryOut(id, method) {
@@ -160,8 +170,11 @@ class Page {
   /** Show a recorded race at once; Run then makes it live. */
   async example(example) {
     if (!example.trace || this.ask.running) return;
-    const text = await (await fetch(example.trace)).text();
-    this.show(trace.parse(text), { source: 'recorded', question: example.question, machine: example.machine }, true);
+    try {
+      this.show(await trace.fetched(example.trace), { source: 'recorded', question: example.question, machine: example.machine }, true);
+    } catch (fault) {
+      this.ask.say(fault.message, true);
+    }
   }
 
   /** Put records on the page; `play` runs them at their true speeds. */
@@ -182,7 +195,6 @@ class Page {
       this.ask.restore(first);
       await this.example(first);
     }
-    this.ready = true;
   }
 
   /** The settings of a link; its pictures are drawn again or taken from the examples. */
@@ -199,7 +211,8 @@ class Page {
   async link() {
     const address = link.write(this.ask.request);
     history.replaceState(null, '', address);
-    await navigator.clipboard?.writeText(address);
-    this.ask.say(W.run.linked);
+    const copied = await navigator.clipboard?.writeText(address).then(() => true, () => false);
+    const own = this.ask.request.media.some((item) => item.scene === undefined && !item.example);
+    this.ask.say([copied ? W.run.linked : W.run.linkInBar, own && W.run.linkWithout].filter(Boolean).join(' '));
   }
 }

@@ -71,9 +71,17 @@ export class MediaWell {
   async send(file, kind) {
     this.busy += 1;
     this.say(W.media.sending(file.name));
-    const { path, url } = await this.api.upload(file).finally(() => { this.busy -= 1; });
+    let sent;
+    try {
+      sent = await this.api.upload(file);
+    } catch {
+      this.say(W.media.failed(file.name), true);
+      return;
+    } finally {
+      this.busy -= 1;
+    }
     this.say('');
-    this.change([...this.media, { path, url, name: file.name, kind }]);
+    this.change([...this.media, { path: sent.path, url: sent.url, name: file.name, kind }]);
   }
 
   change(media) {
@@ -87,6 +95,7 @@ export class MediaWell {
     this.strip.replaceChildren(...media.map((item, i) => h('li', {}, item.kind === 'video'
       ? h('video', { src: item.url, muted: true, playsinline: true, preload: 'metadata', 'aria-label': item.name, controls: true })
       : h('img', { src: item.url, alt: item.name }),
+    item.kind === 'video' && h('span', { class: 'vl-clipmark', 'aria-hidden': 'true', text: W.media.clip }),
     h('button', { type: 'button', class: 'vl-remove', 'aria-label': W.media.remove(item.name),
       on: { click: () => this.change(this.media.filter((_, j) => j !== i)) } }, icon('close', 12)))));
   }

@@ -1,26 +1,28 @@
-/* The settings of one method: its preset, its parts, their parameters. Which parameters there are depends on the parts,
-   so the server is asked when a part changes; parts that do not fit together are explained. */
+/* The settings of one method: its preset, its parts, their parameters, and the examples on which it was found to gain
+   most and least. Which parameters there are depends on the parts, so the server is asked when a part changes; parts
+   that do not fit together are explained. */
 
 import { Combos } from './combos.js';
-import { h, put } from './dom.js';
+import { h, icon, put } from './dom.js';
 import { Fields, Panel } from './settings.js';
 import { W } from './words.js';
 
 const PRESET = 'preset';
 
 export class MethodPanel {
-  /** values: the changed settings of this method, kept by the request. ask(asked): the server's answer. */
-  constructor(method, pair, values, ask, onchange) {
-    Object.assign(this, { method, pair, values, ask, onchange });
+  /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change(),
+   *  link(): share all settings}. tries: the examples that show the method, a node or null. */
+  constructor(method, pair, values, on, tries) {
+    Object.assign(this, { method, pair, values, on });
     this.panel = new Panel(W.ask.settingsOf(method.title), () => this.reset());
-    this.node = this.panel.node;
+    this.node = h('div', { class: 'vl-method-panel' }, this.panel.node, tries);
     this.problem = h('p', { class: 'vl-help wrong', role: 'status' });
-    this.combos = new Combos(() => this.values, (kept) => this.take(kept));
+    this.combos = new Combos(() => this.values, (kept) => this.take(kept), () => on.link());
     this.load();
   }
 
   async load() {
-    const told = await this.ask({ pair: this.pair, method: this.method.name, settings: this.values });
+    const told = await this.on.ask({ pair: this.pair, method: this.method.name, settings: this.values });
     this.told = told;
     const known = new Set([PRESET, ...[...(told.parts ?? []), ...(told.params ?? [])].map((p) => p.key)]);
     if (!told.problem) for (const key of Object.keys(this.values)) if (!known.has(key)) delete this.values[key];
@@ -37,13 +39,13 @@ export class MethodPanel {
     this.parts = new Fields(shape, this.values, reload);
     this.params = new Fields(told.params ?? [], this.values, () => this.changed());
     this.panel.fill(this.parts.node, this.problem.textContent ? this.problem : null, this.params.node, told.free && this.combos.node);
-    this.node.hidden = !shape.length && !this.params.params.length;
+    this.panel.node.hidden = !shape.length && !this.params.params.length;
     this.tally();
   }
 
   changed() {
     this.tally();
-    this.onchange();
+    this.on.change();
   }
 
   tally() { this.panel.tally(this.parts.changed + this.params.changed); }
@@ -55,6 +57,17 @@ export class MethodPanel {
     for (const key of Object.keys(this.values)) delete this.values[key];
     Object.assign(this.values, values);
     this.load();
-    this.onchange();
+    this.on.change();
   }
+}
+
+/** Where a method was found to gain most and least, each an example to race it on, with what was measured; null where
+ *  nothing was. found: {shines, struggles}, each {example, why}. tryOut(example id): race the method on it. */
+export function tries(found, examples, tryOut) {
+  const rows = ['shines', 'struggles'].flatMap((key) => {
+    const example = examples.find((e) => e.id === found?.[key]?.example);
+    return example ? [h('dt', { text: W.learn[key] }), h('dd', {},
+      h('button', { type: 'button', class: 'vl-small', 'aria-label': W.learn.tryOut(example.title), on: { click: () => tryOut(example.id) } }, icon('play', 10), example.title), ` ${found[key].why}`)] : [];
+  });
+  return rows.length ? h('dl', { class: 'vl-measured' }, rows) : null;
 }

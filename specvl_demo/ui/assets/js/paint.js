@@ -1,9 +1,10 @@
-/* When things are drawn. Text goes on screen in the next frame; at most one chart is drawn per frame, the one that
-   waits longest, and each chart's rate adapts so that all of them together take a quarter of the main thread at most.
+/* When things are drawn. Text goes on screen in the next frame; charts wait for frames without text, at most one a
+   frame, the one that waits longest, and each chart's rate adapts so that all of them together take a quarter of the main thread at most.
    Charts off screen are not drawn until they come into view. */
 
 const BUDGET = 0.25;
 const SHORTEST_MS = 200;
+const PATIENCE_MS = 150; // so long a chart gives way to text
 
 export class Painter {
   constructor() {
@@ -66,7 +67,7 @@ export class Painter {
       waiting = true;
       if (chart.due <= now && (next === null || chart.due < next.due)) next = chart;
     }
-    if (next) {
+    if (next && (!texts.length || now - next.due > PATIENCE_MS)) {
       const start = performance.now();
       next.dirty = false;
       next.draw();

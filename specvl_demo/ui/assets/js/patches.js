@@ -42,7 +42,9 @@ function paint(lane, span, mode, heat) {
 }
 
 function picture(url, span, name, painted) {
-  const box = h('div', { class: 'vl-picture' }, h('img', { src: url, alt: name ?? W.patches.alt, loading: 'lazy' }));
+  const clip = span.kind === 'video';
+  const box = h('div', { class: 'vl-picture' }, h('img', { src: url, alt: clip ? W.patches.frame(name ?? '', span.frame) : name ?? W.patches.alt, loading: 'lazy' }),
+    clip && h('small', { 'aria-hidden': 'true', text: String(span.frame + 1) }));
   if (painted) box.append(cover(span, painted));
   return box;
 }

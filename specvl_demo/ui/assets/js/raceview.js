@@ -3,7 +3,7 @@
 
 import { h, put, icon } from './dom.js';
 import { Chart } from './chart.js';
-import { byDepth, perRound, speedup } from './charts.js';
+import { byDepth, perRound, phases, speedup } from './charts.js';
 import { declared } from './declared.js';
 import { costs, dig, firstDifference, whySlow } from './fold.js';
 import { Inspector } from './inspector.js';
@@ -24,7 +24,7 @@ export class RaceView {
     this.track = new Track(race, painter);
     this.tree = new TreeView(race, painter);
     this.inspector = new Inspector(race, painter);
-    this.charts = [perRound, speedup].map((spec) => this.chart(spec));
+    this.charts = [perRound, speedup, phases].map((spec) => this.chart(spec));
     this.own = null;
     this.build();
     race.on('reset', () => { this.lanes.clear(); this.texts.replaceChildren(); this.title(); this.methodCharts(); });

@@ -7,6 +7,12 @@ import { W } from './words.js';
 
 const MOST_RUNS = 12;
 
+const picture = (src) => (src ? h('img', { src, alt: '', loading: 'lazy' }) : null);
+
+/** What an example shows: its first picture, or the beginning of its clip. */
+const thumbnail = ({ thumbs, media }) => picture(thumbs[0])
+  ?? (media[0] ? h('video', { src: media[0].url, muted: true, playsinline: true, preload: 'metadata' }) : null);
+
 export class ReplayView {
   /** show(records, meta): put a race on the page. */
   constructor(catalog, show) {
@@ -21,7 +27,7 @@ export class ReplayView {
       h('section', { class: 'vl-card vl-drop' }, h('p', { text: W.trace.drop }),
         h('button', { type: 'button', class: 'vl-secondary', on: { click: () => this.input.click() } }, icon('open'), W.trace.open), this.input, this.said),
       h('section', {}, h('h2', { text: W.trace.recorded }), recorded.length
-        ? h('ul', { class: 'vl-runs' }, recorded.map((e) => this.line(e.title, e.why, () => this.fetch(e), e.thumbs[0])))
+        ? h('ul', { class: 'vl-runs' }, recorded.map((e) => this.line(e.title, e.why, () => this.fetch(e), thumbnail(e))))
         : h('p', { class: 'vl-hint', text: W.trace.none })),
       h('section', {}, h('h2', { text: W.trace.yours }), this.mine));
     this.list();
@@ -29,7 +35,7 @@ export class ReplayView {
 
   line(title, note, fn, thumb, extra = null) {
     return h('li', {}, h('button', { type: 'button', class: 'vl-run', on: { click: fn } },
-      thumb ? h('img', { src: thumb, alt: '', loading: 'lazy' }) : h('i', { class: 'vl-noimage' }, icon('play')),
+      thumb ?? h('i', { class: 'vl-noimage' }, icon('play')),
       h('span', {}, h('b', { text: title }), h('small', { text: note }))), extra);
   }
 
@@ -42,15 +48,18 @@ export class ReplayView {
 
   list() {
     this.mine.replaceChildren(...this.runs.map((run) => this.line(run.meta.question || W.trace.untitled, run.lanes.join(', '),
-      () => this.show(run.records, run.meta), run.meta.shown?.[0]?.frames[0],
+      () => this.show(run.records, run.meta), picture(run.meta.shown?.[0]?.frames[0]),
       h('button', { type: 'button', class: 'vl-tool', 'aria-label': W.run.save, title: W.run.save,
         on: { click: () => trace.download('race.trace.jsonl', trace.text(run.records)) } }, icon('save')))));
     if (!this.runs.length) this.mine.replaceChildren(h('li', { class: 'vl-hint', text: W.trace.noneYet }));
   }
 
   async fetch(example) {
-    const text = await (await fetch(example.trace)).text();
-    this.show(trace.parse(text), { source: 'recorded', question: example.question, machine: example.machine });
+    try {
+      this.show(await trace.fetched(example.trace), { source: 'recorded', question: example.question, machine: example.machine });
+    } catch (fault) {
+      this.wrong(example.title, fault.message);
+    }
   }
 
   /** A trace from the visitor's disk; what is wrong with it is said with its line. */
@@ -58,20 +67,20 @@ export class ReplayView {
     if (!file) return;
     this.said.classList.remove('wrong');
     put(this.said, '');
-    if (file.size > trace.MOST_BYTES) { this.wrong(file, W.trace.tooLarge); return; }
+    if (file.size > trace.MOST_BYTES) { this.wrong(file.name, W.trace.tooLarge); return; }
     let records;
     try {
       records = trace.parse(await file.text());
     } catch (fault) {
-      this.wrong(file, fault.message);
+      this.wrong(file.name, fault.message);
       return;
     }
     const begin = records.find((r) => r.kind === 'begin');
     this.show(records, { source: 'recorded', question: String(begin.notes.question ?? file.name), machine: String(begin.device ?? '') });
   }
 
-  wrong(file, sentence) {
-    put(this.said, `${file.name}: ${sentence}`);
+  wrong(name, sentence) {
+    put(this.said, `${name}: ${sentence}`);
     this.said.classList.add('wrong');
   }
 }

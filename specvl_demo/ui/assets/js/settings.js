@@ -20,7 +20,7 @@ export class Fields {
     const input = control(param, id, (value) => this.set(param, value));
     const reset = h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.settings.reset(param.title),
       title: W.settings.resetTo(write(param.default)), on: { click: () => this.set(param, param.default) } }, icon('reset', 13));
-    const help = [param.help, param.paper !== null && param.paper !== undefined && param.paper !== param.default && W.settings.paper(write(param.paper))];
+    const help = [param.help, param.paper !== null && param.paper !== undefined && W.settings.paper(write(param.paper))];
     const node = field(id, param.title, input, help.filter(Boolean).join(' '), reset);
     node.classList.toggle('wide', param.kind === 'set');
     this.fields.set(param.key, { node, input, reset });

@@ -56,6 +56,13 @@ function check(r, lanes) {
   return null;
 }
 
+/** The records of a recorded race on this server; throws an Error that can be shown. */
+export async function fetched(url) {
+  const answer = await fetch(url).catch(() => null);
+  if (!answer?.ok) throw new Error(W.trace.unreachable);
+  return parse(await answer.text());
+}
+
 /** What the model was shown, as a Begin carries it: [{name, frames: [url]}]; anything but base64 pictures is left out. */
 export function shown(begin) {
   const list = begin.notes.media;

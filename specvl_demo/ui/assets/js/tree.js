@@ -5,7 +5,7 @@ import { h, svg, put, fmt, shown } from './dom.js';
 import { children, depths, reason, rejected } from './fold.js';
 import { W } from './words.js';
 
-const PAD = { left: 18, right: 92, top: 14, bottom: 14 };
+const PAD = { left: 18, right: 120, top: 16, bottom: 18 };
 
 export class TreeView {
   constructor(race, painter) {
@@ -17,7 +17,7 @@ export class TreeView {
       on: { input: () => this.scrub(Number(this.slider.value)) } });
     this.live = h('button', { type: 'button', class: 'vl-small', 'aria-pressed': 'true', text: W.tree.follow,
       title: W.tree.followHelp, on: { click: () => race.select(null) } });
-    this.svg = svg('svg', { class: 'vl-tree', role: 'img' });
+    this.svg = svg('svg', { class: 'vl-tree', role: 'img', on: { click: (e) => this.pick(e.target.closest('[data-at]')) } });
     this.node = h('section', { class: 'vl-card vl-tree-card' },
       h('header', {}, this.title, this.facts, this.slider, this.live), this.svg);
     painter.register(this.node, () => this.draw());
@@ -28,6 +28,12 @@ export class TreeView {
 
   scrub(index) {
     if (this.race.focused) this.race.select({ lane: this.race.focus, round: index });
+  }
+
+  /** A node that became part of the answer opens its token. */
+  pick(node) {
+    const { focused, currentRound } = this.race;
+    if (node) this.race.select({ lane: focused.name, token: focused.at(currentRound.index).tokens + Number(node.dataset.at) });
   }
 
   draw() {
@@ -61,24 +67,26 @@ export class TreeView {
     const py = (row) => (plan.leaves > 1 ? PAD.top + row * gap : height / 2);
     const at = (i) => [px(plan.depth[i]), py(plan.row[i])];
     const kept = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
+    const place = new Map(path.slice(1).map((node, i) => [node, i]));
     const turned = rejected(round)[0];
     const kind = (i) => (i === 0 ? 'root' : kept.get(i) ?? (i === turned ? 'rejected' : 'idle'));
-    const prob = (i) => (tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
+    const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
     const edges = svg('g');
     const nodes = svg('g');
     const labels = svg('g');
     tree.tokens.forEach((_, i) => {
       const [x, y] = at(i);
       if (i) edges.append(curve(at(tree.parent[i]), [x, y], `edge ${kind(i)}`, kept.has(i) ? 2.4 : 0.8 + 1.4 * (prob(i) ?? 0.3)));
-      nodes.append(svg('circle', { cx: x, cy: y, r: i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(prob(i) ?? 0.2), class: `node ${kind(i)}` },
-        svg('title', { text: this.describe(round, i) })));
+      nodes.append(svg('circle', { cx: x, cy: y, r: i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(prob(i) ?? 0.2), class: `node ${kind(i)}`,
+        'data-at': place.get(i) }, svg('title', { text: this.describe(round, i) })));
       const roomy = gap >= 12 || (gap >= 8 && (prob(i) ?? 0) > 0.2);
       if (tree.texts && (kind(i) !== 'idle' || roomy)) labels.append(label(x, y, tree.texts[i], kind(i), plan.inner[i]));
+      if (prob(i) !== null && gap >= (plan.inner[i] ? 26 : 12)) labels.append(chance(x, y, prob(i), tree.texts?.[i] ?? '', plan.inner[i]));
     });
     if (own) {
       const [x, y] = at(tree.tokens.length);
       edges.append(curve(at(path[path.length - 1]), [x, y], 'edge target', 1.6));
-      nodes.append(svg('path', { class: 'node target', d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` },
+      nodes.append(svg('path', { class: 'node target', 'data-at': round.tokens.length - 1, d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` },
         svg('title', { text: W.tree.own(shown(own.text), W.reasons[reason(round, round.tokens.length - 1)]) })));
       labels.append(label(x + 2, y, own.text, 'target', false));
     }
@@ -126,8 +134,16 @@ function curve([x0, y0], [x1, y1], cls, width) {
     d: `M${f(x0)} ${f(y0)}C${f(xm)} ${f(y0)} ${f(xm)} ${f(y1)} ${f(x1)} ${f(y1)}` });
 }
 
+/** At most so much of a token beside its node. */
+const short = (text) => shown(text.length > 14 ? `${text.slice(0, 13)}…` : text);
+
 /** Beside a leaf, above a node that has children. */
 function label(x, y, text, kind, inner) {
-  const short = text.length > 14 ? `${text.slice(0, 13)}…` : text;
-  return svg('text', { x: (x + (inner ? 3 : 8)).toFixed(1), y: (y + (inner ? -7 : 3.5)).toFixed(1), class: kind, text: shown(short) });
+  return svg('text', { x: (x + (inner ? 3 : 8)).toFixed(1), y: (y + (inner ? -7 : 3.5)).toFixed(1), class: kind, text: short(text) });
+}
+
+/** The drafter's probability: behind a leaf's text, below a node that has children. */
+function chance(x, y, p, text, inner) {
+  const at = inner ? [x - 8, y + 16] : [x + 14 + 6.7 * short(text).length, y + 3.5];
+  return svg('text', { x: at[0].toFixed(1), y: at[1].toFixed(1), class: 'chance', text: fmt.prob(p) });
 }
