@@ -11,9 +11,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,13 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+import findings  # noqa: E402
+from findings import Finding  # noqa: E402
+
 from specvl_demo import methods, pairs, records, registry  # noqa: E402
 from specvl_demo.records import Begin, Record, Round  # noqa: E402
-from specvl_demo.report.metrics import Lane, compare  # noqa: E402
+from specvl_demo.report.declared import DECLARED  # noqa: E402
+from specvl_demo.report.metrics import Lane  # noqa: E402
 from specvl_demo.training.scenes import Chart, Scene, Thing, draw  # noqa: E402
 from specvl_demo.ui.decoding import Models, events  # noqa: E402
 from specvl_demo.ui.jobs import Job  # noqa: E402
@@ -41,69 +44,27 @@ DIGITS = 5
 
 @dataclass(frozen=True)
 class Example:
-    """A tile of the page: what it asks and which methods race in its recording (none: not recorded)."""
+    """A tile of the page: what it asks. recorded: its race ships as a trace. Its method is found by measuring."""
 
     id: str
     title: str
     question: str
     media: tuple[str, ...]
-    methods: tuple[str, ...]
-    why: str
     recorded: bool = False
 
 
 EXAMPLES = (
-    Example(
-        "scene",
-        "Five things",
-        "Describe the picture in detail.",
-        ("scene.png",),
-        ("sage",),
-        "A long description: much of it follows from its own words",
-        True,
-    ),
-    Example(
-        "chart",
-        "A bar chart",
-        "Read the chart.",
-        ("chart.png",),
-        ("tabed",),
-        "Between the values every sentence is the same",
-        True,
-    ),
-    Example(
-        "clip",
-        "A clip",
-        "What happens in the clip?",
-        ("clip.webm",),
-        ("lvspec",),
-        "A relaxed method may change the words between the things",
-        True,
-    ),
+    Example("scene", "Five things", "Describe the picture in detail.", ("scene.png",), True),
+    Example("chart", "A bar chart", "Read the chart.", ("chart.png",), True),
+    Example("clip", "A clip", "What happens in the clip?", ("clip.webm",), True),
     Example(
         "change",
         "Spot the change",
         "What is different between the two pictures?",
         ("before.png", "after.png"),
-        ("hivis",),
-        "Two pictures, and a drafter that sees neither",
     ),
-    Example(
-        "crowd",
-        "A crowd",
-        "Describe the picture.",
-        ("crowd.png",),
-        ("tree",),
-        "More things than it was trained on: guesses fail, and trees cost",
-    ),
-    Example(
-        "count",
-        "A short answer",
-        "How many stars are there?",
-        ("stars.png",),
-        ("chain",),
-        "So few tokens that nothing can be gained",
-    ),
+    Example("crowd", "A crowd", "Describe the picture.", ("crowd.png",)),
+    Example("count", "A short answer", "How many stars are there?", ("stars.png",)),
 )
 
 LARGE, SMALL = "large", "small"
@@ -188,27 +149,44 @@ def races(anyway: bool) -> None:
         sys.exit(
             f"This machine is busy (load {load:.2f} a core); its times would mean nothing. --anyway records."
         )
-    models, machine = (
-        Models(),
-        registry.detect().title + (", busy with other work" if load > BUSY_SHARE else ""),
-    )
-    pair = pairs.find(PAIR)
-    index = []
-    for example in EXAMPLES:
-        entry = {key: value for key, value in vars(example).items() if key != "recorded"}
-        if example.recorded:
-            lines = list(run(models, example, example.methods))
-            records.write(HERE / f"{example.id}.trace.jsonl", lines)
-            entry |= {"trace": f"{example.id}.trace.jsonl", "machine": machine}
-        index.append(entry)
-    served = [name for name in registry.served(pair) if name != "ar"]
-    lessons = {name: lesson(models, name) for name in served}
+    machine = registry.detect().title + (", busy with other work" if load > BUSY_SHARE else "")
+    models = Models()
+    served = [name for name in registry.served(pairs.find(PAIR)) if name != "ar"]
+    found = {name: {one.id: measured(models, one, name)[0] for one in EXAMPLES} for name in served}
+    shown = findings.assign(found, [one.id for one in EXAMPLES if one.recorded], list(DECLARED))
+    index = [tile(models, one, shown[one.id], found, machine) for one in EXAMPLES]
+    lessons = {name: findings.lesson(list(by.values())) for name, by in found.items()}
     document = {"machine": machine, "examples": index, "lessons": lessons}
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     (HERE / "examples.json").write_text(text, encoding="utf-8")
 
 
-def run(models: Models, example: Example, names: Iterable[str]) -> Iterable[Record]:
+def tile(
+    models: Models, example: Example, name: str, found: Mapping[str, Mapping[str, Finding]], machine: str
+) -> dict[str, Any]:
+    """An example's entry; where its race is to ship it is recorded, and the words are about the recording."""
+    finding = found[name][example.id]
+    entry: dict[str, Any] = {key: value for key, value in vars(example).items() if key != "recorded"}
+    if example.recorded:
+        finding, lines = measured(models, example, name)
+        records.write(HERE / f"{example.id}.trace.jsonl", lines)
+        entry |= {"trace": f"{example.id}.trace.jsonl", "machine": machine}
+    why = f"{methods.find(name).title}: {findings.said(finding)}"
+    return entry | {"methods": [name], "why": why}
+
+
+def measured(models: Models, example: Example, name: str) -> tuple[Finding, list[Record]]:
+    """A method on an example: the repetition in the middle, and its records."""
+    runs = []
+    for _ in range(REPEATS):
+        lines = run(models, example, [name])
+        plain, lane = (Lane(*parts) for parts in records.validate_trace(lines).values())
+        runs.append((findings.find(example.id, plain, lane), lines))
+    chosen = findings.middle([one for one, _ in runs])
+    return next(one for one in runs if one[0] is chosen)
+
+
+def run(models: Models, example: Example, names: Iterable[str]) -> list[Record]:
     """The records of one race with the heat of every token, as the page would keep them."""
     job = Job(
         PAIR,
@@ -257,37 +235,6 @@ def rounded(value: Any) -> Any:
 def short_lists(lists: list[list[Any]]) -> list[list[Any]]:
     """Candidates with short probabilities."""
     return [[replace(one, prob=rounded(one.prob)) for one in some] for some in lists]
-
-
-def lesson(models: Models, name: str) -> dict[str, Any]:
-    """The example on which a method gains most and the one on which it gains least, as measured."""
-    found = []
-    for example in EXAMPLES:
-        sides = []
-        for _ in range(REPEATS):
-            lanes = [Lane(*lane) for lane in records.validate_trace(run(models, example, [name])).values()]
-            sides.append((compare(lanes[1], lanes[0]), len(lanes[1].token_ids)))
-        speedup = statistics.median(side.speedup_decode or 0.0 for side, _ in sides)
-        middle = min(sides, key=lambda one: abs((one[0].speedup_decode or 0.0) - speedup))
-        found.append((speedup, example.id, said(*middle, methods.find(name).lossless)))
-    worst, *_, best = sorted(found)
-    return {
-        "shines": {"example": best[1], "why": best[2]},
-        "struggles": {"example": worst[1], "why": worst[2]},
-    }
-
-
-def said(side: Any, n_tokens: int, lossless: bool) -> str:
-    """What was measured, in a sentence."""
-    totals = side.metrics.totals
-    kept = totals.n_accepted / max(totals.n_rounds, 1)
-    cost = side.rho
-    text = (
-        f"{side.speedup_decode:.2f}× the plain model: {kept:.1f} drafted tokens kept a round, which cost "
-        f"{cost['draft']:.1f} plain steps to draft and {cost['verify']:.1f} to verify"
-    )
-    relaxed = "" if lossless else f", {totals.n_relaxed} of {n_tokens} tokens relaxed"
-    return f"{text}{relaxed}."
 
 
 def main() -> None:

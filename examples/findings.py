@@ -1,0 +1,147 @@
+"""What races on the examples show, in words. Every word of it follows from measured records.
+
+Given lanes, gives the figures of a method on an example, sentences about them, and which method shows an
+example best. Knows records and folds; no models, no files.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from specvl_demo.report.metrics import Comparison, Lane, compare
+from specvl_demo.report.spans import reason
+
+MOST_WORDS = 3
+NOTEWORTHY = 0.05
+"""A difference below this, as a logarithm, is not called a reason."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A method on an example. turned: the target's words where drafts were turned down, most frequent first."""
+
+    example: str
+    comparison: Comparison
+    n_tokens: int
+    lossless: bool
+    turned: tuple[str, ...]
+
+    @property
+    def speedup(self) -> float:
+        """Decoding speed over the plain model's."""
+        return self.comparison.speedup_decode or 0.0
+
+    @property
+    def tau(self) -> float:
+        """Tokens a round, the target's own included."""
+        return self.comparison.metrics.totals.tau or 1.0
+
+    @property
+    def kept(self) -> float:
+        """Drafted tokens kept a round."""
+        return self.comparison.metrics.totals.accepted_per_round or 0.0
+
+    @property
+    def cost(self) -> float:
+        """What a round costs, in plain steps."""
+        return sum(part or 0.0 for part in self.comparison.rho.values())
+
+
+def find(example: str, plain: Lane, lane: Lane) -> Finding:
+    """The figures of one race."""
+    counted = Counter(
+        token.text.strip()
+        for round_ in lane.rounds
+        for at, token in enumerate(round_.tokens)
+        if reason(round_, at) == "corrected" and token.text.strip()
+    )
+    turned = tuple(word for word, _ in counted.most_common(MOST_WORDS))
+    return Finding(example, compare(lane, plain), len(lane.token_ids), lane.begin.lossless, turned)
+
+
+def middle(findings: Sequence[Finding]) -> Finding:
+    """The repetition whose speedup is the median one."""
+    return sorted(findings, key=lambda found: found.speedup)[(len(findings) - 1) // 2]
+
+
+def said(found: Finding) -> str:
+    """What was measured, in a sentence."""
+    totals, cost = found.comparison.metrics.totals, found.comparison.rho
+    rounds = f"{totals.n_rounds} round" + ("s" if totals.n_rounds != 1 else "")
+    relaxed = "" if found.lossless else f"; {totals.n_relaxed} of {found.n_tokens} tokens relaxed"
+    return (
+        f"{found.speedup:.2f}× the plain model over {rounds}: {found.kept:.1f} drafted tokens kept a round, "
+        f"which cost {cost['draft']:.1f} plain steps to draft and {cost['verify']:.1f} to verify{relaxed}."
+    )
+
+
+def because(found: Finding, others: Sequence[Finding]) -> str:
+    """Why a method gains more or less on this example than on the others; empty where nothing stands out.
+
+    S = τ / cost: whichever of the two lies further from its middle on the side that explains S is the reason.
+    """
+    tau = statistics.median(other.tau for other in others)
+    kept = statistics.median(other.kept for other in others)
+    cost = statistics.median(other.cost for other in others)
+    faster = found.speedup >= statistics.median(other.speedup for other in others)
+    side = 1.0 if faster else -1.0
+    by_tau, by_cost = side * math.log(found.tau / tau), side * math.log(cost / found.cost)
+    if max(by_tau, by_cost) < NOTEWORTHY:
+        return ""
+    if by_cost > by_tau:
+        return (
+            f"A round costs {'less' if faster else 'more'} here than on the others "
+            f"({found.cost:.1f} against {cost:.1f} plain steps)."
+        )
+    words = "" if faster or not found.turned else f" Drafts fell at {_quoted(found.turned)}."
+    return (
+        f"{'More' if faster else 'Fewer'} drafts are kept here than on the others "
+        f"({found.kept:.1f} against {kept:.1f} a round).{words}"
+    )
+
+
+def lesson(findings: Sequence[Finding]) -> dict[str, dict[str, str]]:
+    """The example on which a method gains most and the one on which it gains least, each with its reason."""
+    worst, *_, best = sorted(findings, key=lambda found: found.speedup)
+
+    def entry(found: Finding) -> dict[str, str]:
+        others = [other for other in findings if other is not found]
+        return {"example": found.example, "why": f"{said(found)} {because(found, others)}".strip()}
+
+    return {"shines": entry(best), "struggles": entry(worst)}
+
+
+def assign(
+    found: Mapping[str, Mapping[str, Finding]], recorded: Sequence[str], charted: Sequence[str]
+) -> dict[str, str]:
+    """A method for every example, each a different one. found: by method and example.
+
+    Recorded examples get methods with a chart of their own (`charted`), those that gain most in all; of the
+    others the hardest example gets the method that gains least there, so that a loss is shown too.
+    """
+    examples = list(next(iter(found.values())))
+    rest = [example for example in examples if example not in recorded]
+
+    def best(names: Sequence[str], tiles: Sequence[str]) -> dict[str, str]:
+        ranked = permutations(names, len(tiles))
+        gain = lambda order: math.prod(found[name][tile].speedup for name, tile in zip(order, tiles))  # noqa: E731
+        return dict(zip(tiles, max(ranked, key=gain), strict=True))
+
+    out = best([name for name in charted if name in found], recorded)
+    free = [name for name in found if name not in out.values()]
+    if rest:
+        hardest = min(rest, key=lambda tile: statistics.median(by[tile].speedup for by in found.values()))
+        out[hardest] = min(free, key=lambda name: found[name][hardest].speedup)
+        free.remove(out[hardest])
+        out |= best(free, [tile for tile in rest if tile != hardest])
+    return out
+
+
+def _quoted(words: Sequence[str]) -> str:
+    marked = [f"“{word}”" for word in words]
+    return marked[0] if len(marked) == 1 else f"{', '.join(marked[:-1])} and {marked[-1]}"
