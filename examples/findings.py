@@ -23,7 +23,7 @@ NOTEWORTHY = 0.05
 
 @dataclass(frozen=True)
 class Finding:
-    """A method on an example. turned: the target's words where drafts were turned down, most frequent first."""
+    """A method on an example. turned: the target's words where drafts were turned down, most often first."""
 
     example: str
     comparison: Comparison

@@ -44,7 +44,7 @@ DIGITS = 5
 
 @dataclass(frozen=True)
 class Example:
-    """A tile of the page: what it asks. recorded: its race ships as a trace. Its method is found by measuring."""
+    """A tile of the page: what it asks. recorded: its race ships as a trace. Its method is measured."""
 
     id: str
     title: str
