@@ -74,7 +74,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 def launch_settings() -> dict[str, Any]:
     """How this page is launched, wherever it runs."""
     return {
-        "css": "body { background: #f6f7f8 } body.dark { background: #101214 }",
+        "css": "body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }",
         "favicon_path": FILES["favicon"],
         "theme": gr.themes.Base(),
         "max_file_size": MOST_BYTES,

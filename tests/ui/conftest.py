@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SYSTEM_BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser_type_launch_args() -> dict:
     """The system's browser where there is one, else the one that Playwright has fetched."""
-    return {"args": FLAGS} | ({"executable_path": SYSTEM_BROWSER} if SYSTEM_BROWSER else {})
+    return {"args": FLAGS + CAMERA} | ({"executable_path": SYSTEM_BROWSER} if SYSTEM_BROWSER else {})
 
 
 @pytest.fixture(scope="session")

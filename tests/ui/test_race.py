@@ -162,6 +162,79 @@ def test_tree_slider_walks_through_the_rounds(opened):
     assert opened.evaluate("specvl.race.selected") is None
 
 
+CHARACTERS = """() => {
+  const begin = JSON.parse(JSON.stringify(specvl.race.list[1].begin));
+  const token = (id, text, origin) => ({id, text, origin});
+  const round = (index, tokens) => {
+    const kept = tokens.filter((t) => t.origin !== 'target');
+    return {kind: 'round', lane: begin.lane, index, tokens, path: [0, ...kept.map((_, i) => i + 1)],
+      tree: {tokens: [0, ...kept.map((t) => t.id)], parent: [-1, ...kept.map((_, i) => i)]},
+      clock_s: 0.1 * (index + 1), draft_s: 0, verify_s: 0.1, commit_s: 0, other_s: 0};
+  };
+  const first = [token(1, 'Caf', 'draft'), token(2, '', 'draft'), token(3, 'é', 'target')];
+  const records = [begin, round(0, first),
+    round(1, [token(4, ' ', 'draft'), token(5, '', 'target')]), round(2, [token(6, '★', 'target')]),
+    round(3, [token(7, '', 'target')]), {kind: 'end', lane: begin.lane, stop: 'eos', totals: {}}];
+  specvl.show(records, {source: 'recorded', question: 'Characters', media: []}, false);
+}"""
+
+
+def test_a_character_waits_until_it_is_whole_and_tells_its_origins(opened):
+    """Tokens of one character appear as one piece when the last is there, marked as mixed where they are."""
+    opened.evaluate(CHARACTERS)
+    pieces = opened.locator(".vl-text [data-i]")
+    expect(pieces).to_have_text(["Caf", "é", " ", "★", ""])
+    e, star, end = pieces.nth(1), pieces.nth(3), pieces.nth(4)
+    expect(e).to_have_class(re.compile("target mixed"))
+    expect(e).to_have_attribute("title", "one character from 2 tokens: accepted draft, written by the target")
+    expect(star).not_to_have_class(re.compile("mixed"))
+    expect(end).to_have_attribute("title", "the end of the answer")
+    opened.evaluate("specvl.race.setHead(0.25)")
+    expect(pieces).to_have_text(["Caf", "é", " "])  # half a star is not shown
+    opened.evaluate("specvl.race.setHead(null)")
+    expect(pieces).to_have_count(5)
+    e.click()
+    card = opened.locator(".vl-race .vl-inspector")
+    expect(card).to_contain_text("é is made of 2 tokens:")
+    card.get_by_role("button", name="Part 1, accepted draft").click()
+    expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 2")
+    expect(e).to_have_class(re.compile("selected"))
+
+
+def test_tree_shows_probabilities_and_opens_tokens(opened):
+    """Each node says how likely the drafter held it; a kept node opens its token of the answer."""
+    finish_replay(opened)
+    index = opened.evaluate("specvl.race.focused.rounds.findIndex((r) => r.path.length > 2)")
+    opened.locator(".vl-race").get_by_label("Round", exact=True).fill(str(index))
+    tree = opened.locator(".vl-race .vl-tree")
+    expect(tree.locator(".node.draft title").first).to_contain_text("drafter .")
+    likely = opened.evaluate(
+        "(i) => { const r = specvl.race.focused.rounds[i]; return Math.exp(r.tree.draft_logp[r.path[1]]); }",
+        index,
+    )
+    expect(tree.locator("text.chance", has_text=f"{likely:.3f}".lstrip("0")).first).to_be_visible()
+    tree.locator(".node.draft").nth(1).click()
+    chosen = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token]")
+    assert (chosen["round"], chosen["at"], chosen["origin"]) == (index, 1, "draft")
+
+
+def test_nothing_jumps_while_a_race_streams(opened):
+    """No element moves while tokens stream in, beyond what nobody can see."""
+    opened.evaluate("""() => {
+      window.jumps = [];
+      new PerformanceObserver((list) => list.getEntries().forEach((e) => {
+        const what = e.sources.map((s) => s.node?.className ?? s.node?.nodeName);
+        if (!e.hadRecentInput) jumps.push([e.value, what]);
+      })).observe({type: 'layout-shift'});
+    }""")
+    opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage', 'lvspec']")
+    run_race(opened)
+    jumps = opened.evaluate("window.jumps")
+    # The lanes take the places of the former race's once; after that all stands still.
+    assert sum(value for value, _ in jumps) < 0.1, jumps
+    assert all(value < 0.01 for value, _ in jumps[1:]), jumps
+
+
 def test_charts_draw_what_the_focused_method_declares(opened):
     """Common charts for all; the chart of its own for the method in focus, by its declaration."""
     choose(opened, "lossy", 3)
@@ -170,15 +243,21 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     expect(opened.locator(".vl-race [data-chart=shape] .plot-container").first).to_be_visible(timeout=15_000)
     expect(opened.locator(".vl-race [data-chart=shape]")).to_contain_text("confidence α")
     opened.locator(".vl-track tr[data-lane='2'] .vl-lane-name").click()
-    expect(opened.locator(".vl-race [data-chart=relevance]")).to_contain_text("may be relaxed")
+    for words in ("may be relaxed", "λ's cut"):
+        expect(opened.locator(".vl-race [data-chart=relevance]")).to_contain_text(words)
     expect(opened.locator(".vl-race [data-chart=shape]")).to_have_count(0)
-    for name in ("per-round", "speedup"):
+    for name in ("per-round", "speedup", "phases"):
         expect(opened.locator(f".vl-race [data-chart={name}] .plot-container").first).to_be_visible(
             timeout=15_000
         )
     expect(opened.locator(".vl-race [data-chart=speedup] .vl-plot")).to_have_attribute(
         "aria-label", re.compile(r"LVSpec \d\.\d\d×")
     )
+    choose(opened, "scene", 2)
+    finish_replay(opened)
+    weights = opened.locator(".vl-race [data-chart=weights]")
+    for words in ("picture", "text only", "drafts kept"):
+        expect(weights).to_contain_text(words)
 
 
 def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):

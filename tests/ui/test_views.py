@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.ui.conftest import ROOT
 from tests.ui.test_race import choose, finish_replay, run_race
 
 pytestmark = pytest.mark.ui
@@ -73,6 +74,33 @@ def test_a_file_that_is_no_trace_is_refused_with_its_line(opened, tmp_path: Path
     assert opened.evaluate("specvl.race.lanes.size") == 2
 
 
+@pytest.mark.parametrize("name", ["scene", "chart", "clip"])
+def test_shipped_traces_open_without_a_model(opened, name: str):
+    """Each recorded race that ships: read in the browser, with pictures, heat, what the drafter saw."""
+    open_tab(opened, "Replay")
+    opened.locator("#vl-trace").set_input_files(ROOT / "examples" / f"{name}.trace.jsonl")
+    expect(opened.locator(".vl-lane")).to_have_count(2)
+    finish_replay(opened)
+    spans = opened.evaluate("specvl.race.list[1].begin.spans.length")
+    seen = opened.evaluate("specvl.race.list[1].begin.seen.length")
+    opened.evaluate("specvl.race.select({lane: specvl.race.list[1].name, token: 5})")
+    open_tab(opened, "Inspect")
+    card = opened.locator(".vl-inspect .vl-inspector")
+    expect(card.locator("canvas.heat")).to_have_count(spans)  # every picture, every frame of a clip
+    if name == "clip":
+        assert spans > 1
+        expect(card.get_by_role("img", name=re.compile("frame 2$"))).to_be_visible()
+    if seen == 1:
+        card.get_by_role("button", name="Drafter:").click()
+    elif seen > 1:
+        card.get_by_label("What to paint over the picture").select_option(index=1)
+    if seen:
+        expect(card.locator("canvas.hidden")).to_have_count(spans)
+        expect(card.locator("figcaption")).to_have_text(
+            re.compile(r"The drafter saw .*\d+ (of|instead of) \d+")
+        )
+
+
 def test_runs_of_this_visit_can_be_played_again(opened):
     """A finished run is listed and comes back with a click."""
     run_race(opened)
@@ -96,6 +124,7 @@ def test_compare_sums_races_and_exports(opened):
     rows = view.locator("tbody tr")
     expect(rows).to_have_count(3)
     expect(rows.nth(1)).to_contain_text("all 2")
+    expect(rows.nth(1)).to_contain_text(re.compile(r"\d+\.\d\d \+ \d+\.\d\d \+ \d+\.\d\d"))  # ρ, split
     expect(rows.nth(1)).to_contain_text("1.74×")  # the paper's own figure, in its own column
     expect(view.locator("[data-chart=scatter] .plot-container").first).to_be_visible(timeout=20_000)
     with opened.expect_download() as saved:
@@ -204,10 +233,14 @@ def test_custom_combinations_are_kept_in_the_browser(opened):
     panel = opened.locator(".vl-settings details", has_text="Custom parameters")
     panel.locator("summary").click()
     panel.get_by_label("tree", exact=True).select_option("beam")
+    panel.get_by_role("button", name="Link").click()
+    opened.wait_for_function("location.hash.length > 20")
+    expect(opened.locator("#vl-status")).to_contain_text("The link is in the address bar")
     panel.get_by_label("Name of this combination").fill("wide beam")
     panel.get_by_role("button", name="Save").click()
     panel.get_by_role("button", name="Put all back").click()
     expect(panel.get_by_label("tree", exact=True)).to_have_value("chain")
+    opened.evaluate("history.replaceState(null, '', location.pathname)")
     opened.reload()
     opened.wait_for_function("window.specvl?.ready", timeout=60_000)
     opened.locator("[data-method=custom] input").check()
@@ -263,6 +296,8 @@ def test_phone_has_no_sideways_scroll_and_reaches_everything(opened):
     for name in ("Race", "Inspect", "Compare", "Replay", "Learn"):
         open_tab(opened, name)
         assert opened.evaluate("document.documentElement.scrollWidth") <= 390, name
+    expect(opened.locator("#vl-run")).to_be_hidden()  # the form belongs to the race
+    open_tab(opened, "Race")
     expect(opened.locator("#vl-question")).to_be_hidden()
     opened.get_by_role("button", name="Picture, question, methods").click()
     expect(opened.locator("#vl-question")).to_be_visible()

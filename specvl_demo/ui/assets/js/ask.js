@@ -64,6 +64,7 @@ export class Ask extends EventTarget {
     this.more = h('button', { type: 'button', class: 'vl-small vl-more', 'aria-expanded': 'false', on: { click: () => {
       this.more.setAttribute('aria-expanded', String(this.node.classList.toggle('open')));
     } } }, W.ask.more, icon('chevron', 13));
+    this.waiting = h('progress', { class: 'vl-waiting', hidden: true, 'aria-label': W.ask.waiting });
     this.status = h('p', { class: 'vl-status', role: 'status', id: 'vl-status' });
     this.node = h('form', { class: 'vl-ask', 'aria-label': W.ask.title, on: { submit: (e) => { e.preventDefault(); this.run(); } } },
       h('div', { class: 'vl-ask-scroll' },
@@ -73,7 +74,7 @@ export class Ask extends EventTarget {
           h('div', { class: 'vl-field' }, h('label', { for: 'vl-pair', text: W.ask.pair }), this.pair, this.pairNote),
           h('div', { class: 'vl-field' }, h('span', { class: 'vl-label', id: 'vl-methods-title', text: W.ask.methods(MOST_LANES) }), this.methods),
           this.settings, this.sampling.node)),
-      h('div', { class: 'vl-ask-foot' }, this.status, h('div', { class: 'vl-buttons' }, this.go, this.halt)));
+      h('div', { class: 'vl-ask-foot' }, this.waiting, this.status, h('div', { class: 'vl-buttons' }, this.go, this.halt)));
   }
 
   /** Earlier turns stand above the question. */
@@ -223,6 +224,8 @@ export class Ask extends EventTarget {
   say(text, wrong = false) {
     put(this.status, text);
     this.status.classList.toggle('wrong', wrong);
+    this.waiting.hidden = !(this.running && text && !wrong); // until the first words come
+    this.node.setAttribute('aria-busy', String(this.running));
   }
 }
 

@@ -62,12 +62,13 @@ class Page {
     this.panels.replay.append(this.replay.node);
     this.panels.learn.append(this.learn.node);
     const theme = themeButton(() => { this.view.repaint(); this.inspect.repaint(); this.compare.repaint(); });
+    this.body = h('div', { class: 'vl-body' }, this.ask.node, h('div', { class: 'vl-main' }, Object.values(this.panels)));
     this.root.replaceChildren(h('div', { class: 'vl' },
       h('header', { class: 'vl-top' },
         h('div', { class: 'vl-brand' }, h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }), h('h1', { text: W.name }), h('p', { text: W.tagline })),
         h('div', { class: 'vl-tabs', role: 'tablist', 'aria-label': W.name }, this.tabs),
         h('span', { class: 'vl-machine', text: this.catalog.machine }), theme),
-      h('div', { class: 'vl-body' }, this.ask.node, h('div', { class: 'vl-main' }, Object.values(this.panels)))));
+      this.body));
     this.open('race');
   }
 
@@ -78,6 +79,7 @@ class Page {
       tab.tabIndex = on ? 0 : -1;
       this.panels[tab.dataset.view].hidden = !on;
     }
+    this.body.dataset.view = name; // on a phone the form belongs to the race alone
     if (name === 'compare') this.compare.open();
   }
 

@@ -116,7 +116,7 @@ export const W = {
     topP: 'Top-p', topPHelp: 'Draws only from the likeliest tokens that add up to this share.',
     seed: 'Seed', seedHelp: 'The same seed repeats the same draws.',
     system: 'System prompt', systemHelp: 'Put before the conversation, where the model has a place for it.',
-    run: 'Run the race', runningNow: 'Running…', stop: 'Stop',
+    waiting: 'Waiting for the first words', run: 'Run the race', runningNow: 'Running…', stop: 'Stop',
     empty: 'Ask a question or add a picture first.', uploading: 'A file is still on its way; one moment.',
   },
   settings: {
