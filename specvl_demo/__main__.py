@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from specvl_demo.cli import commands
 from specvl_demo.cli.parse import Refused, parse
 
+_LOST = "\N{REPLACEMENT CHARACTER}"
+_JOINER = "\N{ZERO WIDTH JOINER}"  # of which emoji are made
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code: 0 done, 1 failed, 2 refused, 130 interrupted."""
@@ -42,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _sentence(text: str) -> str:
-    """One line that ends as a sentence does."""
-    text = " ".join(text.split())
+    """One line that ends as a sentence does, with nothing in it that a terminal would obey."""
+    text = "".join(c if c.isprintable() or c == _JOINER else _LOST for c in " ".join(text.split()))
     return text + ("" if text.endswith((".", "!", "?", ").")) else ".")
 
 

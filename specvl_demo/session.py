@@ -14,6 +14,7 @@ from typing import Literal
 from specvl_demo.assemble import assemble
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Lane, Request, Shared
+from specvl_demo.core.text import whole
 from specvl_demo.core.types import Sampling
 from specvl_demo.media import Clip, Picture
 from specvl_demo.methods import Choice
@@ -36,7 +37,7 @@ def turn(question: str, media: Sequence[Picture | Clip] = (), answer: str | None
     if not question.strip() and media:
         clips = any(isinstance(m, Clip) for m in media)
         question = DESCRIBE["video" if clips else "images" if len(media) > 1 else "image"]
-    return Turn(question, shown, answer)
+    return Turn(whole(question), shown, None if answer is None else whole(answer))
 
 
 def request(
@@ -51,7 +52,7 @@ def request(
     """A request to the loaded target. ValueError with a sentence where the prompt does not fit it."""
     return Request(
         id=secrets.token_hex(6),
-        prompt=loaded.prompter.prompt(turns, system, room=max_new_tokens),
+        prompt=loaded.prompter.prompt(turns, whole(system), room=max_new_tokens),
         target=loaded.models.target,
         lexicon=loaded.lexicon,
         sampling=sampling or Sampling(),

@@ -155,7 +155,7 @@ def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> It
         if saved is not None:
             _save(record, saved)
         if not quiet and isinstance(record, Round):
-            sys.stdout.write("".join(token.text for token in record.tokens))
+            sys.stdout.write(tables.plain("".join(token.text for token in record.tokens)))
             sys.stdout.flush()
         yield record
     if not quiet:
@@ -191,7 +191,7 @@ def _opened(path: str | None) -> Iterator[TextIO | None]:
 def _say_numbers(lanes: list[Lane]) -> None:
     if len(lanes) > 1:
         for lane in lanes:
-            sys.stdout.write(f"{lane.begin.title}: {lane.text}\n\n")
+            sys.stdout.write(f"{lane.begin.title}: {tables.plain(lane.text)}\n\n")
     sys.stdout.write(tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS, "markdown") + "\n")
     for lane in lanes[1:]:
         beside = compare(lane, lanes[0])

@@ -13,6 +13,11 @@ from typing import Protocol
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
+def whole(text: str) -> str:
+    """The text with halves of characters (lone surrogates) replaced: no tokenizer takes them, nor UTF-8."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class Decode(Protocol):
     """Decodes ids as one text. keep_special: whether special tokens show."""
 

@@ -73,10 +73,13 @@ def by_decord(path: str, n: int, sample) -> tuple[list, list[float], int]:
     """Frames, times and the number of source frames; decord indexes the packets, so its count is exact."""
     import decord
 
-    video = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
-    picked = sample(len(video), n)
-    frames = list(video.get_batch(picked).asnumpy())
-    return frames, [float(video.get_frame_timestamp(i)[0]) for i in picked], len(video)
+    try:
+        video = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
+        picked = sample(len(video), n)
+        frames = list(video.get_batch(picked).asnumpy())
+        return frames, [float(video.get_frame_timestamp(i)[0]) for i in picked], len(video)
+    except decord.DECORDError as fault:  # its own kind of exception
+        raise RuntimeError(str(fault)) from None
 
 
 def by_opencv(path: str, facts: dict, n: int, sample, limits: Limits) -> tuple[list, list[float], int]:
@@ -192,10 +195,12 @@ def clip(
     """The header of a clip and its frames, shrunk."""
     if not frames:
         raise Refused("holds no frame that can be decoded.")
+    times = ordered(times, duration_s)
+    check(*frames[0].shape[1::-1], n_source, max(times[-1], duration_s or 0.0), limits)  # as it really is
     header = {
         "kind": kind,
         "what": "clip",
-        "times_s": ordered(times, duration_s),
+        "times_s": times,
         "duration_s": duration_s,
         "n_source_frames": n_source,
         "decoder": decoder,

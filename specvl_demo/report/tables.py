@@ -137,6 +137,11 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
 
 
+def plain(text: str) -> str:
+    """The text with its lines, and nothing else a terminal would obey."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def _markdown(value: Any) -> str:
     text = one_line(cell(value))
     for sign in "\\|`*_<>[]":

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specvl_demo.core.text import whole
 from specvl_demo.ui import words
 
 MOST_LANES = 4
@@ -91,7 +92,7 @@ def _settings(values: Any) -> dict[str, Any]:
 
 
 def _name(item: Mapping[str, Any]) -> str:
-    return str(item.get("name") or "")[:MOST_NAME]
+    return whole(str(item.get("name") or ""))[:MOST_NAME]
 
 
 def _files(value: Any) -> list[Mapping[str, Any]]:
@@ -119,8 +120,12 @@ def _file(item: Mapping[str, Any], folders: Sequence[Path]) -> str:
     raw = item.get("path")
     if not isinstance(raw, str) or "\0" in raw:
         raise ValueError(words.NO_FILE.format(name=name))
-    path = Path(raw).resolve()
-    if not any(path.is_relative_to(folder.resolve()) for folder in folders) or not path.is_file():
+    try:
+        path = Path(raw).resolve()
+        inside = any(path.is_relative_to(folder.resolve()) for folder in folders) and path.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, half a character, links that go round
+        inside = False
+    if not inside:
         raise ValueError(words.NO_FILE.format(name=name))
     return str(path)
 
@@ -131,8 +136,16 @@ def _list(value: Any) -> list[Any]:
 
 def _known(value: Any, known: Sequence[str], sentence: str) -> str:
     if value not in known:
-        raise ValueError(sentence.format(name=value, known=", ".join(known)))
+        raise ValueError(sentence.format(name=_brief(value), known=", ".join(known)))
     return value
+
+
+def _brief(value: Any) -> Any:
+    """What was sent, as it may stand in a sentence: text cut short and whole, anything else by its kind."""
+    if isinstance(value, str):
+        return whole(value)[:MOST_NAME]
+    small = value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**12)
+    return value if small else type(value).__name__
 
 
 def _text(value: Any, what: str) -> str:
@@ -140,12 +153,12 @@ def _text(value: Any, what: str) -> str:
         raise ValueError(words.NOT_TEXT.format(what=what, kind=type(value).__name__))
     if len(value) > MOST_TEXT:
         raise ValueError(words.TOO_MUCH_TEXT.format(what=what, n=len(value), most=MOST_TEXT))
-    return value
+    return whole(value)
 
 
 def _number(data: Mapping[str, Any], key: str, default: float, low: float, high: float, what: str) -> float:
     value = data.get(key, default)
     good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
     if not good:
-        raise ValueError(words.NOT_A_NUMBER.format(what=what, low=low, high=high, value=value))
+        raise ValueError(words.NOT_A_NUMBER.format(what=what, low=low, high=high, value=_brief(value)))
     return value
