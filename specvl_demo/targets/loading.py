@@ -8,7 +8,6 @@ never runs. Knows nothing of pairs or of what fits a machine: whoever makes the 
 from __future__ import annotations
 
 import gc
-import importlib.util
 import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,8 @@ from torch import nn
 from tqdm import tqdm
 from transformers import AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig
 from transformers.utils import logging
+
+from specvl_demo.targets import whole
 
 Tell = Callable[[str], None]
 Quantised = Literal["none", "8bit", "4bit"]
@@ -48,10 +49,7 @@ class Plan:
 
 def model(folder: Path, plan: Plan, name: str) -> nn.Module:
     """The vision-language model in a folder, ready to compute."""
-    if plan.quantised != "none" and importlib.util.find_spec("bitsandbytes") is None:
-        raise ValueError(
-            f"{plan.quantised} weights need the package bitsandbytes; install it, or load {name} as is."
-        )
+    whole.check(folder, name)
     # On a GPU the weights go there tensor by tensor; the machine's memory never holds them all.
     place: dict[str, Any] = {}
     if plan.split:
@@ -105,7 +103,7 @@ def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -
 
     patterns = [*_SMALL, "*.safetensors", *(("*.bin",) if pickles else ())]
     with had(repo):
-        return Path(
+        folder = Path(
             snapshot_download(
                 repo,
                 allow_patterns=patterns,
@@ -114,6 +112,9 @@ def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -
                 local_files_only=offline,
             )
         )
+    if best:  # something came over the network; what lay here was looked at when it came
+        whole.verify(folder, repo)
+    return folder
 
 
 def release() -> None:
@@ -121,6 +122,12 @@ def release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def share(n_cpus: int) -> None:
+    """Compute on no more threads than there are cores for: a container's share of a large host is small, and
+    threads without a core only wait for each other."""
+    torch.set_num_threads(min(torch.get_num_threads(), n_cpus))
 
 
 @contextmanager
