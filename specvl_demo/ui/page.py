@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from gradio.utils import get_upload_folder
 
 from specvl_demo.ui import words
 from specvl_demo.ui.behaviour import Behaviour
 from specvl_demo.ui.board import FILES, SCRIPTS, STYLES, board
 from specvl_demo.ui.desk import Run, refusal
 from specvl_demo.ui.endpoints import endpoints
+from specvl_demo.ui.visits import Visits
 
+QUIET = "body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }"
 MOST_BYTES = 64 * 2**20
 MOST_AT_ONCE = 64
 
@@ -40,7 +44,13 @@ def build(behaviour: Behaviour) -> gr.Blocks:
     def scene(description: Any) -> dict[str, Any]:
         return behaviour.scene(description)
 
-    async def run(event: gr.EventData) -> AsyncIterator[str]:
+    visits = Visits(Path(get_upload_folder()))
+
+    def leave(request: gr.Request) -> None:
+        visits.leave(request.session_hash)
+
+    async def run(event: gr.EventData, request: gr.Request) -> AsyncIterator[str]:
+        visits.keep(request.session_hash, event._data)
         try:
             async with aclosing(behaviour.run(event._data)) as stream:
                 async for batch in stream:
@@ -49,7 +59,8 @@ def build(behaviour: Behaviour) -> gr.Blocks:
             yield Run().pack(refusal(words.PAGE_FAILED.format(reason=type(fault).__name__)))
             raise  # a mistake of ours: the log needs all of it
 
-    # Files of visitors are looked through every ten minutes and removed after two hours.
+    # A visit's files go when it ends. What nobody asked about is looked for every ten minutes and removed
+    # after two hours.
     with gr.Blocks(
         title=words.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
@@ -65,6 +76,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
             trigger_mode="multiple",
             api_visibility="private",
         )
+        page.unload(leave)
         for name, function in endpoints(behaviour).items():
             gr.api(function, api_name=name, api_description=words.ENDPOINTS[name], concurrency_limit=None)
     page.queue(max_size=MOST_AT_ONCE)
@@ -74,7 +86,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 def launch_settings() -> dict[str, Any]:
     """How this page is launched, wherever it runs."""
     return {
-        "css": "body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }",
+        "css": QUIET,
         "favicon_path": FILES["favicon"],
         "theme": gr.themes.Base(),
         "max_file_size": MOST_BYTES,
