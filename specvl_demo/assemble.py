@@ -14,10 +14,11 @@ from typing import Any
 from specvl_demo import methods
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Drafter, Mixer, View
-from specvl_demo.core.views import Captioner, CaptionView, FullView, PooledView, PrunedView, TextView
+from specvl_demo.core.views import CaptionView, FullView, PooledView, PrunedView, TextView
 from specvl_demo.drafters.captions import OwnCaptions
 from specvl_demo.drafters.dream import DreamDrafter
 from specvl_demo.drafters.features import FeatureDrafter
+from specvl_demo.drafters.florence import FlorenceCaptions
 from specvl_demo.drafters.ngram import NGram
 from specvl_demo.drafters.none import NoDrafter
 from specvl_demo.drafters.small_vlm import SmallVLM
@@ -38,7 +39,7 @@ class Models:
     target: VLMTarget
     drafters: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    captioner: Callable[[int], Captioner] | None = None
+    captioner: Callable[[int], FlorenceCaptions] | None = None
 
     def drafter(self, role: str) -> Any:
         """The model of a role; ValueError where the pair has none."""
@@ -74,6 +75,7 @@ def assemble(choice: methods.Choice, models: Models) -> Parts:
         policy=_make(choice.policy)(**choice.of(choice.policy)),
         verifier=_make(choice.verifier)(**choice.of(choice.verifier)),
         drafter_model=None if drafter.name == "none" else drafter.name,
+        ahead=next((view.ahead for view in views if isinstance(view, CaptionView)), None),
     )
 
 
@@ -136,7 +138,8 @@ def text_view(models: Models) -> View:
 def caption_view(models: Models, caption_length: int) -> View:
     """A description in place of the picture: a captioner's where the pair has one, else the drafter's own."""
     if models.captioner is not None:
-        return CaptionView(models.captioner(caption_length), models.word("caption"))
+        captions = models.captioner(caption_length)
+        return CaptionView(captions, models.word("caption"), ahead=captions.ahead)
     vocabulary = models.target.vocabulary
     own = OwnCaptions(models.word("describe"), vocabulary.eos, vocabulary.banned, caption_length)
     return CaptionView(own, models.word("caption"))

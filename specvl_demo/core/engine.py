@@ -59,7 +59,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Parts:
-    """One row of the method table, assembled for one lane."""
+    """One row of the method table, assembled for one lane.
+
+    ahead: begins work that needs the prompt alone and may run while the target prefills (a captioner's);
+    whoever wants its result waits for it.
+    """
 
     method: str
     title: str
@@ -69,6 +73,7 @@ class Parts:
     policy: Policy
     verifier: Verifier
     drafter_model: str | None = None
+    ahead: Callable[[Prompt], None] | None = None
 
 
 class Shared:
@@ -97,6 +102,12 @@ class Shared:
             target = self.request.target
             self._prefills[capture] = target.prefill(self.encoded(target), capture)
         return self._prefills[capture]
+
+    def prefill_apart(self, capture: Capture) -> Prefill:
+        """A pass of one lane's own: it computes something else meanwhile, and nobody else shall wait for
+        that."""
+        target = self.request.target
+        return target.prefill(self.encoded(target), capture)
 
 
 class Lane:
@@ -129,7 +140,11 @@ class Lane:
         request, parts, shared = self._request, self.parts, self._shared
         target, prompt = request.target, request.prompt
         encoded = shared.encoded(target)
-        prefill = shared.prefill(parts.drafter.capture)
+        if parts.ahead is None:
+            prefill = shared.prefill(parts.drafter.capture)
+        else:
+            parts.ahead(prompt)
+            prefill = shared.prefill_apart(parts.drafter.capture)
         borrowed = 0.0
 
         def encode(eyes: Eyes) -> Encoded:

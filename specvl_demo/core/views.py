@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Eyes, Prefill
+from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Eyes, Prefill, Prompt
 
 # How many of the prompt's last tokens tell, by their attention, which patches the question is about.
 _ASKING = 32
@@ -59,6 +59,9 @@ class TextView:
 class CaptionView:
     """Words instead of a picture: every run of visual positions becomes `prefix` and a caption (TABED's C).
 
+    ahead: begins the captions from the prompt alone, while the target prefills; None where the captioner
+    wants the drafter's encoding first.
+
     # choice: an empty caption leaves the prefix ("image: ") alone.
     """
 
@@ -66,6 +69,7 @@ class CaptionView:
     prefix: tuple[int, ...]
     name: str = "caption"
     capture: Capture = NOTHING
+    ahead: Callable[[Prompt], None] | None = None
 
     def see(self, encoded: Encoded, eyes: Eyes, prefill: Prefill) -> Context:
         """Text positions and captions, renumbered without gaps."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from specvl_demo.assemble import Models, assemble
+from specvl_demo.core.engine import Lane, Shared, race
+from specvl_demo.core.types import Prefill
 from specvl_demo.drafters.florence import FlorenceCaptions
+from specvl_demo.methods import choose
+from specvl_demo.records import Begin, Round
 from specvl_demo.targets.prompts import Turn
+from specvl_demo.targets.target import VLMTarget
 from specvl_demo.targets.vlm import VLM
-from tests.conftest import tiny_llava, tiny_prompt
+from tests.conftest import ask, tiny_llava, tiny_prompt
 from tests.families.zoo import _tokenizer, picture
 
 
@@ -58,7 +66,7 @@ def test_one_caption_a_picture_in_the_targets_words(captions: FlorenceCaptions) 
     encoded = eyes.encode(replace(prompt, source=(turns, "")))
     # Two pictures side by side are one run, and the first of them speaks for it.
     assert [len(caption) > 0 for caption in captions(encoded, eyes)] == [True]
-    first = captions._caption(encoded, 0)
+    first = captions._caption(picture(0))
     assert first[0] == 10 and captions(encoded, eyes) == [first]
     assert captions(eyes.encode(tiny_prompt(pictures=0)), eyes) == []
 
@@ -67,3 +75,70 @@ def test_without_the_pictures_it_says_so(captions: FlorenceCaptions) -> None:
     eyes = VLM(tiny_llava(), "tiny")
     with pytest.raises(ValueError, match="leave the caption view out"):
         captions(eyes.encode(tiny_prompt()), eyes)
+
+
+class _Meeting:
+    """A processor and a target that wait for each other: they meet only if both are at work at once."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+        self.describing, self.prefilling = threading.Event(), threading.Event()
+        self.met = False
+
+    def __call__(self, **asked: Any) -> Any:
+        self.describing.set()
+        self.met = self.prefilling.wait(30)
+        return self.processor(**asked)
+
+    def batch_decode(self, *ids: Any, **how: Any) -> list[str]:
+        return self.processor.batch_decode(*ids, **how)
+
+
+def test_captions_are_made_while_the_target_prefills(captions: FlorenceCaptions) -> None:
+    """In a race the plain model's prefill is its own: it neither waits for captions nor shares with them."""
+    meeting = _Meeting(captions.processor)
+    passes: list[bool] = []
+
+    class Target(VLMTarget):
+        def prefill(self, *asked: Any) -> Prefill:
+            passes.append(meeting.describing.is_set() or len(passes) > 0 and meeting.describing.wait(30))
+            meeting.prefilling.set() if len(passes) > 1 else None
+            return super().prefill(*asked)
+
+    model = tiny_llava()
+    target = Target(VLM(model, "tiny"))
+    models = Models(
+        target,
+        {"small": VLM(model, "small")},
+        {"newline": (9,), "caption": (8, 7)},
+        lambda length: FlorenceCaptions(captions.model, meeting, captions.words, length),
+    )
+    turns = (Turn("what is this?", (picture(0),)),)
+    shared = Shared(ask(target, replace(tiny_prompt(), source=(turns, "")), max_new_tokens=12))
+    tabed = choose("tabed", {"views": "multimodal+caption", "caption_length": 6})
+    lanes = [Lane(c.method.name, assemble(c, models), shared) for c in (choose("ar"), tabed, choose("chain"))]
+    records = list(race(lanes))
+    assert meeting.met and passes == [False, True]
+    told = {
+        r.lane: next(s.words for s in r.seen if s.view == "caption")
+        for r in records
+        if isinstance(r, Begin) and r.lane == "tabed"
+    }
+    assert told["tabed"], "what the caption view saw is told"
+    said = {
+        lane.name: [t.id for r in records if isinstance(r, Round) and r.lane == lane.name for t in r.tokens]
+        for lane in lanes
+    }
+    assert said["tabed"] == said["ar"] == said["chain"]
+
+
+def test_a_captioner_that_fails_says_so_where_its_captions_are_wanted(captions: FlorenceCaptions) -> None:
+    def broken(**_: Any) -> Any:
+        raise ValueError("no such picture")
+
+    prompt = replace(tiny_prompt(), source=((Turn("what?", (picture(0),)),), ""))
+    one = FlorenceCaptions(captions.model, broken, captions.words)
+    one.ahead(prompt)
+    eyes = VLM(tiny_llava(), "tiny")
+    with pytest.raises(ValueError, match="no such picture"):
+        one(eyes.encode(prompt), eyes)
