@@ -6,7 +6,9 @@ exact. A drafter is the target with noise on its weights: right often, not alway
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch import Tensor
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.core.types import Capture, Context, Encoded
 from specvl_demo.core.verify import walk
-from specvl_demo.core.views import FullView, PooledView, PrunedView, TextView
+from specvl_demo.core.views import CaptionView, FullView, PooledView, PrunedView, TextView, visual_runs
 from specvl_demo.records import Begin, Round
 from specvl_demo.targets.prompts import Prompter
 from specvl_demo.targets.stream import prefill
@@ -75,6 +77,26 @@ def test_lossless_methods_give_the_plain_answer(here: Here, shown: str, method: 
 
 
 @seen
+def test_a_pooled_picture_is_served_or_refused_in_a_sentence(here: Here, shown: str) -> None:
+    """Where no features lie one to one under a family's visual tokens, there is nothing to average."""
+    settings = {"views": "multimodal+pooled", "policy": "beam"}
+    if here.family.pools:
+        answer, records = here.answer("tabed", shown, **settings)
+        assert answer == here.reference(shown)[0]
+        seen_by = {one.view: one for one in records[0].seen}
+        assert 0 < seen_by["pooled"].n < seen_by["multimodal"].n
+        return
+    try:
+        answer, records = here.answer("tabed", shown, **settings)
+    except ValueError as reason:
+        assert "leave this view out" in str(reason) and "\n" not in str(reason)
+        return
+    # Visual tokens that form no grid stay as they are.
+    assert answer == here.reference(shown)[0]
+    assert not any(span.rows and span.cols for span in here.prompt(shown).spans)
+
+
+@seen
 @pytest.mark.parametrize("policy", ["chain", "static-tree"])
 def test_a_drafter_that_is_the_target_is_never_corrected(here: Here, shown: str, policy: str) -> None:
     """Positions, masks and the cache of the drafting side are right: its every guess is the target's word."""
@@ -123,20 +145,23 @@ def wandering_tree(truth: list[int], root: int, rng: random.Random, size: int = 
 
 @seen
 def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown: str) -> None:
-    """Full, text-only, pruned (and pooled) prompts, left-padded in one batch, with a branch behind each."""
+    """Full, text-only, captioned, pruned (and pooled) prompts, left-padded in one batch, a branch behind
+    each."""
     vlm: VLM = here.models.drafter("small")
     prompt = here.prompt(shown)
     encoded = vlm.encode(prompt)
+    prefix, captions = here.models.word("caption"), [[21, 22, 23, 24 + i] for i in range(99)]
     views: list[Any] = [
         FullView(),
         TextView(here.models.word("newline")),
+        CaptionView(lambda encoded, eyes: captions[: len(visual_runs(encoded.visual))], prefix),
         PrunedView(image=0.5, video=0.5),
     ]
     if here.family.pools:
         views.append(PooledView(2))
     contexts = [view.see(encoded, vlm, None) for view in views]
     root, wrong, right, last = int(prompt.ids[-1]), 7, 11, 13
-    stream, _, _ = prefill(vlm.decoder, contexts, len(prompt) + 8)
+    stream, _, _ = prefill(vlm.decoder, contexts, max(len(context.ids) for context in contexts) + 8)
 
     def feed(*tokens: int) -> Tensor:
         return vlm.decoder.embed(torch.tensor(tokens)).expand(len(views), -1, -1)
@@ -147,11 +172,12 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
     behind = [root, right, last]
     wanted = [
         _full(vlm, prompt.inputs, behind[1:]),
-        _text_only(vlm, encoded, here.models.word("newline"), behind),
-        _pruned(vlm, prompt.inputs, contexts[2], behind),
+        _without(vlm, encoded, itertools.repeat(here.models.word("newline")), behind),
+        _without(vlm, encoded, ((*prefix, *caption) for caption in captions), behind),
+        _pruned(vlm, prompt.inputs, contexts[3], behind),
     ]
     if here.family.pools:
-        wanted.append(_pooled(vlm, encoded, contexts[3], behind))
+        wanted.append(_pooled(vlm, encoded, contexts[4], behind))
     scale = float(wanted[0].abs().max())
     for view, mine, theirs in zip(views, said, wanted, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-4 * scale, rtol=1e-4, msg=view.name)
@@ -168,11 +194,11 @@ def _full(vlm: VLM, inputs: dict[str, Any], behind: list[int]) -> Tensor:
     return vlm.model(input_ids=ids, attention_mask=torch.ones_like(ids), **longer).logits[0, -1]
 
 
-def _text_only(vlm: VLM, encoded: Encoded, newline: tuple[int, ...], behind: list[int]) -> Tensor:
-    """The library on a prompt that never had a picture."""
-    ids, inside = [], False
+def _without(vlm: VLM, encoded: Encoded, instead: Iterable[tuple[int, ...]], behind: list[int]) -> Tensor:
+    """The library on a prompt that never had a picture, but words in place of each run of visual tokens."""
+    ids, inside, words = [], False, iter(instead)
     for token, visual in zip(encoded.ids.tolist()[:-1], encoded.visual.tolist(), strict=False):
-        ids += newline if visual and not inside else () if visual else (token,)
+        ids += next(words) if visual and not inside else () if visual else (token,)
         inside = visual
     tensor = torch.tensor([ids + behind])
     types = {key: torch.zeros_like(tensor) for key in ("mm_token_type_ids", "token_type_ids")}
@@ -214,7 +240,7 @@ def _pruned(vlm: VLM, inputs: dict[str, Any], context: Context, behind: list[int
 
 def _pooled(vlm: VLM, encoded: Encoded, context: Context, behind: list[int]) -> Tensor:
     """The library's decoder on a picture whose features were averaged over 2 x 2 patches, by hand."""
-    inner, side = vlm.model.base_model, 4
+    inner, side = vlm.model.base_model, encoded.spans[0].rows
     pictures = encoded.features.view(-1, side, side, encoded.features.shape[-1])
     small = torch.stack(
         [

@@ -365,7 +365,7 @@ FAMILIES: dict[str, Family] = {
     "gemma3": Family(gemma3),
     "pixtral": Family(lambda: _pixtral(1)),
     "mistral3": Family(lambda: _pixtral(2)),
-    "internvl": Family(internvl),
+    "internvl": Family(internvl, pools=True),
 }
 OTHER_CUT = {"smolvlm": lambda: _idefics("SmolVLM", scale=4)}
 """Relatives that cut pictures into other tokens, to draft for the family of that name."""
