@@ -6,15 +6,15 @@ nothing; `load` brings the models up. Knows no methods beyond the kind of drafte
 
 from __future__ import annotations
 
-import os
-import platform
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from specvl_demo import __version__, methods, pairs
+from specvl_demo import __version__, methods, pairs, tuned
+from specvl_demo.machine import Machine, detect, gb, offline
 from specvl_demo.methods import Choice, Value
 from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
 
@@ -31,30 +31,12 @@ Quantised = Literal["none", "8bit", "4bit"]
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 # A little above the bits themselves: scales, and what stays in half precision.
 QUANTISED_BYTES: dict[str, float] = {"8bit": 1.2, "4bit": 0.7}
+PACKED: dict[str, str] = {"8bit": "8-bit", "4bit": "4-bit"}
 
 # Beside the weights: activations, keys and values, the library itself.
 OVERHEAD_BYTES = 1_500_000_000
 OVERHEAD_SHARE = 0.1
 USABLE_SHARE = 0.9
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What there is to run on. gpus: name and bytes of memory of each CUDA device that torch can use."""
-
-    n_cpus: int
-    memory_bytes: int
-    cpu: str
-    gpus: tuple[tuple[str, int], ...] = ()
-    offline: bool = False
-
-    @property
-    def title(self) -> str:
-        """The machine in a few words."""
-        gpus = ", ".join(f"{name} ({_gb(size)})" for name, size in self.gpus)
-        return f"{self.n_cpus} CPU cores ({self.cpu}), {_gb(self.memory_bytes)} memory" + (
-            f", {gpus}" if gpus else ""
-        )
 
 
 @dataclass(frozen=True)
@@ -105,15 +87,28 @@ def choose(
     method = methods.find(name)
     rest = {key: value for key, value in (settings or {}).items() if key != "preset"}
     preset = (settings or {}).get("preset")
-    if preset is not None and preset not in method.presets:
-        known = ", ".join(method.presets) or "none"
+    named = presets(pair, name)
+    if preset is not None and preset not in named:
+        known = ", ".join(named) or "none"
         raise ValueError(f"{method.name} has no preset {preset!r}; it has: {known}.")
-    standard = next((one for one in (pair.id, "paper") if one in method.presets), None)
-    choice = methods.choose(name, rest, standard if preset is None else str(preset), temperature)
+    start = named.get(str(preset or standard(pair, name)))
+    choice = methods.choose(name, rest, start, temperature)
     role = choice.drafter.role
     if role is not None and role not in roles_here(pair):
         raise ValueError(f"{method.name} needs a {ROLES[role]}; {pair.id} has none here.")
     return choice
+
+
+def standard(pair: Pair, name: str) -> str | None:
+    """The preset a method starts from: the one made for the pair, else the paper's, where it has any."""
+    return next((one for one in (pair.id, "paper") if one in methods.find(name).presets), None)
+
+
+def presets(pair: Pair, name: str) -> dict[str, Mapping[str, Value]]:
+    """The presets of a method by name, with the one that `bench tune` found for this pair on this machine."""
+    own = dict(methods.find(name).presets)
+    start = own.get(standard(pair, name) or "", {})
+    return own | {key: {**start, **found} for key, found in tuned.presets(pair.id, name).items()}
 
 
 def served(pair: Pair, temperature: float = 0.0) -> list[str]:
@@ -126,26 +121,6 @@ def served(pair: Pair, temperature: float = 0.0) -> list[str]:
             continue
         names.append(name)
     return [name for name in names if name != "custom"]
-
-
-def detect() -> Machine:
-    """This machine. Imports torch only where its build could use a GPU."""
-    import psutil
-
-    gpus: tuple[tuple[str, int], ...] = ()
-    if not metadata.version("torch").endswith("+cpu"):
-        import torch
-
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        found = [torch.cuda.get_device_properties(index) for index in range(count)]
-        gpus = tuple((one.name, one.total_memory) for one in found)
-    return Machine(
-        n_cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        memory_bytes=psutil.virtual_memory().total,
-        cpu=platform.machine(),
-        gpus=gpus,
-        offline=_offline(),
-    )
 
 
 def needs_bytes(pair: Pair, dtype: str, role: Role | None = None, quantised: Quantised = "none") -> int:
@@ -166,20 +141,24 @@ def available(pair: Pair, machine: Machine, options: Options = AS_IS) -> Verdict
     fetch_bytes = sum(one.params * 2 for one in fetch)
     if fetch and machine.offline:
         return Verdict(
-            False, f"Not in the local cache, and HF_HUB_OFFLINE forbids to fetch its {_gb(fetch_bytes)}."
+            False, f"Not in the local cache, and HF_HUB_OFFLINE forbids to fetch its {gb(fetch_bytes)}."
         )
-    if options.quantised != "none" and not machine.gpus:
-        return Verdict(False, f"Weights of {options.quantised} need a GPU that torch can use; there is none.")
-    after = f"; fetches about {_gb(fetch_bytes)} from the Hugging Face hub first" if fetch else ""
-    packed = f" with {options.quantised} weights" if options.quantised != "none" else ""
+    if options.quantised != "none":
+        title = PACKED[options.quantised]
+        if not machine.gpus:
+            return Verdict(False, f"{title} weights need a GPU that torch can use; there is none.")
+        if importlib.util.find_spec("bitsandbytes") is None:
+            return Verdict(False, f"{title} weights need the package bitsandbytes, which is not installed.")
+    after = f"; fetches about {gb(fetch_bytes)} from the Hugging Face hub first" if fetch else ""
+    packed = f" with {PACKED[options.quantised]} weights" if options.quantised != "none" else ""
     tried = []
     for name, memory, device, split in _places(machine, options):
         wanted: Dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")
         needs = needs_bytes(pair, wanted, quantised=options.quantised)
         if needs <= memory * USABLE_SHARE:
-            reason = f"Runs on {name} in {wanted}{packed}, needs about {_gb(needs)}{after}."
+            reason = f"Runs on {name} in {wanted}{packed}, needs about {gb(needs)}{after}."
             return Verdict(True, reason, device, wanted, needs, bool(fetch), split)
-        tried.append(f"{_gb(needs)} in {wanted}{packed} on {name}, which has {_gb(memory)}")
+        tried.append(f"{gb(needs)} in {wanted}{packed} on {name}, which has {gb(memory)}")
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
     return Verdict(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
 
@@ -238,6 +217,7 @@ def load(
     from specvl_demo.targets.vlm import VLM
 
     loading.release()
+    loading.share(machine.n_cpus)
     tell = progress or (lambda text: None)
     plan = loading.Plan(verdict.dtype, verdict.device, verdict.split, options.quantised, options.pickles)
 
@@ -293,21 +273,35 @@ def _captioner(plan: Plan, prompter: Prompter, tell: Callable[[str], None], offl
 def custom(target: str, drafter: str | None = None) -> Pair:
     """A pair of any two models of a known family, by folder or hub id, checked before weights are fetched.
 
-    Reads configurations, tokenizers and lists of files. ValueError with a sentence where they do not fit.
+    The drafter may also be the folder of a trained head. Reads configurations, tokenizers and lists of files.
+    ValueError with a sentence where they do not fit.
     """
     from specvl_demo.targets import fit
 
-    offline = _offline()
-    first = fit.read(target, offline)
-    small = {}
+    alone = offline()
+    first = fit.read(target, alone)
+    drafters: dict[Role, Checkpoint] = {}
     if drafter is not None:
-        second = fit.read(drafter, offline)
-        reason = fit.misfit(first, second)
-        if reason:
-            raise ValueError(reason)
-        small["small"] = _checkpoint(second)
+        role = _head_in(Path(drafter))
+        if role is not None:
+            folder = Path(drafter).resolve()
+            drafters[role] = Checkpoint(str(folder), fit.stored(folder) / 2, "see its folder", True)
+        else:
+            second = fit.read(drafter, alone)
+            reason = fit.misfit(first, second)
+            if reason:
+                raise ValueError(reason)
+            drafters["small"] = _checkpoint(second)
     name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
-    return Pair("custom", name, first.title, _checkpoint(first), small)
+    return Pair("custom", name, first.title, _checkpoint(first), drafters)
+
+
+def _head_in(folder: Path) -> Role | None:
+    """The role of the trained head in a local folder; None where it holds something else."""
+    from specvl_demo.drafters import heads
+    from specvl_demo.targets import fit
+
+    return heads.role_in(folder) if folder.is_dir() and not fit.is_vlm(folder) else None
 
 
 def _checkpoint(card: Any) -> Checkpoint:
@@ -324,20 +318,19 @@ def versions() -> dict[str, str]:
     return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}
 
 
-def _offline() -> bool:
-    return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-
-
 def _shipped(one: Checkpoint) -> bool:
-    return (one.folder / "config.json").is_file() and any(one.folder.glob("*.safetensors"))
+    files = [*one.folder.glob("*.safetensors"), *one.folder.glob("*.bin")]
+    return (one.folder / "config.json").is_file() and bool(files)
 
 
 def _cached(one: Checkpoint) -> bool:
-    """Whether the hub's local cache holds this checkpoint; looks at files only."""
+    """Whether the hub's local cache holds this checkpoint's weights; looks at files only.
+
+    A configuration alone is there as soon as somebody asked whether the model fits.
+    """
     from huggingface_hub import try_to_load_from_cache
 
-    return isinstance(try_to_load_from_cache(one.id, "config.json"), str)
-
-
-def _gb(size: float) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
+    found = try_to_load_from_cache(one.id, "config.json")
+    if not isinstance(found, str):
+        return False
+    return any(file.suffix in (".safetensors", ".bin") for file in Path(found).parent.iterdir())

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from specvl_demo import registry
+from specvl_demo import machine, registry
 from specvl_demo.pairs import PAIRS, ROLES, find
 from specvl_demo.registry import Machine, Options, available
 
@@ -79,11 +85,94 @@ def test_shipped_weights_that_are_missing_are_said(monkeypatch: pytest.MonkeyPat
 
 def test_every_verdict_is_a_sentence() -> None:
     for pair in PAIRS:
-        for machine in (LAPTOP, H200, SMALL_GPU):
-            reason = available(pair, machine).reason
+        for one in (LAPTOP, H200, SMALL_GPU):
+            reason = available(pair, one).reason
             assert reason.endswith(".") and "\n" not in reason
+
+
+def test_packed_weights_are_refused_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    seven = find("qwen2.5-vl-7b")
+    verdict = available(seven, LAPTOP, Options(quantised="4bit"))
+    assert verdict.reason == "4-bit weights need a GPU that torch can use; there is none."
+    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: None)
+    verdict = available(seven, H200, Options(quantised="8bit"))
+    assert verdict.reason == "8-bit weights need the package bitsandbytes, which is not installed."
+    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: name)
+    verdict = available(seven, SMALL_GPU, Options(quantised="4bit"))
+    assert verdict.ok and "bfloat16 with 4-bit weights" in verdict.reason
+    # Only the target is packed.
+    packed, whole = (registry.needs_bytes(seven, "bfloat16", "small", q) for q in ("4bit", "none"))
+    assert packed < 0.7 * whole and packed > 2 * seven.drafters["small"].params
+
+
+def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking whether two models fit puts configurations into the cache, and no weights."""
+    monkeypatch.undo()
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: str(tmp_path / "config.json"))
+    (tmp_path / "config.json").write_text("{}")
+    one = find("qwen3-vl-4b").target
+    assert not registry._cached(one)
+    (tmp_path / "model-00001-of-00002.safetensors").touch()
+    assert registry._cached(one)
 
 
 def test_detecting_this_machine() -> None:
     here = registry.detect()
     assert here.n_cpus >= 1 and here.memory_bytes > 2**30 and "CPU cores" in here.title
+
+
+def test_a_container_has_what_it_was_lent(tmp_path: Path) -> None:
+    own = tmp_path / "cgroup"
+    assert machine.lent(tmp_path / "nowhere", own) == (None, None)
+    own.write_text("0::/a/b\n")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    (tmp_path / "a" / "cpu.max").write_text("250000 100000\n")
+    (tmp_path / "a" / "memory.max").write_text("8000000000\n")
+    (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
+    assert machine.lent(tmp_path, own) == (2.5, 8_000_000_000)
+    old = tmp_path / "old"
+    for name, value in (
+        ("cpu/cpu.cfs_quota_us", "200000"),
+        ("cpu/cpu.cfs_period_us", "100000"),
+        ("memory/memory.limit_in_bytes", "16000000000"),
+    ):
+        (old / name).parent.mkdir(parents=True, exist_ok=True)
+        (old / name).write_text(value)
+    assert machine.lent(old, tmp_path / "none") == (2.0, 16_000_000_000)
+    (old / "cpu" / "cpu.cfs_quota_us").write_text("-1")
+    (old / "memory" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
+    assert machine.lent(old, tmp_path / "none") == (None, None)
+
+
+GUARD = """
+import socket, sys
+def refuse(*asked, **more):
+    raise SystemExit(f"the network was asked: {asked}")
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = socket.create_connection = refuse
+from specvl_demo.__main__ import main
+sys.exit(main(["models", "--json"]))
+"""
+
+
+def test_looking_fetches_nothing(tmp_path: Path) -> None:
+    """The whole list of pairs, in a process whose every connection fails, beside an empty cache."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", GUARD],
+        env={**os.environ, "HF_HOME": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [pair["id"] for pair in told["pairs"]] == [pair.id for pair in PAIRS]
+    assert not list(cache.rglob("*"))
+    for pair in told["pairs"]:
+        assert pair["reason"].endswith(".") and pair["methods"] and pair["licence"]
+        assert set(pair["memory_bytes"]) == {"float32", "bfloat16", "float16"}
+    assert socket.create_connection.__module__ == "socket", "the guard stays in its own process"

@@ -105,6 +105,21 @@ def read(source: str, offline: bool = False) -> Card:
     )
 
 
+def is_vlm(folder: Path) -> bool:
+    """Whether a local folder says that it holds a model of a family that the engine serves."""
+    config = folder / "config.json"
+    return config.is_file() and _json(config).get("model_type") in FAMILIES
+
+
+def stored(folder: Path) -> int:
+    """Bytes of the weights in a local folder: safetensors, else pickled ones."""
+    sizes = {
+        suffix: sum(path.stat().st_size for path in folder.glob(f"*.{suffix}"))
+        for suffix in ("safetensors", "bin")
+    }
+    return sizes["safetensors"] or sizes["bin"]
+
+
 def misfit(target: Card, drafter: Card) -> str | None:
     """Why the drafter cannot draft for the target, in a sentence; None when it can."""
     if target.id == drafter.id:
@@ -148,9 +163,12 @@ def _tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as fault:
         raise ValueError(f"{path.name} of {path.parent.name} cannot be read: {fault}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} of {path.parent.name} holds no table of names.")
+    return found
 
 
 def _counted(folder: Path) -> int:

@@ -88,13 +88,6 @@ def test_nothing_there_is_a_sentence(tmp_path: Path) -> None:
         fit.read("nobody/nothing", offline=True)
 
 
-def test_quantisation_without_its_package_is_a_sentence(pair: Path) -> None:
-    if loading.importlib.util.find_spec("bitsandbytes") is not None:
-        pytest.skip("bitsandbytes is installed here")
-    with pytest.raises(ValueError, match="bitsandbytes"):
-        loading.model(pair / "target", loading.Plan(quantised="4bit"), "target")
-
-
 def test_how_far_a_download_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def snapshot(repo: str, tqdm_class: type, **_: object) -> str:
         bar = tqdm_class(total=4_000_000_000, unit="B")
