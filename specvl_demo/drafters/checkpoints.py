@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -94,10 +95,12 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     config = folder / "config.json"
     if not config.is_file():
         raise ValueError(f"{folder.name} has no config.json; a head needs one beside its weights")
-    settings = json.loads(config.read_text())
+    settings = _json(config)
     tensors: dict[str, Tensor] = {}
     for file in _files(folder):
         for name, tensor in _open(file).items():
+            if canonical(name) in tensors:
+                raise ValueError(f"{folder.name} holds {canonical(name)} twice; it is unclear which counts")
             tensors[canonical(name)] = tensor
     return tensors, settings
 
@@ -120,7 +123,10 @@ def _files(folder: Path) -> list[Path]:
             return [folder / whole]
         index = folder / f"{whole}.index.json"
         if index.is_file():
-            shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+            named = _json(index).get("weight_map")
+            if not isinstance(named, dict):
+                raise ValueError(f"{index.name} of {folder.name} has no weight_map, which names the shards")
+            shards = sorted(set(map(str, named.values())))
             missing = [shard for shard in shards if not (folder / Path(shard).name).is_file()]
             if missing:
                 raise ValueError(f"{folder.name} names shards that are not there: {', '.join(missing)}")
@@ -128,9 +134,24 @@ def _files(folder: Path) -> list[Path]:
     raise ValueError(f"{folder.name} has no weights; needed is {' or '.join(_WHOLE)}, whole or with an index")
 
 
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as fault:
+        raise ValueError(f"{file.name} of {file.parent.name} is not JSON: {fault}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{file.name} of {file.parent.name} holds no table of names")
+    return found
+
+
 def _open(file: Path) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
-        return load_file(file)
+        try:
+            return load_file(file)
+        except SafetensorError as fault:
+            raise ValueError(
+                f"{file.name} of {file.parent.name} is damaged or cut short: {str(fault).splitlines()[0]}"
+            ) from None
     try:
         loaded = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as reason:

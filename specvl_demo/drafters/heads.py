@@ -55,6 +55,16 @@ def open_role(folder: Path, decoder: Decoder, role: str) -> dict[str, AnyHead]:
     return opened
 
 
+def role_in(folder: Path) -> str | None:
+    """Which role the head in a folder serves; None where it holds no head that is known here."""
+    try:
+        tensors, _ = checkpoints.read(folder)
+        kind = checkpoints.recognise(tensors, folder.name)
+    except ValueError:
+        return None
+    return next(role for role, kinds in SERVES.items() if kind in kinds)
+
+
 def build(head: checkpoints.Head, decoder: Decoder) -> AnyHead:
     """The class that serves a format."""
     return CLASSES[head.kind](head, decoder)
