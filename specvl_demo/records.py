@@ -24,6 +24,10 @@ Stop = Literal["eos", "length", "cancelled", "error"]
 
 ORIGINS = ("draft", "relaxed", "target")
 STOPS = ("eos", "length", "cancelled", "error")
+MOST_PROMPT = 2**24
+"""Tokens of a prompt; whoever draws one walks over its positions."""
+MOST_PATCHES = 2**20
+"""Patches of one picture."""
 PHASES = ("draft_s", "verify_s", "commit_s", "other_s")
 
 
@@ -321,12 +325,17 @@ def validate(record: Record) -> None:
     elif isinstance(record, End):
         _need(record.stop in STOPS, f"stop is one of {', '.join(STOPS)}, got {record.stop!r}")
     else:
-        _need(record.n_prompt >= 1, f"a prompt has at least one token, got {record.n_prompt}")
+        _need(
+            1 <= record.n_prompt <= MOST_PROMPT,
+            f"a prompt has 1 to {MOST_PROMPT} tokens, got {record.n_prompt}",
+        )
         _need(
             0 <= record.n_visual <= record.n_prompt, f"{record.n_visual} visual of {record.n_prompt} tokens"
         )
         for span in record.spans:
             _need(0 <= span.start < span.stop <= record.n_prompt, f"span {span} is outside the prompt")
+            rows, cols = (1 if v is None else v for v in (span.rows, span.cols))
+            _need(rows >= 1 and cols >= 1 and rows * cols <= MOST_PATCHES, f"span {span} has no such grid")
 
 
 def validate_trace(records: Iterable[Record]) -> dict[str, tuple[Begin, list[Round], End | None]]:

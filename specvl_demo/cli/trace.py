@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from specvl_demo.cli.parse import Refused
-from specvl_demo.report import trace
+from specvl_demo.report import tables, trace
 
 
 def run(options: argparse.Namespace) -> int:
     """Check: list every problem, refuse with the first. Show: sum up, or refuse."""
-    name = Path(options.file).name
+    name = tables.one_line(Path(options.file).name)
     lanes, problems = trace.inspect(options.file)
     if problems:
         if options.action == "check" and problems[0].line is not None:
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
         cut = [lane.begin.lane for lane in lanes if lane.end is None]
         sys.stdout.write(
             f"{name} is sound: {len(lanes)} lanes, {rounds} rounds, totals equal the sums over the rounds"
-            + (f"; cut short: {', '.join(cut)}" if cut else "")
+            + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "")
             + ".\n"
         )
     return 0

@@ -26,6 +26,7 @@ MAX_LINE_BYTES = 8 * 2**20
 MAX_LINES = 100_000
 MAX_LANES = 32
 MAX_PROBLEMS = 20
+MAX_DEPTH = 32  # of lists in lists where a record may hold anything
 
 _KINDS: dict[str, type] = {"begin": Begin, "round": Round, "end": End}
 
@@ -107,14 +108,14 @@ def summary(lanes: Iterable[Lane]) -> str:
     lanes = list(lanes)
     first = lanes[0].begin
     head = [
-        f"{first.pair} · {first.device} · {first.dtype} · {_sampling(first)} · {_versions(first)}",
+        _one_line(f"{first.pair} · {first.device} · {first.dtype} · {_sampling(first)} · {_versions(first)}"),
         f"Prompt ({first.n_prompt} tokens, {first.n_visual} visual): {_one_line(first.prompt)}",
         "",
         tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS, "markdown"),
         "tau counts tokens per target forward, the target's own token included.",
     ]
     for lane in lanes:
-        head += ["", f"{lane.begin.title}{_fate(lane)}", "  " + _marked(lane)]
+        head += ["", f"{_one_line(lane.begin.title)}{_fate(lane)}", "  " + _marked(lane)]
         remark = _remark(lane, lanes)
         if remark:
             head.append("  " + remark)
@@ -176,7 +177,7 @@ def _no_constant(name: str) -> Any:
 def _mismatch(value: Any, kind: Any, where: str) -> str | None:
     """What keeps a JSON value from being of a type, None where it is. Types as the records use them."""
     if kind is Any:
-        return None
+        return None if _shallow(value, MAX_DEPTH) else f"{where} is nested more than {MAX_DEPTH} deep"
     if kind is float:
         ok = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
         return None if ok else _wrong(where, "a number", value)
@@ -208,6 +209,13 @@ def _mismatch(value: Any, kind: Any, where: str) -> str | None:
         return _wrong(where, "an object", value)
     each = (_check_text(k, where) or _mismatch(v, inner[1], f"{where}.{_short(k)}") for k, v in value.items())
     return next((one for one in each if one), None)
+
+
+def _shallow(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_shallow(item, levels - 1) for item in inner)
 
 
 def _mismatch_fields(value: Any, kind: type, where: str) -> str | None:

@@ -79,7 +79,7 @@ export class Chart {
     if (!size.width) return;
     this.stale = false;
     this.layout = { ...layout, ...size, datarevision: (this.revision += 1) };
-    window.Plotly.react(this.plot, built.traces, this.layout, CONFIG);
+    window.Plotly.react(this.plot, built.traces.map(literal), this.layout, CONFIG);
     if (!this.started) {
       this.started = true;
       this.plot.on('plotly_click', (e) => this.spec.click?.(this.race, e.points[0]));
@@ -112,6 +112,12 @@ export class Chart {
     }
     if (say && this.plot.getAttribute('aria-label') !== say) this.plot.setAttribute('aria-label', say);
   }
+}
+
+/** A trace whose words are shown as they are: Plotly reads tags in them, links too, and names may be a stranger's. */
+function literal(trace) {
+  const plain = (words) => (typeof words === 'string' ? words.replaceAll('&', '&amp;').replaceAll('<', '&lt;') : words);
+  return { ...trace, name: plain(trace.name), ...(trace.text && { text: Array.isArray(trace.text) ? trace.text.map(plain) : plain(trace.text) }) };
 }
 
 /** The next multiple of `unit` above x: axes that do not move with every point. */

@@ -84,7 +84,9 @@ const COLUMNS = ['method', 'races', 'tau', 'speed', 'speedup', 'rho_draft', 'rho
 
 /** The table as comma-separated values. */
 export function csv(rows, papers) {
-  const quote = (v) => (v === null || v === undefined ? '' : /[",\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : String(v));
+  // Spreadsheets run cells that begin like a formula; an apostrophe keeps them text.
+  const inert = (v) => (typeof v === 'string' && /^[=+\-@\t\r]/.test(v) ? `'${v}` : String(v ?? ''));
+  const quote = (v) => (/[",\r\n]/.test(inert(v)) ? `"${inert(v).replaceAll('"', '""')}"` : inert(v));
   const line = (r) => [r.method, r.races, r.tau, r.speed, r.speedup, ...PHASES.map((p) => r.rho[p]), r.same, r.first, r.gap, r.relaxed_share, r.agreement, papers[r.method]?.text];
   return `${[COLUMNS, ...rows.map(line)].map((cells) => cells.map(quote).join(',')).join('\n')}\n`;
 }

@@ -208,7 +208,7 @@ class Page {
     this.ask.restore({ ...asked, media });
   }
 
-  save() { trace.download('race.trace.jsonl', trace.text(trace.recordsOf(this.race))); }
+  save() { trace.download('race.trace.jsonl', trace.write(trace.recordsOf(this.race))); }
 
   async link() {
     const address = link.write(this.ask.request);

@@ -31,7 +31,7 @@ function paint(lane, span, mode, heat) {
   const n = span.rows * span.cols;
   if (mode === 'heat') {
     const before = lane.begin.spans.filter((s) => s.stop <= span.start).reduce((sum, s) => sum + s.stop - s.start, 0);
-    const bytes = Uint8Array.from(atob(heat), (c) => c.charCodeAt(0));
+    const bytes = decoded(heat);
     const low = Math.min(...bytes);
     const high = Math.max(...bytes);
     const values = [...bytes.subarray(before, before + n)];
@@ -39,6 +39,15 @@ function paint(lane, span, mode, heat) {
   }
   const seen = new Set(lane.begin.seen.find((s) => s.view === mode).index);
   return { kind: 'hidden', cover: Array.from({ length: n }, (_, i) => (seen.has(span.start + i) ? 0 : 1)) };
+}
+
+/** The bytes of base64; none where it is something else. */
+function decoded(heat) {
+  try {
+    return Uint8Array.from(atob(heat), (c) => c.charCodeAt(0));
+  } catch {
+    return new Uint8Array();
+  }
 }
 
 function picture(url, span, name, painted) {

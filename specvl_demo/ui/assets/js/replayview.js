@@ -50,7 +50,7 @@ export class ReplayView {
     this.mine.replaceChildren(...this.runs.map((run) => this.line(run.meta.question || W.trace.untitled, run.lanes.join(', '),
       () => this.show(run.records, run.meta), picture(run.meta.shown?.[0]?.frames[0]),
       h('button', { type: 'button', class: 'vl-tool', 'aria-label': W.run.save, title: W.run.save,
-        on: { click: () => trace.download('race.trace.jsonl', trace.text(run.records)) } }, icon('save')))));
+        on: { click: () => trace.download('race.trace.jsonl', trace.write(run.records)) } }, icon('save')))));
     if (!this.runs.length) this.mine.replaceChildren(h('li', { class: 'vl-hint', text: W.trace.noneYet }));
   }
 

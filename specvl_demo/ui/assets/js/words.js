@@ -121,7 +121,7 @@ export const W = {
   },
   settings: {
     reset: (name) => `Put ${name} back`, resetTo: (v) => `Put back to ${v}`, resetAll: 'Put all back',
-    changed: (n) => `${n} changed`, on: 'on', off: 'off', paper: (v) => `Paper: ${v}.`,
+    changed: (n) => `${n} changed`, on: 'on', off: 'off', paper: (v) => `Paper preset: ${v}.`,
     preset: 'preset', presetHelp: 'Where the values below start from.',
   },
   combos: { name: 'Name of this combination', save: 'Save', share: 'Link', full: 'This browser keeps nothing for this page. Share the combination by its link instead.', forget: (name) => `Forget ${name}` },
@@ -199,6 +199,9 @@ finished: (n) => (n > 1 ? 'All lanes are in.' : 'Finished.'), busy: 'A race is r
     kind: 'a record is a begin, a round or an end', lane: 'the lane has no name', twice: 'this lane begins twice',
     schema: (got, want) => `written in format ${got}; this page reads format ${want}`,
     incomplete: 'the record is incomplete or contradicts itself', before: 'this lane has not begun', order: 'the rounds are out of order',
+    after: 'this lane has ended already', clock: 'its clock is not the sum of its rounds', tooLong: 'longer than 8 MB',
+    lanes: (most) => `at most ${most} lanes are taken`, tooMany: (most) => `More than ${most} lines.`,
+    totals: (lane, what) => `The total ${what} of lane ${lane} is not what its rounds add up to, or more than it may be.`,
     recorded: 'Recorded races', none: 'No recorded races ship with this copy.',
     yours: 'Your runs in this visit', noneYet: 'Races you run appear here and can be played again.',
   },
