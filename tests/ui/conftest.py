@@ -60,7 +60,7 @@ def serve(script: Path, folder: Path, *arguments: str) -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-            process.wait(15)
+            process.wait(60)  # a machine that is busy takes its time
 
 
 def _wait(url: str, process: subprocess.Popen, log: Path) -> None:

@@ -59,11 +59,11 @@ def test_a_picture_from_the_camera(opened):
 
 def test_no_camera_and_a_failed_upload_say_what_to_do(opened, tmp_path: Path):
     """Where a picture cannot come in, a sentence says why and what else there is."""
-    opened.evaluate("navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('denied'))")
+    opened.evaluate("() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('no')); }")
     opened.get_by_role("button", name="Camera").click()
     note = opened.locator(".vl-media-note")
     expect(note).to_have_text("The browser gave no camera. Allow it for this page, or upload a picture.")
-    opened.evaluate("specvl.ask.well.api.upload = () => Promise.reject(new Error('gone'))")
+    opened.evaluate("() => { specvl.ask.well.api.upload = () => Promise.reject(new Error('gone')); }")
     (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
     opened.locator("#vl-files").set_input_files(tmp_path / "a.png")
     expect(note).to_have_text("a.png could not be sent. Check the connection, then add it again.")
@@ -129,8 +129,9 @@ def test_every_parameter_says_what_it_does_and_the_papers_value(opened):
     fields = opened.evaluate("""() => [...document.querySelectorAll('.vl-method-panel .vl-param')].map(
       (f) => [f.querySelector('label').textContent, f.querySelector('.vl-help')?.textContent ?? ''])""")
     assert all(label and len(text) > 10 for label, text in fields), fields
-    papers = [label for label, text in fields if "Paper:" in text]
-    assert "gamma" in papers and len(papers) >= 5
+    shown = dict(fields)
+    assert shown["gamma"].endswith("Paper preset: 10.") and shown["max nodes"].endswith("Paper preset: 64.")
+    assert sum("Paper preset: " in text for text in shown.values()) >= 10
 
 
 def test_a_method_shows_where_it_shines_and_struggles(opened):
@@ -146,7 +147,7 @@ def test_a_method_shows_where_it_shines_and_struggles(opened):
 
 def test_every_wait_has_a_sign(opened):
     """Place in the line, how far loading is, reading the prompt: each is said, and something moves."""
-    opened.evaluate("specvl.runner.api.trigger = () => {}")
+    opened.evaluate("() => { specvl.runner.api.trigger = () => {}; }")
     opened.locator("#vl-run").click()
     status = opened.locator("#vl-status")
     expect(status).to_have_text("Starting the engine…")

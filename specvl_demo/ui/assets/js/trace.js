@@ -144,6 +144,13 @@ function add(totals, r) {
 
 const close = (a, b) => a === b || Math.abs(a - b) <= Math.max(1e-6 * Math.max(Math.abs(a), Math.abs(b)), 1e-9);
 
+/** The records of a recorded race on this server; throws an Error that can be shown. */
+export async function fetched(url) {
+  const answer = await fetch(url).catch(() => null);
+  if (!answer?.ok) throw new Error(W.trace.unreachable);
+  return parse(await answer.text());
+}
+
 /** What the model was shown, as a Begin carries it: [{name, frames: [url]}]; anything but base64 pictures is left out. */
 export function shown(begin) {
   const list = begin.notes.media;

@@ -5,7 +5,7 @@ import { h, svg, put, fmt, shown } from './dom.js';
 import { children, depths, reason, rejected } from './fold.js';
 import { W } from './words.js';
 
-const PAD = { left: 18, right: 120, top: 16, bottom: 18 };
+const PAD = { left: 18, right: 120, top: 20, bottom: 24 };
 
 export class TreeView {
   constructor(race, painter) {
