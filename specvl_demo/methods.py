@@ -312,17 +312,17 @@ def find(name: str) -> Method:
 def choose(
     name: str,
     settings: Mapping[str, Value] | None = None,
-    preset: str | None = None,
+    preset: str | Mapping[str, Value] | None = None,
     temperature: float = 0.0,
 ) -> Choice:
     """A method with these settings; ValueError with a sentence where something is unknown or does not fit.
 
     settings: parameters by name, and parts by slot (drafter, views, policy, verifier; views joined with "+").
-    preset: the changes of parameters and parts to start from, where the method has such a preset.
+    preset: the changes of parameters and parts to start from, or the name of those among the method's own.
     """
     method, settings = find(name), dict(settings or {})
     views_asked = "views" in settings
-    start = method.presets.get(preset or "", {})
+    start = _changes(method, preset)
     names = {slot: str(settings.pop(slot, start.get(slot, _own(method, slot)))) for slot in SLOTS}
     drafter, policy, verifier = (
         _part(method, slot, names[slot]) for slot in ("drafter", "policy", "verifier")
@@ -346,7 +346,7 @@ def choose(
 
 
 def parameters(
-    name: str, settings: Mapping[str, Value] | None = None, preset: str | None = None
+    name: str, settings: Mapping[str, Value] | None = None, preset: str | Mapping[str, Value] | None = None
 ) -> list[Param]:
     """What can be set on a method with these parts, each with its value there as default."""
     choice = choose(name, settings, preset)
@@ -402,10 +402,16 @@ def _part(method: Method, slot: Slot, name: str) -> Part:
     return table[name]
 
 
-def _params(method: Method, parts: tuple[Part, ...], preset: str | None) -> dict[str, Param]:
+def _changes(method: Method, preset: str | Mapping[str, Value] | None) -> Mapping[str, Value]:
+    return preset if isinstance(preset, Mapping) else method.presets.get(preset or "", {})
+
+
+def _params(
+    method: Method, parts: tuple[Part, ...], preset: str | Mapping[str, Value] | None
+) -> dict[str, Param]:
     views = [part for part in parts if VIEWS.get(part.name) is part]
     mixture = (MIXTURE,) if MIXTURE is not None and len(views) > 1 else ()
-    changes = {**method.defaults, **method.presets.get(preset or "", {})}
+    changes = {**method.defaults, **_changes(method, preset)}
     return {
         param.name: replace(param, default=param.read(changes.get(param.name, param.default)))
         for part in (*parts, *mixture)

@@ -208,7 +208,7 @@ def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str]) -
         capsys, "bench", "--methods", "chain", "--repeats", "2", "--max-new-tokens", "6", "--peers"
     )
     rows = {row["method"]: row for row in told["rows"]}
-    assert list(rows) == ["ar", "chain", "hf-generate", "hf-assisted"]
+    assert list(rows) == ["ar", "chain", "hf-generate", "hf-assisted", "hf-prompt-lookup"]
     assert rows["ar"]["speedup_vs_ar"] == 1.0 and rows["chain"]["identical_to_ar"] is True
     assert rows["hf-generate"]["identical_to_ar"] is True
     assert rows["hf-generate"]["speedup_vs_hf_generate"] == 1.0

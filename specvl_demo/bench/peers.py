@@ -7,7 +7,8 @@ Assisted generation shows its drafter no picture (the library drops the pixels):
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +16,24 @@ from torch import Tensor, nn
 from transformers.generation.streamers import BaseStreamer
 
 from specvl_demo.core.types import Prompt
+
+HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One way in which the library decodes. settings: as its `generate` names them."""
+
+    assisted: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    note: str | None = None
+
+
+RIVALS: dict[str, Rival] = {
+    HF_GENERATE: Rival(),
+    HF_ASSISTED: Rival(assisted=True, note="The library's assistant never sees the picture."),
+    HF_LOOKUP: Rival(settings={"prompt_lookup_num_tokens": 5}),
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +47,11 @@ class PeerRun:
     prefill_s: float
     decode_s: float
     n_decoded: int
+
+    @property
+    def total_s(self) -> float:
+        """Seconds from the pixels to the last token."""
+        return self.prefill_s + self.decode_s
 
 
 class _Watch(BaseStreamer):
@@ -54,12 +78,14 @@ def generate(
     model: nn.Module,
     prompt: Prompt,
     max_new_tokens: int,
+    rival: Rival,
     assistant: nn.Module | None = None,
     n_drafted: int = 5,
 ) -> PeerRun:
-    """Greedy `model.generate`, with `assistant` drafting `n_drafted` tokens a round where one is given."""
-    more: dict[str, Any] = {}
-    if assistant is not None:
+    """Greedy `model.generate` in the rival's way; where that is assisted, `assistant` drafts `n_drafted`
+    tokens a round."""
+    more = dict(rival.settings)
+    if rival.assisted and assistant is not None:
         assistant.generation_config.num_assistant_tokens = n_drafted
         assistant.generation_config.num_assistant_tokens_schedule = "constant"
         assistant.generation_config.assistant_confidence_threshold = 0.0

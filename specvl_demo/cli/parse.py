@@ -79,7 +79,8 @@ def build() -> argparse.ArgumentParser:
         "--suite",
         default="pocket",
         metavar="NAME",
-        help="pocket (default), peers, ablations, steps, trees, scaling, lossless, clocks, serving, retention",
+        help="pocket (default), peers, ablations, steps, trees, scaling, lossless, clocks, serving, "
+        "retention",
     )
     bench.add_argument("--repeats", type=_whole(1, 1000), metavar="N", help="interleaved (mostly 5)")
     bench.add_argument("--max-new-tokens", type=_whole(1, MAX_NEW_TOKENS), metavar="N")
@@ -103,7 +104,14 @@ def build() -> argparse.ArgumentParser:
         "--guard", metavar="FILE", help="compare with a report of `bench --json`; 1 where worse"
     )
     bench.add_argument(
-        "--write", metavar="FILE", help="put the tables into the section FILE keeps for the suite"
+        "--from", dest="recorded", metavar="FILE", help="print or write a report of `bench --json` once more"
+    )
+    bench.add_argument(
+        "--write",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="put the tables into the section FILE keeps for the suite; repeatable",
     )
     _set(bench)
     _json(bench)
@@ -137,7 +145,11 @@ def _pair(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", metavar="ID", help="any model of a known family instead: a folder, or its id on the hub"
     )
-    parser.add_argument("--drafter", metavar="ID", help="a smaller model with the vocabulary of --target")
+    parser.add_argument(
+        "--drafter",
+        metavar="ID",
+        help="a smaller model with the vocabulary of --target, or the folder of a head trained on it",
+    )
     parser.add_argument(
         "--quantised", choices=("none", "8bit", "4bit"), default="none", help="the target's weights, on a GPU"
     )

@@ -62,7 +62,10 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     problem: a sentence where the chosen parts do not fit together.
     """
     pair, method = find(pair_id), methods.find(name)
-    preset = _preset(pair, method, settings)
+    named = registry.presets(pair, name)
+    standard = registry.standard(pair, name)
+    asked = settings.get("preset")
+    preset = named.get(asked if asked in named else standard or "")
     parts = {slot: settings[slot] for slot in SLOTS if slot in settings}
     problem = None
     try:
@@ -71,8 +74,8 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
         params, problem = [], str(fault)
     start = methods.choose(name, None, preset).settings
     return {
-        "presets": list(method.presets),
-        "standard": _preset(pair, method, {}),
+        "presets": list(named),
+        "standard": standard,
         "parts": [_slot(method, slot, start[slot]) for slot in SLOTS if len(_open(method, slot)) > 1],
         "params": [_param(param, method) for param in params],
         "free": method.options is None,
@@ -131,14 +134,6 @@ def _served(pair: Pair, method: Method) -> bool | str:
     except ValueError as fault:
         return str(fault)
     return True
-
-
-def _preset(pair: Pair, method: Method, settings: Mapping[str, Any]) -> str | None:
-    """The preset asked for, else the one made for the pair, else the paper's."""
-    for name in (settings.get("preset"), pair.id, "paper"):
-        if name in method.presets:
-            return name
-    return None
 
 
 def _method(method: Method) -> dict[str, Any]:

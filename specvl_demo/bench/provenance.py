@@ -1,0 +1,141 @@
+"""Where a figure comes from: the machine, how busy it was, the versions, the weights, the commit.
+
+Given a loaded pair and the time of a run, gives plain data that stands beside every result. Knows nothing of
+what was measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from specvl_demo import registry
+from specvl_demo.pairs import Pair
+from specvl_demo.registry import Loaded
+
+BUSY_SHARE = 0.15
+"""Share of the machine that others may use before its ratios are held back."""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Watch:
+    """How busy the machine is with others' work while something is measured. Start, measure, read once."""
+
+    before: float = field(init=False)
+    load_before: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before = psutil.cpu_percent(interval=1.0) / 100
+        self.load_before = _load()
+        self._wall, self._own, self._all = time.perf_counter(), time.process_time(), _busy_s()
+
+    def read(self) -> dict[str, Any]:
+        """Shares of the machine that others used, before and meanwhile, and the load."""
+        wall = max(time.perf_counter() - self._wall, 1e-9)
+        own = time.process_time() - self._own
+        meanwhile = max(0.0, _busy_s() - self._all - own) / wall / (psutil.cpu_count() or 1)
+        return {
+            "others_share_before": self.before,
+            "others_share_meanwhile": meanwhile,
+            "busy": max(self.before, meanwhile) > BUSY_SHARE,
+            "load_before": self.load_before,
+            "load_after": _load(),
+            "cpu_per_wall": own / wall,
+            "seconds": wall,
+        }
+
+
+def describe(loaded: Loaded | None = None) -> dict[str, Any]:
+    """Machine, versions, commit and time; with a pair also its device, type and weights."""
+    told: dict[str, Any] = {
+        "title": registry.detect().title,
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "versions": {**registry.versions(), "python": platform.python_version()},
+        "commit": commit(),
+        "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    }
+    if loaded is not None:
+        told |= {
+            "device": loaded.verdict.device,
+            "dtype": loaded.verdict.dtype,
+            "weights": weights(loaded.pair),
+        }
+    return told
+
+
+def processor() -> str:
+    """The processor's name, as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def commit() -> str | None:
+    """The commit of this code, with a plus where files differ from it; None outside a checkout."""
+    head = _git("rev-parse", "--short=12", "HEAD")
+    if head is None:
+        return None
+    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "--", "specvl_demo") else "")
+
+
+def weights(pair: Pair) -> dict[str, str | None]:
+    """What the figures were measured with: of every checkpoint the hash of its files, or the hub's revision.
+
+    None where the hub's cache does not say.
+    """
+    named = {"target": pair.target, **pair.drafters}
+    return {role: _hash(one.folder) if one.local else _revision(one.id) for role, one in named.items()}
+
+
+def _hash(folder: Path) -> str | None:
+    """A short hash over the weight files of a folder; None where it has none."""
+    files = sorted(folder.glob("*.safetensors"))
+    found = hashlib.sha256()
+    for file in files:
+        found.update(file.read_bytes())
+    return found.hexdigest()[:12] if files else None
+
+
+def _revision(repo: str) -> str | None:
+    """The commit of a hub repository in the local cache: the name of its snapshot's folder."""
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not for the shipped pair
+
+    found = try_to_load_from_cache(repo, "config.json")
+    return Path(found).parent.name[:12] if isinstance(found, str) else None
+
+
+def _git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _busy_s() -> float:
+    """Seconds of computing on all cores together since the machine started, and those taken from it."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return sum(times) - idle - guests
+
+
+def _load() -> float | None:
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None

@@ -1,0 +1,82 @@
+"""Presets that were measured on this machine: written by `bench tune`, offered as the preset `tuned-here`.
+
+One JSON file of the person who runs the software, by pair and method. Knows what was chosen, where, when and
+on which inputs; nothing of how. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+NAME = "tuned-here"
+VARIABLE = "SPECVL_TUNED"
+"""Names another file than the usual one."""
+
+Value = bool | int | float | str
+
+
+def place() -> Path:
+    """The file: the one that SPECVL_TUNED names, else one among the person's settings."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named)
+    settings = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(settings) if settings else Path.home() / ".config") / "specvl-demo" / "tuned.json"
+
+
+def here() -> str:
+    """This machine in a few words: what was tuned on another one is not offered."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{platform.node()}, {cores} cores, {platform.machine()}"
+
+
+def presets(pair: str, method: str) -> dict[str, Mapping[str, Value]]:
+    """The tuned preset of a method by its name; empty where none was tuned for this pair on this machine."""
+    found = entry(pair)
+    settings = found["methods"].get(method, {}).get("settings") if found else None
+    return {} if settings is None else {NAME: settings}
+
+
+def entry(pair: str) -> dict[str, Any] | None:
+    """Everything that was written about a pair on this machine; None where nothing was.
+
+    ValueError with a sentence where the file cannot be read.
+    """
+    found = _read().get(pair)
+    return found if isinstance(found, dict) and found.get("machine") == here() else None
+
+
+def write(pair: str, told: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]]) -> Path:
+    """Keep presets of a pair beside those of other pairs and of methods that were not tuned this time.
+
+    told: when, on which inputs, with which weights. methods: `settings`, and what they promise, by name.
+    """
+    path, all_of_it = place(), _read()
+    before = entry(pair)
+    kept = before["methods"] if before else {}
+    rows = {name: {**row, **told} for name, row in methods.items()}
+    all_of_it[pair] = {"machine": here(), "methods": {**kept, **rows}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside and moved: a reader never meets half a file.
+    half = path.with_suffix(".part")
+    half.write_text(json.dumps(all_of_it, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    half.replace(path)
+    return path
+
+
+def _read() -> dict[str, Any]:
+    path = place()
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not all(isinstance(one["methods"], dict) for one in found.values()):
+            raise TypeError("methods are missing")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as fault:
+        raise ValueError(f"{path} cannot be read ({fault}): delete it, or tune again.") from None
+    return found

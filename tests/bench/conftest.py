@@ -1,0 +1,20 @@
+"""A pair on disk with random weights, loaded once: texts mean nothing, shapes are the pocket pair's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from specvl_demo import pairs, registry
+from specvl_demo.registry import Loaded
+from tests import pocketlike
+
+
+@pytest.fixture(scope="session")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
+    folder = tmp_path_factory.mktemp("bench")
+    pocketlike.save_pair(folder / "pocket")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "ASSETS", folder)
+        yield registry.load(pairs.find("pocket"))
