@@ -77,7 +77,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
         "presets": list(named),
         "standard": standard,
         "parts": [_slot(method, slot, start[slot]) for slot in SLOTS if len(_open(method, slot)) > 1],
-        "params": [_param(param, method) for param in params],
+        "params": [_param(param, _paper(method, parts)) for param in params],
         "free": method.options is None,
         "problem": problem,
     }
@@ -164,13 +164,22 @@ def _slot(method: Method, slot: Slot, standard: Any) -> dict[str, Any]:
     }
 
 
-def _param(param: Param, method: Method) -> dict[str, Any]:
-    paper = {**method.defaults, **method.presets.get("paper", {})}.get(param.name)
+def _paper(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as the method's paper sets them, with these parts; empty where nobody says."""
+    if "paper" not in method.presets:
+        return {}
+    try:
+        return {param.name: param.default for param in methods.parameters(method.name, parts, "paper")}
+    except ValueError:
+        return {}  # these parts do not fit together, which `panel` tells
+
+
+def _param(param: Param, paper: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "key": param.name,
         "kind": param.kind,
         "default": param.default,
-        "paper": param.read(paper) if paper is not None else None,
+        "paper": paper.get(param.name),
         "min": param.low,
         "max": param.high,
         "choices": [[choice, choice] for choice in param.choices],
