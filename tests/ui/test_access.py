@@ -11,9 +11,12 @@ pytestmark = pytest.mark.ui
 BAD = ("serious", "critical")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_serious(opened, dark: bool):
+@pytest.mark.parametrize(
+    ("dark", "width"), [(False, 1440), (True, 1440), (True, 390)], ids=["light", "dark", "phone"]
+)
+def test_axe_finds_nothing_serious(opened, dark: bool, width: int):
     """Names, roles, contrast, keyboard: every view with a race on the page and everything unfolded."""
+    opened.set_viewport_size({"width": width, "height": 900})
     opened.evaluate("(on) => document.body.classList.toggle('dark', on)", dark)
     finish_replay(opened)
     opened.evaluate("document.querySelectorAll('.vl details').forEach((d) => { d.open = true; })")

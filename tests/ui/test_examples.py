@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
+import sys
 
 import pytest
 
@@ -13,9 +13,8 @@ from specvl_demo.report.metrics import Lane
 from tests.ui.conftest import ROOT
 from tests.ui.synthetic import race_records
 
-spec = importlib.util.spec_from_file_location("findings", ROOT / "examples" / "findings.py")
-findings = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(findings)
+sys.path.insert(0, str(ROOT / "examples"))
+import findings  # noqa: E402
 
 
 def found(method: str, example: str, seed: int = 0, tokens: int = 60):

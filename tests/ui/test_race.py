@@ -169,7 +169,7 @@ CHARACTERS = """() => {
     const kept = tokens.filter((t) => t.origin !== 'target');
     return {kind: 'round', lane: begin.lane, index, tokens, path: [0, ...kept.map((_, i) => i + 1)],
       tree: {tokens: [0, ...kept.map((t) => t.id)], parent: [-1, ...kept.map((_, i) => i)]},
-      clock_s: 0.1 * (index + 1), draft_s: 0, verify_s: 0.1, commit_s: 0, other_s: 0};
+      clock_s: 0.1 * (index + 1), draft_s: 0, verify_s: 0.1, commit_s: 0, other_s: 0, notes: {}};
   };
   const first = [token(1, 'Caf', 'draft'), token(2, '', 'draft'), token(3, 'é', 'target')];
   const records = [begin, round(0, first),
