@@ -90,16 +90,17 @@ def head(method: str) -> Callable[[Sequence[str]], int]:
         from specvl_demo.training import train_pair
         from specvl_demo.training.learners import RECIPES as HEADS
 
-        parser = _parser(method, f"Train the {method} head of a pair on its target's own answers.")
+        about = f"Train the {method} head of a pair on its target's own answers."
+        parser = _parser(method, f"{about} RUNS is runs for the pocket pair, runs/PAIR for others.")
         parser.add_argument("--pair", default="pocket", help="whose target (default: pocket)")
         parser.add_argument(
-            "--out", type=Path, help="the finished head (default: the pair's place in assets)"
+            "--out",
+            type=Path,
+            help="the finished head (default: in assets; of other pairs: RUNS/head-METHOD)",
         )
-        parser.add_argument("--folder", type=Path, help="checkpoints (default: runs/METHOD)")
-        parser.add_argument("--work", type=Path, default=Path("runs/features"), help="answers and features")
-        parser.add_argument(
-            "--answers", type=Path, default=Path("runs/answers.jsonl"), help="made when missing"
-        )
+        parser.add_argument("--folder", type=Path, help="checkpoints (default: RUNS/METHOD)")
+        parser.add_argument("--work", type=Path, help="answers and features (default: RUNS/features)")
+        parser.add_argument("--answers", type=Path, help="made when missing (default: RUNS/answers.jsonl)")
         parser.add_argument("--prompts", type=Path, help="questions, for targets other than the pocket one")
         parser.add_argument("--conversations", type=int, default=6000)
         parser.add_argument("--held-out", type=int, default=150, help="conversations that are only measured")
@@ -115,8 +116,15 @@ def head(method: str) -> Callable[[Sequence[str]], int]:
         o = parser.parse_args(argv)
         _threads(o.threads)
         values = {f.name: getattr(o, f.name) for f in fields(recipe) if f.name != "method"}
+        shipped = o.pair == "pocket"
+        # Another target's answers and features are of no use, and its head has no place among the shipped.
+        runs = Path("runs") if shipped else Path("runs") / o.pair
         places = train_pair.Places(
-            o.folder or Path("runs") / method, o.out or ASSETS / method, o.work, o.answers, o.prompts
+            o.folder or runs / method,
+            o.out or (ASSETS / method if shipped else runs / f"head-{method}"),
+            o.work or runs / "features",
+            o.answers or runs / "answers.jsonl",
+            o.prompts,
         )
         loaded = registry.load(pairs.find(o.pair), roles=(), dtype=o.dtype)
         card = train_pair.main(
@@ -125,7 +133,7 @@ def head(method: str) -> Callable[[Sequence[str]], int]:
         sys.stdout.write(json.dumps(card, indent=1) + "\n")
         return 0
 
-    command.__doc__ = f"Train the {method} head of a pair on its target's own answers."
+    command.__doc__ = f"Train the {method} head of a pair."
     return command
 
 

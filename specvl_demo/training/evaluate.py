@@ -114,15 +114,9 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
         truth = [(c, NUMBERS[v]) for c, v in turn.truth]
         tally.add("chart", sum(bar in said for bar in truth), max(len(truth), len(said)))
     elif turn.kind in ("compare", "clip"):
-        sentences = 2 if turn.kind == "compare" else 3
-        reference = text_of(turn.answer)
-        if turn.kind == "clip":
-            sentences = 2  # who and where, and what happens; the bystander is scored by describe
-        tally.add(turn.kind, facts(_first(answer, sentences)) == facts(_first(reference, sentences)))
-
-
-def _first(text: str, n: int) -> str:
-    return ".".join(text.split(".")[:n])
+        # After the walk through all places: what changed; of a clip who and where, and what happens.
+        said, is_ = (".".join(a.split(".")[1:3]) for a in (answer, text_of(turn.answer)))
+        tally.add(turn.kind, facts(said) == facts(is_))
 
 
 KINDS_OF_TURN: dict[str, Callable[[random.Random], Sample]] = {}

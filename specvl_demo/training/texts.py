@@ -282,8 +282,8 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
         attribute, value, hits, name = "all", "", list(scene.things), "object"
     elif attribute == "colour":
         name = value + " object"
-    places, n = tuple(t.place for t in hits), len(hits)
-    target = Word(value or "objects", {"number": n}, places)
+    n = len(hits)
+    target = Word(value or "objects")
     plural: list[Piece] = (
         [target] if attribute == "all" else [target, " objects" if attribute == "colour" else " shapes"]
     )
@@ -293,26 +293,34 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
         "How many {n} do you see?",
         "What is the number of {n}?",
     )
-    question, at = ask(rng, ways, n=plural), Word("", {"number": n}, places)
-    if n == 0:
-        body = rng.choice(
-            [
-                f"I looked at every object, but there is {{z}} {name} in the picture.",
-                f"After checking the whole picture, I can say there is {{z}} {name}.",
-            ]
-        )
-        return Turn("count", question, fill(body, z=Word("no")), 0, at)
-    lead = rng.choice(["Let me check them one by one: ", "I will go through the picture: ", "I can see "])
-    answer: list[Piece] = [lead]
-    items: list[list[Piece]] = []
-    for i, t in enumerate(hits):
-        items.append([number(i + 1), " ", *where(rng, place(t.place, scene, places[i + 1 :]))])
-    answer += joined(items)
-    answer += fill(
-        rng.choice([". So the answer is {n}.", ". That makes {n} in total.", ". In total there are {n}."]),
-        n=number(n),
+    lead = rng.choice(
+        ["Let me check them one by one: ", "I will go through the picture: ", "I look at all: "]
     )
-    return Turn("count", question, answer, n, at)
+    answer: list[Piece] = [lead, *joined(_checked(scene, attribute, hits))]
+    ends = [". So the answer is {n}.", ". That makes {n} in total.", ". In total there are {n}."]
+    if n == 0:
+        ends = [f". So there is {{n}} {name}.", f". That means there is {{n}} {name}."]
+    answer += fill(rng.choice(ends), n=number(n))
+    at = Word("", {}, tuple(t.place for t in scene.things))
+    return Turn("count", ask(rng, ways, n=plural), answer, n, at)
+
+
+def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[Piece]]:
+    """Every object with what decides whether it counts, and the count so far: each step is one look-up, where
+    finding all that match at once is not.
+    """
+    items: list[list[Piece]] = []
+    so_far = 0
+    for i, t in enumerate(scene.things):
+        left = tuple(o.place for o in scene.things[i + 1 :])
+        item: list[Piece] = [place(t.place, scene, left)]
+        if attribute != "all":
+            item += [" ", Word(getattr(t, attribute))]
+        if t in hits:
+            so_far += 1
+            item += [" is ", number(so_far)]
+        items.append(item)
+    return items
 
 
 def ask_ground(rng: random.Random, scene: Scene) -> Turn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from specvl_demo.training.scenes import COLOURS, Chart
-from specvl_demo.training.texts import Turn, Word, ask, fill, number
+from specvl_demo.training.texts import Look, Turn, Word, ask, fill, number
 
 
 def read_chart(rng: random.Random, chart: Chart) -> Turn:
@@ -31,16 +31,22 @@ def read_chart(rng: random.Random, chart: Chart) -> Turn:
             "The picture shows a chart with {n} {b}.",
         ]
     )
-    answer = fill(opening, n=number(n), b="bar" if n == 1 else "bars")
-    for colour, value in chart.bars:
+    nexts = [_bar(c, v) for c, v in chart.bars]  # what comes next is known at the word before it
+    answer = fill(opening, n=Word(number(n).text, nexts[0]), b="bar" if n == 1 else "bars")
+    for (colour, value), ahead in zip(chart.bars, [*nexts[1:], {}], strict=True):
         form = rng.choice(
             ["The {c} bar reaches {v}.", "The {c} bar has a value of {v}.", "The {c} bar stands at {v}."]
         )
-        answer += [" ", *fill(form, c=Word(colour, {"number": value}), v=number(value))]
+        answer += [" ", *fill(form, c=Word(colour, {"number": value}), v=Word(number(value).text, ahead))]
     if values.count(max(values)) == 1 and n > 1:
         top = Word(chart.bars[values.index(max(values))][0])
         answer += [" ", *fill(rng.choice(["The highest bar is {c}.", "So {c} is the tallest bar."]), c=top)]
-    return Turn("chart", ask(rng, ways), answer, chart.bars, Word("", {"number": n}))
+    at = Word("", {"number": n, "colour": nexts[0]["colour"]})
+    return Turn("chart", ask(rng, ways), answer, chart.bars, at)
+
+
+def _bar(colour: str, value: int) -> Look:
+    return {"colour": list(COLOURS).index(colour), "number": value}
 
 
 def ask_chart(rng: random.Random, chart: Chart) -> Turn:

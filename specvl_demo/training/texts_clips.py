@@ -6,8 +6,9 @@ import random
 from dataclasses import replace
 
 from specvl_demo.training import scenes as world
-from specvl_demo.training.scenes import COLOURS, Clip, Scene, Thing
-from specvl_demo.training.texts import Turn, Word, ask, fill, look_of, number, phrase, place, where
+from specvl_demo.training.scenes import COLOURS, NUMBERS, Clip, Scene, Thing
+from specvl_demo.training.texts import Piece, Turn, Word, ask, fill, joined, look_of, phrase, place, where
+from specvl_demo.training.texts_pairs import walked
 
 CLIP_EVENTS = ("move", "colour", "gone", "appear", "grow")
 N_FRAMES = 4
@@ -64,6 +65,18 @@ def _slide(actor: Thing, end: int, u: float) -> Thing:
     return replace(actor, place=cell, dx=actor.dx + (x - round(x)) / 3, dy=actor.dy + (y - round(y)) / 3)
 
 
+def _frame_by_frame(clip: Clip) -> list[Piece]:
+    """How the actor is in every frame until it changes: one look-up a frame."""
+    a, frame = clip.actor, clip.detail["frame"]
+    before, after = {
+        "colour": ([Word(a.colour)], ["turns ", Word(clip.detail.get("colour", ""))]),
+        "gone": ([Word("there")], [Word("gone")]),
+        "appear": ([Word("absent")], [Word("appears")]),
+    }[clip.event]
+    states = [before] * frame + [after]
+    return joined([[*state, " in frame " + NUMBERS[i + 1]] for i, state in enumerate(states)])
+
+
 def ask_clip(rng: random.Random, clip: Clip) -> Turn:
     a, d = clip.actor, clip.detail
     start = clip.frames[0]
@@ -81,10 +94,11 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
             "What do you see in the video?",
         ),
     )
-    opening = rng.choice(
-        ["The clip shows ", "In this clip we see ", "The video begins with ", "At first I see "]
-    )
-    intro = [opening, *phrase(a), " ", *where(rng, place(a.place, start)), ". "]
+    walk, places = walked(clip.frames, ("stays", "changes"))
+    leads = ("Let me watch place by place: ", "I watch every place: ", "Place by place: ")
+    opening = rng.choice(["The clip shows ", "In this clip we see ", "The video is about "])
+    seen = phrase(a) + [" "] + where(rng, place(a.place, clip.frames[-1 if clip.event == "appear" else 0]))
+    intro = [rng.choice(leads), *walk, ". ", opening, *seen, ". "]
     it = rng.choice(["It ", "The object "])
     if clip.event == "move":
         going = rng.choice(["moves", "travels", "slides", "glides"]) + rng.choice(
@@ -95,31 +109,8 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
             rng.choice([". The path is {p}.", ". So the motion is {p}.", ". That is {p} motion."]),
             p=Word(d["path"]),
         )
-    elif clip.event == "colour":
-        turn = rng.choice(["it turns ", "its colour changes to ", "it becomes "])
-        answer = [
-            *intro,
-            it + "stays in place, but " + turn,
-            Word(d["colour"]),
-            " in frame ",
-            number(d["frame"] + 1),
-            ".",
-        ]
-    elif clip.event == "gone":
-        verb = rng.choice(["disappears", "vanishes", "is gone"])
-        answer = [*intro, it, Word(verb), " in frame ", number(d["frame"] + 1), "."]
-    elif clip.event == "appear":
-        lead = rng.choice(["At the start the spot is empty. Then ", "Nothing is there at first. Then "])
-        end = where(rng, place(a.place, clip.frames[-1]))
-        answer = [
-            lead,
-            *phrase(a),
-            rng.choice([" appears ", " shows up "]),
-            *end,
-            " in frame ",
-            number(d["frame"] + 1),
-            ".",
-        ]
+    elif clip.event != "grow":
+        answer = [*intro, it + "is ", *_frame_by_frame(clip), "."]
     else:
         verb = "grows" if d["to"] == "larger" else "shrinks"
         answer = [
@@ -142,4 +133,4 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
         body = rng.choice(["The background is {g}.", "All of this happens on a {g} background."])
         answer += [" ", *fill(body, g=Word(start.ground))]
     look = look_of(a, "kind", "colour", "place")
-    return Turn("clip", ask(rng, ways), answer, clip, Word("", look, (a.place,)))
+    return Turn("clip", ask(rng, ways), answer, clip, Word("", look, places))

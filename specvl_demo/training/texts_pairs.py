@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from specvl_demo.training import scenes as world
@@ -15,6 +16,7 @@ from specvl_demo.training.texts import (
     ask,
     capital,
     clauses,
+    joined,
     look_of,
     number,
     phrase,
@@ -89,6 +91,18 @@ def change_sentence(
     return [*capital(here), ", the ", *name, *body[event], tail]
 
 
+def walked(pictures: Sequence[Scene], verdicts: tuple[str, str]) -> tuple[list[Piece], tuple[int, ...]]:
+    """Every place that ever holds something, with the first verdict where all pictures agree and the second
+    where they do not; and those places. To compare place by place is a row of look-ups.
+    """
+    places = tuple(p for p in range(9) if any(s.at(p) for s in pictures))
+    items: list[list[Piece]] = []
+    for i, p in enumerate(places):
+        agree = all(s.at(p) == pictures[0].at(p) for s in pictures)
+        items.append([place(p, pictures[0], places[i + 1 :]), " ", Word(verdicts[0 if agree else 1])])
+    return joined(items), places
+
+
 def compare(rng: random.Random, n: int) -> Sample:
     first = world.random_scene(rng, n)
     event, second, old, new = change(rng, first)
@@ -100,30 +114,13 @@ def compare(rng: random.Random, n: int) -> Sample:
         ),
         *("Compare both pictures.", "Find the difference.", "How do the two pictures differ?"),
     )
-    answer: list[Piece] = [
-        rng.choice(
-            [
-                "The two pictures are almost the same. ",
-                "Let me compare the two pictures. ",
-                "I compared both pictures carefully. ",
-            ]
-        )
-    ]
-    if event == "same":
-        answer = ["Let me compare the two pictures. "]
+    walk, places = walked((first, second), ("same", "changed"))
+    leads = ("Let me compare the two pictures: ", "I compare both pictures: ", "Place by place: ")
+    answer: list[Piece] = [rng.choice(leads), *walk, ". "]
     answer += change_sentence(rng, event, first, second, old, new)
     if event != "same":
-        answer += [
-            " ",
-            rng.choice(
-                [
-                    "Everything else stayed the same.",
-                    "The rest did not change.",
-                    "All other objects are unchanged.",
-                ]
-            ),
-        ]
-    places = () if event == "same" else tuple({old.place, new.place if new else old.place})
+        ends = ("Everything else stayed the same.", "The rest did not change.", "The others are unchanged.")
+        answer += [" ", rng.choice(ends)]
     at = Word("", look_of(old, "place", "colour", "kind") if event != "same" else {}, places)
     turn = Turn("compare", ask(rng, ways), answer, (event, old, new), at)
     return Sample((first, second), (turn,))

@@ -14,12 +14,14 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
+from accelerate.utils import broadcast
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -212,11 +214,25 @@ def train(
                     log.write(json.dumps({"step": run.step, **mean}) + "\n")
         if run.step % save_every == 0:
             run.save(folder)
-        if minutes is not None and time.monotonic() - began > 60 * minutes:
+        if minutes is not None and _is_up(60 * minutes, began, run.accelerator):
             break
     run.save(folder)
     bar.close()
     return run.step >= recipe.steps
+
+
+def processes() -> PartialState:
+    """This process among those that train together: one, or as many as were launched.
+
+    One of them may compute features for days while the others wait for it.
+    """
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(days=30))
+
+
+def _is_up(seconds: float, began: float, accelerator: Accelerator) -> bool:
+    """Whether time has run out by the first process's clock: all must stop after the same step."""
+    up = torch.tensor(float(time.monotonic() - began > seconds), device=accelerator.device)
+    return bool(broadcast(up))
 
 
 def accepted(learner: Learner, held_out: Store, length: int = 5, batch: int = 16) -> dict[str, Any]:
@@ -324,6 +340,7 @@ def main(
     """Train, or go on training, a head for `model`; gives the card, which is also written beside the
     weights."""
     cuda = torch.cuda.is_available()
+    processes()
     accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
     model = model.to(accelerator.device).requires_grad_(False)
     run = Run(learner_for(recipe, model, store, accelerator.device), accelerator)

@@ -56,7 +56,9 @@ def main(
     """Train a head for the pair's target; gives its card."""
     if places.prompts is None and not loaded.pair.local:
         raise ValueError(f"{loaded.pair.id} knows more than drawn scenes; give its questions with --prompts")
-    store, held_out = stores(loaded, recipe, places, n, n_held_out)
+    # One process answers and computes features; the others find them there.
+    with train_heads.processes().main_process_first():
+        store, held_out = stores(loaded, recipe, places, n, n_held_out)
     data = "drawn scenes" if places.prompts is None else places.prompts.name
     card = {"target": loaded.pair.target.id, "data": f"{data}, answered by the target greedily"}
     model = loaded.models.target.vlm.model
