@@ -19,6 +19,8 @@ from specvl_demo.targets.decoder import Call, attention_of
 _PLAIN = ("LlamaModel", "MistralModel", "Qwen2Model")
 _WIDEST = 1024
 _LONGEST = 32768
+_PACKED_COLUMNS = 768
+_PACKED_ROWS = range(3, 33)
 
 
 def why_not(decoder: nn.Module) -> str | None:
@@ -45,23 +47,46 @@ def why_not(decoder: nn.Module) -> str | None:
     return None
 
 
+class _Wide:
+    """A product with a matrix of many columns, kept in two layouts.
+
+    [in, out] is the fastest to read for one row. With more rows the library copies such a matrix into
+    blocks for every product, in strides of a whole memory page if it has 1024 columns; blocks that are made
+    once halve the cost. Above a tree's rows the copying is lost in the product, and packing would be chosen
+    anew for every length of a prompt.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        """weight: [out, in]"""
+        self.plain = weight.t().contiguous()
+        wide = weight.shape[0] >= _PACKED_COLUMNS and torch.backends.mkldnn.is_available()
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous()) if wide else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[rows, in] -> [rows, out]"""
+        if self._packed is None or x.shape[0] not in _PACKED_ROWS:
+            return torch.mm(x, self.plain)
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")
+
+
 class _Layer(NamedTuple):
     """One layer's weights as [in, out], norm weights folded into the matrix behind the norm."""
 
     qkv: Tensor
     bias: Tensor | None
     out: Tensor
-    gate_up: Tensor
+    gate_up: _Wide
     down: Tensor
 
 
 class LeanDecoder:
-    """A `targets.decoder.Backend` in one weight layout for all row counts: up to this width a plain product
-    over [in, out] is faster than every prepacked form, for one row and for a tree's.
+    """A `targets.decoder.Backend` with weights as [in, out]: up to this width a plain product is faster than
+    every prepacked form, but for wide matrices (`_Wide`).
 
-    RMSNorm is x / hypot(|x|, sqrt(D eps)), with sqrt(D) and its weight folded away. Rotary pairs lie side by
-    side (rows of q and k are permuted alike, which their product cannot see), so a rotation is one complex
-    product.
+    RMSNorm is x / hypot(|x|, sqrt(D eps)), with sqrt(D) and its weight folded away; sqrt(D eps) is carried as
+    one more number of x, so that a length is the root by itself. Rotary pairs lie side by side (rows of q and
+    k are permuted alike, which their product cannot see), so a rotation is one complex product. What layers
+    write and read in turn lies in one buffer a forward, seen through views made once.
     """
 
     window: int | None = None
@@ -81,12 +106,13 @@ class LeanDecoder:
         self._kv_heads: int = config.num_key_value_heads
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
         with torch.inference_mode():
-            self._eps = torch.tensor((self.width * config.rms_norm_eps) ** 0.5)
+            self._root: float = (self.width * config.rms_norm_eps) ** 0.5
             self._layers = [self._fold(layer) for layer in decoder.layers]
             self._table = decoder.embed_tokens.weight.detach()
             self._head = head.weight.t().contiguous()
-            read = [t for layer in self._layers for t in layer if t is not None]
-            self.n_weights = sum(t.numel() for t in (*read, self._head))
+            read = [t for layer in self._layers for t in layer if isinstance(t, Tensor)]
+            wide = [layer.gate_up.plain for layer in self._layers]
+            self.n_weights = sum(t.numel() for t in (*read, *wide, self._head))
             self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
             self._norm = decoder.norm.weight * self.width**0.5
             positions = torch.arange(min(config.max_position_embeddings, _LONGEST)).float()
@@ -127,33 +153,37 @@ class LeanDecoder:
         )
         turns, kept = self._turned(call.positions), call.kept
         slots, keys, values = call.cache.spans(size)
-        x = call.x.reshape(-1, width).clone()
+        grown = F.pad(call.x.reshape(-1, width), (0, 1), value=self._root)
+        x, unit = grown[:, :width], grown.new_empty(batch * size, width)
+        h = grown.new_empty(batch * size, row)
+        rotated = torch.view_as_complex(h.view(batch, size, all_heads, head // 2, 2))
+        q, fresh = h.as_strided(*as_queries), h.as_strided(*as_cached)
         for i, (qkv, bias, out, gate_up, down) in enumerate(self._layers):
             if kept is not None and i in kept.capture.layers:
-                kept.layers[i] = x.view(batch, size, width).clone()
-            h = self._unit(x)
-            h = torch.mm(h, qkv) if bias is None else torch.addmm(bias, h, qkv)
-            torch.view_as_complex(h.view(batch, size, all_heads, head // 2, 2)).mul_(turns)
-            slots[i].copy_(h.as_strided(*as_cached))
-            q = h.as_strided(*as_queries)
-            h = F.scaled_dot_product_attention(
+                kept.layers[i] = x.reshape(batch, size, width).clone()
+            torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
+            if bias is None:
+                torch.mm(unit, qkv, out=h)
+            else:
+                torch.addmm(bias, unit, qkv, out=h)
+            rotated.mul_(turns)
+            slots[i].copy_(fresh)
+            a = F.scaled_dot_product_attention(
                 q, keys[i], values[i], attn_mask=call.mask, is_causal=causal, enable_gqa=heads != kv_heads
             )
             if kept is not None and i in kept.capture.attention:
                 rows, scale = kept.capture.rows, head**-0.5
                 kept.attention[i] = attention_of(q, keys[i], call.mask, rows, scale)
-            x.addmm_(h.transpose(1, 2).reshape(-1, heads * head), out)
-            gate, up = torch.mm(self._unit(x), gate_up).chunk(2, -1)
+            x.addmm_(a.transpose(1, 2).reshape(-1, heads * head), out)
+            torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
+            gate, up = gate_up(unit).chunk(2, -1)
             x.addmm_(F.silu(gate).mul_(up), down)
         call.cache.advance(size)
-        x = self._unit(x).mul_(self._norm).view(batch, size, width)
+        torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
+        hidden = unit.mul_(self._norm).view(batch, size, width)
         if kept is not None and self.n_layers in kept.capture.layers:
-            kept.layers[self.n_layers] = x
-        return x
-
-    def _unit(self, x: Tensor) -> Tensor:
-        """RMSNorm without its weight and without sqrt(D), which are folded into what follows."""
-        return x.div(torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._eps))
+            kept.layers[self.n_layers] = hidden
+        return hidden
 
     def _turned(self, positions: Tensor) -> Tensor:
         """[B or 1, T, all heads, width / 2] complex: turns queries and keys, leaves values as they are."""
@@ -178,6 +208,6 @@ class LeanDecoder:
             qkv=(qkv * layer.input_layernorm.weight * scale).t().contiguous(),
             bias=bias,
             out=attn.o_proj.weight.t().contiguous(),
-            gate_up=(gate_up * layer.post_attention_layernorm.weight * scale).t().contiguous(),
+            gate_up=_Wide(gate_up * layer.post_attention_layernorm.weight * scale),
             down=mlp.down_proj.weight.t().contiguous(),
         )
