@@ -14,6 +14,7 @@ from typing import Literal
 from specvl_demo.assemble import assemble
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Lane, Request, Shared
+from specvl_demo.core.memory import Memory
 from specvl_demo.core.text import whole
 from specvl_demo.core.types import Sampling
 from specvl_demo.media import Clip, Picture
@@ -48,8 +49,12 @@ def request(
     system: str = "",
     detail: Literal["full", "light"] = "full",
     cancelled: Callable[[], bool] = bool,
+    memory: Memory | None = None,
 ) -> Request:
-    """A request to the loaded target. ValueError with a sentence where the prompt does not fit it."""
+    """A request to the loaded target. ValueError with a sentence where the prompt does not fit it.
+
+    memory: what is kept of the conversation from one question to the next; its lanes fill it.
+    """
     return Request(
         id=secrets.token_hex(6),
         prompt=loaded.prompter.prompt(turns, whole(system), room=max_new_tokens),
@@ -61,6 +66,7 @@ def request(
         pair=loaded.pair.id,
         versions=loaded.versions,
         cancelled=cancelled,
+        memory=memory,
     )
 
 
@@ -81,10 +87,12 @@ def warm(loaded: Loaded, asked: Request, choices: Sequence[Choice]) -> None:
     """Let every lane run a few tokens whose records are thrown away.
 
     Whoever computes first pays for allocations and kernels chosen on first use; in a race that is the plain
-    model, and every speedup would be flattered.
+    model, and every speedup would be flattered. What has answered in this conversation is warm.
     """
-    few = replace(asked, max_new_tokens=min(WARM_TOKENS, asked.max_new_tokens))
-    for _ in engine.race(lanes(loaded, few, choices)):
+    ran = set() if asked.memory is None else asked.memory.ran
+    few = replace(asked, max_new_tokens=min(WARM_TOKENS, asked.max_new_tokens), memory=None)
+    cold = [lane for lane in lanes(loaded, few, choices) if lane.parts.key not in ran]
+    for _ in engine.race(cold):
         pass
 
 

@@ -86,15 +86,23 @@ class KVCache:
             self.data[:, :, :, :, start + first : start + n] = self.data.index_select(4, source)
         self.length = start + n
 
-    def copy(self, room: int) -> KVCache:
-        """The same rows in a buffer of another size."""
-        if room < self.length:
-            raise ValueError(f"a cache of {self.length} rows does not fit into {room}")
+    def copy(self, room: int, rows: int | None = None) -> KVCache:
+        """The same rows, or the first of them, in a buffer of another size."""
+        length = self.copied(room, rows)
         n_layers, _, batch, heads, _, width = self.data.shape
         twin = type(self)(n_layers, batch, heads, width, room, dtype=self.data.dtype, device=self.data.device)
-        twin.data[:, :, :, :, : self.length] = self.data[:, :, :, :, : self.length]
-        twin.length = self.length
+        twin.data[:, :, :, :, :length] = self.data[:, :, :, :, :length]
+        twin.length = length
         return twin
+
+    def copied(self, room: int, rows: int | None) -> int:
+        """How many rows a copy of this size takes; ValueError where they are not there or do not fit."""
+        length = self.length if rows is None else rows
+        if length > self.length:
+            raise ValueError(f"a cache of {self.length} rows cannot give {length}")
+        if room < length:
+            raise ValueError(f"a cache of {length} rows does not fit into {room}")
+        return length
 
     def _end(self, k: int) -> int:
         if self.length + k > self.room:

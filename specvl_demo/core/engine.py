@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 
+from specvl_demo.core.memory import Memory
 from specvl_demo.core.recorder import Recorder
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.text import Lexicon
@@ -38,7 +39,7 @@ class Request:
     """One question to one target, whatever methods answer it.
 
     detail "light" leaves out candidates and the target's log-probabilities. cancelled is asked before every
-    round.
+    round. memory: of the conversation it belongs to; read when lanes begin, written when they end.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Request:
     pair: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     cancelled: Callable[[], bool] = bool
+    memory: Memory | None = None
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
@@ -75,6 +77,11 @@ class Parts:
     drafter_model: str | None = None
     ahead: Callable[[Prompt], None] | None = None
 
+    @property
+    def key(self) -> str:
+        """The same for two lanes that draft alike."""
+        return f"{self.method} {sorted(self.settings.items())}"
+
 
 class Shared:
     """What the lanes of a request compute once: encodings by model, prefills by capture."""
@@ -89,7 +96,12 @@ class Shared:
         # By decoder: a target and the eyes of a drafter may be two faces of one model.
         key = id(eyes.decoder)
         if key not in self._encoded:
-            self._encoded[key] = eyes.encode(self.request.prompt)
+            prompt, memory = self.request.prompt, self.request.memory
+            before = None if memory is None else memory.encoded.get(eyes.decoder)
+            # Those who keep nothing need not know how to go on.
+            self._encoded[key] = eyes.encode(prompt) if before is None else eyes.encode(prompt, before)
+            if memory is not None:
+                memory.encoded[eyes.decoder] = self._encoded[key]
         return self._encoded[key]
 
     def prefill(self, capture: Capture) -> Prefill:
@@ -99,15 +111,18 @@ class Shared:
         keep.
         """
         if capture not in self._prefills:
-            target = self.request.target
-            self._prefills[capture] = target.prefill(self.encoded(target), capture)
+            self._prefills[capture] = self.prefill_apart(capture)
         return self._prefills[capture]
 
     def prefill_apart(self, capture: Capture) -> Prefill:
         """A pass of one lane's own: it computes something else meanwhile, and nobody else shall wait for
         that."""
-        target = self.request.target
-        return target.prefill(self.encoded(target), capture)
+        target, memory = self.request.target, self.request.memory
+        before = None if memory is None else memory.past(capture.layers)
+        encoded = self.encoded(target)
+        return (
+            target.prefill(encoded, capture) if before is None else target.prefill(encoded, capture, before)
+        )
 
 
 class Lane:
@@ -123,6 +138,7 @@ class Lane:
         self._shared = shared
         self._request = shared.request
         self._remaining = shared.request.max_new_tokens
+        self._said: list[int] = []
 
     @property
     def done(self) -> bool:
@@ -165,6 +181,7 @@ class Lane:
             sampling=request.sampling,
             max_new_tokens=request.max_new_tokens,
             max_nodes=parts.policy.max_nodes,
+            before=None if request.memory is None else request.memory.drafted.get(parts.key),
         )
         watch = target.stopwatch()
         watch.start()
@@ -175,7 +192,11 @@ class Lane:
         draft_prefill_s = max(0.0, watch.read()["draft"] + borrowed)
         self._watch = watch
         self._session = target.open(
-            prefill, request.max_new_tokens, parts.policy.max_nodes, parts.drafter.capture
+            prefill,
+            request.max_new_tokens,
+            parts.policy.max_nodes,
+            parts.drafter.capture,
+            **({} if request.memory is None else {"remember": True}),
         )
         device = target.decoder.device
         self._device = device
@@ -260,7 +281,23 @@ class Lane:
     def end(self, stop: Stop | None = None, message: str | None = None) -> End:
         """Close the lane; stop and message say why where the loop did not decide it."""
         self.stop = stop or self.stop or "cancelled"
+        if self._request.memory is not None:
+            self._remember(self._request.memory)
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes(), message)
+
+    @torch.inference_mode()
+    def _remember(self, memory: Memory) -> None:
+        """Leave what the next question of this conversation can go on from; on nobody's clock."""
+        prompt, parts, layers = self._request.prompt, self.parts, self.parts.drafter.capture.layers
+        said = torch.tensor([int(prompt.ids[-1]), *self._said])
+        # All lossless lanes say the same, and it is most likely their answer that is asked about.
+        if parts.lossless or not memory.holds(layers, self._request.id):
+            ids = torch.cat((prompt.ids[:-1].cpu(), said))
+            memory.keep(layers, self._session.past(self._request.id, ids))
+        drafted = parts.drafter.past(said.to(self._device))
+        if drafted is not None:
+            memory.drafted[parts.key] = drafted
+        memory.ran.add(parts.key)
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:
         """What of a round's tokens is kept: up to the first end of sequence, never more than asked for."""
@@ -272,6 +309,7 @@ class Lane:
         elif len(kept) == self._remaining:
             self.stop = "length"
         self._remaining -= len(kept)
+        self._said += kept
         self._root = kept[-1]
         return kept
 

@@ -66,6 +66,7 @@ class Encoded:
     seconds: what the encoding took; every lane that uses it is charged in full.
     index: [n] the target's prompt position of every position, -1 for none, where a drafter prepares pictures
         in its own way and its prompt is another one; None where it is the same prompt.
+    made_of: the prompt it was made of. scene: encodings that share one vision pass share this mark.
     """
 
     ids: Tensor
@@ -79,6 +80,8 @@ class Encoded:
     seconds: float = 0.0
     source: Any = None
     index: Tensor | None = None
+    made_of: Prompt | None = None
+    scene: object = field(default_factory=object)
 
     def in_prompt(self, positions: Tensor) -> Tensor:
         """The target's prompt position of these positions; -1 stays -1."""
@@ -263,8 +266,8 @@ class Eyes(Protocol):
     @property
     def decoder(self) -> Decoder: ...
 
-    def encode(self, prompt: Prompt) -> Encoded:
-        """Vision tower, projector, merge."""
+    def encode(self, prompt: Prompt, before: Encoded | None = None) -> Encoded:
+        """Vision tower, projector, merge. before: this model's encoding of the conversation so far."""
         ...
 
     def project(self, features: Tensor) -> Tensor:
@@ -313,7 +316,7 @@ class Start:
     encoded and prefill are the target's. encode(eyes) gives the prompt as another model sees it, computed
     once a request and charged to every lane that asks. target_decoder: the target's embeddings and head, to
     share.
-    max_nodes: the largest tree the policy grows.
+    max_nodes: the largest tree the policy grows. before: what the drafter kept of the conversation so far.
     """
 
     prompt: Prompt
@@ -325,6 +328,37 @@ class Start:
     sampling: Sampling
     max_new_tokens: int
     max_nodes: int
+    before: Drafted | None = None
+
+
+@dataclass(frozen=True)
+class Past:
+    """The target's rows of a prompt and its answer, kept for the next question.
+
+    request: whose. ids: [r] int64, the tokens of the rows. scene: of their encoding. cache: opaque, exactly r
+    rows. hidden: [r, D] last hidden states; layers: {i: [r, D]} as asked by a Capture.
+    """
+
+    request: str
+    ids: Tensor
+    scene: object
+    cache: Any
+    hidden: Tensor
+    layers: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A drafter's rows of a prompt and its answer, kept for the next question.
+
+    contexts: what its views saw. said: [r] the tokens whose rows follow. scene: of their encoding. cache:
+    opaque.
+    """
+
+    contexts: Sequence[Context]
+    said: Tensor
+    scene: object
+    cache: Any
 
 
 class Target(Protocol):
@@ -338,17 +372,24 @@ class Target(Protocol):
     @property
     def vocabulary(self) -> Vocabulary: ...
 
-    def encode(self, prompt: Prompt) -> Encoded:
+    def encode(self, prompt: Prompt, before: Encoded | None = None) -> Encoded:
         """Run the vision tower once; positions and merged embeddings as the decoder gets them."""
         ...
 
-    def prefill(self, encoded: Encoded, capture: Capture = ...) -> Prefill:
-        """One pass over positions 0..n-2."""
+    def prefill(self, encoded: Encoded, capture: Capture = ..., before: Past | None = None) -> Prefill:
+        """One pass over positions 0..n-2, or over those that are not among the rows kept before."""
         ...
 
-    def open(self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...) -> Session:
+    def open(
+        self,
+        prefill: Prefill,
+        max_new_tokens: int,
+        max_nodes: int,
+        capture: Capture = ...,
+        remember: bool = False,
+    ) -> Session:
         """A lane's own copy of the prefill's cache, with room for the answer and one tree of max_nodes.
-        capture.layers are kept for every scored tree too.
+        capture.layers are kept for every scored tree too. remember: `past` will be asked.
         """
         ...
 
@@ -377,6 +418,10 @@ class Session(Protocol):
         """Keep these nodes of the scored tree (root first), forget the others."""
         ...
 
+    def past(self, request: str, ids: Tensor) -> Past:
+        """All rows, for the next question. ids: the prompt's and the answer's, at least one a row."""
+        ...
+
 
 class Drafter(Protocol):
     """Guesses what the target will say. A drafter object serves one lane.
@@ -391,6 +436,10 @@ class Drafter(Protocol):
 
     def begin(self, start: Start) -> None:
         """See the prompt (prefill). Called once."""
+        ...
+
+    def past(self, said: Tensor) -> Drafted | None:
+        """All rows, for the next question; said: the prompt's last token and the answer. None: keeps none."""
         ...
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Capture, Scores, Start, Verdict
+from specvl_demo.core.types import NOTHING, Capture, Drafted, Scores, Start, Verdict
 
 
 class NoDrafter:
@@ -22,6 +22,10 @@ class NoDrafter:
 
     def begin(self, start: Start) -> None:
         """Needs nothing of the prompt."""
+
+    def past(self, said: Tensor) -> Drafted | None:
+        """Keeps nothing for the next question."""
+        return None
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
         """Nothing to propose."""

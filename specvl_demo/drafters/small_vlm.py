@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specvl_demo.core.memory import behind
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Capture, Mixer, Scores, Start, Verdict, View
+from specvl_demo.core.types import NOTHING, Capture, Drafted, Mixer, Scores, Start, Verdict, View
+from specvl_demo.targets import followup
 from specvl_demo.targets.stream import prefill
 from specvl_demo.targets.vlm import VLM
 
@@ -38,12 +40,18 @@ class SmallVLM:
             self.capture = self.capture.union(view.capture)
 
     def begin(self, start: Start) -> None:
-        """Look at the prompt through every view, in one batched prefill."""
+        """Look at the prompt through every view, in one batched prefill of what is new to it."""
         encoded = start.encode(self.vlm)
         contexts = [view.see(encoded, self.vlm, start.prefill) for view in self._views]
         longest = max(context.ids.shape[0] for context in contexts)
         room = longest + start.max_new_tokens + start.max_nodes + 1
-        self._stream, _, _ = prefill(self.vlm.decoder, contexts, room)
+        before = start.before if start.before is not None and start.before.scene is encoded.scene else None
+        new = None if before is None else behind(before, contexts)
+        if new is None:
+            self._stream, _, _ = prefill(self.vlm.decoder, contexts, room)
+        else:
+            self._stream, _ = followup.grown(before.cache, room, contexts, new)
+        self._contexts, self._scene = contexts, encoded.scene
         self._seen = {context.name: context.index for context in contexts}
         self._words = {
             context.name: context.ids[(context.index < 0) & ~context.visual].tolist() for context in contexts
@@ -87,6 +95,12 @@ class SmallVLM:
         self._stream.keep(rows)
         self._late = verdict.tokens[n - 1 : -1]
         self._said = []
+
+    def past(self, said: Tensor) -> Drafted:
+        """The rows of all views, in a cache without room to spare."""
+        stream = self._stream.fork(self._stream.length)
+        rows = stream.length - max(len(context.ids) for context in self._contexts)
+        return Drafted(self._contexts, said[:rows], self._scene, stream)
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         """Log-probabilities [len(rows), V] of every view at rows fed in this round."""

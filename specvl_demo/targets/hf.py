@@ -200,10 +200,11 @@ class SplitCache(HFCache):
             part.keep(start, rows)
         self.length = start + len(rows)
 
-    def copy(self, room: int) -> SplitCache:
-        """The same rows in buffers of another size."""
+    def copy(self, room: int, rows: int | None = None) -> SplitCache:
+        """The same rows, or the first of them, in buffers of another size."""
         twin = copy(self)
-        copies = {id(part): part.copy(room) for part in self._parts}
+        copies = {id(part): part.copy(room, rows) for part in self._parts}
+        twin.length = self.copied(room, rows)
         twin._parts = list(copies.values())
         twin._places = [(copies[id(part)], index) for part, index in self._places]
         twin.adapter = Cache(layers=[_CacheLayer(twin, i) for i in range(len(self._places))])

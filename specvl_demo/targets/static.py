@@ -48,15 +48,14 @@ class StaticCache(HFCache):
         data[1].index_copy_(2, self.at, values)
         return data[0], data[1]
 
-    def copy(self, room: int) -> KVCache:
-        """The same rows in a buffer of another size, with graphs of its own."""
-        if room < self.length:
-            raise ValueError(f"a cache of {self.length} rows does not fit into {room}")
+    def copy(self, room: int, rows: int | None = None) -> KVCache:
+        """The same rows, or the first of them, in a buffer of another size, with graphs of its own."""
+        length = self.copied(room, rows)
         n_layers, _, batch, heads, _, width = self.data.shape
         shape = (n_layers, batch, heads, width, room)
         twin = StaticCache(*shape, dtype=self.data.dtype, device=self.data.device)
-        twin.data[:, :, :, :, : self.length] = self.data[:, :, :, :, : self.length]
-        twin.length = self.length
+        twin.data[:, :, :, :, :length] = self.data[:, :, :, :, :length]
+        twin.length = length
         return twin
 
 

@@ -52,11 +52,14 @@ class Stream:
         self._block: Tensor | None = None
         self._depth: Tensor | None = None
 
-    def fork(self, room: int) -> Stream:
-        """The decided rows in a cache of their own, with `room` rows in all."""
-        cache = self.cache.copy(room)
-        cache.truncate(self.length)
-        return Stream(self.backend, cache, self._next[:, 0], self._axes, self._padded)
+    def fork(self, room: int, rows: int | None = None) -> Stream:
+        """The decided rows in a cache of their own, with `room` rows in all.
+
+        rows: take only the first of them; those left out must be text, one position each.
+        """
+        rows = self.length if rows is None else rows
+        following = self._next[:, 0] - (self.length - rows)
+        return Stream(self.backend, self.cache.copy(room, rows), following, self._axes, self._padded)
 
     def score(self, x: Tensor, shape: TreeShape, kept: Kept | None = None) -> Tensor:
         """All nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D]."""
@@ -84,11 +87,12 @@ class Stream:
         parents = torch.as_tensor(parents, device=x.device)
         block, depth = self._buffers(end, x)
         if self._is_chain:
-            self._start_branching(block, depth, first)
+            self._start_branching(depth, first)
         seen = self.cache.room
-        block[first:end, seen:] = block[parents, seen:]
-        block[first:end, seen + first : seen + end].fill_diagonal_(0.0)
-        depth[first:end] = depth[parents] + 1
+        # New rows see themselves already; what was fed before them they see as their parents do.
+        fed = self._among[:, :first]
+        fed[first:end] = fed[parents]
+        torch.add(depth[parents], 1, out=depth[first:end])
         return self._run(x, depth[:end], block[first:end, seen - self.length : seen + end])
 
     def keep(self, nodes: Sequence[int]) -> None:
@@ -133,24 +137,26 @@ class Stream:
     def _buffers(self, rows: int, x: Tensor) -> tuple[Tensor, Tensor]:
         """Additive ancestor mask of fed nodes [R, room + R], zero in the first `room` columns; depths [R]."""
         if self._block is None or self._block.shape[0] < rows:
-            size = max(64, 2 * rows)
-            block = torch.zeros(size, self.cache.room + size, dtype=x.dtype, device=x.device)
+            size, room = max(64, 2 * rows), self.cache.room
+            block = torch.zeros(size, room + size, dtype=x.dtype, device=x.device)
             depth = torch.zeros(size, dtype=torch.int64, device=x.device)
+            self._alone = torch.full((size, size), self._low, dtype=x.dtype, device=x.device)
+            self._alone.fill_diagonal_(0.0)
+            self._among = block[:, room:]
+            self._among.copy_(self._alone)
             if self._block is not None and not self._is_chain:
                 old = self._block.shape[0]
-                block[:, self.cache.room :] = self._low
-                block[:old, : self.cache.room + old] = self._block
+                block[:old, : room + old] = self._block
                 depth[:old] = self._depth
             self._block, self._depth = block, depth
         return self._block, self._depth
 
-    def _start_branching(self, block: Tensor, depth: Tensor, fed: int) -> None:
+    def _start_branching(self, depth: Tensor, fed: int) -> None:
         """Write down the chain that was fed so far in this round."""
-        block[:, self.cache.room :] = self._low
-        block[:fed, self.cache.room : self.cache.room + fed].masked_fill_(
-            chain(fed - 1).ancestors.to(block.device), 0.0
-        )
-        depth[:fed] = chain(fed - 1).depth_on(depth.device)
+        self._among.copy_(self._alone)
+        if fed > 1:
+            self._among[:fed, :fed].masked_fill_(chain(fed - 1).ancestors.to(depth.device), 0.0)
+            depth[:fed] = chain(fed - 1).depth_on(depth.device)
         self._is_chain = False
 
 

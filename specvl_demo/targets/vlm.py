@@ -10,13 +10,14 @@ import inspect
 import itertools
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
-from specvl_demo.targets import lean
+from specvl_demo.targets import followup, lean
 from specvl_demo.targets.clock import settle
 from specvl_demo.targets.decoder import Backend
 from specvl_demo.targets.hf import HFDecoder
@@ -60,16 +61,20 @@ class VLM:
         self._projector: nn.Module | None = getattr(inner, "multi_modal_projector", None)
 
     @torch.inference_mode()
-    def encode(self, prompt: Prompt) -> Encoded:
+    def encode(self, prompt: Prompt, before: Encoded | None = None) -> Encoded:
         """Run the model up to, but not into, its decoder: vision tower, projector, merge, positions.
 
-        The vision tower's cost is all there is; the decoder is never reached.
+        The vision tower's cost is all there is; the decoder is never reached. before: the encoding of an
+        earlier prompt; where this one shows the same and goes on in text, not even the tower runs.
         """
         started = time.perf_counter()
         index = None
         if self._again is not None:
             asked, prompt = prompt, self._again(prompt)
             index = aligned(prompt.visual, asked.visual).to(self.decoder.device)
+        known = None if before is None else followup.continued(before, prompt, self.decoder)
+        if known is not None:
+            return replace(known, index=index, seconds=time.perf_counter() - started)
         inputs = {key: _moved(value, self.decoder) for key, value in prompt.inputs.items()}
         captured, features = self._until_decoder(inputs)
         unknown = {k for k, v in captured.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
@@ -102,6 +107,7 @@ class VLM:
             seconds=time.perf_counter() - started,
             source=prompt.source,
             index=index,
+            made_of=prompt,
         )
 
     @torch.inference_mode()
