@@ -59,8 +59,9 @@ SETS: tuple[Columns, ...] = (
     Columns(
         "OpenGVLab/MVBench", "train", "action_sequence", picture=(), clip=("video",), choices=("candidates",)
     ),
-    Columns("lmms-lab/ChartQA", "test"),
-    Columns("HuggingFaceM4/ChartQA", "test", question=("query",), answer=("label",)),
+    # Two owners' forms of one set: a folder has the set's name alone, so either row reads both.
+    Columns("lmms-lab/ChartQA", "test", question=("question", "query"), answer=("answer", "label")),
+    Columns("HuggingFaceM4/ChartQA", "test", question=("query", "question"), answer=("label", "answer")),
     Columns("lmms-lab/textvqa", "validation", answer=("answers",)),
     Columns("lmms-lab/ScienceQA", "test", "ScienceQA-IMG", choices=("choices",), context=("hint",)),
     Columns("lmms-lab/llava-bench-in-the-wild", "train", answer=("gpt_answer",)),

@@ -150,15 +150,18 @@ def test_what_a_data_set_needs_is_said(hub: list[tuple[Any, ...]], monkeypatch: 
 
 
 def test_a_folder_in_the_published_layout_is_read(tmp_path: Path) -> None:
+    """Parquet files below data/, pictures as bytes, the columns' kinds in the file: what the hub holds."""
     datasets = pytest.importorskip("datasets", reason="reads data sets only where `datasets` is installed")
-    folder = tmp_path / "ChartQA"
-    rows = [{"image": PICTURE, "question": f"How high, {n}?", "answer": str(n)} for n in range(3)]
-    features = datasets.Features(
-        {"image": datasets.Image(), "question": datasets.Value("string"), "answer": datasets.Value("string")}
-    )
-    (folder / "data").mkdir(parents=True)
-    table = datasets.Dataset.from_list(rows, features=features)
-    table.to_parquet(str(folder / "data" / "test-00000-of-00001.parquet"))
-    found = data.find(str(folder), 2)
+    import pyarrow
+    from pyarrow import parquet
+
+    text = datasets.Value("string")
+    kinds = datasets.Features({"image": datasets.Image(), "question": text, "answer": text})
+    stored = {"bytes": corpus.encode(PICTURE, "PNG"), "path": "a.png"}
+    rows = [{"image": stored, "question": f"How high, {n}?", "answer": str(n)} for n in range(3)]
+    file = tmp_path / "ChartQA" / "data" / "test-00000-of-00001.parquet"
+    file.parent.mkdir(parents=True)
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=kinds.arrow_schema), file)
+    found = data.find(str(tmp_path / "ChartQA"), 2)
     assert [case.reference for case in found] == ["0", "1"] and found[0].name == "ChartQA-0"
-    assert found[0].shown[0].size == PICTURE.size
+    assert found[0].shown[0].size == PICTURE.size and found[0].shown[0].getpixel((0, 0)) == corpus.RED
