@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,11 +13,15 @@ import torch
 from specvl_demo import registry
 from specvl_demo.__main__ import main
 from specvl_demo.core.views import FullView, PrunedView
+from specvl_demo.drafters.blocks import Geometry
 from specvl_demo.targets import fit, loading
 from specvl_demo.targets.hf import HFDecoder, SplitCache
 from specvl_demo.targets.stream import prefill
 from specvl_demo.targets.vlm import VLM, aligned
+from specvl_demo.training.train_heads import geometry_of
 from tests.conftest import tiny_llava, tiny_prompt
+from tests.drafters.support import random_module
+from tests.drafters.test_checkpoints import write
 from tests.pocketlike import save_pair
 
 
@@ -165,3 +171,82 @@ def test_the_command_line_takes_any_two_that_fit(
     assert "must be smaller" in capsys.readouterr().err
     assert main([*ask, "--target", str(pair / "nowhere"), "--drafter", str(small)]) == 2
     assert main([*ask, "--target", str(pair / "target"), "--drafter", str(small), "--quantised", "4bit"]) == 2
+
+
+def test_a_folder_with_a_trained_head_drafts_for_its_target(
+    pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever trains a head for a target of their own can use it at once."""
+    geometry, _ = geometry_of(loading.model(pair / "target", loading.Plan(), "target"))
+    head = write(
+        tmp_path / "head",
+        random_module("hivis", geometry).published(),
+        "bin",
+        num_attention_heads=geometry.heads,
+    )
+    words = ["--prompt", "what is this", "--max-new-tokens", "8", "--json"]
+    said = []
+    for method in ("ar", "hivis"):
+        named = ["--method", method, "--target", str(pair / "target"), "--drafter", str(head)]
+        assert main(["generate", *named, *words]) == 0
+        said.append(json.loads(capsys.readouterr().out)["token_ids"])
+    assert said[0] == said[1]
+    named = ["--method", "chain", "--target", str(pair / "target"), "--drafter", str(head)]
+    assert main(["generate", *named, *words]) == 2
+    assert "chain needs a small vision-language model" in capsys.readouterr().err
+    wrong = write(tmp_path / "wrong", random_module("hivis", Geometry(32, 4, 4, 8)).published())
+    named = ["--method", "hivis", "--target", str(pair / "target"), "--drafter", str(wrong)]
+    assert main(["generate", *named, *words]) == 2
+    assert "for a target of width 32; this one has 64" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(ValueError, match="'bert'; this engine serves"):
+        registry.custom(str(pair / "target"), str(tmp_path))
+
+
+class _Hub:
+    """A hub that knows two small models and refuses to hand weights over."""
+
+    def __init__(self, folders: dict[str, Path]) -> None:
+        self.folders, self.fetched = folders, []
+
+    def model_info(self, repo: str, files_metadata: bool) -> SimpleNamespace:
+        if repo not in self.folders:
+            raise OSError(f"{repo} is not there")
+        files = [
+            SimpleNamespace(rfilename=path.name, size=path.stat().st_size)
+            for path in self.folders[repo].iterdir()
+        ]
+        total = 20 if repo.endswith("target") else 10
+        return SimpleNamespace(
+            siblings=files, safetensors=SimpleNamespace(total=total), card_data={"license": "mit"}
+        )
+
+    def download(self, repo: str, name: str, local_files_only: bool) -> str:
+        self.fetched.append(name)
+        assert name in ("config.json", "tokenizer.json"), f"{name} is more than a look"
+        return str(self.folders[repo] / name)
+
+
+def test_two_of_the_hub_are_compared_before_weights_are_fetched(
+    pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(pair / "drafter", other)
+    tokenizer = json.loads((other / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    a, b = list(vocabulary)[50:52]
+    vocabulary[a], vocabulary[b] = vocabulary[b], vocabulary[a]
+    (other / "tokenizer.json").write_text(json.dumps(tokenizer))
+    hub = _Hub({"me/target": pair / "target", "me/small": pair / "drafter", "me/other": other})
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr(fit, "HfApi", lambda: hub)
+    monkeypatch.setattr(fit, "hf_hub_download", hub.download)
+    made = registry.custom("me/target", "me/small")
+    assert (made.target.params, made.target.licence, made.local) == (20, "mit", False)
+    assert set(hub.fetched) == {"config.json", "tokenizer.json"}
+    verdict = registry.available(made, registry.detect())
+    assert verdict.ok and verdict.must_fetch
+    with pytest.raises(ValueError, match="another vocabulary than me/target"):
+        registry.custom("me/target", "me/other")
+    with pytest.raises(ValueError, match="me/none could not be looked up: me/none is not there"):
+        registry.custom("me/target", "me/none")
