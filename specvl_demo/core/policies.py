@@ -188,11 +188,10 @@ class BestFirst:
             return DraftTree(root, chain(0), rows=(-1,))
         width = min(self.width, said.shape[-1])
         logp, token = (x.flatten() for x in said.topk(width, dim=-1))
-        # Candidates of all levels, flat: token, log-probability, cumulative log-probability, parent's flat
-        # number.
+        # Candidates of all levels, flat: token, log-probability, cumulative log-probability. Every fed node,
+        # by its flat number (-1: the root), has `width` of them.
         tokens, logps, scores = [token], [logp], [logp]
-        parents = [torch.full_like(token, -1)]
-        fed = [torch.zeros_like(token[:1]) - 1]
+        fed = [torch.full_like(token[:1], -1)]
         best = torch.arange(width, device=token.device)
         above, score, row = torch.zeros_like(best), logp, 0
         for _ in range(min(self.loops, room - 1)):
@@ -205,29 +204,25 @@ class BestFirst:
             tokens.append(wide.flatten())
             logps.append(logp.flatten())
             scores.append(cumulative)
-            parents.append(best.repeat_interleave(width))
             score, chosen = cumulative.topk(width)
             token = tokens[-1][chosen]
             above = row + 1 + chosen // width
-            best = sum(map(len, tokens[:-1])) + chosen
+            best = chosen + (width + row * width)
             row += width
-        return self._select(
-            root, torch.cat(tokens), torch.cat(logps), torch.cat(scores), torch.cat(parents), torch.cat(fed)
-        )
+        return self._select(root, *map(torch.cat, (tokens, logps, scores, fed)))
 
     def learn(self, tree: DraftTree, verdict: Verdict) -> None:
         """Every round grows a new tree."""
 
-    def _select(
-        self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, parents: Tensor, fed: Tensor
-    ) -> DraftTree:
+    def _select(self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, fed: Tensor) -> DraftTree:
         """The best candidates overall, parents first. fed: flat number of every drafter row, root -1."""
         # A child's score is never above its parent's, and the stable sort lets the earlier win a tie: a
         # chosen node's parent is always chosen.
         order = scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
         order = order[scores[order].isfinite()].sort().values
-        parent = torch.searchsorted(order, parents[order]) + 1
-        parent = torch.where(parents[order] < 0, 0, parent)
+        above = fed[order // (len(scores) // len(fed))]
+        # Flat numbers are chosen numbers' places, counted behind the root's.
+        parent = torch.searchsorted(order, above, right=True)
         row_of = torch.full((len(scores),), -1, device=order.device)
         row_of[fed[1:]] = torch.arange(1, len(fed), device=order.device)
         parent, rows = torch.stack((parent, row_of[order])).tolist()

@@ -113,18 +113,21 @@ class Block:
         """
         heads, rotated, rows = self._heads, self._heads + self._kv_heads, x.shape[0]
         h = torch.mm(h, self._qkv) if self._bias is None else torch.addmm(self._bias, h, self._qkv)
-        h = h.view(rows, rotated + self._kv_heads, self._head_width)
-        rotate(h[:, :rotated], turns)
-        slot.copy_(h[:, heads:].view(rows, 2, self._kv_heads, -1).permute(1, 2, 0, 3).unsqueeze(1))
+        kv_heads, width = self._kv_heads, self._head_width
+        row = (rotated + kv_heads) * width
+        rotate(h.view(rows, rotated + kv_heads, width)[:, :rotated], turns)
+        # Straight views: queries [1, heads, k, width], keys and values as the slot has them.
+        step = (kv_heads * width, rows * row, width, row, 1)
+        slot.copy_(h.as_strided((2, 1, kv_heads, rows, width), step, heads * width))
         a = F.scaled_dot_product_attention(
-            h[:, :heads].transpose(0, 1).unsqueeze(0),
+            h.as_strided((1, heads, rows, width), (rows * row, width, row, 1)),
             keys,
             values,
             attn_mask=mask,
             is_causal=causal,
-            enable_gqa=heads != self._kv_heads,
+            enable_gqa=heads != kv_heads,
         )
-        x = torch.addmm(x, a[0].transpose(0, 1).reshape(rows, -1), self._out)
+        x = torch.addmm(x, a.transpose(1, 2).reshape(rows, -1), self._out)
         return self._mlp(x, x)
 
 
