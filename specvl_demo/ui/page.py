@@ -93,4 +93,6 @@ def launch_settings() -> dict[str, Any]:
         "run_history": False,
         "footer_links": ["api"],
         "show_error": True,
+        # Gradio would call its own address once and give up after three seconds, which a busy machine takes.
+        "_frontend": False,
     }
