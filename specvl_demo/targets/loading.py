@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import gc
 import io
+import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from huggingface_hub import snapshot_download
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError
 from torch import nn
 from tqdm import tqdm
 from transformers import AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig
@@ -26,6 +30,9 @@ from specvl_demo.targets import whole
 
 Tell = Callable[[str], None]
 Quantised = Literal["none", "8bit", "4bit"]
+
+HUB_S = 10.0
+"""How long the hub may take to answer at all."""
 
 _SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
 _OTHERS = ("*/*", "consolidated*")
@@ -102,19 +109,40 @@ def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -
             return done
 
     patterns = [*_SMALL, "*.safetensors", *(("*.bin",) if pickles else ())]
+    silent = not offline and not hub_answers()
     with had(repo):
-        folder = Path(
-            snapshot_download(
-                repo,
-                allow_patterns=patterns,
-                ignore_patterns=list(_OTHERS),
-                tqdm_class=Bar,
-                local_files_only=offline,
+        try:
+            folder = Path(
+                snapshot_download(
+                    repo,
+                    allow_patterns=patterns,
+                    ignore_patterns=list(_OTHERS),
+                    tqdm_class=Bar,
+                    local_files_only=offline or silent,
+                )
             )
-        )
+        except LocalEntryNotFoundError:
+            if not silent:
+                raise
+            raise ValueError(f"the hub did not answer within {HUB_S:.0f} s. Try again later.") from None
     if best:  # something came over the network; what lay here was looked at when it came
         whole.verify(folder, repo)
     return folder
+
+
+def hub_answers() -> bool:
+    """Whether the hub says anything at all, asked once and briefly: its client asks for minutes."""
+    try:
+        urllib.request.urlopen(
+            urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_S
+        ).close()
+    except urllib.error.HTTPError:
+        return True
+    except urllib.error.URLError as fault:
+        return isinstance(fault.reason, ssl.SSLError)  # who trusts it otherwise than we do is still there
+    except OSError:
+        return False
+    return True
 
 
 def release() -> None:

@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+from specvl_demo.ui import words
 from specvl_demo.ui.jobs import Job
 
 SEND_EVERY_S = 0.04
+SAID = 300
+"""Characters of a fault that a visitor is told."""
 Tell = Callable[[str], None]
 Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[dict[str, Any]]]
 """(job, whether it is to end, who hears how far loading is) -> the job's events."""
@@ -43,7 +46,9 @@ def _serve_one(compute: Compute, run: str, job: Job, ended: threading.Event, out
     try:
         for event in compute(job, ended.is_set, tell):
             outbox.put(run, event)
-    except BaseException:
+    except BaseException as fault:
+        reason = f"{type(fault).__name__}: {fault}"[:SAID]
+        outbox.put(run, {"k": "error", "text": words.RUN_FAILED.format(reason=reason)})
         outbox.put(run, {"k": "done"})
         outbox.flush()
         raise  # nobody knows what state this process is in: the page starts a fresh one

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.ui import words
+from specvl_demo.ui.child import SAID
 from specvl_demo.ui.jobs import Job
 
 RETRY_S = 0.5
@@ -140,21 +141,18 @@ class RayWorkers:
             self._runs[run] = actor
             stopped = run in self._stopped
         errors = self._ray.exceptions
-        died = said = False
+        died = False
         try:
             if not stopped:
                 stream = actor.run.options(num_returns="streaming").remote(run, Parcel.of(job))
                 for reference in stream:
-                    event = self._ray.get(reference)
-                    said = said or event["k"] == "error"
-                    put(event)
+                    put(self._ray.get(reference))
         except errors.RayActorError as fault:
             died = True
             put({"k": "error", "text": words.ENGINE_DIED.format(reason=type(fault).__name__)})
         except (errors.RayError, OSError) as fault:
-            if not said:
-                reason = str(fault).strip().split("\n")[-1][:300]
-                put({"k": "error", "text": words.RUN_FAILED.format(reason=reason)})
+            reason = str(fault).strip().split("\n")[-1][:SAID]
+            put({"k": "error", "text": words.RUN_FAILED.format(reason=reason)})
             if isinstance(fault, errors.RayTaskError):  # nobody knows what state it is in: a fresh one
                 died = True
                 self._ray.kill(actor, no_restart=False)

@@ -18,11 +18,12 @@ import torch
 from specvl_demo import media, pairs, registry, session
 from specvl_demo.core.engine import Request
 from specvl_demo.core.heat import heat
+from specvl_demo.core.memory import Memory
 from specvl_demo.core.types import Sampling
 from specvl_demo.records import Begin, End, Round
 from specvl_demo.targets import loading
 from specvl_demo.ui import words
-from specvl_demo.ui.child import Compute, Tell
+from specvl_demo.ui.child import SAID, Compute, Tell
 from specvl_demo.ui.jobs import Job
 from specvl_demo.ui.thumbs import shown
 
@@ -30,7 +31,6 @@ KINDS = {Begin: "begin", Round: "round", End: "end"}
 MOST_SHOWN = 16  # pictures and clips of a whole conversation
 # torch has a class of its own for a full GPU alone; on a CPU its allocator says so in words.
 SHORT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory")
-SAID = 300
 
 
 class Ended(Exception):
@@ -51,7 +51,7 @@ def guarded(
 ) -> Iterator[dict[str, Any]]:
     """The events of a job; what a visitor can put right, and what a run can survive, ends in a sentence.
 
-    What leaves unknown state behind is said and raised: whoever runs this starts afresh.
+    Everything else is raised: whoever runs this says so and starts afresh, since nobody knows its state.
     """
 
     def told(text: str) -> None:
@@ -66,25 +66,20 @@ def guarded(
         return
     except MemoryError:
         said = words.NO_MEMORY
-    except torch.AcceleratorError as fault:
-        if not _short_of_memory(fault):
-            yield _error(words.RUN_FAILED.format(reason=_line(fault)))
-            raise  # after such a fault the device answers nothing any more
-        said = words.NO_MEMORY
     except RuntimeError as fault:  # torch says so when memory, a kernel or a shape fails
-        said = words.NO_MEMORY if _short_of_memory(fault) else words.RUN_FAILED.format(reason=_line(fault))
-    except (ValueError, OSError) as fault:
-        said = str(fault) if isinstance(fault, ValueError) else words.RUN_FAILED.format(reason=_line(fault))
-    except Exception as fault:
-        yield _error(words.RUN_FAILED.format(reason=f"{type(fault).__name__}: {_line(fault)}"))
-        raise
+        if _short_of_memory(fault):
+            said = words.NO_MEMORY
+        elif isinstance(fault, torch.AcceleratorError):
+            raise  # after such a fault the device answers nothing any more
+        else:
+            said = words.RUN_FAILED.format(reason=_line(fault))
+    except OSError as fault:
+        said = words.RUN_FAILED.format(reason=_line(fault))
+    except ValueError as fault:
+        said = str(fault)
     if said is not None:
         loading.release()  # only now is everything gone that the run held
-        yield _error(said)
-
-
-def _error(sentence: str) -> dict[str, Any]:
-    return {"k": "error", "text": sentence}
+        yield {"k": "error", "text": said}
 
 
 def _line(fault: Exception) -> str:
@@ -94,7 +89,7 @@ def _line(fault: Exception) -> str:
 
 def _short_of_memory(fault: RuntimeError) -> bool:
     return isinstance(fault, torch.OutOfMemoryError) or any(
-        words in str(fault).lower() for words in SHORT_OF_MEMORY
+        sign in str(fault).lower() for sign in SHORT_OF_MEMORY
     )
 
 
@@ -124,6 +119,7 @@ def events(
         Sampling(job.temperature, job.top_p, seed=job.seed),
         job.system,
         cancelled=cancelled,
+        memory=models.memory(follows=bool(job.history)),
     )
     if cancelled():
         return
@@ -162,6 +158,7 @@ class Models:
     def __init__(self) -> None:
         self._loaded: registry.Loaded | None = None
         self._roles: list[pairs.Role] = []
+        self._memory: Memory | None = None
 
     def has(self, pair: pairs.Pair, roles: list[pairs.Role]) -> bool:
         """Whether nothing needs loading."""
@@ -172,7 +169,13 @@ class Models:
         roles = list(registry.roles_here(pair)) if roles is None else roles
         if self._loaded is None or not self.has(pair, roles):
             kept = self._roles if self._loaded is not None and self._loaded.pair == pair else []
-            self._loaded = None  # its memory is needed
+            self._loaded = self._memory = None  # their memory is needed
             self._roles = list(dict.fromkeys([*kept, *roles]))
             self._loaded = registry.load(pair, self._roles, progress=tell)
         return self._loaded
+
+    def memory(self, follows: bool) -> Memory:
+        """What is kept of the conversation in hand; a first question begins another one and drops it."""
+        if self._memory is None or not follows:
+            self._memory = Memory()
+        return self._memory

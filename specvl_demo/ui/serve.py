@@ -24,8 +24,8 @@ from specvl_demo.ui.gate import Gate
 from specvl_demo.ui.page import MOST_BYTES, build, launch_settings
 from specvl_demo.ui.workers import Cluster
 
-SESSIONS = 512
-"""Visits whose state is kept at once; the oldest is forgotten first."""
+SESSIONS = 64
+"""Visits whose state Gradio keeps, the newest; this page keeps none of its own there."""
 
 
 def serve(
@@ -53,24 +53,21 @@ def serve(
         desk = Desk(worker, max_waiting, limit_s)
         behaviour = Behaviour(known, catalog.panel, desk, folders, draw_scene, catalog.example_files())
         page = build(behaviour)
-        page.launch(
-            server_name=host,
-            server_port=port,
-            share=share,
-            auth=list(logins) or None,
-            enable_monitoring=False,  # it would show everybody who asked what, and how often
-            mcp_server=False,
-            state_session_capacity=SESSIONS,
-            app_kwargs={"middleware": [gate()]},
-            **launch_settings(),
-        )
+        page.launch(server_name=host, server_port=port, share=share, auth=list(logins) or None, **settings())
     finally:
         worker.close()
 
 
-def gate() -> Middleware:
-    """What stands before the page, wherever it runs."""
-    return Middleware(Gate, folder=Path(get_upload_folder()), most_bytes=MOST_BYTES)
+def settings() -> dict[str, Any]:
+    """How a page is launched that strangers can reach: nothing open that it does not need, nothing kept."""
+    return launch_settings() | {
+        "enable_monitoring": False,  # it would show everybody who asked what, and how often
+        "mcp_server": False,
+        "state_session_capacity": SESSIONS,
+        "app_kwargs": {
+            "middleware": [Middleware(Gate, folder=Path(get_upload_folder()), most_bytes=MOST_BYTES)]
+        },
+    }
 
 
 def draw_scene(description: Any) -> tuple[Path, dict[str, Any]]:

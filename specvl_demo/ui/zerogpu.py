@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from specvl_demo.ui import words
+from specvl_demo.ui.child import SAID
 from specvl_demo.ui.jobs import Job
 
 MOST_S = 120
@@ -87,7 +88,7 @@ class ZeroGpuWorker:
                 if self._running[run].is_set():
                     break
         except Exception as fault:  # noqa: BLE001 - the Space speaks of quotas in exceptions of its own
-            put({"k": "error", "text": words.RUN_FAILED.format(reason=str(fault)[:300])})
+            put({"k": "error", "text": words.RUN_FAILED.format(reason=str(fault)[:SAID])})
         finally:
             calls.close()
             del self._running[run]
