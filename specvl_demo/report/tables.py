@@ -150,6 +150,9 @@ def _markdown(value: Any) -> str:
 
 
 def _csv(value: Any) -> Any:
-    # Spreadsheets run cells that begin like a formula; an apostrophe keeps them text.
     text = cell(value) if isinstance(value, bool | list | tuple) else value
-    return "'" + text if isinstance(text, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+    if not isinstance(text, str):
+        return text
+    # Spreadsheets run cells that begin like a formula; an apostrophe keeps them text.
+    mark = "'" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else ""
+    return mark + text.replace("\r", " ")  # which would end the row: the writer quotes line feeds alone

@@ -1,4 +1,4 @@
-"""Traces from strangers: thousands of damaged ones, each answered in a sentence, by program and page alike."""
+"""Traces from strangers: thousands of damaged ones, each answered in a sentence by program and page."""
 
 from __future__ import annotations
 
