@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SYSTEM_BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+PATIENCE_S = 180
+"""So long a server may take to start on a machine that is busy."""
 CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 
 
@@ -64,7 +66,8 @@ def serve(script: Path, folder: Path, *arguments: str) -> Iterator[str]:
 
 
 def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
-    for _ in range(240):
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
         if process.poll() is not None:
             pytest.fail(f"the server ended:\n{log.read_text()}")
         try:
