@@ -3,6 +3,8 @@
 #   docker build -t specvl-demo --build-arg ACCELERATOR=cuda .          for NVIDIA GPUs; run with --gpus all
 #   docker run --rm -p 7860:7860 -v specvl-hub:/home/user/.cache/huggingface specvl-demo
 #   docker run --rm -p 7860:7860 --read-only --tmpfs /tmp specvl-demo   the pocket pair needs no cache
+#   docker run --rm -p 7860:7860 --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges \
+#     -v ./logins.txt:/run/logins.txt:ro -e SPECVL_LOGIN_FILE=/run/logins.txt specvl-demo   a line user:password each
 # Nothing is installed with apt: the wheels of opencv-python-headless and decord bring their own libraries and
 # need nothing beyond libc, libstdc++ and zlib, which the slim image has.
 FROM python:3.11-slim
@@ -18,6 +20,7 @@ ARG EXTRAS=
 
 RUN useradd --create-home --uid 1000 user
 USER user
+# All that is written besides the hub's cache goes below /tmp: the file system may be read-only but for these two.
 ENV HOME=/home/user \
     PATH=/home/user/.local/bin:$PATH \
     PYTHONUNBUFFERED=1 \
@@ -26,6 +29,10 @@ ENV HOME=/home/user \
     PIP_USER=1 \
     HF_HOME=/home/user/.cache/huggingface \
     GRADIO_TEMP_DIR=/tmp/gradio \
+    XDG_CACHE_HOME=/tmp/cache \
+    MPLCONFIGDIR=/tmp/cache/matplotlib \
+    TORCHINDUCTOR_CACHE_DIR=/tmp/cache/inductor \
+    TRITON_CACHE_DIR=/tmp/cache/triton \
     GRADIO_ANALYTICS_ENABLED=False \
     GRADIO_SSR_MODE=False
 

@@ -31,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """Drive, report; 1 where something failed or leaked."""
     from specvl_demo.bench import soak
     from specvl_demo.bench.footprint import listening
+    from specvl_demo.bench.visitor import Turned
 
     try:
         methods = registry.served(pairs.find(options.pair))
@@ -39,10 +40,14 @@ def run(options: argparse.Namespace) -> int:
 
     def drive(url: str, pid: int | None) -> int:
         progress.tell(f"{options.minutes:g} minutes, {options.visitors} visitors at a time, at {url}")
-        report = asyncio.run(
-            soak.soak(url, pid, options.minutes, options.seed, options.visitors, options.pair, methods)
-        )
-        progress.done()
+        try:
+            report = asyncio.run(
+                soak.soak(url, pid, options.minutes, options.seed, options.visitors, options.pair, methods)
+            )
+        except Turned as said:
+            raise Refused(f"The page did not serve its first visitor: {said}") from None
+        finally:
+            progress.done()
         wrong = soak.verdict(report)
         report |= {"ok": not wrong, "wrong": wrong}
         if options.json:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -35,6 +36,11 @@ def settings(question: str) -> dict[str, str]:
 
 def engine(first_pair: str | None) -> Compute:
     return compute
+
+
+def dying(first_pair: str | None) -> Compute:
+    """An engine that cannot live."""
+    sys.exit(7)
 
 
 def compute(job: Job, ended: Callable[[], bool], tell: Tell) -> Iterator[dict[str, Any]]:

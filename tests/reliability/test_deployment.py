@@ -1,0 +1,258 @@
+"""What stands open to strangers, who may come in, what is written where, and what a wrong version says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import app
+from specvl_demo.bench.visitor import Turned, Visitor
+from specvl_demo.ui import startup, workers
+from tests.reliability.support import asks, get, sentence, server
+from tests.ui.conftest import ROOT
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+SECRET = "correct-horse-battery"
+PROMPT = "what-nobody-else-may-read"
+
+OPEN = ["/", "/config", "/gradio_api/info", "/gradio_api/startup-events", "/theme.css", "/favicon.ico"]
+SHUT = [
+    "/monitoring",
+    "/monitoring/summary",
+    "/gradio_api/deep_link",
+    "/gradio_api/dev/reload",
+    "/gradio_api/file=http://127.0.0.1:1/",
+    "/gradio_api/file=https://example.org/a.png",
+    "/gradio_api/file/etc/passwd",
+    "/gradio_api/mcp/sse",
+    "/gradio_api/proxy=https://example.org/",
+    "/gradio_api/runs",
+    "/gradio_api/run-history/buckets",
+    "/gradio_api/stream/a/0/0/playlist.m3u8",
+    "/gradio_api/vibe-code",
+    "/gradio_api/custom_component/a/client/component/index.js",
+]
+
+
+def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]) -> None:
+    url, _ = served
+    told = get(url, "/gradio_api/info").json()
+    assert sorted(told["named_endpoints"]) == ["/generate", "/race"] and not told["unnamed_endpoints"]
+    for name, first in (("/generate", "method"), ("/race", "methods")):
+        names = [one["parameter_name"] for one in told["named_endpoints"][name]["parameters"]]
+        assert names[:3] == ["prompt", first, "pair"] and len(names) == 11
+    config = get(url, "/config").json()
+    assert [one["api_name"] for one in config["dependencies"]] == ["run", "generate", "race"]
+
+
+@pytest.mark.parametrize("path", OPEN)
+def test_what_the_page_needs_is_open(served: tuple[str, int], path: str) -> None:
+    assert get(served[0], path).status_code == 200
+
+
+@pytest.mark.parametrize("path", SHUT)
+def test_what_it_does_not_need_is_shut(served: tuple[str, int], path: str) -> None:
+    assert get(served[0], path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        str(ROOT / "app.py"),
+        str(ROOT / "assets/pocket/target/config.json"),
+        "/proc/self/environ",
+    ],
+)
+def test_no_file_but_the_pages_own_is_served(served: tuple[str, int], path: str) -> None:
+    assert get(served[0], f"/gradio_api/file={path}").status_code in (403, 404)
+
+
+def test_an_upload_is_limited_before_it_is_read(served: tuple[str, int]) -> None:
+    url, _ = served
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+        head = {"content-length": str(2**33), "content-type": "multipart/form-data; boundary=x"}
+        said = client.post("/gradio_api/upload", headers=head, content=b"--x")
+    assert said.status_code == 413 and "at most 64 MB" in said.text
+
+
+def test_only_uploads_are_taken_as_files(served: tuple[str, int]) -> None:
+    asked = {
+        "pair": "pocket",
+        "question": "?",
+        "methods": [],
+        "media": [{"path": "/etc/passwd", "name": "a"}],
+    }
+    assert "no longer on the server" in sentence(asyncio.run(asks(served[0], asked)))
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The page behind a login that stands in a file, and where its log is."""
+    folder = tmp_path_factory.mktemp("closed")
+    logins = folder / "logins.txt"
+    logins.write_text(f"ann:{SECRET}\n\nbob:{SECRET}:2\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(startup.LOGIN_FILE, str(logins))
+        with server(ROOT / "app.py", folder) as (url, _):
+            yield url, folder / "log.txt"
+
+
+def test_a_login_closes_everything_but_the_health_check(closed: tuple[str, Path]) -> None:
+    url, _ = closed
+    assert get(url, "/gradio_api/startup-events").status_code == 200
+    for path in ("/config", "/gradio_api/info", "/gradio_api/file=/etc/passwd"):
+        assert get(url, path).status_code == 401
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        for path in ("upload", "queue/join", "call/generate", "component_server"):
+            assert client.post(f"/gradio_api/{path}", json={"data": []}).status_code == 401
+
+
+def test_neither_passwords_nor_prompts_are_in_the_log(closed: tuple[str, Path]) -> None:
+    url, log = closed
+
+    async def story() -> tuple[list[dict[str, Any]], str]:
+        with pytest.raises(Turned, match="Incorrect credentials"):
+            await Visitor(url, ("ann", "wrong")).__aenter__()
+        async with Visitor(url, ("bob", f"{SECRET}:2")) as bob:
+            asked = {"pair": "pocket", "question": PROMPT, "methods": [], "max_new_tokens": 2}
+            events = [event async for event in bob.ask(asked)]
+            with pytest.raises(Turned) as said:
+                await bob.call("generate", {"prompt": PROMPT, "method": "nonsense"})
+            return events, str(said.value)
+
+    events, said = asyncio.run(story())
+    assert sentence(events) is None and "no method 'nonsense'" in said
+    text = log.read_text()
+    assert "Running on local URL" in text
+    for secret in (SECRET, PROMPT, "wrong"):
+        assert secret not in text
+
+
+# ---------------------------------------------------------------- before it starts
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ann:secret", [("ann", "secret")]),
+        ("ann:a:b\n\n bob:c \n", [("ann", "a:b"), ("bob", "c")]),
+        ("", []),
+    ],
+)
+def test_logins_are_read_from_the_environment(
+    text: str, found: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(startup.LOGIN_FILE, raising=False)
+    monkeypatch.setenv(startup.LOGIN, text)
+    assert startup.logins() == found
+
+
+@pytest.mark.parametrize("text", [SECRET, f":{SECRET}", f"ann:\n{SECRET}:", "\n \n"])
+def test_bad_logins_are_refused_without_being_said(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "logins"
+    file.write_text(text)
+    with pytest.raises(startup.Unfit) as said:
+        startup.logins(str(file))
+    assert SECRET not in str(said.value) and "login" in str(said.value)
+    with pytest.raises(startup.Unfit, match="cannot be read"):
+        startup.logins(str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("name", startup.CHECKED)
+@pytest.mark.parametrize("version", ["0.1", "99.0", None])
+def test_a_wrong_version_is_named_in_one_sentence(
+    name: str, version: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = metadata.version
+
+    def told(wanted: str) -> str:
+        if wanted != name:
+            return real(wanted)
+        if version is None:
+            raise metadata.PackageNotFoundError(wanted)
+        return version
+
+    startup.check_versions(ROOT / "requirements.txt")  # what is installed here fits
+    monkeypatch.setattr(metadata, "version", told)
+    with pytest.raises(startup.Unfit) as said:
+        startup.check_versions(ROOT / "requirements.txt")
+    text = str(said.value)
+    assert text.startswith(f"{name} {version or 'is not installed'}") and "pip install -r" in text
+    assert re.search(rf"needs {name}[<>=]", text) and "\n" not in text
+    monkeypatch.setattr(workers, "make", None)
+    with pytest.raises(SystemExit) as ended:
+        app.main([])
+    assert str(ended.value) == text
+
+
+def test_no_tunnel_and_no_other_machine_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GRADIO_SERVER_NAME", "GRADIO_SHARE"):
+        monkeypatch.delenv(name, raising=False)
+    options = app.parse([])
+    assert options.share is False and options.host == "127.0.0.1" and options.login_file is None
+
+
+# ---------------------------------------------------------------- the container
+
+
+def test_the_container_runs_as_a_user_and_says_how_it_is() -> None:
+    lines = DOCKERFILE.splitlines()
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users and users[-1] == "user" and "--uid 1000" in DOCKERFILE
+    assert "HEALTHCHECK" in DOCKERFILE and "/gradio_api/startup-events" in DOCKERFILE
+    assert "--share" not in DOCKERFILE
+    # Nothing is run as root after that but what makes the user.
+    before = DOCKERFILE[: DOCKERFILE.index("\nUSER user")]
+    assert [line for line in before.splitlines() if line.startswith("RUN")] == [
+        "RUN useradd --create-home --uid 1000 user"
+    ]
+
+
+READ_ONLY = """
+mount --make-rprivate / && mount -o remount,bind,ro / && mount -t tmpfs -o size=64m tmpfs {tmp} || exit 97
+if touch {root}/written 2>/dev/null; then exit 98; fi
+exec {python} {script} "$@"
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="only root can mount a file system read-only"
+)
+def test_a_read_only_file_system_is_enough(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Everything is read-only but one small folder for temporary files; home does not exist."""
+    folder = tmp_path_factory.mktemp("readonly")
+    writable = folder / "writable"
+    writable.mkdir()
+    wrapper = folder / "start.py"
+    script = READ_ONLY.format(tmp=writable, root=ROOT, python=sys.executable, script=ROOT / "app.py")
+    wrapper.write_text(
+        "import os, sys\n"
+        "env = os.environ | dict(HOME='/nonexistent', HF_HOME='/nonexistent/hub')\n"
+        f"env |= dict(TMPDIR={str(writable)!r}, GRADIO_TEMP_DIR={str(writable / 'gradio')!r})\n"
+        f"os.execvpe('unshare', ['unshare', '-m', 'sh', '-c', {script!r}, 'sh', *sys.argv[1:]], env)\n"
+    )
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("this system gives no mount namespaces")
+    with server(wrapper, folder) as (url, _):
+
+        async def story() -> list[dict[str, Any]]:
+            async with Visitor(url) as visitor:
+                drawn = await visitor.server("scene", {"seed": 1})
+                clip = await visitor.upload("clip.webm", (ROOT / "examples" / "clip.webm").read_bytes())
+                media = [{"path": drawn["path"], "name": drawn["name"]}, clip]
+                asked = {"pair": "pocket", "question": "?", "methods": ["sage"], "media": media}
+                return [event async for event in visitor.ask(asked | {"max_new_tokens": 2})]
+
+        events = asyncio.run(story())
+    assert sentence(events) is None and events[-1]["k"] == "done"
+    assert [event["record"]["stop"] for event in events if event["k"] == "end"] == ["length"] * 2
