@@ -125,24 +125,18 @@ def steps(report: Report) -> Page:
         f"{plain['flops'] / 1e6:.1f} MFLOP: at least {plain['bound_ms']:.2f} ms, by {plain['bound_by']}; "
         f"measured {plain['ms']:.2f} ms. Up to {ridge:.0f} rows cost no more than one where memory binds."
     )
-    columns = (
-        "step",
-        "model",
-        "rows",
-        "ms",
-        "vs_step",
-        "MB",
-        "MFLOP",
-        "bound_ms",
-        "bound_by",
-        "share",
-        "spread",
-    )
-    rows = [
-        {**row, "MB": _over(row.get("bytes"), 1e6), "MFLOP": _over(row.get("flops"), 1e6)}
+    measured = ("step", "model", "rows", "ms", "vs_step")
+    columns = (*measured, "MB", "MFLOP", "bound_ms", "bound_by", "share", "spread")
+    alone = [
+        {**row, "MB": row["bytes"] / 1e6, "MFLOP": row["flops"] / 1e6}
         for row in report["rows"]
+        if "bytes" in row
     ]
-    return Page([("", rows, columns)], [card, origin(machine)])
+    tables_of = [("Each model alone, in its own steps", alone, columns)]
+    drafted = [row for row in report["rows"] if "bytes" not in row]
+    if drafted:
+        tables_of.append(("Drafting steps of methods, in the target's steps", drafted, measured))
+    return Page(tables_of, [card, origin(machine)])
 
 
 def shapes(report: Report) -> Page:
@@ -156,8 +150,12 @@ def shapes(report: Report) -> Page:
 def tuned(report: Report) -> Page:
     """What was tuned, and what it is worth."""
     rows = [{**row, "settings": _words(row["settings"])} for row in report["rows"]]
-    said = [f"Written to {report['written']}: take it with --set preset=tuned-here, or on the page."]
-    return Page([("", rows, tune.COLUMNS)], [origin(report["machine"])], [report["tuned_on"], *said])
+    said = (
+        f"Written to {report['written']}: take it with --set preset=tuned-here, or on the page."
+        if report["written"]
+        else "Not written, since others used the machine meanwhile: tune again, or say --busy."
+    )
+    return Page([("", rows, tune.COLUMNS)], [origin(report["machine"])], [report["tuned_on"], said])
 
 
 def curves(report: Report) -> Page:
@@ -249,10 +247,6 @@ def _same(row: Mapping[str, Any]) -> str | None:
     relaxed = row.get("relaxed_share")
     told = f", {100 * relaxed:.1f} % relaxed" if relaxed else ""
     return f"{'yes' if row['identical_to_ar'] else 'no'}{told}"
-
-
-def _over(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit
 
 
 def _words(settings: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ from specvl_demo.bench.cases import scenes_alone
 from specvl_demo.bench.measure import Tell, silent
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
 COLUMNS = ("what", "value", "unit", "wanted", "kept")
 
 

@@ -49,6 +49,7 @@ class Asked:
     """What a bench was asked for. choices: `ar` first. load: brings up the pair with drafters of these roles.
 
     named: whether methods were named, or all were meant. prompts: how many, where a suite can ask any number.
+    busy: figures are wanted even where others use the machine.
     """
 
     pair: Pair
@@ -60,6 +61,7 @@ class Asked:
     load: Callable[[Sequence[str]], Loaded]
     tell: Tell
     peers: bool = False
+    busy: bool = False
     dtype: str | None = None
     data: str | None = None
     media: Path | None = None
@@ -132,10 +134,11 @@ def _steps(asked: Asked) -> Report:
 
 
 def _draft_rows(loaded: Loaded, choices: Sequence[Choice], repeats: int) -> list[dict[str, Any]]:
-    """Drafting steps of every method by width, as its lanes make them, views and heads included."""
+    """Drafting steps by width as lanes make them, views and heads included: one method of each drafter."""
     (request,) = measure.requests(loaded, cases.scenes_alone(1), 64)
+    alike = {(choice.drafter.name, len(choice.views)): choice for choice in reversed(choices)}
     rows = []
-    for choice in choices:
+    for choice in reversed(alike.values()):
         if choice.drafter.name in costs.NO_MODEL:
             continue
         found = costs.measure(loaded, choice, request, repeats)
@@ -206,21 +209,19 @@ def _tune(asked: Asked) -> Report:
     rows = tune.tune(loaded, names, found, asked.max_new_tokens, asked.repeats, asked.tell)
     machine = {**provenance.describe(loaded), **watch.read()}
     source = asked.data or "training-side drawn scenes, none of them held out"
-    tuned_on = (
-        f"Tuned on {len(found)} cases: {source}; other inputs may want other settings."
-        f"{' The machine was BUSY: tune again when it has nothing else to do.' if machine['busy'] else ''}"
-    )
+    tuned_on = f"Tuned on {len(found)} cases: {source}; other inputs may want other settings."
     about = {"tuned_on": tuned_on, "when": machine["when"], "weights": machine["weights"]}
     kept: dict[str, dict[str, Value]] = {
         row["method"]: {key: row[key] for key in ("settings", "tau", "predicted", "measured", "standard")}
         for row in rows
     }
-    written = tuned.write(asked.pair.id, about, kept)
+    held = machine["busy"] and not asked.busy
+    written = None if held else str(tuned.write(asked.pair.id, about, kept))
     return {
         "machine": machine,
         "settings": {"pair": asked.pair.id, "cases": [case.name for case in found], "repeats": asked.repeats},
         "tuned_on": tuned_on,
-        "written": str(written),
+        "written": written,
         "rows": rows,
     }
 

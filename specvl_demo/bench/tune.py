@@ -43,8 +43,6 @@ LADDERS: dict[str, dict[str, tuple[int, ...]]] = {
 """What is tried, by tree policy: sizes and shapes alone. What a verifier lets pass stays as it is, since that
 would change answers."""
 FINALISTS = 2
-WARNING_NODES = 33
-"""Presets of more nodes than this take no part in the last round: they are made for GPUs."""
 COLUMNS = ("method", "settings", "tau", "predicted", "measured", "standard", "paper", "tried")
 
 
@@ -121,10 +119,8 @@ def tunable(pair: Any) -> list[str]:
 
 def climb(predictor: Predictor, tell: Any = lambda text: None) -> None:
     """Walk along one setting after the other while that promises more, until none does."""
-    choice = predictor.choice({})
-    ladders = LADDERS[choice.policy.name]
-    now: dict[str, Value] = {axis: choice.params[axis] for axis in ladders}
-    best, improved = predictor.forecast(now), True
+    now, best, improved = start_of(predictor), predictor.forecast(start_of(predictor)), True
+    ladders = LADDERS[predictor.choice({}).policy.name]
     while improved:
         improved = False
         for axis, ladder in ladders.items():
@@ -140,6 +136,12 @@ def climb(predictor: Predictor, tell: Any = lambda text: None) -> None:
                     now, best, improved = found.settings, found, True
 
 
+def start_of(predictor: Predictor) -> dict[str, Value]:
+    """What is tuned, as the standard preset has it."""
+    choice = predictor.choice({})
+    return {axis: choice.params[axis] for axis in LADDERS[choice.policy.name]}
+
+
 def _next(ladder: Sequence[int], value: int, way: int) -> int | None:
     """The next rung above or below a value."""
     beyond = [rung for rung in ladder if (rung > value if way > 0 else rung < value)]
@@ -153,12 +155,14 @@ def _final(predictor: Predictor, repeats: int) -> dict[str, Any]:
     best = predictor.best()
     runners: dict[str, Choice] = {"standard": predictor.choice({})}
     if "paper" in method.presets:
-        paper = registry.choose(pair, name, {"preset": "paper"})
-        if int(paper.params.get("nodes", paper.params.get("max_nodes", 0))) < WARNING_NODES:
-            runners["paper"] = paper
-    finalists = {f"tuned {rank}": one for rank, one in enumerate(best[:FINALISTS])}
+        runners["paper"] = registry.choose(pair, name, {"preset": "paper"})
+    start = predictor.forecast(start_of(predictor))
+    others = [one for one in best if one is not start][:FINALISTS]
+    finalists = {f"tuned {rank}": one for rank, one in enumerate(others)}
     runners |= {label: predictor.choice(one.settings) for label, one in finalists.items()}
     speedups = _race(predictor, {"ar": methods.choose("ar"), **runners}, repeats)
+    # What there was stays where nothing beats it.
+    finalists |= {"standard": start} if start is not None else {}
     winner = max(finalists, key=lambda label: speedups[label])
     return {
         "method": name,

@@ -102,6 +102,7 @@ def _asked(
         load=load,
         tell=progress.tell,
         peers=options.peers or len(before.get("rivals", ())) > 1,
+        busy=options.busy,
         dtype=options.dtype,
         data=options.data,
         media=Path(options.media) if options.media else None,

@@ -98,7 +98,9 @@ def build() -> argparse.ArgumentParser:
         "--peers", action="store_true", help="also Hugging Face's assisted generation and prompt lookup"
     )
     bench.add_argument(
-        "--busy", action="store_true", help="print ratios even where others used the machine meanwhile"
+        "--busy",
+        action="store_true",
+        help="print ratios, keep what was tuned, even where others used the machine",
     )
     bench.add_argument(
         "--guard", metavar="FILE", help="compare with a report of `bench --json`; 1 where worse"
