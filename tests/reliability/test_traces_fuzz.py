@@ -7,6 +7,7 @@ import json
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -181,6 +182,7 @@ def test_thousands_of_damaged_traces_are_answered() -> None:
             assert all(line.isprintable() for line in trace.summary(lanes).split("\n")), seed
             for lane in lanes:
                 assert lane.end is None or lane.end.totals.n_tokens == records.fold(lane.rounds).n_tokens
+    sys.stdout.write(f"{N} damaged traces: {N - sound} refused, {sound} still sound\n")
     assert 100 < sound < N / 2, sound  # changes that leave a race sound exist, most do not
 
 
@@ -304,5 +306,6 @@ def test_the_page_refuses_what_the_program_refuses(tmp_path: Path) -> None:
         for at, (problems, words) in enumerate(zip(ours, said, strict=True))
         if bool(problems) != bool(words)
     ]
+    sys.stdout.write(f"{len(texts)} traces read by the page: {len(apart)} judged otherwise than here\n")
     assert apart == [] and not any(words and "fell over" in words for words in said)
     assert said[-len(EXAMPLES) :] == [None] * len(EXAMPLES)
