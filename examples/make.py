@@ -176,12 +176,18 @@ def tile(
 
 
 def measured(models: Models, example: Example, name: str) -> tuple[Finding, list[Record]]:
-    """A method on an example: the repetition in the middle, and its records."""
+    """A method on an example: the repetition in the middle, with its records."""
     runs = []
     for _ in range(REPEATS):
         lines = run(models, example, [name])
         plain, lane = (Lane(*parts) for parts in records.validate_trace(lines).values())
         runs.append((findings.find(example.id, plain, lane), lines))
+    runs = [one for one in runs if one[0].comparison.plausible]
+    if not runs:
+        sys.exit(
+            f"The times of {name} on {example.id} contradict themselves (a speedup above τ): this machine "
+            "was too busy. Record again when it has nothing else to do."
+        )
     chosen = findings.middle([one for one, _ in runs])
     return next(one for one in runs if one[0] is chosen)
 
