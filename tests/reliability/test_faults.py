@@ -70,12 +70,15 @@ def question() -> Job:
     return Job("light", (("ar", {}), ("chain", {})), "what is this", max_new_tokens=12)
 
 
-def answer(guest: Guest) -> list[int]:
-    """The ids of a run that went well."""
+def answer(guest: Guest) -> dict[str, list[int]]:
+    """The ids of a run that went well, by lane: in what order lanes take turns is a matter of clocks."""
     guest.until("done")
     assert not guest.of("error"), guest.of("error")
     assert [event["record"].stop for event in guest.of("end")] == ["length"] * 2
-    return [token.id for event in guest.of("round") for token in event["record"].tokens]
+    said: dict[str, list[int]] = {}
+    for event in guest.of("round"):
+        said.setdefault(event["record"].lane, []).extend(token.id for token in event["record"].tokens)
+    return said
 
 
 def partial(guest: Guest, folder: Path) -> list[Record]:
@@ -142,15 +145,17 @@ def kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [(mistake, "KeyError"), (kernel, "mat1 and mat2 shapes cannot be multiplied")]
+    ("fault", "said"), [(mistake, "a mistake of ours"), (kernel, "mat1 and mat2 shapes cannot be multiplied")]
 )
 def test_a_drafter_that_raises_in_the_middle(
     desk: Desk, fault: Callable[[], None], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = answer(Guest(desk, question()))
     with monkeypatch.context() as patch:
-        patch.setattr(policies.Chain, "grow", broken(policies.Chain.grow, 8, fault))
-        guest, other = Guest(desk, question()), Guest(desk, question())
+        patch.setattr(policies.Chain, "grow", broken(policies.Chain.grow, 5, fault))
+        guest = Guest(desk, question())
+        guest.until("run")
+        other = Guest(desk, question())
         guest.until("done")
         other_answer = answer(other)
     (error,) = guest.of("error")
@@ -158,7 +163,7 @@ def test_a_drafter_that_raises_in_the_middle(
     assert "second line" not in error["text"]
     kept = partial(guest, tmp_path)
     assert sum(isinstance(record, Begin) for record in kept) == 2
-    assert sum(isinstance(record, Round) for record in kept) >= 4
+    assert sum(isinstance(record, Round) for record in kept) >= 1
     # Who waited meanwhile was served, and so is who comes next.
     assert other_answer == before == answer(Guest(desk, question()))
 
