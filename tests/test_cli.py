@@ -203,10 +203,11 @@ def test_models_lists_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert "pocket" in capsys.readouterr().out
 
 
-def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str]) -> None:
-    told = run_json(
-        capsys, "bench", "--methods", "chain", "--repeats", "2", "--max-new-tokens", "6", "--peers"
-    )
+def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    line = {"question": "What is it?", "image": "a.png"}
+    (place / "own.jsonl").write_text(f"{json.dumps(line)}\n" * 2)
+    asked = ("--data", "own.jsonl", "--repeats", "2", "--max-new-tokens", "6")
+    told = run_json(capsys, "bench", "--methods", "chain", *asked, "--peers")
     rows = {row["method"]: row for row in told["rows"]}
     assert list(rows) == ["ar", "chain", "hf-generate", "hf-assisted", "hf-prompt-lookup"]
     assert rows["ar"]["speedup_vs_ar"] == 1.0 and rows["chain"]["identical_to_ar"] is True
@@ -216,6 +217,10 @@ def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str]) -
     shares = [rows["chain"][f"share_{phase}"] for phase in ("draft", "verify", "commit", "other")]
     assert sum(shares) == pytest.approx(1)
     assert told["settings"]["repeats"] == 2 and told["machine"]["threads"] >= 1
+    record = place / "record.json"
+    record.write_text(json.dumps(told))
+    assert main(["bench", "--from", "record.json", "--busy"]) == 0
+    assert "× HF generate" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
