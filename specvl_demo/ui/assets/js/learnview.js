@@ -27,7 +27,7 @@ export class LearnView {
   lesson(method, { idea, formula: rule, look, source }) {
     return h('article', { class: 'vl-card vl-lesson', id: `lesson-${method.name}` },
       h('div', {}, h('h2', {}, method.title, ' ', h('span', { class: `vl-badge ${method.lossless ? '' : 'lossy'}`, text: method.lossless ? W.learn.lossless : W.lane.lossy })),
-        h('p', { text: idea }), rule && h('div', { class: 'vl-formula' }, formula(...rule)), h('h3', { text: W.learn.look }), h('p', { text: look }),
+        h('p', { text: idea }), rule && h('div', { class: 'vl-formula', tabindex: '0', role: 'group', 'aria-label': W.learn.formula(method.title) }, formula(...rule)), h('h3', { text: W.learn.look }), h('p', { text: look }),
         tries(this.catalog.lessons.methods[method.name], this.catalog.examples, (id) => this.tryOut(id, method.name)),
         source && h('p', { class: 'vl-help' }, h('a', { href: source[1], target: '_blank', rel: 'noopener noreferrer', text: source[0] }))),
       DIAGRAMS[method.name]());

@@ -163,7 +163,7 @@ finished: (n) => (n > 1 ? 'All lanes are in.' : 'Finished.'), busy: 'A race is r
     linkInBar: 'The link is in the address bar; copy it from there.', linkWithout: 'Your own pictures do not travel with it.',
   },
   learn: {
-    shines: 'Shines', struggles: 'Struggles', tryOut: (title) => `Race it on: ${title}`, nav: 'Methods', look: 'What to look for', lossless: 'lossless',
+    formula: (title) => `The rule of ${title}`, shines: 'Shines', struggles: 'Struggles', tryOut: (title) => `Race it on: ${title}`, nav: 'Methods', look: 'What to look for', lossless: 'lossless',
     first: 'Reading a race', firstText: 'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Every token of an answer is coloured by where it comes from, and underlined in its own way.',
     origins: { draft: 'guessed by the drafter, and exactly what the target would have written', relaxed: 'guessed by the drafter, let through although the target alone would have written something else',
       target: 'a correction, or a bonus after everything drafted was kept', rejected: 'guessed, but the target wanted something else' },
