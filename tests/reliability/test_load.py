@@ -231,7 +231,7 @@ def test_a_run_is_ended_at_its_limit_and_keeps_what_it_had(worker: ProcessWorker
 
 def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) -> None:
     """Nobody follows it any more, it does not react: who waits next gets a fresh engine."""
-    desk = Desk(worker, limit_s=1.0, grace_s=0.5)
+    desk = Desk(worker, grace_s=0.5)
     hanging = Guest(desk, job("who=hanging fail=hang at=1"))
     hanging.until("round")
     pid = worker.pid
