@@ -82,7 +82,7 @@ PAIRS: tuple[Pair, ...] = (
         "pocket",
         "Pocket: a small LLaVA that knows drawn scenes",
         "LLaVA (Qwen2 decoder)",
-        _pocket("target", 4.5),
+        _pocket("target", 8.1),
         {
             "small": _pocket("drafter", 1.9),
             "eagle2": _pocket("eagle2", 0.52),
