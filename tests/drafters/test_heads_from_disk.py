@@ -10,7 +10,7 @@ import torch
 
 from specvl_demo import pairs
 from specvl_demo.__main__ import main
-from specvl_demo.bench import ablations, trees
+from specvl_demo.bench import ablations, cases, trees
 from specvl_demo.drafters.blocks import Geometry
 from tests import corpus, pocketlike
 from tests.drafters.support import random_module
@@ -73,9 +73,8 @@ def test_sampled_answers_are_the_plain_ones_of_the_seed(capsys: pytest.CaptureFi
 
 
 def test_every_ablation_is_a_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from specvl_demo.bench import suites
-
-    monkeypatch.setattr(suites, "POCKET", (("where", 1),))
+    monkeypatch.setattr(cases, "POCKET", (("where", 1),))
+    monkeypatch.setattr(cases, "CALIBRATION", (("where", 1),))
     report = said(capsys, "bench", "--suite", "ablations", "--repeats", "1", "--max-new-tokens", "6")
     rows = {row["method"]: row for row in report["rows"]}
     assert [name for name in rows if not name.startswith("hf-")] == [
@@ -89,9 +88,8 @@ def test_every_ablation_is_a_row(capsys: pytest.CaptureFixture[str], monkeypatch
 def test_the_search_ranks_trees_by_measured_costs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from specvl_demo.bench import suites
-
-    monkeypatch.setattr(suites, "POCKET", (("where", 1),))
+    monkeypatch.setattr(cases, "POCKET", (("where", 1),))
+    monkeypatch.setattr(cases, "CALIBRATION", (("where", 1),))
     monkeypatch.setattr(trees, "TREES", ((6, 2, 3), (8, 3, 3)))
     monkeypatch.setattr(trees, "GAMMAS", (2, 4))
     report = said(capsys, "bench", "--suite", "trees", "--methods", "hivis", "--max-new-tokens", "8")
@@ -103,13 +101,6 @@ def test_the_search_ranks_trees_by_measured_costs(
         assert row["speedup"] == pytest.approx(row["tau"] / row["rho"]) and row["rho"] > 1
     costs = report["costs"]["hivis"]
     assert costs["verify"]["1"] > 0 and costs["root"] > 0 and costs["level"]["10"] > 0
-
-
-def test_step_costs_add_up_to_a_round() -> None:
-    """By hand: a root, two levels of width 3, eight nodes, and the rest."""
-    costs = trees.StepCosts({1: 10.0, 6: 14.0, 10: 18.0}, root=2.0, level={2: 1.0, 4: 3.0}, rest=0.5)
-    assert costs.round(8, 3, 3) == 2.0 + 2 * 2.0 + 16.0 + 0.5
-    assert costs.round(20, 1, 9) == 2.0 + 18.0 + 0.5
 
 
 def test_unknown_variants_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
