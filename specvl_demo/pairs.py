@@ -82,11 +82,11 @@ PAIRS: tuple[Pair, ...] = (
         "pocket",
         "Pocket: a small LLaVA that knows drawn scenes",
         "LLaVA (Qwen2 decoder)",
-        _pocket("target", 8.1),
+        _pocket("target", 8.09),
         {
             "small": _pocket("drafter", 1.9),
             "eagle2": _pocket("eagle2", 0.52),
-            "hivis": _pocket("hivis", 0.55),
+            "hivis": _pocket("hivis", 0.70),
             "dream": _pocket("dream", 1.33),
         },
         n_frames=4,

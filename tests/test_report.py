@@ -242,7 +242,7 @@ def test_declared_charts_draw_what_the_notes_hold() -> None:
     assert {t["name"]: t["y"] for t in relevance["data"]} == {
         "must match": [0.9],
         "may be relaxed": [0.1, 0.2],
-        "cut": [0.2],
+        "λ's cut": [0.2],
     }
     assert charts.figure(declared.DECLARED["sage"][0], chain_lane()) is None
 

@@ -11,7 +11,7 @@ from specvl_demo.registry import Loaded
 from tests import pocketlike
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     folder = tmp_path_factory.mktemp("bench")
     pocketlike.save_pair(folder / "pocket")
