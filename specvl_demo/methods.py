@@ -88,9 +88,6 @@ class Choice:
 
 _MTCP = "multimodal+text-only+caption+pooled"
 
-_POCKET_TREE: Mapping[str, Value] = {"nodes": 8, "width": 2, "loops": 5}
-"""For two CPU cores, where every further node costs (`bench --suite trees` finds it)."""
-
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
@@ -111,6 +108,7 @@ METHODS: dict[str, Method] = {
             policy="chain",
             verifier="strict",
             reference="Leviathan et al., arXiv 2211.17192; Gagrani et al., arXiv 2404.08856",
+            presets={"pocket": {"gamma": 7}},
         ),
         Method(
             "tree",
@@ -121,6 +119,7 @@ METHODS: dict[str, Method] = {
             policy="static-tree",
             verifier="strict",
             reference="Li et al., arXiv 2401.15077 (the tree of EAGLE-1)",
+            presets={"pocket": {"tree_nodes": 18}},
         ),
         Method(
             "specvlm",
@@ -135,7 +134,7 @@ METHODS: dict[str, Method] = {
             options={"drafter": ("self",), "policy": ("chain",)},
             presets={
                 "paper": {},
-                "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 10},
+                "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 12},
             },
         ),
         Method(
@@ -157,8 +156,8 @@ METHODS: dict[str, Method] = {
                 "paper-mtcp": {"views": _MTCP, "weights": "kld"},
                 "paper-tree-2": {"policy": "beam", "beams": 2},
                 "paper-tree-3": {"policy": "beam", "beams": 3},
-                "pocket": {},
-                "pocket-mtcp": {"views": _MTCP, "weights": "kld"},
+                "pocket": {"gamma": 7},
+                "pocket-mtcp": {"gamma": 7, "views": _MTCP, "weights": "kld"},
             },
         ),
         Method(
@@ -178,7 +177,8 @@ METHODS: dict[str, Method] = {
                     "drop_video": 0.5,
                     "growth": "online",
                     "first": "entropy",
-                    "max_nodes": 10,
+                    "max_nodes": 12,
+                    "max_depth": 10,
                     "min_width": 1,
                     "max_width": 4,
                 },
@@ -206,7 +206,7 @@ METHODS: dict[str, Method] = {
                 "paper-no-shift": {"shift": False},
                 "paper-branches": {"policy": "branches"},
                 "paper-self": {"drafter": "self"},
-                "pocket": {"gamma": 8, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
+                "pocket": {"gamma": 12, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
             },
         ),
         Method(
@@ -224,7 +224,7 @@ METHODS: dict[str, Method] = {
                 "paper": {},
                 "lvspec-paper": {"gamma": 10, "window": 4, "gate": 0.2},
                 "gate-only": {"gamma": 10, "window": 0, "gate": 0.2},
-                "pocket": {"gamma": 8, "window": 4},
+                "pocket": {"gamma": 12, "window": 4},
             },
         ),
         Method(
@@ -236,7 +236,10 @@ METHODS: dict[str, Method] = {
             verifier="strict",
             reference="Li et al., arXiv 2406.16858",
             options={"policy": ("chain", "static-tree", "entropy-tree")},
-            presets={"paper": {"nodes": 60, "width": 10, "loops": 5}, "pocket": _POCKET_TREE},
+            presets={
+                "paper": {"nodes": 60, "width": 10, "loops": 5},
+                "pocket": {"nodes": 12, "width": 3, "loops": 5},
+            },
         ),
         Method(
             "hivis",
@@ -253,7 +256,7 @@ METHODS: dict[str, Method] = {
             presets={
                 "paper": {"nodes": 60, "width": 10, "loops": 7},
                 "published-code": {"nodes": 60, "width": 10, "loops": 5},
-                "pocket": _POCKET_TREE,
+                "pocket": {"nodes": 10, "width": 2, "loops": 7},
             },
         ),
         Method(
@@ -269,7 +272,7 @@ METHODS: dict[str, Method] = {
             presets={
                 "paper": {},
                 "published-code": {"nodes": 60, "width": 4, "loops": 8, "keep": 1.0, "ancestry": False},
-                "pocket": _POCKET_TREE,
+                "pocket": {"nodes": 10, "width": 2, "loops": 5},
             },
         ),
         Method(
