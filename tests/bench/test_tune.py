@@ -71,20 +71,21 @@ def test_every_ladder_is_within_the_bounds_of_its_parameters() -> None:
 def test_a_preset_is_kept_for_this_machine_and_offered(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = pairs.find("pocket")
     assert tuned.NAME not in registry.presets(pair, "sage")
-    tuned.write("pocket", {"when": "now"}, {"sage": {"settings": {"max_nodes": 12}}})
+    tuned.write("pocket", {"when": "now"}, {"sage": {"settings": {"max_nodes": 20}}})
     tuned.write("pocket", {"when": "later"}, {"chain": {"settings": {"gamma": 7}}})
     assert registry.presets(pair, "chain")[tuned.NAME] == {"gamma": 7}
     start = registry.presets(pair, "sage")[tuned.NAME]
-    assert start == {**registry.presets(pair, "sage")["pocket"], "max_nodes": 12}
+    assert start == {**registry.presets(pair, "sage")["pocket"], "max_nodes": 20}
     choice = registry.choose(pair, "ngram")
     assert tuned.NAME not in choice.settings  # another method has none
     monkeypatch.setattr(registry, "roles_here", lambda pair: pair.drafters)
     choice = registry.choose(pair, "sage", {"preset": tuned.NAME, "max_depth": 4})
-    assert (choice.params["max_nodes"], choice.params["max_depth"]) == (12, 4)
-    assert registry.choose(pair, "sage").params["max_nodes"] == 10  # offered, never taken unasked
+    assert (choice.params["max_nodes"], choice.params["max_depth"]) == (20, 4)
+    standard = registry.presets(pair, "sage")["pocket"]["max_nodes"]
+    assert registry.choose(pair, "sage").params["max_nodes"] == standard != 20  # offered, never taken unasked
     shown = catalog.panel("pocket", "sage", {"preset": tuned.NAME})
     assert tuned.NAME in shown["presets"] and shown["standard"] == "pocket"
-    assert {param["key"]: param["default"] for param in shown["params"]}["max_nodes"] == 12
+    assert {param["key"]: param["default"] for param in shown["params"]}["max_nodes"] == 20
     found = json.loads(place.read_text())
     found["pocket"]["machine"] = "another one"
     place.write_text(json.dumps(found))
@@ -100,9 +101,9 @@ def test_a_broken_file_is_one_sentence(place: Path) -> None:
 
 
 def test_a_method_is_tuned_on_real_rounds(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tune.LADDERS, "chain", {"gamma": (4, 5, 6)})
+    monkeypatch.setitem(tune.LADDERS, "chain", {"gamma": (6, 7, 8)})
     (row,) = tune.tune(loaded, ["chain"], cases.scenes_alone(1), max_new_tokens=12, repeats=1)
-    assert row["settings"]["gamma"] in (4, 5, 6) and row["tried"] >= 2
+    assert row["settings"]["gamma"] in (6, 7, 8) and row["tried"] >= 2
     assert 1.0 <= row["tau"] <= row["settings"]["gamma"] + 1
     assert row["measured"] > 0 and row["standard"] > 0 and row["predicted"] > 0
     assert tune.tunable(loaded.pair)[0] == "chain"
