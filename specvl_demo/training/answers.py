@@ -104,8 +104,7 @@ def _replies(
             ]
             for turn in c.sample.turns
         ]
-        images = [pocket.IMAGE] * (pocket.N_PATCHES * len(c.pictures))
-        ids = [pocket.BOS, pocket.USER, *images, *asked[0][1:-1]]
+        ids = [pocket.BOS, pocket.USER, *pocket.picture_ids(tokenizer, len(c.pictures)), *asked[0][1:-1]]
         visual = torch.cat([next(seen) for _ in c.pictures])
         context = context_of(vlm.decoder, ids, visual, pocket.IMAGE)
         scripts.append(Script(context, [asked[0][-1:], *asked[1:]]))

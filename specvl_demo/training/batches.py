@@ -100,10 +100,14 @@ def patch_labels(scene: Scene | Chart, box: tuple[int, int]) -> np.ndarray:
 
 
 def _bar_label(row: np.ndarray, chart: Chart, x: float, y: float) -> None:
-    slot = (x - 0.083) / (0.875 / len(chart.bars))
-    if not 0 <= slot < len(chart.bars) or not 0.2 < slot % 1 < 0.8:
+    # A bar is about 0.65 of its slot wide, and a patch may hold parts of two: it speaks for the larger part.
+    slot, half = 0.875 / len(chart.bars), 0.5 / GRID
+    left = [0.083 + slot * (i + 0.175) for i in range(len(chart.bars))]
+    parts = [min(x + half, a + 0.65 * slot) - max(x - half, a) for a in left]
+    most = max(parts)
+    if most < 0.2 * slot:
         return
-    colour, value = chart.bars[int(slot)]
+    colour, value = chart.bars[parts.index(most)]
     if y > 0.917 - value * 0.0938 - 0.08:  # the bar or its top reaches into this patch
         row[GROUP_NAMES.index("colour")] = list(world.COLOURS).index(colour)
         row[GROUP_NAMES.index("number")] = value
@@ -148,7 +152,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> Encoded:
     """The conversation as the chat template writes it, with labels on answers and marks on visual words."""
     out = Encoded([pocket.BOS], [-100], [False], [], [])
     for i, turn in enumerate(sample.turns):
-        images = [pocket.IMAGE] * (pocket.N_PATCHES * len(sample.pictures)) if i == 0 else []
+        images = pocket.picture_ids(tokenizer, len(sample.pictures)) if i == 0 else []
         _plain_ids(out, [pocket.USER, *images])
         _words(out, tokenizer, [" ", *turn.question], answer=False)
         _mark(out, turn.at, len(out.ids))
@@ -246,7 +250,7 @@ def curriculum(u: float) -> Mix:
         most=2 + min(4, int(u * 25)),
         drilled=max(0.15, 0.85 - 3.0 * u),
         charts=0.0 if u < 0.06 else 0.2,
-        several=0.0 if u < 0.10 else min(0.42, 0.12 + u * 0.9),
+        several=0.0 if u < 0.10 else min(0.5, 0.12 + u * 0.9),
         drilled_several=max(0.3, 0.9 - u),
     )
 
@@ -274,7 +278,7 @@ class Conversations(Dataset):
         mix = curriculum(self.begin + (1 - self.begin) * step / self.total)
         if rng.random() < mix.several:
             draw = [
-                samples.several_pictures(rng, min(4, mix.most), 80, mix.drilled_several)
+                samples.several_pictures(rng, min(4, mix.most), 125, mix.drilled_several)
                 for _ in range(self.batch * 3 // 4)
             ]
         else:

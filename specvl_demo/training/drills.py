@@ -49,15 +49,13 @@ def drill_scene(rng: random.Random, scene: Scene) -> Turn:
     return Turn("drill", ["all ", target, "?"], [" ", *joined(items)], len(hits), at)
 
 
-def _at_place(
-    rng: random.Random, scene: Scene, pictures: Sequence[Scene], lead: list[Piece], size: bool = True
-) -> Turn:
+def _at_place(rng: random.Random, scene: Scene, pictures: Sequence[Scene], lead: list[Piece]) -> Turn:
     """'top left?' of one picture; mostly places that are taken in some picture."""
     taken = sorted({t.place for s in pictures for t in s.things})
     p = rng.choice(taken) if taken and rng.random() < 0.88 else rng.randrange(9)
     t = scene.at(p)
-    words = [Word("empty")] if t is None else phrase(t, article=False, size=size)
-    look = look_of(t) if size else look_of(t, "kind", "colour")
+    words = [Word("empty")] if t is None else phrase(t, article=False)
+    look = look_of(t)
     return Turn("drill", [*lead, Word(place(p).text, look), "?"], [" ", *words], t, Word("", look))
 
 
@@ -90,7 +88,7 @@ def drill_chart(rng: random.Random, chart: Chart) -> Turn:
     return Turn("drill", ["bars?"], [" ", *joined(bars)], chart.bars, at)
 
 
-def drill_pictures(rng: random.Random, pictures: Sequence[Scene], names: Sequence[str], size: bool) -> Turn:
+def drill_pictures(rng: random.Random, pictures: Sequence[Scene], names: Sequence[str]) -> Turn:
     """One look-up in one of several pictures, named 'first', 'frame two' and so on."""
     i = rng.randrange(len(pictures))
     lead: list[Piece] = [names[i], ", "]
@@ -98,7 +96,7 @@ def drill_pictures(rng: random.Random, pictures: Sequence[Scene], names: Sequenc
         turn = _find(rng, pictures[i], lead)
         if turn is not None:
             return turn
-    return _at_place(rng, pictures[i], pictures, lead, size)
+    return _at_place(rng, pictures[i], pictures, lead)
 
 
 def drill_change(rng: random.Random, first: Scene, second: Scene) -> Turn:

@@ -78,6 +78,13 @@ def facts(answer: str) -> tuple:
     return event, PLACE.findall(text), COLOUR.findall(text), KIND.findall(text), NUMBER.findall(text)
 
 
+def _verdict(answer: str, turn: Turn) -> str:
+    """After the walk through all places and what they show: of a pair what changed; of a clip who and where,
+    and what happens."""
+    steps = [s for s in answer.split(".")[1:] if " first shows " not in s and "rame one shows " not in s]
+    return ".".join(steps[: 1 if turn.kind == "compare" else 2])
+
+
 def score_describe(answer: str, scene: world.Scene, tally: Tally, prefix: str = "") -> None:
     truth = {PLACES[t.place]: (t.size, t.colour, t.kind) for t in scene.things}
     found = objects_in(answer)
@@ -114,9 +121,7 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
         truth = [(c, NUMBERS[v]) for c, v in turn.truth]
         tally.add("chart", sum(bar in said for bar in truth), max(len(truth), len(said)))
     elif turn.kind in ("compare", "clip"):
-        # After the walk through all places: what changed; of a clip who and where, and what happens.
-        said, is_ = (".".join(a.split(".")[1:3]) for a in (answer, text_of(turn.answer)))
-        tally.add(turn.kind, facts(said) == facts(is_))
+        tally.add(turn.kind, facts(_verdict(answer, turn)) == facts(_verdict(text_of(turn.answer), turn)))
 
 
 KINDS_OF_TURN: dict[str, Callable[[random.Random], Sample]] = {}
@@ -182,7 +187,7 @@ class Answerer:
         out: list[str] = []
         for i in tqdm(range(0, len(items), batch), leave=False, mininterval=5):
             some = items[i : i + batch]
-            prompts = [f"<bos><user>{'<image>' * len(pics)} {question}<assistant>" for question, pics in some]
+            prompts = [self._prompt(question, len(pics)) for question, pics in some]
             images = [p for _, pics in some for p in pics]
             inputs = self.processor(text=prompts, images=images, return_tensors="pt", padding=True).to(
                 self.model.device
@@ -193,6 +198,12 @@ class Answerer:
                 ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
             )
         return out
+
+    def _prompt(self, question: str, pictures: int) -> str:
+        content = [*[{"type": "image"}] * pictures, {"type": "text", "text": question}]
+        return self.processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True
+        )
 
 
 def evaluate(folder: Path, n_scenes: int = 500, n_questions: int = 200, examples: int = 0) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from transformers import (
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 
 from specvl_demo.training import samples, texts
-from specvl_demo.training.scenes import DIGITS, PLACES
+from specvl_demo.training.scenes import DIGITS, NUMBERS, PLACES
 
 SIDE, PATCH = 96, 16
 N_PATCHES = (SIDE // PATCH) ** 2
@@ -31,11 +31,14 @@ SPECIAL = ("<pad>", "<bos>", "<eos>", "<image>", "<user>", "<assistant>")
 PAD, BOS, EOS, IMAGE, USER, ASSISTANT = range(len(SPECIAL))
 ONE_TOKEN = tuple(" " + p for p in PLACES if " " in p) + tuple(f" digit {d}" for d in DIGITS)
 
-# `<image>` stands in the turn that brings the picture; a clip is its frames in order.
+# `<image>` stands in the turn that brings the picture; a clip is its frames in order. Several pictures are
+# numbered: nothing else tells the visual tokens of one from those of another.
 CHAT_TEMPLATE = (
+    "{% set numbers = " + repr([" " + n for n in NUMBERS[1:]]) + " %}"
     "<bos>{% for m in messages %}{% if m.role == 'user' %}<user>"
     "{% if m.content is string %}{{ ' ' + m.content }}"
-    "{% else %}{% for c in m.content if c.type == 'image' %}<image>{% endfor %}"
+    "{% else %}{% for c in m.content if c.type == 'image' %}"
+    "{% if loop.length > 1 %}{{ numbers[loop.index0] }}{% endif %}<image>{% endfor %}"
     "{% for c in m.content if c.type == 'text' %}{{ ' ' + c.text }}{% endfor %}{% endif %}"
     "{% else %}<assistant>{{ m.content if m.content is string else m.content[0].text }}<eos>{% endif %}"
     "{% endfor %}"
@@ -88,6 +91,16 @@ def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrained
             ids = tokenizer.encode(" " + word, add_special_tokens=False)
             assert len(ids) == 1, f"the {group} word {word!r} must be one token; got {ids}"
     return tokenizer
+
+
+def picture_ids(tokenizer: PreTrainedTokenizerFast, n: int) -> list[int]:
+    """The ids of `n` pictures in a user's turn, as the chat template and the processor write them."""
+    numbers = [tokenizer.encode(" " + word, add_special_tokens=False) for word in NUMBERS[1:]]
+    out: list[int] = []
+    for i in range(n):
+        out += numbers[i] if n > 1 and i < len(numbers) else []
+        out += [IMAGE] * N_PATCHES
+    return out
 
 
 def make_processor(tokenizer: PreTrainedTokenizerFast) -> LlavaProcessor:

@@ -82,7 +82,7 @@ def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float =
         def of_pair() -> Turn:
             if rng.random() < 0.4:
                 return drills.drill_change(rng, *pair.pictures)
-            return drills.drill_pictures(rng, pair.pictures, PAIR, size=True)
+            return drills.drill_pictures(rng, pair.pictures, PAIR)
 
         return with_drills(pair, of_pair)
     if roll < 0.56:
@@ -92,7 +92,7 @@ def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float =
     def of_clip() -> Turn:
         if rng.random() < 0.4:
             return drills.drill_event(rng, clip)
-        return drills.drill_pictures(rng, clip.frames, FRAMES, size=clip.event != "grow")
+        return drills.drill_pictures(rng, clip.frames, FRAMES)
 
     return with_drills(Sample(clip.frames, (texts_clips.ask_clip(rng, clip),)), of_clip)
 

@@ -293,10 +293,9 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
         "How many {n} do you see?",
         "What is the number of {n}?",
     )
-    lead = rng.choice(
-        ["Let me check them one by one: ", "I will go through the picture: ", "I look at all: "]
-    )
-    answer: list[Piece] = [lead, *joined(_checked(scene, attribute, hits))]
+    leads = ("I look for {v}, one by one: ", "I go through the picture for {v}: ", "Let me check for {v}: ")
+    answer = fill(rng.choice(leads), v=Word(value or "all"))  # what is counted stands beside what is checked
+    answer += joined(_checked(scene, attribute, hits))
     ends = [". So the answer is {n}.", ". That makes {n} in total.", ". In total there are {n}."]
     if n == 0:
         ends = [f". So there is {{n}} {name}.", f". That means there is {{n}} {name}."]

@@ -7,8 +7,20 @@ from dataclasses import replace
 
 from specvl_demo.training import scenes as world
 from specvl_demo.training.scenes import COLOURS, NUMBERS, Clip, Scene, Thing
-from specvl_demo.training.texts import Piece, Turn, Word, ask, fill, joined, look_of, phrase, place, where
-from specvl_demo.training.texts_pairs import walked
+from specvl_demo.training.texts import (
+    Piece,
+    Turn,
+    Word,
+    ask,
+    fill,
+    joined,
+    look_of,
+    number,
+    phrase,
+    place,
+    where,
+)
+from specvl_demo.training.texts_pairs import shown, walked
 
 CLIP_EVENTS = ("move", "colour", "gone", "appear", "grow")
 N_FRAMES = 4
@@ -49,8 +61,9 @@ def random_clip(rng: random.Random, bystander: bool) -> Clip:
         elif event == "colour" and i >= when:
             now = replace(actor, colour=detail["colour"])
         elif event == "grow":
-            goal = sum(world.RADIUS["large" if actor.size == "small" else "small"]) / 2
-            now = replace(actor, radius=actor.radius + (goal - actor.radius) * u)
+            other = "large" if actor.size == "small" else "small"
+            radius = actor.radius + (sum(world.RADIUS[other]) / 2 - actor.radius) * u
+            now = replace(actor, size=actor.size if u < 0.5 else other, radius=radius)
         shown = not (event == "gone" and i >= when) and not (event == "appear" and i < when)
         things = sorted((*rest, *((now,) if shown else ())), key=lambda t: t.place)
         frames.append(Scene(tuple(things), ground))
@@ -65,16 +78,18 @@ def _slide(actor: Thing, end: int, u: float) -> Thing:
     return replace(actor, place=cell, dx=actor.dx + (x - round(x)) / 3, dy=actor.dy + (y - round(y)) / 3)
 
 
-def _frame_by_frame(clip: Clip) -> list[Piece]:
-    """How the actor is in every frame until it changes: one look-up a frame."""
-    a, frame = clip.actor, clip.detail["frame"]
-    before, after = {
-        "colour": ([Word(a.colour)], ["turns ", Word(clip.detail.get("colour", ""))]),
-        "gone": ([Word("there")], [Word("gone")]),
-        "appear": ([Word("absent")], [Word("appears")]),
-    }[clip.event]
-    states = [before] * frame + [after]
-    return joined([[*state, " in frame " + NUMBERS[i + 1]] for i, state in enumerate(states)])
+def frame_by_frame(clip: Clip) -> list[Piece]:
+    """The actor as every frame shows it, or nothing: what happens to it can then be read off."""
+    items: list[list[Piece]] = []
+    for i, scene in enumerate(clip.frames):
+        actor = next((t for t in scene.things if t not in clip.detail["rest"]), None)
+        look, words = shown(actor)
+        here = [" at the ", place(actor.place, scene)] if actor else []
+        look = look_of(actor, "kind", "colour", "size", "place") if actor else look
+        items.append(
+            [f"{'F' if i == 0 else 'f'}rame {NUMBERS[i + 1]} ", Word("shows", look), " ", *words, *here]
+        )
+    return joined(items)
 
 
 def ask_clip(rng: random.Random, clip: Clip) -> Turn:
@@ -98,7 +113,7 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
     leads = ("Let me watch place by place: ", "I watch every place: ", "Place by place: ")
     opening = rng.choice(["The clip shows ", "In this clip we see ", "The video is about "])
     seen = phrase(a) + [" "] + where(rng, place(a.place, clip.frames[-1 if clip.event == "appear" else 0]))
-    intro = [rng.choice(leads), *walk, ". ", opening, *seen, ". "]
+    intro = [rng.choice(leads), *walk, ". ", *frame_by_frame(clip), ". ", opening, *seen, ". "]
     it = rng.choice(["It ", "The object "])
     if clip.event == "move":
         going = rng.choice(["moves", "travels", "slides", "glides"]) + rng.choice(
@@ -110,7 +125,12 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
             p=Word(d["path"]),
         )
     elif clip.event != "grow":
-        answer = [*intro, it + "is ", *_frame_by_frame(clip), "."]
+        what: list[Piece] = {
+            "colour": ["turns ", Word(d.get("colour", ""))],
+            "gone": ["is ", Word("gone")],
+            "appear": [Word("appears")],
+        }[clip.event]
+        answer = [*intro, it, *what, " in frame ", number(d["frame"] + 1), "."]
     else:
         verb = "grows" if d["to"] == "larger" else "shrinks"
         answer = [

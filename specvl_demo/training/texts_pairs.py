@@ -9,6 +9,7 @@ from dataclasses import replace
 from specvl_demo.training import scenes as world
 from specvl_demo.training.scenes import COLOURS, SHAPES, Scene, Thing
 from specvl_demo.training.texts import (
+    Look,
     Piece,
     Sample,
     Turn,
@@ -103,6 +104,25 @@ def walked(pictures: Sequence[Scene], verdicts: tuple[str, str]) -> tuple[list[P
     return joined(items), places
 
 
+def before_and_after(first: Scene, second: Scene) -> list[Piece]:
+    """What both pictures show at every place that differs; what changed can then be read off."""
+    places = [p for p in range(9) if first.at(p) != second.at(p)]
+    items: list[list[Piece]] = []
+    for i, p in enumerate(places):
+        (a, old), (b, new) = shown(first.at(p)), shown(second.at(p))
+        here = Word(place(p).text, {}, tuple(places[i + 1 :]))
+        lead = "The " if i == 0 else "the "
+        items.append(
+            [lead, here, " first ", Word("shows", a), " ", *old, ", then ", Word("shows", b), " ", *new]
+        )
+    return [piece for i, item in enumerate(items) for piece in (*(["; "] if i else []), *item)]
+
+
+def shown(t: Thing | None) -> tuple[Look, list[Piece]]:
+    """What a reader finds, and its words: 'a large red star' or 'nothing'."""
+    return look_of(t), [Word("nothing")] if t is None else phrase(t)
+
+
 def compare(rng: random.Random, n: int) -> Sample:
     first = world.random_scene(rng, n)
     event, second, old, new = change(rng, first)
@@ -117,6 +137,8 @@ def compare(rng: random.Random, n: int) -> Sample:
     walk, places = walked((first, second), ("same", "changed"))
     leads = ("Let me compare the two pictures: ", "I compare both pictures: ", "Place by place: ")
     answer: list[Piece] = [rng.choice(leads), *walk, ". "]
+    if event != "same":
+        answer += [*before_and_after(first, second), ". "]
     answer += change_sentence(rng, event, first, second, old, new)
     if event != "same":
         ends = ("Everything else stayed the same.", "The rest did not change.", "The others are unchanged.")

@@ -16,7 +16,7 @@ from specvl_demo.training.texts import text_of
 def test_a_look_into_one_of_several_pictures_is_that_picture(seed: int) -> None:
     rng = random.Random(seed)
     pictures = texts_pairs.compare(rng, 3).pictures
-    turn = drills.drill_pictures(rng, pictures, samples.PAIR, size=True)
+    turn = drills.drill_pictures(rng, pictures, samples.PAIR)
     which, what = text_of(turn.question).rstrip("?").split(", ")
     scene, said = pictures[samples.PAIR.index(which)], text_of(turn.answer).strip()
     if what in PLACES:
