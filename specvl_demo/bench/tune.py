@@ -1,8 +1,9 @@
 """The settings that make each method fastest on this machine, found on calibration inputs.
 
-Given a loaded pair and cases, measures step costs, climbs over the settings of a method's tree policy by
-measured acceptance times measured costs, then lets the best few run beside the presets it had and takes the
-fastest. What it writes is a preset, `tuned-here`. Knows the tables of methods, no page.
+Given a loaded pair and cases, measures step costs, climbs over the settings of a method's tree policy, and of
+a chain where the method may draft one, by measured acceptance times measured costs, then lets the best few
+run beside the presets it had and takes the fastest. What it writes is a preset, `tuned-here`. Knows the
+tables of methods, no page.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ LADDERS: dict[str, dict[str, tuple[int, ...]]] = {
 """What is tried, by tree policy: sizes and shapes alone. What a verifier lets pass stays as it is, since that
 would change answers."""
 FINALISTS = 2
+"""Of each policy."""
 COLUMNS = ("method", "settings", "tau", "predicted", "measured", "standard", "paper", "tried")
 
 
@@ -86,9 +88,12 @@ class Predictor:
                 self.known[key] = Forecast(dict(settings), work.tau, work.nodes, speedup)
         return self.known[key]
 
-    def best(self) -> list[Forecast]:
-        """Everything that was tried, best first."""
-        return sorted((one for one in self.known.values() if one), key=lambda one: -one.speedup)
+    def best(self, policy: str) -> list[Forecast]:
+        """Everything that was tried with a policy, best first."""
+        tried = [
+            one for one in self.known.values() if one and self.choice(one.settings).policy.name == policy
+        ]
+        return sorted(tried, key=lambda one: -one.speedup)
 
 
 def tune(
@@ -106,7 +111,10 @@ def tune(
     for number, name in enumerate(names):
         tell(f"{name}: step costs", number / len(names))
         predictor = Predictor(loaded, name, asked, repeats=10)
-        climb(predictor, lambda text, n=number, m=name: tell(f"{m}: {text}", (n + 0.4) / len(names)))
+        for policy in policies(predictor):
+            climb(
+                predictor, policy, lambda text, n=number, m=name: tell(f"{m}: {text}", (n + 0.4) / len(names))
+            )
         tell(f"{name}: the best beside its presets", (number + 0.8) / len(names))
         rows.append(_final(predictor, repeats))
     return rows
@@ -117,10 +125,16 @@ def tunable(pair: Any) -> list[str]:
     return [name for name in registry.served(pair) if registry.choose(pair, name).policy.name in LADDERS]
 
 
-def climb(predictor: Predictor, tell: Any = lambda text: None) -> None:
-    """Walk along one setting after the other while that promises more, until none does."""
-    now, best, improved = start_of(predictor), predictor.forecast(start_of(predictor)), True
-    ladders = LADDERS[predictor.choice({}).policy.name]
+def policies(predictor: Predictor) -> list[str]:
+    """The policy a method has, and the chain where it may draft one: branches must earn their cost."""
+    own, others = predictor.choice({}).policy.name, methods.alternatives(predictor.name, "policy")
+    return [own, *(part.name for part in others if part.name == "chain" != own)]
+
+
+def climb(predictor: Predictor, policy: str, tell: Any = lambda text: None) -> None:
+    """Walk along one setting of a policy after the other while that promises more, until none does."""
+    now, improved = start_of(predictor, policy), True
+    best, ladders = predictor.forecast(now), LADDERS[policy]
     while improved:
         improved = False
         for axis, ladder in ladders.items():
@@ -136,10 +150,11 @@ def climb(predictor: Predictor, tell: Any = lambda text: None) -> None:
                     now, best, improved = found.settings, found, True
 
 
-def start_of(predictor: Predictor) -> dict[str, Value]:
-    """What is tuned, as the standard preset has it."""
-    choice = predictor.choice({})
-    return {axis: choice.params[axis] for axis in LADDERS[choice.policy.name]}
+def start_of(predictor: Predictor, policy: str) -> dict[str, Value]:
+    """What is tuned, as the standard preset has it; with the policy, where that is another one."""
+    other: dict[str, Value] = {} if predictor.choice({}).policy.name == policy else {"policy": policy}
+    choice = predictor.choice(other)
+    return other | {axis: choice.params[axis] for axis in LADDERS[policy]}
 
 
 def _next(ladder: Sequence[int], value: int, way: int) -> int | None:
@@ -152,12 +167,13 @@ def _final(predictor: Predictor, repeats: int) -> dict[str, Any]:
     """Forecasts choose few, clocks choose one: finalists and presets run interleaved with plain decoding."""
     pair, name = predictor.loaded.pair, predictor.name
     method = methods.find(name)
-    best = predictor.best()
     runners: dict[str, Choice] = {"standard": predictor.choice({})}
     if "paper" in method.presets:
         runners["paper"] = registry.choose(pair, name, {"preset": "paper"})
-    start = predictor.forecast(start_of(predictor))
-    others = [one for one in best if one is not start][:FINALISTS]
+    own, *_ = policies(predictor)
+    start = predictor.forecast(start_of(predictor, own))
+    best = (predictor.best(policy) for policy in policies(predictor))
+    others = [one for some in best for one in [each for each in some if each is not start][:FINALISTS]]
     finalists = {f"tuned {rank}": one for rank, one in enumerate(others)}
     runners |= {label: predictor.choice(one.settings) for label, one in finalists.items()}
     speedups = _race(predictor, {"ar": methods.choose("ar"), **runners}, repeats)

@@ -51,14 +51,26 @@ class Hill:
 )
 def test_it_climbs_to_the_top(name: str, top: dict[str, int]) -> None:
     hill = Hill(name, top)
-    tune.climb(hill)
+    policy = methods.choose(name).policy.name
+    tune.climb(hill, policy)
     best = max(hill.known.values(), key=lambda one: one.speedup)
     assert best.settings == top
-    policy = methods.choose(name).policy.name
     whole = 1
     for ladder in tune.LADDERS[policy].values():
         whole *= len(ladder)
     assert len(hill.known) < whole or len(top) == 1  # a climb, not a search of everything
+
+
+def test_a_head_may_turn_out_to_draft_best_in_a_row() -> None:
+    """Where a chain is allowed it is climbed too, and the preset then names the policy."""
+    assert tune.policies(Hill("chain", {})) == ["chain"]
+    assert tune.policies(Hill("sage", {})) == ["entropy-tree"]
+    hill = Hill("hivis", {"gamma": 7})
+    assert tune.policies(hill) == ["best-first", "chain"]
+    tune.climb(hill, "chain")
+    best = max(hill.known.values(), key=lambda one: one.speedup)
+    assert best.settings == {"policy": "chain", "gamma": 7}
+    assert hill.choice(best.settings).policy.name == "chain"
 
 
 def test_every_ladder_is_within_the_bounds_of_its_parameters() -> None:
