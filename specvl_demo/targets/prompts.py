@@ -54,8 +54,8 @@ class Prompter:
         self._visual = placeholder_ids(model.config)
         text = model.config.get_text_config()
         self.context: int = getattr(text, "max_position_embeddings", None) or 2**20
-        added = self._tokenizer.get_added_vocab()
-        self._special = sorted({*self._tokenizer.all_special_tokens, *added}, key=len, reverse=True)
+        marks = {word for word in self._tokenizer.get_added_vocab() if not _is_words(word)}
+        self._special = sorted({*self._tokenizer.all_special_tokens, *marks}, key=len, reverse=True)
         # Families without a video processor see a clip as pictures in order.
         self._films = getattr(processor, "video_processor", None) is not None
 
@@ -168,6 +168,14 @@ class Prompter:
             frame = item.frames[0]
             return Shown("video", frame.height, frame.width, len(item.frames), as_clip=self._films)
         return Shown("image", item.height, item.width)
+
+
+def _is_words(added: str) -> bool:
+    """Whether an added token is text like any other, joined for brevity, and no mark of the model's own.
+
+    A gap in it would show the model another text than was said, cut into other tokens.
+    """
+    return added.replace(" ", "").isalnum()
 
 
 def _message(
