@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,13 @@ class Behaviour:
         self._folders = list(folders)
         self._draw = draw
 
-    async def run(self, asked: Any) -> AsyncIterator[str]:
-        """A race for what a page asked; a request that cannot be served ends in one sentence."""
+    async def run(self, asked: Any, visit: str | None = None) -> AsyncIterator[str]:
+        """A race for what a page asked; a request that cannot be served ends in one sentence.
+
+        visit: whose conversation it belongs to, until `leave`.
+        """
         try:
-            job = self._job(asked)
+            job = replace(self._job(asked), visit=visit)
         except ValueError as fault:
             yield Run().pack(refusal(str(fault)))
             return
@@ -79,6 +83,10 @@ class Behaviour:
         """The visitor's Stop; unknown runs are nobody's."""
         if isinstance(run, str):
             self._desk.stop(run)
+
+    def leave(self, visit: str) -> None:
+        """A page was closed."""
+        self._desk.forget(visit)
 
     def batches(self, run: Any) -> list[str]:
         """All that was sent of a run, for a page that missed some."""

@@ -11,8 +11,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from specvl_demo.ui import words
 from specvl_demo.ui.jobs import Job
@@ -25,12 +26,30 @@ Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[dict[str, Any]]]
 """(job, whether it is to end, who hears how far loading is) -> the job's events."""
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A Compute that keeps something of a visit between jobs. One that keeps nothing need not forget."""
+
+    def forget(self, visit: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Left:
+    """A visit that is over."""
+
+    visit: str
+
+
 def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
     """Serve jobs until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is the page's to handle
     outbox, inbox = Outbox(pipe), Inbox(pipe)
     compute = open_engine()
-    while (item := inbox.jobs.get()) is not None:
+    while (item := inbox.items.get()) is not None:
+        if isinstance(item, Left):
+            if isinstance(compute, Remembers):
+                compute.forget(item.visit)
+            continue
         run, job, ended = item
         _serve_one(compute, run, job, ended, outbox)
         inbox.forget(run)
@@ -56,10 +75,10 @@ def _serve_one(compute: Compute, run: str, job: Job, ended: threading.Event, out
 
 
 class Inbox:
-    """Hears jobs and Stop from a thread of its own."""
+    """Hears jobs, Stop and who has left, from a thread of its own. Who has left waits for the jobs before."""
 
     def __init__(self, pipe: Connection) -> None:
-        self.jobs: queue.SimpleQueue[tuple[str, Job, threading.Event] | None] = queue.SimpleQueue()
+        self.items: queue.SimpleQueue[tuple[str, Job, threading.Event] | Left | None] = queue.SimpleQueue()
         self._pipe = pipe
         self._ends: dict[str, threading.Event] = {}
         threading.Thread(target=self._run, daemon=True).start()
@@ -71,17 +90,19 @@ class Inbox:
     def _run(self) -> None:
         while True:
             try:
-                what, run, job = self._pipe.recv()
+                what, whose, job = self._pipe.recv()
             except (EOFError, OSError):  # the page is gone
                 for end in list(self._ends.values()):
                     end.set()
-                self.jobs.put(None)
+                self.items.put(None)
                 return
             if what == "job":
-                self._ends[run] = threading.Event()
-                self.jobs.put((run, job, self._ends[run]))
-            elif run in self._ends:
-                self._ends[run].set()
+                self._ends[whose] = threading.Event()
+                self.items.put((whose, job, self._ends[whose]))
+            elif what == "forget":
+                self.items.put(Left(whose))
+            elif whose in self._ends:
+                self._ends[whose].set()
 
 
 class Outbox:

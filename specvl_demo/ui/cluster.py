@@ -50,20 +50,31 @@ class Engine:
     """What an actor is: models of its own, one job at a time; Stop comes in beside it."""
 
     def __init__(self, first_pair: str | None) -> None:
-        from specvl_demo.ui.decoding import engine  # noqa: PLC0415 - torch belongs to the actor alone
+        from specvl_demo.ui.decoding import Engine as Models  # noqa: PLC0415 - torch belongs to the actor alone
 
-        self._compute = engine(first_pair)
+        self._compute = Models(first_pair)
         self._stopped: str | None = None
+        self._left: set[str] = set()
 
     def run(self, run: str, parcel: Parcel) -> Iterator[dict[str, Any]]:
         """The events of a job."""
-        with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
-            job = parcel.unpack(Path(folder))
-            yield from self._compute(job, lambda: self._stopped == run, lambda _: None)
+        self._left.clear()
+        try:
+            with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
+                job = parcel.unpack(Path(folder))
+                yield from self._compute(job, lambda: self._stopped == run, lambda _: None)
+        finally:
+            while self._left:
+                self._compute.forget(self._left.pop())
 
     def stop(self, run: str) -> None:
         """End this job after the round it is in."""
         self._stopped = run
+
+    def forget(self, visit: str) -> None:
+        """Drop a visit's conversation, now and after the job in hand."""
+        self._left.add(visit)  # the job may be that visit's, and come to what it keeps only later
+        self._compute.forget(visit)
 
     def ready(self) -> bool:
         """Answers once its models are there."""
@@ -126,6 +137,11 @@ class RayWorkers:
             actor = self._runs.get(run)
         if actor is not None:
             self._ray.kill(actor, no_restart=False)
+
+    def forget(self, visit: str) -> None:
+        """Have every actor drop a visit's conversation: questions go to whichever is free."""
+        for actor in self._actors:
+            actor.forget.remote(visit)
 
     def close(self) -> None:
         """End the actors, and the cluster where it was started here."""

@@ -10,7 +10,6 @@ import base64
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from specvl_demo.core.types import Sampling
 from specvl_demo.records import Begin, End, Round
 from specvl_demo.targets import loading
 from specvl_demo.ui import words
-from specvl_demo.ui.child import SAID, Compute, Tell
+from specvl_demo.ui.child import SAID, Tell
 from specvl_demo.ui.jobs import Job
 from specvl_demo.ui.thumbs import shown
 
@@ -37,13 +36,27 @@ class Ended(Exception):
     """The run was stopped, or its visitor has left, while something was being loaded."""
 
 
-def engine(first_pair: str | None) -> Compute:
-    """What computes jobs one after the other, on models that it keeps. first_pair is loaded now."""
-    models = Models()
-    if first_pair is not None:
-        with suppress(ValueError):  # why it cannot be loaded is told to whoever asks for it
-            models.get(pairs.find(first_pair), None, lambda _: None)
-    return partial(guarded, models)
+class Engine:
+    """Computes jobs one after the other, on models that it keeps, and keeps one visit's conversation.
+
+    first_pair is loaded now.
+    """
+
+    def __init__(self, first_pair: str | None) -> None:
+        self._models = Models()
+        if first_pair is not None:
+            with suppress(ValueError):  # why it cannot be loaded is told to whoever asks for it
+                self._models.get(pairs.find(first_pair), None, lambda _: None)
+
+    def __call__(
+        self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+    ) -> Iterator[dict[str, Any]]:
+        """The events of a job, see `guarded`."""
+        return guarded(self._models, job, cancelled, tell)
+
+    def forget(self, visit: str) -> None:
+        """Drop what is kept of a visit's conversation. A job in hand goes on with what it was given."""
+        self._models.forget(visit)
 
 
 def guarded(
@@ -119,7 +132,7 @@ def events(
         Sampling(job.temperature, job.top_p, seed=job.seed),
         job.system,
         cancelled=cancelled,
-        memory=models.memory(follows=bool(job.history)),
+        memory=models.memory(job.visit, follows=bool(job.history)),
     )
     if cancelled():
         return
@@ -159,6 +172,7 @@ class Models:
         self._loaded: registry.Loaded | None = None
         self._roles: list[pairs.Role] = []
         self._memory: Memory | None = None
+        self._visit: str | None = None
 
     def has(self, pair: pairs.Pair, roles: list[pairs.Role]) -> bool:
         """Whether nothing needs loading."""
@@ -174,8 +188,20 @@ class Models:
             self._loaded = registry.load(pair, self._roles, progress=tell)
         return self._loaded
 
-    def memory(self, follows: bool) -> Memory:
-        """What is kept of the conversation in hand; a first question begins another one and drops it."""
-        if self._memory is None or not follows:
+    def memory(self, visit: str | None, follows: bool) -> Memory | None:
+        """What is kept of this visit's conversation; None for who comes without a visit.
+
+        There is one memory: a first question, and any question of somebody else, drops what was kept.
+        """
+        if not follows or visit != self._visit:
+            self._memory = None
+        self._visit = visit
+        if self._memory is None and visit is not None:
             self._memory = Memory()
         return self._memory
+
+    def forget(self, visit: str) -> None:
+        """The visit is over: nothing of it stays, neither its pictures nor what was computed from them."""
+        if visit == self._visit:
+            self._memory = self._visit = None
+            loading.release()

@@ -52,6 +52,10 @@ class Worker(Protocol):
         """End this job although it does not react: what computes it is replaced."""
         ...
 
+    def forget(self, visit: str) -> None:
+        """Drop what is kept of this visit's conversation, after the job in hand at the latest."""
+        ...
+
     def close(self) -> None:
         """Give everything back."""
         ...
@@ -142,9 +146,11 @@ class Desk:
         At least every BEAT_S something is given, if only an empty list.
         """
         run = self._enter()
+        heard = False
         try:
             if run.done:
                 yield run, run.drain()
+                heard = True
                 return
             async for place in self._wait(run):
                 yield run, [place]
@@ -156,17 +162,24 @@ class Desk:
                 self.worker.start(run.id, job, lambda event: self._take(run, event))
             async for events in self._follow(run):
                 yield run, events
+            heard = True
         finally:  # also when the visitor has left
             if run.began is None:
                 self._leave(run)
             elif not run.done:
                 self._end(run)
+            if not heard and job.visit is not None:
+                self.forget(job.visit)  # the run may have begun after its page was closed
 
     def stop(self, run_id: str) -> None:
         """The visitor's Stop: a waiting run leaves the line, a running one ends within a round."""
         run = self._runs.get(run_id)
         if run and not run.done:
             self._end(run)
+
+    def forget(self, visit: str) -> None:
+        """A visit is over: nothing of its conversation is kept for another question."""
+        self.worker.forget(visit)
 
     def batches(self, run_id: str) -> list[str]:
         """All batches of a run so far, for a page that missed one; empty where the run is unknown."""

@@ -47,6 +47,8 @@ class Job:
     seed: int = 0
     names: tuple[str, ...] = field(default=(), compare=False)
     """What the visitor calls the files, those of the history first."""
+    visit: str | None = field(default=None, compare=False)
+    """Whose conversation it belongs to; None: nothing is kept for another question."""
 
 
 def read_job(

@@ -48,11 +48,13 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 
     def leave(request: gr.Request) -> None:
         visits.leave(request.session_hash)
+        if request.session_hash is not None:
+            behaviour.leave(request.session_hash)
 
     async def run(event: gr.EventData, request: gr.Request) -> AsyncIterator[str]:
         visits.keep(request.session_hash, event._data)
         try:
-            async with aclosing(behaviour.run(event._data)) as stream:
+            async with aclosing(behaviour.run(event._data, request.session_hash)) as stream:
                 async for batch in stream:
                     yield batch
         except Exception as fault:

@@ -36,9 +36,9 @@ class Errand:
 
 def decoding(first_pair: str | None) -> Compute:
     """What computes in the process: the engine, this pair loaded before anybody asks."""
-    from specvl_demo.ui.decoding import engine  # noqa: PLC0415 - torch belongs to that process alone
+    from specvl_demo.ui.decoding import Engine  # noqa: PLC0415 - torch belongs to that process alone
 
-    return engine(first_pair)
+    return Engine(first_pair)
 
 
 class ProcessWorker:
@@ -89,6 +89,11 @@ class ProcessWorker:
                 self._errands[run].heard = True  # it is not to be tried again
                 self._process.kill()
 
+    def forget(self, visit: str) -> None:
+        """Have the process drop a visit's conversation; one that is gone has nothing left to drop."""
+        with self._lock:
+            self._say("forget", visit, None)
+
     def close(self) -> None:
         """End the process."""
         with self._lock:
@@ -111,9 +116,9 @@ class ProcessWorker:
         self._errands[run].tries += 1
         self._say("job", run, self._errands[run].job)
 
-    def _say(self, what: str, run: str, job: Job | None) -> None:
+    def _say(self, what: str, whose: str, job: Job | None) -> None:
         try:
-            self._pipe.send((what, run, job))
+            self._pipe.send((what, whose, job))
         except OSError:
             return  # the process is dying; who reads the pipe sees that too, and tells, or tries again
 

@@ -10,6 +10,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from specvl_demo.ui import words
@@ -77,6 +78,9 @@ class ZeroGpuWorker:
         """The Space ends what outlasts its estimate; until then it can only be asked."""
         self.stop(run)
 
+    def forget(self, visit: str) -> None:
+        """Nothing is kept: what a lent call made ends with its process."""
+
     def close(self) -> None:
         """Nothing is held between calls."""
 
@@ -97,11 +101,12 @@ class ZeroGpuWorker:
 
 def _computing(pair: str) -> Callable[[Job], Iterator[dict[str, Any]]]:
     """A generator function over models that are loaded now: a forked child inherits them."""
-    from specvl_demo.ui.decoding import engine  # noqa: PLC0415 - torch only where it computes
+    from specvl_demo.ui.decoding import Engine  # noqa: PLC0415 - torch only where it computes
 
-    compute = engine(pair)
+    compute = Engine(pair)
 
     def lent(job: Job) -> Iterator[dict[str, Any]]:
-        yield from compute(job, bool, lambda _: None)
+        # Kept for nobody: the next question would not find it.
+        yield from compute(replace(job, visit=None), bool, lambda _: None)
 
     return lent

@@ -70,11 +70,13 @@ class LightEngine:
 
     def __init__(self, first_pair: str | None) -> None:
         self._stopped: set[str] = set()
+        self._forgotten: list[str] = []
 
     def run(self, run: str, parcel: Parcel) -> Iterator[dict[str, Any]]:
         job: Job = parcel.job
         sizes = sorted(len(content) for content in parcel.files.values())
-        yield {"k": "status", "stage": "here", "pid": os.getpid(), "files": sizes}
+        here = {"pid": os.getpid(), "files": sizes, "forgotten": list(self._forgotten)}
+        yield {"k": "status", "stage": "here", **here}
         for event in rounds(int(job.question)):
             time.sleep(0.05)
             if run in self._stopped:
@@ -83,6 +85,9 @@ class LightEngine:
 
     def stop(self, run: str) -> None:
         self._stopped.add(run)
+
+    def forget(self, visit: str) -> None:
+        self._forgotten.append(visit)
 
     def ready(self) -> bool:
         return True

@@ -28,8 +28,9 @@ class SyntheticWorker:
 
     capacity = 1
 
-    def __init__(self, rate: float, pace: float | None = None) -> None:
-        self.rate, self.pace, self.stopped = rate, pace, set()
+    def __init__(self, rate: float, pace: float | None, forgotten: Path) -> None:
+        """forgotten: a file that gets a line for every visit whose conversation is to be dropped."""
+        self.rate, self.pace, self.stopped, self.forgotten = rate, pace, set(), forgotten
 
     def start(self, run, job, put) -> None:
         threading.Thread(target=self._play, args=(run, job, put), daemon=True).start()
@@ -58,6 +59,10 @@ class SyntheticWorker:
 
     def stop(self, run) -> None:
         self.stopped.add(run)
+
+    def forget(self, visit) -> None:
+        with self.forgotten.open("a") as file:
+            file.write(visit + "\n")
 
     def close(self) -> None:
         pass
@@ -112,7 +117,7 @@ def main() -> None:
     folder = options.folder.resolve()
     files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
     folders = [folder, Path(get_upload_folder())]
-    desk = Desk(SyntheticWorker(options.rate, options.pace))
+    desk = Desk(SyntheticWorker(options.rate, options.pace, folder / "forgotten.txt"))
     page = build(Behaviour(known(folder), catalog.panel, desk, folders, draw_scene, files))
     page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings())
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from gradio_client import Client, handle_file
 from gradio_client.exceptions import AppError
 from playwright.sync_api import expect
 
+from tests.ui.test_race import run_race
+
 pytestmark = pytest.mark.ui
 FIELDS = [
     *("text", "token_ids", "method", "pair", "lossless", "n_tokens", "n_rounds", "tau", "accepted_per_round"),
     *("relaxed_tokens", "prefill_s", "decode_s", "tokens_per_s", "stop", "seed"),
 ]
+# Gradio's name for this visit, as the browser sends it with a question.
+NOTE_VISIT = """
+const send = window.fetch;
+window.fetch = (where, how) => {
+  if (String(where).includes('/queue/join')) window.visit = JSON.parse(how.body).session_hash;
+  return send(where, how);
+};
+"""
 RACE_FIELDS = ["speedup_decode", "speedup_total", "identical_to_ar", "first_difference"]
 
 
@@ -22,6 +33,7 @@ def second(opened, url: str, browser):
     """Another visitor, in a browser session of their own."""
     context = browser.new_context()
     page = context.new_page()
+    page.add_init_script(NOTE_VISIT)
     page.goto(url)
     page.wait_for_function("window.specvl?.ready", timeout=60_000)
     yield page
@@ -66,6 +78,23 @@ def test_closing_the_tab_frees_the_machine(opened, second):
     opened.wait_for_function(
         "!specvl.ask.running && specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000
     )
+
+
+def test_closing_the_tab_has_the_conversation_dropped(second, tmp_path_factory: pytest.TempPathFactory):
+    """Who leaves after a race leaves nothing behind: the worker is told whose conversation to drop."""
+    told = tmp_path_factory.getbasetemp() / "page0" / "forgotten.txt"
+
+    def visits() -> list[str]:
+        return told.read_text().split() if told.exists() else []
+
+    run_race(second)
+    visit = second.evaluate("window.visit")
+    assert visit and visit not in visits()
+    second.close()
+    until = time.monotonic() + 30
+    while visit not in visits() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert visit in visits()
 
 
 def test_programs_get_the_fields_of_the_command_line(url: str, tmp_path_factory):

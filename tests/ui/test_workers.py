@@ -144,6 +144,23 @@ def test_stop_ends_a_run_on_a_cluster(cluster: RayWorkers) -> None:
     assert len(visitor.kinds("round")) < 200
 
 
+def test_every_actor_of_a_cluster_is_told_who_has_left(cluster: RayWorkers) -> None:
+    """Questions go to whichever actor is free, so a conversation may lie in any of them."""
+    desk = Desk(cluster)
+    desk.forget("somebody")
+    told: dict[int, list[str]] = {}
+
+    def look() -> bool:
+        both = [Visitor(desk, job(20)) for _ in range(2)]
+        for visitor in both:
+            visitor.until("done")
+            here = next(event for event in visitor.events if "forgotten" in event)
+            told[here["pid"]] = here["forgotten"]
+        return len(told) == 2 and all("somebody" in names for names in told.values())
+
+    assert any(look() for _ in range(5)), told
+
+
 def test_a_parcel_carries_files_to_another_machine(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
