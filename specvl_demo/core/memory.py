@@ -50,11 +50,13 @@ def common(kept: Tensor, asked: Tensor) -> int:
     return int(differ[0]) if len(differ) else n
 
 
-def behind(drafted: Drafted, contexts: Sequence[Context]) -> int | None:
+def behind(drafted: Drafted, scene: object, contexts: Sequence[Context]) -> int | None:
     """How many of the contexts' last columns are new, the same for every view and at least one; None where a
     view shows anything else than before, or where they have grown unlike.
+
+    scene: of the contexts' encoding.
     """
-    if len(contexts) != len(drafted.contexts):
+    if drafted.scene is not scene or len(contexts) != len(drafted.contexts):
         return None
     pairs = zip(drafted.contexts, contexts, strict=True)
     new = {_behind(old, drafted.said, now) for old, now in pairs}

@@ -15,11 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core.cache import KVCache
+from specvl_demo.core.memory import behind
 from specvl_demo.core.tree import chain
-from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
+from specvl_demo.core.types import NOTHING, Capture, Decoder, Drafted, Start
 from specvl_demo.drafters.blocks import POSITIONS, Block, CrossBlock, Rotary, direction, root_of
 from specvl_demo.drafters.checkpoints import Head
 from specvl_demo.drafters.features import HeadDrafter, log_probabilities, prompt_embeds
+from specvl_demo.targets import followup
 from specvl_demo.targets.decoder import Call
 from specvl_demo.targets.stream import Stream
 
@@ -62,12 +64,16 @@ class _Lane:
 
     window: int | None = None
 
-    def __init__(self, head: DreamHead, room: int, ancestry: bool) -> None:
+    def __init__(self, head: DreamHead, features: KVCache, ancestry: bool) -> None:
         self.head, self.ancestry = head, ancestry
         self.width, self.n_layers, self.vocab = head.width, 2, head.decoder.vocab
         self.dtype, self.device = head.dtype, head.device
-        self.features = head.new_cache(1, room)
-        self.known = 0
+        self.features = features
+        self.known = features.length
+
+    def copy(self, room: int, known: int) -> _Lane:
+        """The first decided tokens' features in a cache of their own."""
+        return _Lane(self.head, self.features.copy(room, known), self.ancestry)
 
     def learn(self, features: Tensor) -> None:
         """Add features of decided tokens [r, D]; drafted ones are forgotten."""
@@ -138,18 +144,23 @@ class DreamDrafter(HeadDrafter):
             self.capture = Capture(attention=(head.decoder.n_layers - 1,), rows=rows)
 
     def begin(self, start: Start) -> None:
-        """Prefill: queries are the kept tokens' embeddings, keys and values come from all features."""
+        """Prefill: queries are the kept tokens' embeddings, keys and values come from all features; of both
+        only what is new to it."""
+        head = self._head
+        room = start.prefill.hidden.shape[0] + start.max_new_tokens + start.max_nodes
+        if room >= POSITIONS:
+            raise ValueError(f"{self.name} counts to {POSITIONS} positions, this request needs {room}")
+        self._lane, stream, seen = self._again(start, room) or self._afresh(start, room)
+        self._open(start, head, stream, seen)
+
+    def _afresh(self, start: Start, room: int) -> tuple[_Lane, Stream, Tensor]:
         head, encoded, hidden = self._head, start.encoded, start.prefill.hidden
-        embeds = prompt_embeds(encoded, head.visual_scale)
         importance = None
         if self._keep < 1.0:
             importance = start.prefill.attention[head.decoder.n_layers - 1].sum(0)
-        self._seen = seen = compressed(encoded.visual[:-1], importance, self._keep)
-        room = hidden.shape[0] + start.max_new_tokens + start.max_nodes
-        if room >= POSITIONS:
-            raise ValueError(f"{self.name} counts to {POSITIONS} positions, this request needs {room}")
-        self._lane = _Lane(head, room, self._ancestry)
-        self._lane.learn(hidden)
+        seen = compressed(encoded.visual[:-1], importance, self._keep)
+        lane = _Lane(head, head.new_cache(1, room), self._ancestry)
+        lane.learn(hidden)
         # choice: positions are compact, as the published code counts what it fed (methods §10.1).
         cache = head.new_cache(2, room)
         positions = torch.arange(len(seen), device=head.device)
@@ -157,8 +168,38 @@ class DreamDrafter(HeadDrafter):
         low = torch.finfo(head.dtype).min
         # The first query sees nothing; equal scores make it see everything alike, as in training (D1).
         cross_mask = torch.zeros(later.shape, dtype=head.dtype, device=head.device).masked_fill_(later, low)
-        self._lane.forward(Call(embeds[seen][None], positions[None], cache), cross_mask)
-        self._open(start, head, Stream(self._lane, cache, positions[-1:] + 1))
+        x = prompt_embeds(encoded, head.visual_scale)[seen]
+        lane.forward(Call(x[None], positions[None], cache), cross_mask)
+        return lane, Stream(lane, cache, positions[-1:] + 1), seen
+
+    def _again(self, start: Start, room: int) -> tuple[_Lane, Stream, Tensor] | None:
+        """The same behind the rows that were kept; None where there are none that hold.
+
+        choice: the visual tokens that the first question chose stay; choosing anew would cost all rows.
+        """
+        before, encoded, hidden = start.before, start.encoded, start.prefill.hidden
+        if before is None:
+            return None
+        chosen = before.contexts[0].index
+        text = torch.arange(int(chosen[-1]) + 1, hidden.shape[0], device=chosen.device)
+        seen = torch.cat((chosen, text))
+        new = behind(before, encoded.scene, [encoded.context(self.name, seen)])
+        if new is None:
+            return None
+        kept: _Lane = before.cache.backend
+        lane = kept.copy(room, hidden.shape[0] - new)
+        # Every query sees the features of tokens before it: the last one comes after the last query.
+        lane.learn(hidden[-new:-1])
+        x = encoded.embeds[None, -new - 1 : -1]
+        stream, _ = followup.grown(before.cache, room, len(seen) - new, x, backend=lane)
+        lane.learn(hidden[-1:])
+        return lane, stream, seen
+
+    def past(self, said: Tensor) -> Drafted:
+        """The known rows with the features that they see."""
+        drafted = super().past(said)
+        drafted.cache.backend = self._lane.copy(self._lane.known, self._lane.known)
+        return drafted
 
     def seen(self) -> Mapping[str, Tensor]:
         """The prompt positions among its queries."""

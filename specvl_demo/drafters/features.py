@@ -16,12 +16,24 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.cache import KVCache
+from specvl_demo.core.memory import behind
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Capture, Decoder, Encoded, Prefill, Scores, Start, Verdict
+from specvl_demo.core.types import (
+    NOTHING,
+    Capture,
+    Decoder,
+    Drafted,
+    Encoded,
+    Prefill,
+    Scores,
+    Start,
+    Verdict,
+)
 from specvl_demo.core.views import visual_runs
 from specvl_demo.drafters.blocks import POSITIONS, Block, Rotary
 from specvl_demo.drafters.checkpoints import Head
 from specvl_demo.drafters.none import NoDrafter
+from specvl_demo.targets import followup
 from specvl_demo.targets.decoder import Call
 from specvl_demo.targets.stream import Stream
 
@@ -152,11 +164,14 @@ class HeadDrafter(NoDrafter, ABC):
     """What drafters with a feature head share: a `core.types.Drafter` without `begin`.
 
     Known rows stay in its cache: the prompt's in one forward, then the accepted tokens with the target's
-    features in one forward a round, together with the root. Drafted rows are forgotten.
+    features in one forward a round, together with the root. Drafted rows are forgotten; the others are there
+    for the next question.
     """
 
-    def _open(self, start: Start, head: FeatureHead, stream: Stream) -> None:
+    def _open(self, start: Start, head: FeatureHead, stream: Stream, seen: Tensor) -> None:
+        """stream: ends before the root. seen: the prompt positions the head was given."""
         self._stream, self._decoder = stream, head.decoder
+        self._encoded, self._seen, self._begun = start.encoded, seen, stream.length
         self._size = start.vocabulary.size
         banned = [i for i in start.vocabulary.banned if i < self._size]
         self._banned = torch.tensor(banned, device=head.device) if banned else None
@@ -164,6 +179,12 @@ class HeadDrafter(NoDrafter, ABC):
         self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
         self._fed = 0
         self._late: list[int] = []
+
+    def past(self, said: Tensor) -> Drafted:
+        """The known rows, in a cache without room to spare."""
+        stream = self._stream.fork(self._stream.length)
+        context = self._encoded.context(self.name, self._seen)
+        return Drafted([context], said[: stream.length - self._begun], self._encoded.scene, stream)
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         """Log-probabilities [k, V] of the token after each fed node."""
@@ -223,19 +244,26 @@ class FeatureDrafter(HeadDrafter):
         self._head = head
 
     def begin(self, start: Start) -> None:
-        """Prefill with what the head makes of the prompt."""
-        head, opening = self._head, self._head.open(start)
+        """Prefill with what the head makes of the prompt, as far as it is new to it."""
+        head, encoded, opening = self._head, start.encoded, self._head.open(start)
         ahead = start.max_new_tokens + start.max_nodes
         if int(opening.position) + ahead >= POSITIONS:
             raise ValueError(f"{self.name} counts to {POSITIONS} positions, this request needs more")
-        rows = opening.x.shape[0]
-        cache = head.new_cache(1, rows + 1 + ahead)
-        if rows:
-            head.forward(Call(opening.x[None], opening.positions.unsqueeze(-2), cache))
-        self._open(start, head, Stream(head, cache, opening.position))
+        rows, before, new = opening.x.shape[0], start.before, None
+        if before is not None:
+            new = behind(before, encoded.scene, [encoded.context(self.name, opening.seen)])
+        room = rows + 1 + ahead
+        if new is None:
+            cache = head.new_cache(1, room)
+            if rows:
+                head.forward(Call(opening.x[None], opening.positions.unsqueeze(-2), cache))
+            stream = Stream(head, cache, opening.position)
+        else:
+            stream, _ = followup.grown(before.cache, room, rows - new, opening.x[None, -new:])
+        self._open(start, head, stream, opening.seen)
         # How far below the root every row of this round is, up to the last step embedding.
         self._step = torch.zeros(start.max_nodes, dtype=torch.int64, device=head.device)
-        self._known, self._seen, self._scene = opening.known, opening.seen, head.scene(start)
+        self._known, self._scene = opening.known, head.scene(start)
 
     def seen(self) -> Mapping[str, Tensor]:
         """The prompt positions the head was given."""

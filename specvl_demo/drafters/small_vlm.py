@@ -45,12 +45,13 @@ class SmallVLM:
         contexts = [view.see(encoded, self.vlm, start.prefill) for view in self._views]
         longest = max(context.ids.shape[0] for context in contexts)
         room = longest + start.max_new_tokens + start.max_nodes + 1
-        before = start.before if start.before is not None and start.before.scene is encoded.scene else None
-        new = None if before is None else behind(before, contexts)
+        before = start.before
+        new = None if before is None else behind(before, encoded.scene, contexts)
         if new is None:
             self._stream, _, _ = prefill(self.vlm.decoder, contexts, room)
         else:
-            self._stream, _ = followup.grown(before.cache, room, contexts, new)
+            x = torch.stack([context.embeds[-new:] for context in contexts])
+            self._stream, _ = followup.grown(before.cache, room, longest - new, x)
         self._contexts, self._scene = contexts, encoded.scene
         self._seen = {context.name: context.index for context in contexts}
         self._words = {

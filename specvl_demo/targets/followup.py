@@ -7,14 +7,14 @@ else is None, and the caller computes afresh.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from specvl_demo.core.tree import chain
-from specvl_demo.core.types import Context, Encoded, Prompt
+from specvl_demo.core.types import Encoded, Prompt
 from specvl_demo.targets.decoder import Backend, Kept
 from specvl_demo.targets.stream import Stream
 
@@ -75,16 +75,20 @@ def same_pictures(first: Prompt, second: Prompt) -> bool:
 
 
 def grown(
-    stream: Stream, room: int, contexts: Sequence[Context], new: int, kept: Kept | None = None
+    stream: Stream,
+    room: int,
+    rows: int,
+    x: Tensor,
+    kept: Kept | None = None,
+    backend: Backend | None = None,
 ) -> tuple[Stream, Tensor]:
-    """A copy of a stream that ends where these contexts end: their last `new` columns are computed, those
-    before are taken from it. Gives it and the hidden states of the new columns [m, new, D].
+    """A copy of a stream's first `rows` rows, and x [m, k, D] computed behind them. Gives it and the hidden
+    states of what is new [m, k, D].
 
-    room: rows of its cache.
+    room: rows of its cache. backend: which goes on, where another does.
     """
-    rows = max(len(context.ids) for context in contexts) - new
-    twin = stream.fork(room, rows)
-    x = torch.stack([context.embeds[-new:] for context in contexts])
+    twin, new = stream.fork(room, rows), x.shape[1]
+    twin.backend = backend or twin.backend
     hidden = twin.score(x, chain(new - 1), kept)
     twin.keep(range(new))
     return twin, hidden

@@ -64,10 +64,12 @@ class VLMTarget:
         if before is not None and before.scene is encoded.scene:
             known = min(common(before.ids, context.ids), len(context.ids) - 1)
         if known and not bool(context.visual[known:].any()):
-            new = len(context.ids) - known
-            stream, hidden = followup.grown(before.cache, len(context.ids), [context], new, kept)
+            new = context.embeds[None, known:]
+            stream, hidden = followup.grown(before.cache, len(context.ids), known, new, kept)
             rows = torch.cat((before.hidden[:known], hidden[0]))
-            layers = {i: torch.cat((before.layers[i][:known], new[0])) for i, new in kept.layers.items()}
+            layers = {
+                i: torch.cat((before.layers[i][:known], states[0])) for i, states in kept.layers.items()
+            }
         else:
             wants = capture if capture != NOTHING else None
             stream, hidden, kept = prefill(self.decoder, [context], 0, wants)
