@@ -37,6 +37,7 @@ class Batch:
     rests: Tensor  # [R, 2 + 9]: row, position, which places are still to be named
     pixels: Tensor  # [P, 3, 96, 96] in [-1, 1]
     patches: Tensor  # [P, N, 6]: index per group, -100 where the group says nothing
+    which: Tensor  # [P]: place among the pictures of its conversation, -100 where it is the only one
     changed: Tensor  # [P, N]: 1 where a patch differs from the picture before, -100 in first pictures
     glances: Tensor  # [G, 3, 96, 96]: crowded pictures for the vision tower alone
     glance_patches: Tensor  # [G, N, 6]
@@ -201,7 +202,7 @@ def collate(
     size, length = len(samples), max(len(e.ids) for e in encoded)
     ids = torch.full((size, length), pocket.PAD)
     labels, visual = torch.full((size, length), -100), torch.zeros(size, length, dtype=torch.bool)
-    looks, rests, pixels, patches, changed = [], [], [], [], []
+    looks, rests, pixels, patches, which, changed = [], [], [], [], [], []
     for b, (e, s) in enumerate(zip(encoded, samples, strict=True)):
         ids[b, : len(e.ids)] = torch.tensor(e.ids)
         labels[b, : len(e.ids)] = torch.tensor(e.labels)
@@ -211,6 +212,7 @@ def collate(
         box = content_box(rng)
         pixels += [np.asarray(letterboxed(p, box, rng)) for p in s.pictures]
         patches += [patch_labels(p, box) for p in s.pictures]
+        which += range(len(s.pictures)) if len(s.pictures) > 1 else [-100]
         changed.append(changes(s.pictures, box))
     return Batch(
         ids,
@@ -220,6 +222,7 @@ def collate(
         torch.tensor(rests, dtype=torch.long).reshape(-1, 11),
         to_pixels(pixels),
         torch.from_numpy(np.stack(patches)),
+        torch.tensor(which),
         torch.from_numpy(np.concatenate(changed)),
         *glances(rng, n_glances),
     )

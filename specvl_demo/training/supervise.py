@@ -20,7 +20,8 @@ WEIGHT = {"kind": 1.0, "colour": 0.7, "size": 0.4, "ground": 0.15, "place": 0.5,
 
 
 class Pointers(nn.Module):
-    """The word groups as ids, and linear read-outs for places still to name and for changed patches."""
+    """The word groups as ids, and linear read-outs for places still to name, for changed patches and for the
+    number of a patch's picture."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, width: int) -> None:
         super().__init__()
@@ -28,7 +29,7 @@ class Pointers(nn.Module):
             ids = [tokenizer.encode(" " + w, add_special_tokens=False)[0] for w in words]
             assert len(set(ids)) == len(ids), f"words of group {group} share a token"
             self.register_buffer(group, torch.tensor(ids), persistent=False)
-        self.rest, self.change = nn.Linear(width, 9), nn.Linear(width, 1)
+        self.rest, self.change, self.which = nn.Linear(width, 9), nn.Linear(width, 1), nn.Linear(width, 9)
 
     def scores(self, group: str, x: Tensor, embeddings: Tensor, sharpness: float) -> Tensor:
         """Scaled cosine of states [K, D] to a group's words [K, W]."""
@@ -71,6 +72,17 @@ class Pointers(nn.Module):
         loss = F.binary_cross_entropy_with_logits(logits, target, pos_weight=states.new_tensor(4.0))
         hit = ((logits > 0) & (target > 0)).sum() / target.sum().clamp_min(1)
         return 0.5 * loss, {"change": hit.item()}
+
+    def numbered(self, states: Tensor, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """Which of several pictures a patch belongs to, read from early states at visual tokens [P, N, D]:
+        what is looked up later is a place of one picture.
+        """
+        known = (batch.which >= 0) & (batch.which < self.which.out_features)
+        if not known.any():
+            return states.new_zeros(()), {}
+        logits = self.which(states[known]).flatten(0, 1)
+        target = batch.which[known].repeat_interleave(states.shape[1])
+        return 0.5 * F.cross_entropy(logits, target), {"which": _accuracy(logits, target, skip_zero=False)}
 
 
 def _accuracy(scores: Tensor, target: Tensor, skip_zero: bool) -> float:

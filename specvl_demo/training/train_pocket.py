@@ -86,24 +86,27 @@ class Run:
     def n_layers(self) -> int:
         return len(self.model.get_decoder().layers)
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Projected visual tokens [P, N, D], a middle layer's states and the last hidden states [B, L, D]."""
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Projected visual tokens [P, N, D]; states of an early and a middle layer, last hidden states
+        [B, L, D]."""
         decoder, embed = self.model.get_decoder(), self.model.get_input_embeddings()
         visual = see(self.model, batch.pixels)
         x = embed(batch.ids)
         x = x.masked_scatter((batch.ids == pocket.IMAGE).unsqueeze(-1), visual.reshape(-1, x.shape[-1]))
         positions = torch.arange(x.shape[1], device=x.device)[None]
-        rotary, middle = decoder.rotary_emb(x, positions), x
+        rotary, early, middle = decoder.rotary_emb(x, positions), x, x
         for i, layer in enumerate(decoder.layers):
             x = layer(x, attention_mask=None, position_ids=positions, position_embeddings=rotary)
+            if i + 1 == self.n_layers // 4:
+                early = x
             if i + 1 == self.n_layers // 2:
                 middle = x
-        return visual, middle, decoder.norm(x)
+        return visual, early, middle, decoder.norm(x)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """All losses of the language phase, and what to print."""
         r, table = self.recipe, self.model.get_input_embeddings().weight
-        visual, middle, last = self.forward(batch)
+        visual, early, middle, last = self.forward(batch)
         target = batch.labels[:, 1:]
         asked = target != -100
         seen = batch.visual[:, 1:][asked]
@@ -115,14 +118,17 @@ class Run:
             torch.cat([visual, glances]), torch.cat([batch.patches, batch.glance_patches]), table
         )
         point, read = self.pointers.point(middle, batch, table)
-        at_patches = middle[batch.ids == pocket.IMAGE].view(*visual.shape)
-        change, changed = self.pointers.changed(at_patches, batch)
+        shown = batch.ids == pocket.IMAGE
+        change, changed = self.pointers.changed(middle[shown].view(*visual.shape), batch)
+        which, numbered = self.pointers.numbered(early[shown].view(*visual.shape), batch)
         total = (
-            (ce * weight).sum() / weight.sum() + r.align_weight * align + r.point_weight * (point + change)
+            (ce * weight).sum() / weight.sum()
+            + r.align_weight * align
+            + r.point_weight * (point + change + which)
         )
         right = (logits.argmax(-1) == target[asked])[seen].float().mean().item()
         return total, {"nll": ce.mean().item(), "visual": right, "tower": named["kind"]} | {
-            "@" + k: v for k, v in (read | changed).items()
+            "@" + k: v for k, v in (read | changed | numbered).items()
         }
 
     def update(self, loss: Tensor, opts: list[torch.optim.Optimizer], factor: float) -> None:
