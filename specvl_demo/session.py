@@ -55,9 +55,11 @@ def request(
 
     memory: what is kept of the conversation from one question to the next; its lanes fill it.
     """
+    known = None if memory is None else memory.encoded.get(loaded.models.target.decoder)
+    before = None if known is None else known.made_of
     return Request(
         id=secrets.token_hex(6),
-        prompt=loaded.prompter.prompt(turns, whole(system), room=max_new_tokens),
+        prompt=loaded.prompter.prompt(turns, whole(system), max_new_tokens, before),
         target=loaded.models.target,
         lexicon=loaded.lexicon,
         sampling=sampling or Sampling(),

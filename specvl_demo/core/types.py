@@ -27,7 +27,8 @@ class Prompt:
     ids: [n] int64, placeholders of visual tokens expanded. visual: [n] bool. text: what the user asked, as
     templated.
     inputs: what the processor returned (ids, pixels, grids...), passed on to the model and never looked into
-    here. source: what it was made from, for a model that prepares pictures in its own way; opaque too. The
+    here. source: what it was made from, for a model that prepares pictures in its own way; opaque too.
+    prepared: the pictures as they were made ready, so that a next question need not do it again; opaque. The
     last token is text; it stays out of the prefill and is the root of the first round, so that `target KV
     length == n + emitted - 1` holds from the start and every token is decided in a round.
     """
@@ -38,6 +39,7 @@ class Prompt:
     spans: tuple[Span, ...] = ()
     text: str = ""
     source: Any = None
+    prepared: Any = None
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 1 or self.visual.shape != self.ids.shape:

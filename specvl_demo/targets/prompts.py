@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,10 +86,13 @@ class Prompter:
             "describe": tuple(asked.ids[last + 1 :].tolist()),
         }
 
-    def prompt(self, turns: Sequence[Turn], system: str = "", room: int = 128) -> Prompt:
+    def prompt(
+        self, turns: Sequence[Turn], system: str = "", room: int = 128, before: Prompt | None = None
+    ) -> Prompt:
         """The prompt for a conversation whose last turn is open.
 
-        room: how many tokens the answer may take. ValueError where prompt and answer do not fit the context,
+        room: how many tokens the answer may take. before: the last one of the same conversation; pictures
+        that it shows too are not made ready again. ValueError where prompt and answer do not fit the context,
         or where the model has no place for a system prompt.
         """
         messages = [self._system(system)] if system.strip() else []
@@ -99,7 +103,10 @@ class Prompter:
                 messages.append(_message("assistant", turn.answer, self._plain))
         text = self._processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         shown = [item for turn in turns for item in turn.shown]
-        inputs = self._process(text, shown)
+        prepared = _Prepared(shown, {})
+        if before is not None and isinstance(before.prepared, _Prepared) and before.prepared.shown == shown:
+            prepared = before.prepared
+        inputs = self._process(text, prepared)
         ids = inputs["input_ids"][0]
         if len(ids) + room > self.context:
             raise ValueError(
@@ -109,7 +116,8 @@ class Prompter:
         visual = torch.isin(ids, torch.tensor(self._visual))
         sizes = [self._shown(item) for item in shown]
         made_of = (tuple(turns), system)
-        return Prompt(ids, visual, inputs, spans(self._processor, inputs, visual, sizes), text, made_of)
+        where = spans(self._processor, inputs, visual, sizes)
+        return Prompt(ids, visual, inputs, where, text, made_of, prepared)
 
     def again(self, prompt: Prompt) -> Prompt:
         """What another model's prompt was made of, the way this model wants to be asked."""
@@ -141,10 +149,10 @@ class Prompter:
                 text = text.replace(special, f"{special[:1]} {special[1:]}")
         return text
 
-    def _process(self, text: str, shown: Sequence[Image.Image | Film]) -> dict[str, Any]:
+    def _process(self, text: str, prepared: _Prepared) -> dict[str, Any]:
         images: list[Image.Image] = []
         films: list[Film] = []
-        for item in shown:
+        for item in prepared.shown:
             if isinstance(item, Film) and self._films:
                 films.append(item)
             else:
@@ -159,7 +167,9 @@ class Prompter:
             more["do_sample_frames"] = False
         # The template has written the beginning of the sequence itself.
         begins = bool(self._tokenizer.bos_token) and text.startswith(self._tokenizer.bos_token)
-        made = self._processor(text=[text], return_tensors="pt", add_special_tokens=not begins, **more)
+        made = prepared.through(self._processor)(
+            text=[text], return_tensors="pt", add_special_tokens=not begins, **more
+        )
         return {name: value for name, value in made.items() if name in self._accepts}
 
     def _shown(self, item: Image.Image | Film) -> Shown:
@@ -168,6 +178,38 @@ class Prompter:
             frame = item.frames[0]
             return Shown("video", frame.height, frame.width, len(item.frames), as_clip=self._films)
         return Shown("image", item.height, item.width)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Pictures and clips in order, and what a model's processors of pictures made of them, by their names."""
+
+    shown: Sequence[Image.Image | Film]
+    made: dict[str, Any]
+
+    def through(self, processor: Any) -> Any:
+        """The processor, sparing its parts what is made already."""
+        twin = copy(processor)
+        for name in ("image_processor", "video_processor"):
+            if getattr(twin, name, None) is not None:
+                setattr(twin, name, _Once(getattr(twin, name), name, self.made))
+        return twin
+
+
+class _Once:
+    """A processor of pictures that runs once for the same ones; otherwise the one it stands for."""
+
+    def __init__(self, inner: Any, name: str, made: dict[str, Any]) -> None:
+        self._inner, self._name, self._made = inner, name, made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._name not in self._made:
+            self._made[self._name] = self._inner(*args, **kwargs)
+        # Callers take out what is not for the model.
+        return copy(self._made[self._name])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 def _is_words(added: str) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from specvl_demo.targets.prompts import Prompter, Turn
+from specvl_demo.targets.prompts import Film, Prompter, Turn
 from specvl_demo.training import pocket
 from tests import pocketlike
 
@@ -41,3 +41,29 @@ def test_marks_that_a_person_types_are_taken_apart(prompter: Prompter, mark: str
     (number,) = prompter.ids(mark)
     assert torch.equal((typed.ids == number).sum(), (plain.ids == number).sum())
     assert len(typed) > len(plain)
+
+
+def test_pictures_are_made_ready_once_a_conversation(
+    prompter: Prompter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same inputs as afresh, without a second run; another picture, or one more, is made ready."""
+    kind, runs = type(prompter._processor.image_processor), []
+    run = kind.__call__
+
+    def counted(self: object, *args: object, **kwargs: object) -> object:
+        runs.append(args)
+        return run(self, *args, **kwargs)
+
+    monkeypatch.setattr(kind, "__call__", counted)
+    clip = Film((PICTURE, PICTURE.rotate(90)))
+    first = prompter.prompt([Turn("what is it?", (PICTURE, clip))])
+    turns = [Turn("what is it?", (PICTURE.copy(), clip), "a star"), Turn("is it above?")]
+    again, made = prompter.prompt(turns, before=first), len(runs)
+    fresh = prompter.prompt(turns)
+    assert (made, len(runs)) == (1, 2)
+    assert again.inputs.keys() == fresh.inputs.keys() and again.spans == fresh.spans
+    assert all(torch.equal(again.inputs[key], fresh.inputs[key]) for key in fresh.inputs)
+    for shown in ((PICTURE.rotate(90), clip), (PICTURE, clip, PICTURE), ()):
+        other = prompter.prompt([Turn("what is it?", shown)], before=first)
+        same = prompter.prompt([Turn("what is it?", shown)])
+        assert all(torch.equal(other.inputs[key], same.inputs[key]) for key in same.inputs)
