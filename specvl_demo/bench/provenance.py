@@ -6,7 +6,6 @@ what was measured.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import subprocess
@@ -19,7 +18,7 @@ from typing import Any
 import psutil
 import torch
 
-from specvl_demo import registry
+from specvl_demo import fingerprints, registry
 from specvl_demo.pairs import Pair
 from specvl_demo.registry import Loaded
 
@@ -99,24 +98,7 @@ def weights(pair: Pair) -> dict[str, str | None]:
     None where the hub's cache does not say.
     """
     named = {"target": pair.target, **pair.drafters}
-    return {role: _hash(one.folder) if one.local else _revision(one.id) for role, one in named.items()}
-
-
-def _hash(folder: Path) -> str | None:
-    """A short hash over the weight files of a folder; None where it has none."""
-    files = sorted(folder.glob("*.safetensors"))
-    found = hashlib.sha256()
-    for file in files:
-        found.update(file.read_bytes())
-    return found.hexdigest()[:12] if files else None
-
-
-def _revision(repo: str) -> str | None:
-    """The commit of a hub repository in the local cache: the name of its snapshot's folder."""
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not for the shipped pair
-
-    found = try_to_load_from_cache(repo, "config.json")
-    return Path(found).parent.name[:12] if isinstance(found, str) else None
+    return {role: fingerprints.of(one) for role, one in named.items()}
 
 
 def _git(*words: str) -> str | None:

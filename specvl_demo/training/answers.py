@@ -1,8 +1,8 @@
 """Conversations in the target's own words: what drafters are trained on, since these they will have to guess.
 
 A conversation is drawn from a seed, and every answer in it is replaced by what the target says greedily, turn
-after turn; the file holds seeds and answers, pictures are drawn again when needed. Knows the pocket world and
-a saved target.
+after turn; the file holds seeds and answers, and whose they are; pictures are drawn again when needed. Knows
+the pocket world and a saved target.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoProcessor, LlavaForConditionalGeneration, PreTrainedTokenizerBase
 
+from specvl_demo import fingerprints
 from specvl_demo.targets.vlm import VLM
 from specvl_demo.training import batches, pocket, samples
 from specvl_demo.training.converse import Script, context_of, converse
@@ -62,9 +63,10 @@ def regenerate(
     folder: Path, out: Path, n: int, seed: int, batch: int = 48, max_new_tokens: int = 150
 ) -> None:
     """Write `n` conversations in the target's words to `out` (JSON lines); goes on where an earlier call
-    stopped.
+    stopped. ValueError where other weights answered there.
     """
-    done = sum(1 for _ in out.open()) if out.exists() else 0
+    weights = fingerprints.of_folder(folder)
+    done = said_by(weights, out)
     if done >= n:
         return
     processor = AutoProcessor.from_pretrained(folder)
@@ -83,7 +85,8 @@ def regenerate(
                 for c, said in _replies(vlm, processor.tokenizer, order[at : at + batch], max_new_tokens):
                     answers[c.seed] = said
                     bar.update()
-            file.writelines(json.dumps({"seed": c.seed, "answers": answers[c.seed]}) + "\n" for c in some)
+            rows = ({"seed": c.seed, "weights": weights, "answers": answers[c.seed]} for c in some)
+            file.writelines(json.dumps(row) + "\n" for row in rows)
             file.flush()
     bar.close()
 
@@ -110,6 +113,23 @@ def _replies(
         scripts.append(Script(context, [asked[0][-1:], *asked[1:]]))
     for c, answers in zip(conversations, converse(vlm, scripts, most), strict=True):
         yield c, tokenizer.batch_decode(answers, skip_special_tokens=True)
+
+
+def said_by(weights: str | None, path: Path) -> int:
+    """How many conversations the file holds, all in the words of these weights; ValueError where not.
+
+    A last line that was cut off is taken away: it will be said again.
+    """
+    if not path.exists():
+        return 0
+    text = path.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    rows = [json.loads(line) for line in whole.splitlines()]
+    if any(row.get("weights", "unknown") != weights for row in rows):
+        raise ValueError(f"{path} holds the answers of other weights; delete it, or name another file")
+    if whole != text:
+        path.write_text(whole)
+    return len(rows)
 
 
 def read(path: Path) -> list[tuple[int, list[str]]]:

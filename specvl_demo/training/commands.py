@@ -75,10 +75,12 @@ def drafter(argv: Sequence[str]) -> int:
     parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--batch", type=int, default=24)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fresh", action="store_true", help="do not go on from the checkpoint")
     o = parser.parse_args(argv)
     _threads(o.threads)
+    options = {"layers": o.layers, "steps": o.steps, "batch": o.batch, "seed": o.seed, "fresh": o.fresh}
     regenerate(o.target, o.answers, o.conversations, seed=7)
-    train_drafter.main(o.target, o.answers, o.folder, o.out, o.layers, o.steps, o.batch, seed=o.seed)
+    train_drafter.main(o.target, o.answers, o.folder, o.out, **options)
     return 0
 
 

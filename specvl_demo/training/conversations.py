@@ -52,21 +52,23 @@ def ask_all(
     lines: Sequence[Mapping[str, Any]],
     pictures: Path,
     out: Path,
+    weights: str | None,
     max_new_tokens: int = 256,
 ) -> None:
-    """Have the target answer every line greedily; goes on where an earlier call stopped.
+    """Have the target answer every line greedily; goes on where an earlier call stopped. ValueError where
+    other weights answered there.
 
     A line is {"prompt": text, "images": [file, ...]}, files in the folder `pictures`. `out` gets the same
-    lines with "answer_ids", as JSON.
+    lines with "answer_ids" and the target's `weights` (see `fingerprints`), as JSON.
     """
-    done = sum(1 for _ in out.open()) if out.exists() else 0
+    done = answers.said_by(weights, out)
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("a") as file:
         for line in tqdm(lines[done:], desc="the target's answers", mininterval=5, disable=None):
             ids = answer(
                 target, prompter.lexicon(), _prompt(prompter, line, pictures, max_new_tokens), max_new_tokens
             )
-            file.write(json.dumps({**line, "answer_ids": ids}) + "\n")
+            file.write(json.dumps({**line, "weights": weights, "answer_ids": ids}) + "\n")
             file.flush()
 
 

@@ -103,7 +103,9 @@ def build(
     manifest = {"needs": asdict(needs), "width": model.get_input_embeddings().weight.shape[1], **about}
     path = folder / "manifest.json"
     if path.exists() and json.loads(path.read_text()) != json.loads(json.dumps(manifest)):
-        raise ValueError(f"{folder} holds features of something else; give another folder or remove it")
+        raise ValueError(
+            f"{folder} holds features of something else; delete it, or give another folder with --work"
+        )
     path.write_text(json.dumps(manifest, indent=1))
     done = len(list(folder.glob("features-*.safetensors")))
     device = model.get_input_embeddings().weight.device
@@ -119,6 +121,15 @@ def build(
         if waiting:
             _write(folder, done, waiting)
     return Store(folder)
+
+
+def of_weights(folder: Path, weights: str | None) -> None:
+    """ValueError where a store, begun or complete, holds features of other weights than these."""
+    path = folder / "manifest.json"
+    if path.exists() and json.loads(path.read_text()).get("weights", "unknown") != weights:
+        raise ValueError(
+            f"{folder} holds features of other weights; delete it, or give another folder with --work"
+        )
 
 
 class Store(torch.utils.data.Dataset):

@@ -2,15 +2,17 @@
 
 It starts from the target's own tower, projector, embeddings and outer layers, and is distilled on
 conversations in the target's words: KL divergence from the target's distribution at every answer position.
-Seeded and resumable; knows saved folders only.
+Seeded and resumable, on the same target only; knows saved folders only.
 """
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +21,21 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import AutoProcessor, LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
+from specvl_demo import fingerprints
 from specvl_demo.training import answers, batches, optim, pocket
 from specvl_demo.training.train_pocket import see
 
 
 def start_from(target: LlavaForConditionalGeneration, layers: int) -> LlavaForConditionalGeneration:
     """A drafter with the target's shape but few layers: the first, the last, and evenly between."""
-    config = target.config.text_config
-    drafter = pocket.make_model(config.vocab_size, layers, config.hidden_size, config.intermediate_size)
+    config, tower = target.config.text_config, target.config.vision_config
+    drafter = pocket.make_model(
+        config.vocab_size,
+        layers,
+        config.hidden_size,
+        config.intermediate_size,
+        (tower.hidden_size, tower.num_hidden_layers),
+    )
     own, theirs = drafter.state_dict(), target.state_dict()
     last = config.num_hidden_layers - 1
     for key in own:
@@ -86,6 +95,22 @@ def padded(rows: list[list[int]]) -> Tensor:
     return torch.tensor([row + [pocket.PAD] * (longest - len(row)) for row in rows])
 
 
+def reached(folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The checkpoint in a folder, None where there is none yet; ValueError where it is of another run: of
+    other options or another target's weights."""
+    state = folder / "drafter.pt"
+    if not state.exists():
+        return None
+    saved = torch.load(state, map_location="cpu", weights_only=True)
+    before = saved.get("run", {})
+    others = [name for name in run if before.get(name, "unknown") != run[name]]
+    if others:
+        raise ValueError(
+            f"{folder} holds a run with other {', '.join(others)}; pass --fresh, or give another --folder"
+        )
+    return saved
+
+
 def main(
     target_folder: Path,
     said: Path,
@@ -97,10 +122,14 @@ def main(
     lr: float = 1.5e-3,
     seed: int = 1,
     save_every: int = 150,
+    fresh: bool = False,
 ) -> None:
     """Distil a drafter from the target on the conversations in `said`; checkpoints in `folder`, the result in
-    `out`.
+    `out`. `fresh`: do not go on from a checkpoint.
     """
+    weights = fingerprints.of_folder(target_folder)
+    run = {"weights": weights, "layers": layers, "steps": steps, "batch": batch, "lr": lr, "seed": seed}
+    saved = None if fresh else reached(folder, run)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(seed)
     target = (
@@ -113,15 +142,14 @@ def main(
         lr,
         2 * lr,
     )
-    bank, first = lessons(target, processor.tokenizer, said, batch), 0
     folder.mkdir(parents=True, exist_ok=True)
-    state = folder / "drafter.pt"
-    if state.exists():
-        saved = torch.load(state, map_location=device, weights_only=True)
+    first = 0
+    if saved is not None:
         drafter.load_state_dict(saved["model"])
         for opt, old in zip(opts, saved["opts"], strict=True):
             opt.load_state_dict(old)
         first = saved["step"]
+    bank = lessons(target, processor.tokenizer, said, batch) if first < steps else []
     bar = tqdm(range(first, steps), desc="drafter", mininterval=5)
     for step in bar:
         rng = random.Random(seed * 10**9 + step)
@@ -148,8 +176,8 @@ def main(
             with (folder / "drafter.jsonl").open("a") as log:
                 log.write(json.dumps({"step": step + 1, "kl": loss.item(), "agree": agree}) + "\n")
         if (step + 1) % save_every == 0 or step + 1 == steps:
-            torch.save(
-                {"model": drafter.state_dict(), "opts": [o.state_dict() for o in opts], "step": step + 1},
-                state,
-            )
+            opts_now = [o.state_dict() for o in opts]
+            data = {"run": run, "step": step + 1, "model": drafter.state_dict(), "opts": opts_now}
+            torch.save(data, folder / "drafter.part")
+            (folder / "drafter.part").replace(folder / "drafter.pt")
     pocket.save(drafter, processor, out)

@@ -119,10 +119,13 @@ class Picker:
 
 
 class Run:
-    """A learner, its optimizers and the step reached: everything a checkpoint holds."""
+    """A learner, its optimizers and the step reached: everything a checkpoint holds.
 
-    def __init__(self, learner: Learner, accelerator: Accelerator) -> None:
-        self.learner, self.accelerator = learner, accelerator
+    weights: whose features it learns from (see `fingerprints`).
+    """
+
+    def __init__(self, learner: Learner, accelerator: Accelerator, weights: str | None = None) -> None:
+        self.learner, self.accelerator, self.weights = learner, accelerator, weights
         r = learner.recipe
         self.opts = optim.optimizers([(learner.module, 1.0)], r.lr, r.muon_lr)
         self.forward = accelerator.prepare_model(learner.module)
@@ -156,6 +159,7 @@ class Run:
             return
         data = {
             "recipe": asdict(self.learner.recipe),
+            "weights": self.weights,
             "step": self.step,
             "head": self.learner.module.state_dict(),
             "opts": [opt.state_dict() for opt in self.opts],
@@ -164,10 +168,10 @@ class Run:
         (folder / "state.part").rename(folder / "state.pt")
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint of the same recipe; ValueError where it is another one's."""
-        data = torch.load(folder / "state.pt", map_location=self.learner.device, weights_only=True)
-        if data["recipe"] != asdict(self.learner.recipe):
-            raise ValueError(f"{folder} holds a run of another recipe; give another folder or start afresh")
+        """Go on from a checkpoint, where there is one; ValueError where it is another run's."""
+        data = reached(folder, self.learner.recipe, self.weights)
+        if data is None:
+            return
         self.learner.module.load_state_dict(data["head"])
         for opt, state in zip(self.opts, data["opts"], strict=True):
             opt.load_state_dict(state)
@@ -178,6 +182,21 @@ class Run:
         """Stage 2 begins: every step embedding starts from the one there was (methods §5.3)."""
         rows = self.learner.module.residual
         rows[1:] = rows[:1]
+
+
+def reached(folder: Path, recipe: Recipe, weights: str | None) -> dict[str, Any] | None:
+    """The checkpoint in a folder, None where there is none yet; ValueError where its recipe was another or
+    its target had other weights."""
+    if not (folder / "state.pt").exists():
+        return None
+    data = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
+    for what, other in (
+        ("of another recipe", data["recipe"] != asdict(recipe)),
+        ("on another target's weights", data.get("weights", "unknown") != weights),
+    ):
+        if other:
+            raise ValueError(f"{folder} holds a run {what}; pass --fresh, or give another --folder")
+    return data
 
 
 def train(
@@ -334,17 +353,18 @@ def main(
     folder: Path,
     out: Path,
     card: dict[str, Any],
+    weights: str | None,
     minutes: float | None = None,
     fresh: bool = False,
 ) -> dict[str, Any]:
-    """Train, or go on training, a head for `model`; gives the card, which is also written beside the
-    weights."""
+    """Train, or go on training, a head for `model`, whose weights are `weights`; gives the card, which is
+    also written beside the head."""
     cuda = torch.cuda.is_available()
     processes()
     accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
     model = model.to(accelerator.device).requires_grad_(False)
-    run = Run(learner_for(recipe, model, store, accelerator.device), accelerator)
-    if not fresh and (folder / "state.pt").exists():
+    run = Run(learner_for(recipe, model, store, accelerator.device), accelerator, weights)
+    if not fresh:
         run.load(folder)
     train(run, store, folder, minutes)
     accelerator.wait_for_everyone()

@@ -16,6 +16,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
+from specvl_demo import fingerprints
 from specvl_demo.registry import Loaded
 from specvl_demo.training import answers, conversations, features, train_heads
 from specvl_demo.training.evaluate import HELD_OUT
@@ -56,36 +57,50 @@ def main(
     """Train a head for the pair's target; gives its card."""
     if places.prompts is None and not loaded.pair.local:
         raise ValueError(f"{loaded.pair.id} knows more than drawn scenes; give its questions with --prompts")
+    weights = fingerprints.of(loaded.pair.target)
+    if not fresh:
+        train_heads.reached(places.folder, recipe, weights)  # refused before hours of answering
     # One process answers and computes features; the others find them there.
     with train_heads.processes().main_process_first():
-        store, held_out = stores(loaded, recipe, places, n, n_held_out)
+        store, held_out = stores(loaded, recipe, places, n, n_held_out, weights)
     data = "drawn scenes" if places.prompts is None else places.prompts.name
-    card = {"target": loaded.pair.target.id, "data": f"{data}, answered by the target greedily"}
+    target = {"target": loaded.pair.target.id, "weights": weights}
+    card = {**target, "data": f"{data}, answered by the target greedily"}
     model = loaded.models.target.vlm.model
-    return train_heads.main(recipe, model, store, held_out, places.folder, places.out, card, minutes, fresh)
+    return train_heads.main(
+        recipe, model, store, held_out, places.folder, places.out, card, weights, minutes, fresh
+    )
 
 
-def stores(loaded: Loaded, recipe: Recipe, places: Places, n: int, n_held_out: int) -> tuple[Store, Store]:
-    """Features to learn from and held-out ones; a store that holds more than this recipe needs will do."""
+def stores(
+    loaded: Loaded, recipe: Recipe, places: Places, n: int, n_held_out: int, weights: str | None
+) -> tuple[Store, Store]:
+    """Features to learn from and held-out ones; a store that holds more than this recipe needs will do.
+
+    ValueError where those at hand, or the answers, are of other weights than the target's.
+    """
     needs = NEEDS[recipe.method]
     enough = [method for method in ("dream", "eagle2", "hivis") if NEEDS[method].covers(needs)]
-    found = []
-    for name, said, most in zip(
-        ("train", "held-out"), answered(loaded, places, n, n_held_out), (n, n_held_out), strict=True
-    ):
-        folders = [places.work / f"{name}-{method}" for method in enough]
-        folder = next((f for f in folders if (f / "complete").exists()), None)
-        if folder is None:
-            folder = places.work / f"{name}-{recipe.method}"
-            about = {"target": loaded.pair.target.id, "answers": said.name, "n": most}
+    folders = []
+    for name in ("train", "held-out"):
+        complete = (places.work / f"{name}-{method}" for method in enough)
+        folder = next((f for f in complete if (f / "complete").exists()), None)
+        folder = folder or places.work / f"{name}-{recipe.method}"
+        features.of_weights(folder, weights)
+        folders.append(folder)
+    said = answered(loaded, places, n, n_held_out, weights)
+    for folder, file, most in zip(folders, said, (n, n_held_out), strict=True):
+        if not (folder / "complete").exists():
+            about = {"target": loaded.pair.target.id, "weights": weights, "answers": file.name, "n": most}
             model = loaded.models.target.vlm.model
-            features.build(model, _examples(loaded, places, said, most), folder, needs, about)
+            features.build(model, _examples(loaded, places, file, most), folder, needs, about)
             (folder / "complete").touch()
-        found.append(Store(folder))
-    return found[0], found[1]
+    return Store(folders[0]), Store(folders[1])
 
 
-def answered(loaded: Loaded, places: Places, n: int, n_held_out: int) -> tuple[Path, Path]:
+def answered(
+    loaded: Loaded, places: Places, n: int, n_held_out: int, weights: str | None
+) -> tuple[Path, Path]:
     """Files with the target's answers: to learn from, and held out."""
     held_out = places.work / "answers-held-out.jsonl"
     if places.prompts is None:
@@ -101,7 +116,7 @@ def answered(loaded: Loaded, places: Places, n: int, n_held_out: int) -> tuple[P
         )
     pictures = places.prompts.parent
     for out, some in ((held_out, lines[:n_held_out]), (places.answers, lines[n_held_out:][:n])):
-        conversations.ask_all(loaded.models.target, loaded.prompter, some, pictures, out)
+        conversations.ask_all(loaded.models.target, loaded.prompter, some, pictures, out, weights)
     return places.answers, held_out
 
 

@@ -1,0 +1,37 @@
+"""Which weights these are: a short name for them, to stand beside whatever was made with them.
+
+Given a checkpoint, or a folder of weights, reads files and nothing else. Knows no models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from specvl_demo.pairs import Checkpoint
+
+BLOCK = 1 << 24
+
+
+def of(one: Checkpoint) -> str | None:
+    """The hash of its files, or the hub's revision of it; None where the hub's cache does not say."""
+    return of_folder(one.folder) if one.local else revision(one.id)
+
+
+def of_folder(folder: Path) -> str | None:
+    """A short hash over the weight files of a folder; None where it has none."""
+    files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    found = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            while block := opened.read(BLOCK):
+                found.update(block)
+    return found.hexdigest()[:12] if files else None
+
+
+def revision(repo: str) -> str | None:
+    """The commit of a hub repository in the local cache: the name of its snapshot's folder."""
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not for the shipped pair
+
+    found = try_to_load_from_cache(repo, "config.json")
+    return Path(found).parent.name[:12] if isinstance(found, str) else None
