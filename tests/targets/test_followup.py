@@ -40,7 +40,7 @@ HEADS = ("eagle2", "hivis", "dream")
 
 
 def more(prompt: Prompt, said: list[int], question: tuple[int, ...] = (11, 12, 13, 14)) -> Prompt:
-    """The next prompt of a conversation. Random weights may say a placeholder; no processor lets one stand."""
+    """The next prompt of a conversation. Random weights may say a placeholder; no processor lets it stand."""
     text = [token for token in said if token != IMAGE]
     ids = torch.cat((prompt.ids, torch.tensor([*text, *question])))
     visual = torch.cat((prompt.visual, torch.zeros(len(ids) - len(prompt), dtype=torch.bool)))
