@@ -66,6 +66,7 @@ REFUSED = [
     ("generate --method ar --prompt x --max-new-tokens 4096", "together this model takes"),
     ("generate --method ar --prompt x --temperature hot", "a number"),
     ("generate --method ar --prompt x --temperature -1", "between 0 and 10"),
+    ("generate --method ar --prompt x --temperature 1e-40", "at least 0.001"),
     ("generate --method ar --prompt x --temperature nan", "between 0 and 10"),
     ("generate --method ar --prompt x --temperature inf", "between 0 and 10"),
     ("generate --method ar --prompt x --top-p 0", "above 0"),

@@ -185,7 +185,11 @@ def _request(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--video", action="append", default=[], metavar="FILE", help="a clip; repeatable")
     parser.add_argument("--max-new-tokens", type=_whole(1, MAX_NEW_TOKENS), default=128, metavar="N")
     parser.add_argument(
-        "--temperature", type=_number(0, 10), default=0.0, metavar="T", help="0 (default) is greedy"
+        "--temperature",
+        type=_temperature,
+        default=0.0,
+        metavar="T",
+        help="0 (default) is greedy, else at least 0.001",
     )
     parser.add_argument("--top-p", type=_number(0, 1, open_low=True), default=1.0, metavar="P")
     parser.add_argument("--seed", type=_whole(0, 2**63 - 1), default=0, metavar="N")
@@ -219,6 +223,13 @@ def _number(low: float, high: float, open_low: bool = False) -> Callable[[str], 
         return value
 
     return convert
+
+
+def _temperature(text: str) -> float:
+    value = _number(0, 10)(text)
+    if 0 < value < 1e-3:
+        raise argparse.ArgumentTypeError(f"must be 0 (greedy) or at least 0.001, not {text}")
+    return value
 
 
 def _assignment(text: str) -> tuple[str, str]:

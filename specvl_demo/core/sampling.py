@@ -23,7 +23,7 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     logits = logits.float()
     if sampling.greedy:
         return logits.softmax(-1)
-    logits = logits / sampling.temperature
+    logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
         floor = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < floor, -torch.inf)

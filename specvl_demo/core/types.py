@@ -203,7 +203,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit."""
+    """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit.
+
+    # choice: nothing between 0 and a thousandth, which no answer could tell from greedy and no float holds.
+    """
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -213,6 +216,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0.0 <= self.temperature <= 10.0:
             raise ValueError(f"temperature is between 0 (greedy) and 10, got {self.temperature}")
+        if 0.0 < self.temperature < 1e-3:
+            raise ValueError(f"temperature is 0 (greedy) or at least 0.001, got {self.temperature}")
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p is above 0 and at most 1, got {self.top_p}")
         if self.top_k < 0:
