@@ -151,6 +151,18 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(clips: Path, tmp_path
     assert near(top, (255, 0, 0)) and near(bottom, (0, 0, 255))
 
 
+def test_frames_that_no_header_declares_are_counted(clips: Path) -> None:
+    """Up to the most that is accepted; a clip with more is refused with a sentence."""
+    from specvl_demo.media import worker as media_worker
+
+    undeclared = {"n_frames": 0}
+    path, sample = str(clips / "clip.webm"), media.sample_indices
+    frames, _, n = media_worker.by_opencv(path, undeclared, 4, sample, Limits())
+    assert n == 24 and len(frames) == 4
+    with pytest.raises(media_worker.Refused, match="more than 20 frames, the most that is accepted"):
+        media_worker.by_opencv(path, undeclared, 4, sample, Limits(max_clip_frames=20))
+
+
 def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> None:
     red, green, blue = (Image.new("RGB", (40, 30), c) for c in ("red", "lime", "blue"))
     for fmt in ("GIF", "WEBP"):

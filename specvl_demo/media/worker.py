@@ -92,7 +92,7 @@ def by_opencv(path: str, facts: dict, n: int, sample, limits: Limits) -> tuple[l
         while video.grab():
             n_source += 1
             if n_source > limits.max_clip_frames:
-                raise Refused(f"has more than {limits['max_clip_frames']} frames, the most that is accepted.")
+                raise Refused(f"has more than {limits.max_clip_frames} frames, the most that is accepted.")
         video.release()
     wanted, frames, times = set(sample(n_source, n)), [], []
     video = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
