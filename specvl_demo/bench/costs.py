@@ -1,16 +1,18 @@
 """What a method's forwards cost on this machine: verification by nodes, a drafting step by width, each alone.
 
-Given a loaded pair, a chosen method and a request, times single forwards in a tight loop, as nothing can be
-faster than they are together; and counts which of them a method's rounds make. Knows no cases and no tables.
+Given a loaded pair, a chosen method and a request, times single forwards, each again and again in a row, and
+the same forwards inside a method's rounds; and counts which of them the rounds make. Knows no cases and no
+tables.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -20,9 +22,9 @@ from specvl_demo.assemble import assemble
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Lane, Request, Shared
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, Session, Start, Verdict
+from specvl_demo.core.types import Drafter, Scores, Session, Start, Stopwatch, Target, Verdict
 from specvl_demo.methods import Choice
-from specvl_demo.records import Round
+from specvl_demo.records import Record, Round
 from specvl_demo.registry import Loaded
 
 NODES = (1, 2, 4, 6, 8, 10, 12, 16, 24, 32)
@@ -61,10 +63,50 @@ class StepCosts:
 
 @dataclass
 class Work:
-    """Which forwards a method's rounds made. widths: by round, nodes that each drafting step fed."""
+    """Which forwards a method's rounds made. widths: by round, nodes that each drafting step fed. verify_s,
+    steps_s: by round, seconds of the target's forward and of each drafting step, as they ran in the round.
+    """
 
     rounds: list[Round] = field(default_factory=list)
     widths: list[tuple[int, ...]] = field(default_factory=list)
+    verify_s: list[float] = field(default_factory=list)
+    steps_s: list[tuple[float, ...]] = field(default_factory=list)
+
+    def add(self, round_: Round, widths: tuple[int, ...], verify: float, steps: tuple[float, ...]) -> None:
+        """One more round."""
+        self.rounds.append(round_)
+        self.widths.append(widths)
+        self.verify_s.append(verify)
+        self.steps_s.append(steps)
+
+    def take(self, other: Work) -> None:
+        """All rounds of another one too."""
+        for one in zip(other.rounds, other.widths, other.verify_s, other.steps_s, strict=True):
+            self.add(*one)
+
+    def lowered(self, alone: StepCosts) -> StepCosts:
+        """Costs of forwards timed alone, or their mean in these rounds where that is less.
+
+        What a round takes cannot be less than its forwards at these costs, in the mean over these rounds:
+        each cost is at most the mean of what it stands for.
+        """
+        verify: dict[int, list[float]] = defaultdict(list)
+        level: dict[int, list[float]] = defaultdict(list)
+        roots: list[float] = []
+        for one, widths, spent, steps in zip(
+            self.rounds, self.widths, self.verify_s, self.steps_s, strict=True
+        ):
+            verify[len(one.tree.tokens)].append(spent)
+            roots += steps[:1]
+            for width, seconds in zip(widths[1:], steps[1:], strict=True):
+                level[width].append(seconds)
+
+        def least(known: dict[int, float], seen: dict[int, list[float]]) -> dict[int, float]:
+            both = {n: min(between(known, n), mean(times)) for n, times in seen.items()} if known else {}
+            return {**known, **both}
+
+        root = min(alone.root, mean(roots)) if roots else alone.root
+        return replace(alone, verify=least(alone.verify, verify), root=root, level=least(alone.level, level))
 
     @property
     def tau(self) -> float:
@@ -94,34 +136,82 @@ class Work:
         return mean(tokens), mean(seconds)
 
 
-class Counted:
-    """A drafter that notes how many nodes it was fed; otherwise the drafter it wraps."""
+class _Watched:
+    """The drafter of a lane, or the target's session: notes what it is fed and how long each forward takes;
+    otherwise what it wraps."""
 
-    def __init__(self, drafter: Drafter) -> None:
-        self._drafter = drafter
-        self.fed: list[int] = []
+    def __init__(self, inner: Any, seen: _Seen) -> None:
+        self._inner, self._seen = inner, seen
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._drafter, name)
+        return getattr(self._inner, name)
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
         """Feed nodes; see `core.types.Drafter`."""
-        self.fed.append(tokens.shape[0])
-        return self._drafter.extend(tokens, parents)
+        with self._seen.noted(tokens.shape[0]):
+            return self._inner.extend(tokens, parents)
+
+    def score(self, tree: DraftTree) -> Scores:
+        """One forward over a tree; see `core.types.Session`."""
+        with self._seen.noted(None):
+            return self._inner.score(tree)
+
+    def open(self, *args: Any, **kwargs: Any) -> Session:
+        """A lane's session; see `core.types.Target`."""
+        return cast("Session", _Watched(self._inner.open(*args, **kwargs), self._seen))
+
+
+class _Seen:
+    """The forwards of one round. widths: nodes of every drafting step."""
+
+    def __init__(self, watch: Stopwatch) -> None:
+        self._watch = watch
+
+    def start(self) -> None:
+        """A round begins."""
+        self.widths: list[int] = []
+        self._watch.start()
+
+    @contextmanager
+    def noted(self, width: int | None) -> Iterator[None]:
+        """A drafting step of this width, or verification."""
+        self._watch.lap("")
+        yield
+        self._watch.lap("verify" if width is None else str(len(self.widths)))
+        if width is not None:
+            self.widths.append(width)
+
+    def read(self) -> tuple[float, tuple[float, ...]]:
+        """Seconds of verification, and of every drafting step."""
+        laps = self._watch.read()
+        return laps["verify"], tuple(laps[str(i)] for i in range(len(self.widths)))
+
+
+def run(loaded: Loaded, choice: Choice, request: Request) -> tuple[list[Record], Work]:
+    """A method's records of a request, with the forwards that its rounds made."""
+    seen, work = _Seen(request.target.stopwatch()), Work()
+    target = cast("Target", _Watched(request.target, seen))
+    parts = assemble(choice, loaded.models)
+    drafts = choice.drafter.name not in NO_MODEL
+    if drafts:
+        parts = replace(parts, drafter=cast("Drafter", _Watched(parts.drafter, seen)))
+    lane = Lane(choice.method.name, parts, Shared(replace(request, target=target)))
+    records: list[Record] = [lane.begin()]
+    while not lane.done:
+        seen.start()
+        round_ = lane.step()
+        if round_ is not None:
+            records.append(round_)
+            verify, steps = seen.read()
+            work.add(round_, tuple(seen.widths), verify, steps)
+    return [*records, lane.end()], work
 
 
 def count(loaded: Loaded, choice: Choice, asked: Iterable[Request]) -> Work:
-    """The rounds of a method over these requests with the forwards they made; no clock plays a part in it."""
+    """The rounds of a method over these requests with the forwards they made."""
     work = Work()
     for request in asked:
-        parts = assemble(choice, loaded.models)
-        counted = Counted(parts.drafter)
-        parts = replace(parts, drafter=counted)
-        for record in engine.race([Lane(choice.method.name, parts, Shared(request))]):
-            if isinstance(record, Round):
-                work.rounds.append(record)
-                work.widths.append(tuple(counted.fed) if choice.drafter.name not in NO_MODEL else ())
-                counted.fed.clear()
+        work.take(run(loaded, choice, request)[1])
     return work
 
 
@@ -134,7 +224,7 @@ def measure(
     nodes: Sequence[int] = NODES,
     widths: Sequence[int] = WIDTHS,
 ) -> StepCosts:
-    """Medians of single steps, one after the other, on a request that has just begun."""
+    """Medians of single steps on a request that has just begun, each again and again in a row."""
     parts = assemble(choice, loaded.models)
     drafter, target = parts.drafter, request.target
     shared = Shared(request)
@@ -154,15 +244,15 @@ def measure(
     if drafts:
         drafter.begin(start)
     opened = target.open(prefill, start.max_new_tokens, max(nodes), drafter.capture)
-    verify: dict[int, list[float]] = {n: [] for n in sorted({1, *nodes})}
+    watch = target.stopwatch()
+    verify: dict[int, list[float]] = {}
+    for n in sorted({1, *nodes}):
+        tree = DraftTree(torch.full((n,), SOME_TOKEN, device=target.decoder.device), chain(n - 1))
+        verify[n] = [_timed(watch, lambda tree=tree: opened.score(tree)) for _ in range(repeats + 1)]
     level: dict[int, list[float]] = {n: [] for n in widths}
     root: list[float] = []
-    for _ in range(repeats + 1):
-        for n in verify:
-            tree = DraftTree(torch.full((n,), SOME_TOKEN, device=target.decoder.device), chain(n - 1))
-            verify[n].append(_timed(lambda tree=tree: opened.score(tree).logits.argmax(-1).tolist()))
-        if drafts:
-            _draft_once(drafter, opened, root, level, target.decoder.device)
+    for _ in range(repeats + 1 if drafts else 0):
+        _draft_once(drafter, opened, root, level, watch, target.decoder.device)
     few = replace(request, max_new_tokens=min(48, request.max_new_tokens))
     race = engine.race(session.lanes(loaded, few, [choice]))
     rest = [r.other_s + r.commit_s for r in race if isinstance(r, Round)]
@@ -175,13 +265,13 @@ def measure(
 
 
 def merged(several: Sequence[StepCosts]) -> StepCosts:
-    """Medians over several measurements of the same steps."""
+    """The least of several measurements of the same steps: what else the machine does only adds to them."""
     first = several[0]
     return StepCosts(
-        verify={n: median(one.verify[n] for one in several) for n in first.verify},
-        root=median(one.root for one in several),
-        level={n: median(one.level[n] for one in several) for n in first.level},
-        rest=median(one.rest for one in several),
+        verify={n: min(one.verify[n] for one in several) for n in first.verify},
+        root=min(one.root for one in several),
+        level={n: min(one.level[n] for one in several) for n in first.level},
+        rest=min(one.rest for one in several),
     )
 
 
@@ -198,15 +288,21 @@ def between(known: dict[int, float], x: float) -> float:
 
 
 def _draft_once(
-    drafter: Drafter, opened: Session, root: list[float], level: dict[int, list[float]], device: torch.device
+    drafter: Drafter,
+    opened: Session,
+    root: list[float],
+    level: dict[int, list[float]],
+    watch: Stopwatch,
+    device: torch.device,
 ) -> None:
-    """One round's drafting steps, then a commit of LATE tokens whatever they are."""
+    """One round's drafting steps, then a commit of LATE tokens whatever they are. A single node goes below
+    the one before it, as in a chain, which needs no mask."""
     token = torch.full((1,), SOME_TOKEN, device=device)
-    root.append(_timed(lambda: drafter.extend(token, (-1,)).argmax(-1).tolist()))
+    root.append(_timed(watch, lambda: drafter.extend(token, (-1,))))
     for width, times in level.items():
-        parents = torch.zeros(width, dtype=torch.int64, device=device)
+        below = (0,) if width == 1 else torch.zeros(width, dtype=torch.int64, device=device)
         some = token.expand(width)
-        times.append(_timed(lambda p=parents, s=some: drafter.extend(s, p).topk(2, -1).indices.tolist()))
+        times.append(_timed(watch, lambda p=below, s=some: drafter.extend(s, p)))
     tree = DraftTree(torch.full((LATE + 1,), SOME_TOKEN, device=device), chain(LATE), rows=(0, *[-1] * LATE))
     scores = opened.score(tree)
     path = list(range(LATE + 1))
@@ -215,7 +311,8 @@ def _draft_once(
     drafter.commit(tree, Verdict(path, said, [False] * LATE, said), scores)
 
 
-def _timed(step: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+def _timed(watch: Stopwatch, step: Callable[[], Any]) -> float:
+    watch.start()
     step()
-    return time.perf_counter() - started
+    watch.lap("all")
+    return watch.read()["all"]

@@ -1,7 +1,8 @@
 """How fast a method could be here, what holds it back, and which depth would be best.
 
 Given measured costs of single forwards, counted rounds and measured round times, gives numbers and sentences.
-The limit is τ / (verify(T) + Σ draft): what the method would reach if nothing but forwards took time.
+The limit is τ / (verify(T) + Σ draft): what the method would reach if nothing but forwards took time. With
+costs that the rounds themselves have lowered (`Work.lowered`) it is a bound: no efficiency is above one.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from specvl_demo.bench import costs, limits, peers, provenance
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.costs import StepCosts, Work
 from specvl_demo.bench.peers import HF_GENERATE, RIVALS, PeerRun
-from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import Choice
 from specvl_demo.registry import Loaded
@@ -73,7 +72,7 @@ class Runs:
     peers: dict[str, list[list[PeerRun]]] = field(default_factory=lambda: defaultdict(list))
     faults: dict[str, str] = field(default_factory=dict)
     costs: dict[str, list[StepCosts]] = field(default_factory=lambda: defaultdict(list))
-    works: dict[str, Work] = field(default_factory=dict)
+    works: dict[str, Work] = field(default_factory=lambda: defaultdict(Work))
 
     def rates(self, name: str) -> list[float | None]:
         """Decode tokens per second of a method, one figure a repeat."""
@@ -121,14 +120,15 @@ def bench(
     runs, total = Runs(), (repeats + 1) * len(asked)
     for name in rivals:
         _peer(loaded, asked[0], name, runs)
+    counted: dict[str, Work] = {}
     typical = sorted(asked, key=lambda request: len(request.prompt))[len(asked) // 2]
     for number, choice in enumerate(choices):
         tell(f"counting forwards of {choice.method.name}", number / len(choices) * len(asked) / total)
-        runs.works[choice.method.name] = costs.count(loaded, choice, asked)
+        counted[choice.method.name] = costs.count(loaded, choice, asked)
     for repeat in range(repeats):
         for choice in choices:
-            runs.costs[choice.method.name].append(_costs(loaded, choice, typical, runs.works))
-        for name in runs.works:
+            runs.costs[choice.method.name].append(_costs(loaded, choice, typical, counted))
+        for name in counted:
             runs.lanes[name].append([])
         for name in rivals:
             runs.peers[name].append([])
@@ -146,7 +146,7 @@ def bench(
         "rivals": list(rivals),
     }
     told = {**provenance.describe(loaded), **watch.read()}
-    return {"machine": told, "settings": settings, "rows": rows(runs, list(runs.works), rivals)}
+    return {"machine": told, "settings": settings, "rows": rows(runs, list(counted), rivals)}
 
 
 def rows(runs: Runs, names: Sequence[str], rivals: Sequence[str]) -> list[dict[str, Any]]:
@@ -175,9 +175,9 @@ def busy_sentence(told: dict[str, Any]) -> str:
     )
 
 
-def _costs(loaded: Loaded, choice: Choice, request: Request, works: dict[str, Work]) -> StepCosts:
+def _costs(loaded: Loaded, choice: Choice, request: Request, counted: dict[str, Work]) -> StepCosts:
     """Costs of the steps that this method makes, and of a few around them."""
-    work = works[choice.method.name]
+    work = counted[choice.method.name]
     most = max(len(one.tree.tokens) for one in work.rounds)
     widest = max((width for widths in work.widths for width in widths), default=1)
     nodes = [n for n in costs.NODES if n <= 2 * most]
@@ -197,8 +197,9 @@ def _one_case(
     shift = repeat % len(contenders)
     for one in contenders[shift:] + contenders[:shift]:
         if isinstance(one, Choice):
-            (lane,) = gather(engine.race(session.lanes(loaded, request, [one])))
-            runs.lanes[one.method.name][-1].append(lane)
+            records, work = costs.run(loaded, one, request)
+            runs.lanes[one.method.name][-1] += gather(records)
+            runs.works[one.method.name].take(work)
         elif one not in runs.faults:
             run = _peer(loaded, request, one, runs)
             if run is not None:
@@ -226,7 +227,8 @@ def _row(runs: Runs, name: str) -> dict[str, Any]:
     plain = [lane for repeat in runs.lanes["ar"] for lane in repeat]
     beside = compare(lanes, plain)
     found = beside.metrics
-    bound = limits.limit(beside, runs.works[name], costs.merged(runs.costs[name]))
+    work = runs.works[name]
+    bound = limits.limit(beside, work, work.lowered(costs.merged(runs.costs[name])))
     n_answers = len(lanes)
     before = sum(lane.begin.before_s for lane in lanes)
     first = sum(lane.begin.before_s + (lane.rounds[0].seconds if lane.rounds else 0.0) for lane in lanes)

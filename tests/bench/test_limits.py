@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specvl_demo.bench import guard, limits, measure
-from specvl_demo.bench.costs import StepCosts, Work, between
+from specvl_demo.bench.costs import StepCosts, Work, between, merged
 from specvl_demo.records import Begin, Round, Token, Tree
 from specvl_demo.report.metrics import Lane, compare
 
@@ -44,6 +44,43 @@ def test_the_limit_is_tau_over_the_forwards_alone() -> None:
     assert found is not None
     assert found.speedup == pytest.approx(3.5 * 0.011 / forwards)
     assert found.efficiency == pytest.approx(forwards / 0.021)
+
+
+def timed(rounds: list[Round], verify: list[float], steps: list[tuple[float, ...]]) -> Work:
+    """The work of chains, with what their forwards took in the rounds."""
+    return Work(rounds, [(1,) * len(some) for some in steps], verify, steps)
+
+
+def test_no_forward_costs_more_than_it_took_in_the_rounds() -> None:
+    """Where forwards alone came out dear, the limit is what the rounds themselves showed: still a bound."""
+    rounds = [round_of(4, 4, 0.012), round_of(1, 4, 0.016), round_of(0, 0, 0.006)]
+    steps = [(0.002, 0.0005, 0.0005, 0.0005), (0.001, 0.0009, 0.0008, 0.0006), ()]
+    work = timed(rounds, [0.008, 0.012, 0.005], steps)
+    lowered = work.lowered(COSTS)
+    assert lowered.verify[5] == pytest.approx(0.010)  # the mean of two, below 14 ms alone
+    assert lowered.verify[1] == pytest.approx(0.005) and lowered.root == pytest.approx(0.0015)
+    assert lowered.level[1] == pytest.approx(0.0038 / 6) and lowered.level[2] == 0.002  # not seen in a round
+    plain = lane(*[round_of(0, 0, 0.011)] * 4)
+    beside = compare(lane(*rounds), plain)
+    dear, bound = limits.limit(beside, work, COSTS), limits.limit(beside, work, lowered)
+    assert dear is not None and bound is not None
+    assert dear.efficiency > 1  # what this is there against
+    spent = 0.008 + 0.012 + 0.005 + sum(map(sum, steps))
+    assert bound.efficiency == pytest.approx(spent / 0.034)
+    # Forwards that are cheaper alone than in a round are what could still be reached.
+    cheap = StepCosts(verify={1: 0.001, 5: 0.004}, root=0.0004, level={1: 0.0002}, rest=0.0)
+    assert work.lowered(cheap) == cheap
+
+
+def test_an_unseen_size_between_measured_ones_is_lowered_too() -> None:
+    work = timed([round_of(2, 2, 0.02)], [0.003], [(0.002, 0.001)])
+    assert work.lowered(COSTS).verify == {1: 0.010, 5: 0.014, 3: 0.003}
+
+
+def test_several_measurements_become_their_least() -> None:
+    other = StepCosts(verify={1: 0.009, 5: 0.015}, root=0.003, level={1: 0.0005, 2: 0.003}, rest=0.002)
+    least = StepCosts(verify={1: 0.009, 5: 0.014}, root=0.002, level={1: 0.0005, 2: 0.002}, rest=0.001)
+    assert merged([COSTS, other]) == least
 
 
 def test_the_best_depth_is_where_another_level_stops_paying() -> None:
