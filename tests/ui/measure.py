@@ -2,6 +2,7 @@
 
     python -m tests.ui.measure stream       made-up lanes at 60 rounds a second: from engine event to paint
     python -m tests.ui.measure observer     the engine's speed with a page watching over its speed without one
+    python -m tests.ui.measure shares       CPU time of engine, server and browser, a race, watched and not
 
 Each prints one JSON document. Needs the browser of the tests.
 """
@@ -11,18 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from gradio_client import Client, handle_file
 from playwright.sync_api import Page, sync_playwright
 
+from specvl_demo.bench.footprint import listening
 from tests.ui.conftest import FLAGS, ROOT, SYSTEM_BROWSER, serve
 from tests.ui.test_race import SHOWN
 
@@ -30,6 +34,8 @@ ROUNDS_PER_S = 60
 LANES = ("tabed", "sage")
 TOKENS = 600
 REPEATS = 5
+SETTLE_MS = 1000
+POLL_MS = 250
 
 # Notes when each round came from the engine and when the frame that shows it was on screen.
 WATCH = """() => {
@@ -67,6 +73,24 @@ def browser_page(url: str) -> Iterator[Page]:
         browser.close()
 
 
+def watch_race(page: Page) -> None:
+    """One race of what the page asks, to its end."""
+    page.locator("#vl-run").click()
+    page.wait_for_function("specvl.ask.running")
+    # Seldom: asked in every frame, as is the standard, the question itself would keep the page painting.
+    page.wait_for_function("!specvl.ask.running", polling=POLL_MS, timeout=300_000)
+
+
+def run_alone(client: Client, names: list[str], picture: Path) -> dict[str, Any]:
+    """The same race for a program: nothing is streamed, nothing painted."""
+    return client.predict(
+        prompt="Describe the picture in detail.",
+        methods=",".join(names),
+        image=[handle_file(str(picture))],
+        api_name="/race",
+    )
+
+
 def stream() -> dict[str, Any]:
     """Three lanes at 60 rounds a second in all: engine event to paint, longest task, last state."""
     with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +120,14 @@ def stream() -> dict[str, Any]:
 
 
 def observer() -> dict[str, Any]:
-    """Decode tokens a second of the shipped pair, races with a page watching and without, in turns."""
+    """Decode tokens a second of the shipped pair, races with a page watching and without, in turns.
+
+    The browser has one core, as the visitor's machine is another one than the server's; page server and
+    engine, which computes on one thread, may use them all, with and without the page. What the ratio holds is
+    thus the cost of streaming to a page, and of keeping what a follow-up needs, which only a page asks for;
+    a browser that takes the engine's core away is not in it. pinned: whether the browser could be held to its
+    core.
+    """
     picture = ROOT / "examples" / "scene.png"
     with tempfile.TemporaryDirectory() as folder:
         serving = serve(ROOT / "app.py", Path(folder))
@@ -104,20 +135,14 @@ def observer() -> dict[str, Any]:
         client = Client(url, verbose=False)
         alone, watched = [], []
         with browser_page(url) as page:
+            pinned = _to_one_core(_browsers())
             page.locator("[data-example=scene]").click()
             for _ in range(REPEATS + 1):
-                page.locator("#vl-run").click()
-                page.wait_for_function("specvl.ask.running")
-                page.wait_for_function("!specvl.ask.running", timeout=300_000)
+                watch_race(page)
                 totals = page.evaluate("specvl.race.list.map((lane) => lane.end.totals)")
                 watched.append(_speeds(totals))
                 names = page.evaluate("specvl.race.list.map((lane) => lane.name)")
-                told = client.predict(
-                    prompt="Describe the picture in detail.",
-                    methods=",".join(names),
-                    image=[handle_file(str(picture))],
-                    api_name="/race",
-                )
+                told = run_alone(client, names, picture)
                 alone.append([lane["tokens_per_s"] for lane in told["lanes"]])
         serving.close()
     without, beside = (
@@ -125,11 +150,85 @@ def observer() -> dict[str, Any]:
         for runs in (alone, watched)
     )
     return {
+        "pinned": pinned,
         "lanes": names,
         "tokens_per_s_alone": without,
         "tokens_per_s_watched": beside,
         "ratio": [b / a for a, b in zip(without, beside)],
     }
+
+
+def _to_one_core(processes: list[psutil.Process]) -> bool:
+    """Hold every thread of these to the last core; False where the system cannot."""
+    if not hasattr(os, "sched_setaffinity"):
+        return False
+    last = max(os.sched_getaffinity(0))
+    for thread in (thread for one in processes for thread in one.threads()):
+        with suppress(ProcessLookupError):  # it has just ended
+            os.sched_setaffinity(thread.id, {last})
+    return True
+
+
+def shares() -> dict[str, Any]:
+    """CPU milliseconds a race, by process, with a page watching and without: who could slow the engine down.
+
+    CPU time, unlike speed, can be compared on a machine that is busy with something else. browser: its own
+    process, its renderers and what paints for them, one by one.
+    """
+    picture = ROOT / "examples" / "scene.png"
+    with tempfile.TemporaryDirectory() as folder:
+        serving = serve(ROOT / "app.py", Path(folder))
+        url = next(serving)
+        server = psutil.Process(listening(int(url.rsplit(":", 1)[1])))
+        client = Client(url, verbose=False)
+        spent: dict[str, list[dict[str, float]]] = {"alone": [], "watched": []}
+        with browser_page(url) as page:
+            page.locator("[data-example=scene]").click()
+            browsers = _browsers()
+            names: list[str] = []
+            for _ in range(REPEATS + 1):
+                before = _cpu(server, browsers)
+                watch_race(page)
+                names = page.evaluate("specvl.race.list.map((lane) => lane.name)")
+                page.wait_for_timeout(SETTLE_MS)
+                spent["watched"].append(_since(before, _cpu(server, browsers)))
+                before = _cpu(server, browsers)
+                run_alone(client, names, picture)
+                page.wait_for_timeout(SETTLE_MS)
+                spent["alone"].append(_since(before, _cpu(server, browsers)))
+        serving.close()
+    return {
+        "lanes": names,
+        "cpu_ms": {
+            how: {who: round(statistics.fmean(one[who] for one in runs[1:]), 1) for who in runs[0]}
+            for how, runs in spent.items()
+        },
+    }
+
+
+def _browsers() -> list[psutil.Process]:
+    """The processes of the browser that was started here."""
+    return [one for one in psutil.Process().children(recursive=True) if "chrom" in one.name()]
+
+
+def _cpu(server: psutil.Process, browsers: list[psutil.Process]) -> dict[str, float]:
+    """CPU milliseconds so far. The engine is the process that the server has started."""
+    told = {"server": _spent_ms(server)}
+    told["engine"] = sum(_spent_ms(child) for child in server.children(recursive=True))
+    for one in browsers:
+        kind = re.search(r"--type=([\w-]+)", " ".join(one.cmdline()))
+        who = f"browser {kind[1]}" if kind else "browser"
+        told[who] = told.get(who, 0.0) + _spent_ms(one)
+    return told
+
+
+def _spent_ms(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return 1000 * (times.user + times.system)
+
+
+def _since(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
+    return {who: now[who] - ms for who, ms in before.items()}
 
 
 def _speeds(totals: list[dict[str, float]]) -> list[float]:
@@ -141,10 +240,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("stream", "observer"))
+    parser.add_argument("what", choices=("stream", "observer", "shares"))
     options = parser.parse_args()
     load = os.getloadavg()[0]
-    told = {"stream": stream, "observer": observer}[options.what]()
+    told = {"stream": stream, "observer": observer, "shares": shares}[options.what]()
     sys.stdout.write(
         json.dumps({"what": options.what, "load_before": load, "cpus": os.cpu_count(), **told}) + "\n"
     )
