@@ -102,6 +102,8 @@ REFUSED = [
     ("trace show words.png", "line 1: not a line of JSON"),
     ("train", "recipe"),
     ("train nope", "unknown recipe 'nope'"),
+    ("train pocket --steps x", "--steps: invalid int value: 'x'"),
+    ("train answers --see 7", "Unrecognized arguments: --see 7"),
 ]
 
 

@@ -125,7 +125,7 @@ def build() -> argparse.ArgumentParser:
         action.add_argument("file", metavar="FILE")
 
     train = commands.add_parser("train", help="train or evaluate the pocket models", allow_abbrev=False)
-    train.add_argument("recipe", help="pocket, drafter, eagle2, hivis, dream, or evaluate")
+    train.add_argument("recipe", help="pocket, answers, drafter, eagle2, hivis, dream, or evaluate")
     train.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="options of that recipe")
 
     soak = commands.add_parser(

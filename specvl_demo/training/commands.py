@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
+from specvl_demo.cli.parse import Parser
+
 ASSETS = Path(__file__).parents[2] / "assets" / "pocket"
 
 
 def _parser(what: str, about: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python -m specvl_demo train {what}", description=about)
+    parser = Parser(prog=f"python -m specvl_demo train {what}", description=about, allow_abbrev=False)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads (default: all)")
     return parser
 
