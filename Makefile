@@ -37,7 +37,8 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "$(PYTHON) is too old: Python 3.10 or newer is needed, 3.11 is tested."; exit 1; }
 	@echo "[1/3] Making the environment in $(VENV)"
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) makes no environments: install its venv package (on Debian python3-venv), or name another: make PYTHON=/path/to/python"; exit 1; }
 
 # Without a GPU the CPU build is wanted: a tenth of the size. It is taken where an index offers it; pip's plain
 # answer is the fallback, which on Linux may be a CUDA build of several gigabytes (see TORCH_INDEX in the README).
@@ -48,7 +49,8 @@ $(VENV)/.torch-$(TORCH): $(VENV)/bin/python
 	 elif command -v nvidia-smi >/dev/null 2>&1; then \
 	   $(PIP) "torch==$(TORCH)"; \
 	 else \
-	   $(PIP) "torch==$(TORCH)+cpu" 2>/dev/null || { \
+	   $(PIP) "torch==$(TORCH)+cpu" 2>$(VENV)/torch.log || { \
+	     grep -q "No matching distribution" $(VENV)/torch.log || { cat $(VENV)/torch.log >&2; exit 1; }; \
 	     echo "No CPU build on the configured indexes: taking the plain build."; $(PIP) "torch==$(TORCH)"; }; \
 	 fi
 	@touch $@
