@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 POSITIONS = 32768
-"""Rotary positions a head can count to; published heads are run with as many (methods: HiViS, max_pos)."""
+"""Rotary positions a head can count to: as many as published HiViS heads are run with."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class CrossBlock:
     """DREAM's middle block: queries from the draft, keys and values from the target's features.
 
     No rotary positions; queries and keys are normed per head; both branches pass a learnt gate tanh(g)
-    (DREAM §3.1; code: LlavaCrossAttention, methods §10.1).
+    (DREAM §3.1; the norms and gates as in its code, LlavaCrossAttention).
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:

@@ -18,7 +18,7 @@ from specvl_demo.drafters.features import FeatureHead, Opening, log_probabilitie
 
 class ViSpecHead(FeatureHead):
     """ViSpec: a learnt adaptor squeezes every picture into a few rows and one vector that goes into all text
-    rows behind it (methods §10.7)."""
+    rows behind it (as its code does)."""
 
     view = "squeezed"
 
@@ -35,7 +35,7 @@ class ViSpecHead(FeatureHead):
     def open(self, start: Start) -> Opening:
         """Text rows, and of every picture the adaptor's rows at its last positions; gaps stay in positions.
 
-        choice: several pictures each get rows; a text row gets the vector of the last one before it (the
+        # choice: several pictures each get rows; a text row gets the vector of the last one before it (the
         published code knows one).
         """
         encoded, features = start.encoded, self.features(start.prefill)
@@ -91,7 +91,7 @@ class Eagle3Head(FeatureHead):
     """EAGLE-3: features fused from three layers of the target, a head of its own over part of the vocabulary.
 
     It feeds itself what it said before its final norm. Positions follow the target's axes where its
-    configuration has rotary sections (methods §8.3).
+    configuration has rotary sections (see "Published weights" in docs/methods.md).
     """
 
     def __init__(self, head: Head, decoder: Decoder) -> None:

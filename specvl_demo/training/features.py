@@ -258,7 +258,7 @@ def _rows(
 
 def _calmest(watch: _Watch) -> Tensor:
     """For every token the input of the layer whose attention there has the least entropy, mean over heads [n,
-    D] (DREAM eq. 2; per token as in its code, methods §10.5)."""
+    D] (DREAM eq. 2; per token as in its code)."""
     layers = sorted(watch.inputs)
     entropy = torch.stack([torch.special.entr(watch.weights[i][0].float()).sum(-1).mean(0) for i in layers])
     states = torch.stack([watch.inputs[i][0] for i in layers])

@@ -74,7 +74,8 @@ RECIPES: dict[Method, Recipe] = {
     "eagle2": Recipe("eagle2", self_feeding=1, reg=1.0, cls=0.1, noise=0.2),
     # arXiv 2509.23928 §3.2: two stages, N = 4, K = 5; top-K distillation as in HASS.
     "hivis": Recipe("hivis", self_feeding=4, reg=1.0, cls=0.1, top=1.0, survive=5),
-    # arXiv 2505.19201 §3.2.1. choice: it also feeds itself, as one of the published training scripts does.
+    # arXiv 2505.19201 §3.2.1.
+    # choice: it also feeds itself, as one of the published training scripts does.
     "dream": Recipe("dream", self_feeding=3, reg=0.2, cls=1.0, middle=0.2),
 }
 

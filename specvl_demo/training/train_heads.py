@@ -179,7 +179,7 @@ class Run:
 
     @torch.no_grad()
     def _expand(self) -> None:
-        """Stage 2 begins: every step embedding starts from the one there was (methods §5.3)."""
+        """Stage 2 begins: every step embedding starts from the one there was (HiViS §3.2's two stages)."""
         rows = self.learner.module.residual
         rows[1:] = rows[:1]
 
