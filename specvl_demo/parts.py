@@ -177,7 +177,7 @@ VIEWS: dict[str, Part] = {
         Part("text-only", "no picture, a newline in its place", "specvl_demo.assemble:text_view"),
         Part(
             "caption",
-            "the drafter's own caption in place of the picture",
+            "a caption in place of the picture: Florence-2's, of the pocket pair the drafter's own",
             "specvl_demo.assemble:caption_view",
             params=(Param("caption_length", 24, "longest caption, in tokens", 1, 256),),
         ),
