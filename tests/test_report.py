@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from specvl_demo.records import Begin, End, Round, Token, Tree, fold
-from specvl_demo.report import charts, declared, metrics, spans, tables
+from specvl_demo.report import declared, metrics, spans, tables
 from specvl_demo.report.metrics import Lane
 
 
@@ -187,76 +187,15 @@ def test_tables_leave_unknown_blank_and_escape_strangers() -> None:
         tables.render(rows, ("tau",), "xml")  # type: ignore[arg-type]
 
 
-def branching_round() -> Round:
-    tree = Tree([0, 1, 2, 3, 4], [-1, 0, 0, 1, 1], list("rabcd"), [None, -0.1, -2.0, -0.5, -1.5])
-    tokens = [Token(1, "a", "draft"), Token(4, "d", "relaxed"), Token(9, "x", "target")]
-    return Round("l", 3, tokens, tree, [0, 1, 4], 0.1, 0.1, 0, 0, 0.2)
-
-
-def test_tree_layout_puts_parents_over_their_children() -> None:
-    nodes = charts.tree_nodes(branching_round())
-    assert [node.state for node in nodes] == ["root", "accepted", "rejected", "rejected", "relaxed"]
-    assert [node.y for node in nodes] == [0, 1, 1, 2, 2]
-    assert [node.x for node in nodes] == [1.25, 0.5, 2.0, 0.0, 1.0]
-    figure = charts.token_tree(branching_round())
-    drawn = sum(len(t["x"]) for t in figure["data"] if t["mode"] == "markers+text")
-    assert drawn == 5
-
-
-def test_a_chain_of_thousands_of_nodes_is_laid_out() -> None:
-    n = 5000
-    tree = Tree(list(range(n)), list(range(-1, n - 1)))
-    nodes = charts.tree_nodes(Round("l", 0, [Token(9, "", "target")], tree, [0], 0, 0, 0, 0, 0))
-    assert {node.x for node in nodes} == {0.0} and nodes[-1].y == n - 1
-
-
-def test_running_speedup_ends_at_the_speedup() -> None:
-    lane, ar = chain_lane(), ar_lane()
-    x, y = charts.speedup_line(lane, ar)
-    assert x == [0.1, 0.2]
-    assert y[0] == pytest.approx((4 / 0.1) / (1 / 0.08))
-    assert y[1] == pytest.approx((7 / 0.2) / (2 / 0.16))
-    assert charts.running_speedup([lane]) is None
-    assert charts.running_speedup([ar, lane])["data"][0]["y"] == y
-
-
-def test_tokens_per_round_and_shares_add_up() -> None:
-    lane = chain_lane()
-    stacked = charts.tokens_per_round(lane)["data"]
-    assert [sum(y) for y in zip(*(t["y"] for t in stacked), strict=True)] == [4, 3]
-    shares = charts.time_shares([lane, ar_lane()])["data"]
-    assert all(sum(x) == pytest.approx(1) for x in zip(*(t["x"] for t in shares), strict=True))
-
-
-def test_declared_charts_draw_what_the_notes_hold() -> None:
-    notes = [
-        {"weights": {"multimodal": 0.5, "text": 0.5}},
-        {"weights": {"multimodal": 0.8, "text": 0.2}, "matches": {"multimodal": 3, "text": 1}},
-    ]
-    rounds = [replace(r, notes=n) for r, n in zip(chain_lane().rounds, notes, strict=True)]
-    weights = charts.figure(declared.DECLARED["tabed"][0], Lane(begin("tabed"), rounds))
-    assert {t["name"]: t["y"] for t in weights["data"]} == {"multimodal": [0.5, 0.8], "text": [0.5, 0.2]}
-    loose = {"nodes": [1, 2, 3], "relevance": [0.1, 0.9, 0.2], "loosened": [1, 3], "cut": 0.2}
-    rounds = [replace(chain_lane().rounds[0], notes=loose)]
-    relevance = charts.figure(declared.DECLARED["lvspec"][0], Lane(begin("lvspec"), rounds))
-    assert {t["name"]: t["y"] for t in relevance["data"]} == {
-        "must match": [0.9],
-        "may be relaxed": [0.1, 0.2],
-        "λ's cut": [0.2],
-    }
-    assert charts.figure(declared.DECLARED["sage"][0], chain_lane()) is None
-
-
-def test_declarations_are_json_and_their_series_tell_apart_without_colour() -> None:
+def test_declarations_are_json() -> None:
     for method in declared.DECLARED:
         json.dumps(declared.declarations(method), allow_nan=False)
     assert declared.declarations("ar") == []
-    assert len(set(charts.DASHES)) == len(charts.SERIES)
 
 
 def test_reports_run_without_torch_and_gradio() -> None:
     code = (
-        "import sys; import specvl_demo.report.charts, specvl_demo.report.trace, specvl_demo.report.spans;"
+        "import sys; import specvl_demo.report.declared, specvl_demo.report.trace, specvl_demo.report.spans;"
         "bad = {'torch', 'transformers', 'gradio', 'plotly', 'numpy', 'PIL'} & set(sys.modules);"
         "sys.exit(str(bad) if bad else 0)"
     )

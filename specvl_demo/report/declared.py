@@ -1,6 +1,6 @@
 """The charts that each method asks for, as data: which numbers of a round's notes are drawn, and how.
 
-The page and `charts.figure` read the same declarations; adding a chart to a method is adding a row here.
+The page draws what is declared; adding a chart to a method is adding a row here.
 Knows names of notes; knows no records, no plotly.
 """
 
@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Declared:
-    """A chart over rounds that a method asks for; plain data, the same for the page and for `figure`.
+    """A chart over rounds that a method asks for, as plain data.
 
     shade: draws how much every round kept as a pale ground behind the lines.
     """
