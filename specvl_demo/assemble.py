@@ -60,11 +60,7 @@ class Models:
 def assemble(choice: methods.Choice, models: Models) -> Parts:
     """New parts for one lane."""
     views = [_make(view)(models, **choice.of(view)) for view in choice.views]
-    mixer = None
-    if len(views) > 1:
-        if methods.MIXTURE is None:
-            raise ValueError("Several views need a mixture, and the table has none.")
-        mixer = _make(methods.MIXTURE)(**choice.of(methods.MIXTURE))
+    mixer = _make(methods.MIXTURE)(**choice.of(methods.MIXTURE)) if len(views) > 1 else None
     drafter: Drafter = _make(choice.drafter)(models, views, mixer, **choice.of(choice.drafter))
     return Parts(
         method=choice.method.name,

@@ -413,7 +413,7 @@ def _params(
     method: Method, parts: tuple[Part, ...], preset: str | Mapping[str, Value] | None
 ) -> dict[str, Param]:
     views = [part for part in parts if VIEWS.get(part.name) is part]
-    mixture = (MIXTURE,) if MIXTURE is not None and len(views) > 1 else ()
+    mixture = (MIXTURE,) if len(views) > 1 else ()
     changes = {**method.defaults, **_changes(method, preset)}
     return {
         param.name: replace(param, default=param.read(changes.get(param.name, param.default)))

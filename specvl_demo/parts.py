@@ -209,7 +209,7 @@ VIEWS: dict[str, Part] = {
     )
 }
 
-MIXTURE: Part | None = Part(
+MIXTURE = Part(
     "mixture",
     "a mixture weighted by what was right lately",
     "specvl_demo.core.mixture:mixture",

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from specvl_demo import media
-from specvl_demo.media import Limits, MediaError, letterbox, load_any, load_clip, load_media, load_picture
+from specvl_demo.media import Limits, MediaError, load_any, load_clip, load_media, load_picture
 from tests import corpus
 
 GOOD, BAD = corpus.good_pictures(), corpus.bad_pictures()
@@ -229,26 +229,3 @@ def test_a_decoder_that_dies_is_told(clips: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(MediaError, match="stopped the decoder"):
         load_clip(clips / "clip.mp4")
-
-
-@pytest.mark.parametrize("size", [(200, 100), (100, 200), (64, 64), (1, 90), (97, 31)])
-def test_letterbox_shows_the_whole_picture(size: tuple[int, int]) -> None:
-    image = corpus.halves(size) if size[0] > 1 else Image.new("RGB", size, corpus.RED)
-    boxed = letterbox(image, 96)
-    assert boxed.size == (96, 96)
-    if size[0] > 1:
-        scale = 96 / max(size)
-        left = (96 - round(size[0] * scale)) // 2
-        right = left + round(size[0] * scale) - 1
-        assert near(boxed.getpixel((left + 1, 48)), corpus.RED)
-        assert near(boxed.getpixel((right - 1, 48)), corpus.BLUE)
-
-
-def test_letterbox_grounds() -> None:
-    image = Image.new("RGB", (100, 50), (10, 200, 30))
-    image.paste((255, 255, 255), (40, 20, 60, 30))
-    assert letterbox(image, 80, "edge").getpixel((40, 2)) == (10, 200, 30)
-    assert letterbox(image, 80, "neutral").getpixel((40, 2)) == (128, 128, 128)
-    assert letterbox(image, 80, (1, 2, 3)).getpixel((40, 2)) == (1, 2, 3)
-    with pytest.raises(ValueError, match="neutral"):
-        letterbox(image, 80, "stripes")

@@ -132,17 +132,12 @@ def test_unknown_is_none_never_zero() -> None:
     assert set(found.shares.values()) == {None}
     beside = metrics.compare(empty, ar_lane())
     assert beside.speedup_decode is None and beside.limit is None and beside.why_slow() is None
-    assert metrics.by_depth([]) == []
 
 
 def test_first_difference() -> None:
     assert metrics.first_difference([1, 2], [1, 2]) is None
     assert metrics.first_difference([1, 2], [1, 3]) == 1
     assert metrics.first_difference([1, 2], [1, 2, 3]) == 2
-
-
-def test_by_depth() -> None:
-    assert metrics.by_depth(chain_lane().rounds) == [1, 1, 0.5]
 
 
 def test_pieces_follow_the_records_even_where_text_repeats() -> None:

@@ -7,7 +7,7 @@ Knows nothing of models, prompts or the page.
 from specvl_demo.media.clips import Clip, sample_indices
 from specvl_demo.media.files import CLIP_FORMATS, PICTURE_FORMATS, Limits, MediaError, sniff
 from specvl_demo.media.load import load_any, load_clip, load_media, load_picture
-from specvl_demo.media.pictures import Picture, decode_picture, edge_colour, letterbox, to_rgb
+from specvl_demo.media.pictures import Picture, decode_picture, to_rgb
 
 __all__ = [
     "CLIP_FORMATS",
@@ -17,8 +17,6 @@ __all__ = [
     "MediaError",
     "Picture",
     "decode_picture",
-    "edge_colour",
-    "letterbox",
     "load_any",
     "load_clip",
     "load_media",

@@ -158,35 +158,3 @@ def is_animated(data: bytes, kind: str, limits: Limits) -> bool:
         return getattr(open_picture(data, kind, "", limits), "is_animated", False)
     except (*_DECODE_FAULTS, Image.DecompressionBombError):  # MediaError among them
         return False
-
-
-def edge_colour(image: Image.Image) -> tuple[int, int, int]:
-    """The median colour of the outermost pixels of an RGB image: a ground that hides the bars around it."""
-    pixels = np.asarray(image)
-    rim = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-    return tuple(int(v) for v in np.median(rim, axis=0))
-
-
-def letterbox(image: Image.Image, side: int, ground: str | tuple[int, int, int] = "edge") -> Image.Image:
-    """The whole image in a `side`×`side` square, centred, scaled to fit, never cropped.
-
-    `ground`: "edge" (the median colour of the rim), "neutral" (mid grey), or an RGB triple.
-    """
-    if side < 1:
-        raise ValueError(f"letterbox needs a side of at least 1 pixel, not {side}.")
-    if isinstance(ground, str):
-        if ground not in ("edge", "neutral"):
-            raise ValueError(
-                f"letterbox knows the grounds 'edge', 'neutral' or an RGB triple, not {ground!r}."
-            )
-        ground = edge_colour(image) if ground == "edge" else (128, 128, 128)
-    scale = side / max(image.size)
-    width, height = (max(1, round(v * scale)) for v in image.size)
-    inner = (
-        image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BICUBIC)
-    )
-    if inner.size == (side, side):
-        return inner
-    square = Image.new("RGB", (side, side), ground)
-    square.paste(inner, ((side - width) // 2, (side - height) // 2))
-    return square

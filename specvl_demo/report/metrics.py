@@ -182,11 +182,5 @@ def first_difference(ids: Sequence[int], other: Sequence[int]) -> int | None:
     return None if len(ids) == len(other) else min(len(ids), len(other))
 
 
-def by_depth(rounds: Iterable[Round]) -> list[float]:
-    """Share of rounds that keep at least 1, 2, … drafted tokens, among rounds that drafted anything."""
-    kept = [round_.n_accepted for round_ in rounds if round_.n_drafted]
-    return [sum(n >= depth for n in kept) / len(kept) for depth in range(1, max(kept, default=0) + 1)]
-
-
 def _ratio(a: float | None, b: float | None) -> float | None:
     return a / b if a is not None and b else None

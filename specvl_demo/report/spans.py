@@ -13,14 +13,8 @@ from typing import Literal
 from specvl_demo.records import Origin, Round
 
 Reason = Literal["accepted", "relaxed", "corrected", "bonus", "alone"]
-
-REASONS: dict[str, str] = {
-    "accepted": "drafted, and exactly what the target says",
-    "relaxed": "drafted and let through, though the target alone would say something else",
-    "corrected": "the target's own: the draft had something else here",
-    "bonus": "the target's own, after everything drafted on the way was kept",
-    "alone": "the target's own: nothing was drafted",
-}
+"""Why a token stands there: drafted and what the target says; drafted and let through; the target's own where
+the draft had something else, behind a draft that was kept whole, and where nothing was drafted."""
 
 
 @dataclass(frozen=True)

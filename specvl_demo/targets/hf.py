@@ -218,7 +218,6 @@ class _CacheLayer(CacheLayerMixin):
 
     is_sliding = False
     is_compileable = False
-    is_initialized = True
 
     def __init__(self, cache: KVCache, layer: int) -> None:
         super().__init__()
