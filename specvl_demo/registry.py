@@ -263,8 +263,8 @@ def _captioner(plan: Plan, prompter: Prompter, tell: Callable[[str], None], offl
         if not held:
             folder = loading.fetch(florence.ID, tell, offline=offline)
             whole = replace(plan, split={}, quantised="none")
-            held.append(loading.model(folder, whole, florence.ID))
-            held.append(loading.processor(folder, florence.ID))
+            model = loading.model(folder, whole, florence.ID)
+            held.extend((model, loading.processor(folder, florence.ID)))
         return florence.FlorenceCaptions(*held, prompter.ids, length)
 
     return make

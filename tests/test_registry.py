@@ -144,6 +144,32 @@ def test_a_container_has_what_it_was_lent(tmp_path: Path) -> None:
     assert machine.lent(old, tmp_path / "none") == (2.0, 16_000_000_000)
     (old / "cpu" / "cpu.cfs_quota_us").write_text("-1")
     (old / "memory" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
+def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that fails once leaves nothing behind that the next call would take for the model."""
+    from types import SimpleNamespace
+
+    from specvl_demo.drafters import florence
+    from specvl_demo.targets import loading
+
+    tries = []
+
+    def processor(folder: Path, name: str) -> str:
+        tries.append(name)
+        if len(tries) == 1:
+            raise ValueError("no connection")
+        return "processor"
+
+    monkeypatch.setattr(loading, "fetch", lambda name, tell, offline: Path(name))
+    monkeypatch.setattr(loading, "model", lambda folder, plan, name: "model")
+    monkeypatch.setattr(loading, "processor", processor)
+    monkeypatch.setattr(florence, "FlorenceCaptions", lambda *parts: parts)
+    make = registry._captioner(loading.Plan(), SimpleNamespace(ids="ids"), print, False)
+    with pytest.raises(ValueError, match="no connection"):
+        make(8)
+    assert make(8) == ("model", "processor", "ids", 8) and make(9) == ("model", "processor", "ids", 9)
+    assert len(tries) == 2
+
+
     assert machine.lent(old, tmp_path / "none") == (None, None)
 
 
