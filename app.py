@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from specvl_demo import tuned
 from specvl_demo.ui import startup
 
 
@@ -55,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         startup.check_versions(Path(__file__).with_name("requirements.txt"))
         logins = startup.logins(options.login_file)
-    except startup.Unfit as reason:
+        tuned.entry(options.pair)
+    except (startup.Unfit, ValueError) as reason:
         sys.exit(str(reason))
     # Here, not above: --help answers at once, and the decoding process, which imports this file, is light.
     from specvl_demo.ui.serve import serve  # noqa: PLC0415

@@ -112,7 +112,11 @@ def presets(pair: Pair, name: str) -> dict[str, Mapping[str, Value]]:
 
 
 def served(pair: Pair, temperature: float = 0.0) -> list[str]:
-    """The methods that the pair's drafters serve with the parts they have by default, `custom` left out."""
+    """The methods that the pair's drafters serve with the parts they have by default, `custom` left out.
+
+    ValueError with a sentence where what was tuned here cannot be read.
+    """
+    tuned.entry(pair.id)  # once, so that a damaged file does not look like a method that is not served
     names = []
     for name in methods.METHODS:
         try:

@@ -107,6 +107,25 @@ REFUSED = [
 ]
 
 
+@pytest.mark.parametrize(
+    "line", ["race --methods all --prompt x", "bench", "models --json", "soak --minutes 1", "app.py"]
+)
+def test_a_damaged_file_of_tuned_presets_is_named(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not taken for a pair that serves no method."""
+    (tmp_path / "tuned.json").write_text("{")
+    monkeypatch.setenv("SPECVL_TUNED", str(tmp_path / "tuned.json"))
+    if line == "app.py":
+        import app
+
+        with pytest.raises(SystemExit, match="delete it, or tune again"):
+            app.main([])
+        return
+    assert main(line.split()) == 2
+    assert "tuned.json cannot be read" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("line", "part"), REFUSED, ids=[line[:60] for line, _ in REFUSED])
 def test_bad_input_is_one_sentence_and_code_2(
     capsys: pytest.CaptureFixture[str], line: str, part: str

@@ -90,9 +90,17 @@ def find_pair(options: argparse.Namespace) -> Pair:
         raise Refused(str(reason)) from None
 
 
+def served(pair: Pair, temperature: float = 0.0) -> list[str]:
+    """The methods that the pair serves; Refused with a sentence where its settings here cannot be read."""
+    try:
+        return registry.served(pair, temperature)
+    except ValueError as reason:
+        raise Refused(str(reason)) from None
+
+
 def _names(options: argparse.Namespace) -> list[str]:
     if options.methods == "all":
-        names = registry.served(find_pair(options), options.temperature)
+        names = served(find_pair(options), options.temperature)
     else:
         names = [name.strip() for name in options.methods.split(",") if name.strip()]
     if not names:

@@ -11,7 +11,7 @@ from typing import Any
 
 from specvl_demo import registry
 from specvl_demo.cli import progress
-from specvl_demo.cli.answer import find_pair, load_options, pick
+from specvl_demo.cli.answer import find_pair, load_options, pick, served
 from specvl_demo.cli.parse import Refused
 from specvl_demo.methods import METHODS, Choice
 from specvl_demo.pairs import Pair
@@ -67,7 +67,7 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
 def _choices(options: argparse.Namespace, pair: Pair, recorded: Mapping[str, Any] | None) -> list[Choice]:
     """`ar`, then the methods that were named, all that the pair serves, or those of the record."""
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
-    names = registry.served(pair) if names == ["all"] else names
+    names = served(pair) if names == ["all"] else names
     settings = [] if options.suite in OWN_SETTINGS and not options.action else options.set
     if recorded is not None:
         names = [name for name in recorded["settings"]["methods"] if name in METHODS]

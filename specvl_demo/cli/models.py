@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from specvl_demo import methods, registry
+from specvl_demo.cli.answer import served
 from specvl_demo.pairs import PAIRS, Pair
 from specvl_demo.registry import Machine
 from specvl_demo.report import tables
@@ -53,7 +54,7 @@ def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
         "device": verdict.device if verdict.ok else None,
         "dtype": verdict.dtype if verdict.ok else None,
         "must_fetch": verdict.must_fetch,
-        "methods": registry.served(pair),
+        "methods": served(pair),
         "note": pair.note,
     }
 
