@@ -22,7 +22,8 @@ ASSETS = Path(__file__).resolve().parents[1] / "assets"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One set of weights: a folder under assets/, or a public repository of the hub. `params` is rounded."""
+    """One set of weights: a public repository of the hub, or where `local` a folder, which is never fetched:
+    one under assets/ or any other. `params` is rounded."""
 
     id: str
     params: float
@@ -31,8 +32,13 @@ class Checkpoint:
 
     @property
     def folder(self) -> Path:
-        """Where a shipped checkpoint lies."""
+        """Where a local checkpoint lies."""
         return ASSETS / self.id
+
+    @property
+    def shipped(self) -> bool:
+        """Whether it comes with the software: a pocket model."""
+        return self.local and self.folder.is_relative_to(ASSETS)
 
     @property
     def title(self) -> str:
@@ -59,8 +65,13 @@ class Pair:
 
     @property
     def local(self) -> bool:
-        """Whether all of it is shipped with the software."""
+        """Whether nothing of it is ever fetched."""
         return all(one.local for one in self.checkpoints)
+
+    @property
+    def shipped(self) -> bool:
+        """Whether all of it comes with the software."""
+        return all(one.shipped for one in self.checkpoints)
 
 
 def _hub(repo: str, billions: float, licence: str) -> Checkpoint:

@@ -7,13 +7,13 @@ nothing; `load` brings the models up. Knows no methods beyond the kind of drafte
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from specvl_demo import __version__, methods, pairs, tuned
+from specvl_demo import __version__, methods, tuned
 from specvl_demo.machine import Machine, detect, gb, offline
 from specvl_demo.methods import Choice, Value
 from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
@@ -72,8 +72,8 @@ AS_IS = Options()
 
 
 def roles_here(pair: Pair) -> dict[Role, Checkpoint]:
-    """The drafters of a pair that can be had: shipped ones only where their weights are really there."""
-    return {role: one for role, one in pair.drafters.items() if not one.local or _shipped(one)}
+    """The drafters of a pair that can be had: local ones only where their weights are really there."""
+    return {role: one for role, one in pair.drafters.items() if not one.local or _there(one)}
 
 
 def choose(
@@ -127,21 +127,31 @@ def served(pair: Pair, temperature: float = 0.0) -> list[str]:
     return [name for name in names if name != "custom"]
 
 
-def needs_bytes(pair: Pair, dtype: str, role: Role | None = None, quantised: Quantised = "none") -> int:
-    """Memory for the target and its largest drafter (or that of a role), with what runs beside them."""
-    drafters = [pair.drafters[role]] if role else list(pair.drafters.values())
-    largest = max((one.params for one in drafters), default=0.0)
+def needs_bytes(
+    pair: Pair, dtype: str, roles: Collection[Role] | None = None, quantised: Quantised = "none"
+) -> int:
+    """Memory for the target and its largest drafter (of these roles; None: of all), with what runs beside
+    them."""
+    largest = max((one.params for one in _drafters(pair, roles)), default=0.0)
     weights = pair.target.params * QUANTISED_BYTES.get(quantised, DTYPE_BYTES[dtype])
     weights += largest * DTYPE_BYTES[dtype]
-    return int(weights * (1 + OVERHEAD_SHARE)) + OVERHEAD_BYTES * (not pair.local)
+    return int(weights * (1 + OVERHEAD_SHARE)) + OVERHEAD_BYTES * (not pair.shipped)
 
 
-def available(pair: Pair, machine: Machine, options: Options = AS_IS) -> Verdict:
-    """Whether the pair runs on the machine, by sizes alone: nothing is fetched, nothing is loaded."""
-    lacking = [one for one in (pair.target,) if one.local and not _shipped(one)]
-    if lacking:
-        return Verdict(False, f"The weights of {lacking[0].id} are missing from assets; train or copy them.")
-    fetch = [one for one in pair.checkpoints if not one.local and not _cached(one)]
+def _drafters(pair: Pair, roles: Collection[Role] | None) -> list[Checkpoint]:
+    return [one for role, one in pair.drafters.items() if roles is None or role in roles]
+
+
+def available(
+    pair: Pair, machine: Machine, options: Options = AS_IS, roles: Collection[Role] | None = None
+) -> Verdict:
+    """Whether the pair runs on the machine with its drafters of these roles (None: all), by sizes alone:
+    nothing is fetched, nothing is loaded."""
+    if pair.target.local and not _there(pair.target):
+        lost = "are missing from assets; train or copy them" if pair.target.shipped else "are not there"
+        return Verdict(False, f"The weights of {pair.target.id} {lost}.")
+    wanted = [pair.target, *_drafters(pair, roles)]
+    fetch = [one for one in wanted if not one.local and not _cached(one)]
     fetch_bytes = sum(one.params * 2 for one in fetch)
     if fetch and machine.offline:
         return Verdict(
@@ -157,12 +167,12 @@ def available(pair: Pair, machine: Machine, options: Options = AS_IS) -> Verdict
     packed = f" with {PACKED[options.quantised]} weights" if options.quantised != "none" else ""
     tried = []
     for name, memory, device, split in _places(machine, options):
-        wanted: Dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")
-        needs = needs_bytes(pair, wanted, quantised=options.quantised)
+        dtype: Dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")
+        needs = needs_bytes(pair, dtype, roles, options.quantised)
         if needs <= memory * USABLE_SHARE:
-            reason = f"Runs on {name} in {wanted}{packed}, needs about {gb(needs)}{after}."
-            return Verdict(True, reason, device, wanted, needs, bool(fetch), split)
-        tried.append(f"{gb(needs)} in {wanted}{packed} on {name}, which has {gb(memory)}")
+            reason = f"Runs on {name} in {dtype}{packed}, needs about {gb(needs)}{after}."
+            return Verdict(True, reason, device, dtype, needs, bool(fetch), split)
+        tried.append(f"{gb(needs)} in {dtype}{packed} on {name}, which has {gb(memory)}")
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
     return Verdict(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
 
@@ -205,7 +215,7 @@ def load(
     """
     options = replace(options, dtype=dtype) if dtype is not None else options
     machine = detect()
-    verdict = available(pair, machine, options)
+    verdict = available(pair, machine, options, roles)
     if not verdict.ok:
         raise ValueError(f"{pair.id} does not run here: {verdict.reason}")
     here = roles_here(pair)
@@ -231,8 +241,7 @@ def load(
     tell(f"Loading {pair.target.id}")
     model = loading.model(folder(pair.target), plan, pair.target.id)
     # The shipped models were trained on Pillow's resizing; torchvision resizes a little otherwise.
-    shipped = pair.target.local and pair.target.folder.is_relative_to(pairs.ASSETS)
-    prompter = Prompter(loading.processor(folder(pair.target), pair.target.id, shipped), model)
+    prompter = Prompter(loading.processor(folder(pair.target), pair.target.id, pair.target.shipped), model)
     target = VLMTarget(VLM(model, pair.target.title, prompter.special_ids))
     drafters: dict[str, Any] = {}
     for role in roles:
@@ -248,7 +257,7 @@ def load(
         else:
             # Heads open .bin files as plain weights only: nothing in them can run.
             drafters |= heads.open_role(folder(one, pickles=True), target.decoder, role)
-    captioner = None if pair.local else _captioner(plan, prompter, tell, machine.offline)
+    captioner = None if pair.shipped else _captioner(plan, prompter, tell, machine.offline)
     models = Models(target, drafters, prompter.words(), captioner)
     return Loaded(pair, models, prompter, prompter.lexicon(), verdict, versions())
 
@@ -322,7 +331,8 @@ def versions() -> dict[str, str]:
     return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}
 
 
-def _shipped(one: Checkpoint) -> bool:
+def _there(one: Checkpoint) -> bool:
+    """Whether a local checkpoint's folder holds weights."""
     files = [*one.folder.glob("*.safetensors"), *one.folder.glob("*.bin")]
     return (one.folder / "config.json").is_file() and bool(files)
 

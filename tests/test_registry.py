@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from specvl_demo import machine, registry
-from specvl_demo.pairs import PAIRS, ROLES, find
+from specvl_demo.pairs import PAIRS, ROLES, Checkpoint, find
 from specvl_demo.registry import Machine, Options, available
 
 LAPTOP = Machine(8, 16_000_000_000, "x86_64")
@@ -76,11 +76,37 @@ def test_offline_is_said_before_anything_is_tried() -> None:
     assert not verdict.ok and "HF_HUB_OFFLINE" in verdict.reason
 
 
+def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the target and its small drafter in the cache nothing else is missed, unless it is asked for."""
+    pair, machine = find("llava-1.5-7b"), dataclasses.replace(H200, offline=True)
+    monkeypatch.setattr(registry, "_cached", lambda one: one in (pair.target, pair.drafters["small"]))
+    for roles in ((), ("small",)):
+        assert available(pair, machine, roles=roles).ok
+    for wanted in (("small", "hivis"), None):
+        assert "HF_HUB_OFFLINE" in available(pair, machine, roles=wanted).reason
+    monkeypatch.setattr(registry, "detect", lambda: machine)
+    with pytest.raises(ValueError, match="does not run here: Not in the local cache"):
+        registry.load(pair, ("hivis",))
+
+
 def test_shipped_weights_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_shipped", lambda one: False)
+    monkeypatch.setattr(registry, "_there", lambda one: False)
     verdict = available(PAIRS[0], LAPTOP)
-    assert not verdict.ok and "missing" in verdict.reason
+    assert not verdict.ok and "missing from assets" in verdict.reason
     assert registry.roles_here(PAIRS[0]) == {}
+
+
+def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path) -> None:
+    """It is never fetched; it takes the memory any model does, and nobody looks for it among the assets."""
+    own = Checkpoint(str(tmp_path), 8.09e6, "", local=True)
+    pair = dataclasses.replace(PAIRS[0], target=own, drafters={})
+    assert pair.local and not pair.shipped and PAIRS[0].shipped
+    assert available(pair, LAPTOP).reason == f"The weights of {tmp_path} are not there."
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").touch()
+    verdict = available(pair, LAPTOP)
+    assert verdict.ok and not verdict.must_fetch
+    assert verdict.needs_bytes > registry.OVERHEAD_BYTES > available(PAIRS[0], LAPTOP).needs_bytes
 
 
 def test_every_verdict_is_a_sentence() -> None:
@@ -101,7 +127,7 @@ def test_packed_weights_are_refused_before_anything_is_fetched(monkeypatch: pyte
     verdict = available(seven, SMALL_GPU, Options(quantised="4bit"))
     assert verdict.ok and "bfloat16 with 4-bit weights" in verdict.reason
     # Only the target is packed.
-    packed, whole = (registry.needs_bytes(seven, "bfloat16", "small", q) for q in ("4bit", "none"))
+    packed, whole = (registry.needs_bytes(seven, "bfloat16", ("small",), q) for q in ("4bit", "none"))
     assert packed < 0.7 * whole and packed > 2 * seven.drafters["small"].params
 
 
@@ -116,6 +142,32 @@ def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(
     assert not registry._cached(one)
     (tmp_path / "model-00001-of-00002.safetensors").touch()
     assert registry._cached(one)
+
+
+def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that fails once leaves nothing behind that the next call would take for the model."""
+    from types import SimpleNamespace
+
+    from specvl_demo.drafters import florence
+    from specvl_demo.targets import loading
+
+    tries = []
+
+    def processor(folder: Path, name: str) -> str:
+        tries.append(name)
+        if len(tries) == 1:
+            raise ValueError("no connection")
+        return "processor"
+
+    monkeypatch.setattr(loading, "fetch", lambda name, tell, offline: Path(name))
+    monkeypatch.setattr(loading, "model", lambda folder, plan, name: "model")
+    monkeypatch.setattr(loading, "processor", processor)
+    monkeypatch.setattr(florence, "FlorenceCaptions", lambda *parts: parts)
+    make = registry._captioner(loading.Plan(), SimpleNamespace(ids="ids"), print, False)
+    with pytest.raises(ValueError, match="no connection"):
+        make(8)
+    assert make(8) == ("model", "processor", "ids", 8) and make(9) == ("model", "processor", "ids", 9)
+    assert len(tries) == 2
 
 
 def test_detecting_this_machine() -> None:
@@ -144,32 +196,6 @@ def test_a_container_has_what_it_was_lent(tmp_path: Path) -> None:
     assert machine.lent(old, tmp_path / "none") == (2.0, 16_000_000_000)
     (old / "cpu" / "cpu.cfs_quota_us").write_text("-1")
     (old / "memory" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
-def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor that fails once leaves nothing behind that the next call would take for the model."""
-    from types import SimpleNamespace
-
-    from specvl_demo.drafters import florence
-    from specvl_demo.targets import loading
-
-    tries = []
-
-    def processor(folder: Path, name: str) -> str:
-        tries.append(name)
-        if len(tries) == 1:
-            raise ValueError("no connection")
-        return "processor"
-
-    monkeypatch.setattr(loading, "fetch", lambda name, tell, offline: Path(name))
-    monkeypatch.setattr(loading, "model", lambda folder, plan, name: "model")
-    monkeypatch.setattr(loading, "processor", processor)
-    monkeypatch.setattr(florence, "FlorenceCaptions", lambda *parts: parts)
-    make = registry._captioner(loading.Plan(), SimpleNamespace(ids="ids"), print, False)
-    with pytest.raises(ValueError, match="no connection"):
-        make(8)
-    assert make(8) == ("model", "processor", "ids", 8) and make(9) == ("model", "processor", "ids", 9)
-    assert len(tries) == 2
-
-
     assert machine.lent(old, tmp_path / "none") == (None, None)
 
 

@@ -55,7 +55,7 @@ def main(
     fresh: bool = False,
 ) -> dict[str, Any]:
     """Train a head for the pair's target; gives its card."""
-    if places.prompts is None and not loaded.pair.local:
+    if places.prompts is None and not loaded.pair.shipped:
         raise ValueError(f"{loaded.pair.id} knows more than drawn scenes; give its questions with --prompts")
     weights = fingerprints.of(loaded.pair.target)
     if not fresh:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specvl_demo import registry
+from specvl_demo import pairs, registry
 from specvl_demo.drafters.heads import open_head
 from specvl_demo.registry import Loaded
 from specvl_demo.targets import loading
@@ -115,8 +115,11 @@ def loaded(pair: Path) -> Loaded:
     return registry.load(registry.custom(str(pair / "target")), roles=())
 
 
-def test_heads_follow_their_target(pair: Path) -> None:
+def test_heads_follow_their_target(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every method trains on one store; another target's answers, features and checkpoints are refused."""
+    with pytest.raises(ValueError, match="knows more than drawn scenes"):
+        head(pair, "hivis")
+    monkeypatch.setattr(pairs, "ASSETS", pair)
     cards = [head(pair, method) for method in ("dream", "eagle2", "hivis")]
     assert [card["finished"] for card in cards] == [True] * 3 and len({c["weights"] for c in cards}) == 1
     stores = {"held-out-dream", "train-dream"}
