@@ -28,6 +28,11 @@ class Machine:
     offline: bool = False
 
     @property
+    def device(self) -> str:
+        """Where something small goes: the first GPU, else the processor."""
+        return "cuda:0" if self.gpus else "cpu"
+
+    @property
     def title(self) -> str:
         """The machine in a few words."""
         gpus = ", ".join(f"{name} ({gb(size)})" for name, size in self.gpus)
@@ -47,15 +52,21 @@ def detect() -> Machine:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         found = [torch.cuda.get_device_properties(index) for index in range(count)]
         gpus = tuple((one.name, one.total_memory) for one in found)
-    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    lent_cpus, lent_bytes = lent(_GROUPS, _OWN_GROUP)
+    lent_bytes = lent(_GROUPS, _OWN_GROUP)[1]
     return Machine(
-        n_cpus=max(1, min(seen, round(lent_cpus) if lent_cpus else seen)),
+        n_cpus=cores(),
         memory_bytes=min(psutil.virtual_memory().total, lent_bytes or 2**62),
         cpu=platform.machine(),
         gpus=gpus,
         offline=offline(),
     )
+
+
+def cores() -> int:
+    """Processor cores that this process was lent, at least 1."""
+    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = lent(_GROUPS, _OWN_GROUP)[0]
+    return max(1, min(seen, round(share) if share else seen))
 
 
 def offline() -> bool:

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specvl_demo.machine import cores
+from specvl_demo.parts import Value
+
 NAME = "tuned-here"
 VARIABLE = "SPECVL_TUNED"
 """Names another file than the usual one."""
-
-Value = bool | int | float | str
 
 
 def place() -> Path:
@@ -31,8 +32,7 @@ def place() -> Path:
 
 def here() -> str:
     """This machine in a few words: what was tuned on another one is not offered."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{platform.node()}, {cores} cores, {platform.machine()}"
+    return f"{platform.node()}, {cores()} cores, {platform.machine()}"
 
 
 def presets(pair: str, method: str) -> dict[str, Mapping[str, Value]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import Any
 from PIL import Image
 
 from specvl_demo.bench.cases import Case
+from specvl_demo.machine import offline
 from specvl_demo.media import MediaError, Picture, load_any, to_rgb
 from specvl_demo.targets.prompts import Film
 
@@ -143,8 +143,7 @@ def _rows(data: str, columns: Columns, most: int) -> list[Mapping[str, Any]]:
             f"Reading the data set {data} takes the package datasets: pip install datasets."
         ) from None
     local = Path(data).is_dir()
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    if not local and offline:
+    if not local and offline():
         raise ValueError(f"HF_HUB_OFFLINE forbids to fetch {data}; name a folder that holds it instead.")
     try:
         # A stream: the first rows come without the gigabytes behind them.

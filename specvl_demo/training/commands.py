@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 from specvl_demo.cli.parse import Parser
+from specvl_demo.machine import cores
 
 ASSETS = Path(__file__).parents[2] / "assets" / "pocket"
 
 
 def _parser(what: str, about: str) -> argparse.ArgumentParser:
     parser = Parser(prog=f"python -m specvl_demo train {what}", description=about, allow_abbrev=False)
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="CPU threads (default: all)")
+    parser.add_argument("--threads", type=int, default=cores(), help="CPU threads (default: all)")
     return parser
 
 
