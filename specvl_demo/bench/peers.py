@@ -7,8 +7,8 @@ Assisted generation shows its drafter no picture (the library drops the pixels):
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,24 +16,43 @@ from torch import Tensor, nn
 from transformers.generation.streamers import BaseStreamer
 
 from specvl_demo.core.types import Prompt
+from specvl_demo.methods import Choice
 
 HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
 
 
 @dataclass(frozen=True)
 class Rival:
-    """One way in which the library decodes. settings: as its `generate` names them."""
+    """One way in which the library decodes. like: our method of the same kind, whose length of a draft it
+    gets."""
 
+    like: str | None = None
     assisted: bool = False
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    lookup: bool = False
     note: str | None = None
 
 
 RIVALS: dict[str, Rival] = {
     HF_GENERATE: Rival(),
-    HF_ASSISTED: Rival(assisted=True, note="The library's assistant never sees the picture."),
-    HF_LOOKUP: Rival(settings={"prompt_lookup_num_tokens": 5}),
+    HF_ASSISTED: Rival("chain", assisted=True, note="The library's assistant never sees the picture."),
+    HF_LOOKUP: Rival("ngram", lookup=True),
 }
+N_DRAFTED = 5
+"""Tokens that a rival drafts a round where our method of its kind does not run."""
+
+
+def drafted(rival: Rival, choices: Sequence[Choice]) -> int:
+    """How many tokens a rival drafts a round: as many as our own method of its kind, tuned or not."""
+    alike = (
+        one.params["gamma"] for one in choices if one.method.name == rival.like and "gamma" in one.params
+    )
+    return int(next(alike, N_DRAFTED))
+
+
+def note(rival: Rival, n_drafted: int) -> str | None:
+    """What the rival's row says about it; None for plain decoding."""
+    drafts = f"Drafts {n_drafted} tokens a round." if rival.like else None
+    return " ".join(filter(None, (drafts, rival.note))) or None
 
 
 @dataclass(frozen=True)
@@ -80,11 +99,11 @@ def generate(
     max_new_tokens: int,
     rival: Rival,
     assistant: nn.Module | None = None,
-    n_drafted: int = 5,
+    n_drafted: int = N_DRAFTED,
 ) -> PeerRun:
-    """Greedy `model.generate` in the rival's way; where that is assisted, `assistant` drafts `n_drafted`
-    tokens a round."""
-    more = dict(rival.settings)
+    """Greedy `model.generate` in the rival's way; `assistant`, or the prompt, drafts `n_drafted` tokens a
+    round."""
+    more: dict[str, Any] = {"prompt_lookup_num_tokens": n_drafted} if rival.lookup else {}
     if rival.assisted and assistant is not None:
         assistant.generation_config.num_assistant_tokens = n_drafted
         assistant.generation_config.num_assistant_tokens_schedule = "constant"
