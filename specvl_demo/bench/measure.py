@@ -73,6 +73,7 @@ class Runs:
     faults: dict[str, str] = field(default_factory=dict)
     costs: dict[str, list[StepCosts]] = field(default_factory=lambda: defaultdict(list))
     works: dict[str, Work] = field(default_factory=lambda: defaultdict(Work))
+    drafted: dict[str, int] = field(default_factory=dict)
 
     def rates(self, name: str) -> list[float | None]:
         """Decode tokens per second of a method, one figure a repeat."""
@@ -119,6 +120,7 @@ def bench(
     session.warm(loaded, asked[0], choices)
     runs, total = Runs(), (repeats + 1) * len(asked)
     for name in rivals:
+        runs.drafted[name] = peers.drafted(RIVALS[name], choices)
         _peer(loaded, asked[0], name, runs)
     counted: dict[str, Work] = {}
     typical = sorted(asked, key=lambda request: len(request.prompt))[len(asked) // 2]
@@ -214,8 +216,9 @@ def _peer(loaded: Loaded, request: Request, name: str, runs: Runs) -> PeerRun | 
         return None
     try:
         model = loaded.models.target.vlm.model
+        rival, assistant = RIVALS[name], small and small.model
         return peers.generate(
-            model, request.prompt, request.max_new_tokens, RIVALS[name], small and small.model
+            model, request.prompt, request.max_new_tokens, rival, assistant, runs.drafted[name]
         )
     except (ValueError, RuntimeError, TypeError, IndexError, KeyError, AttributeError) as fault:
         runs.faults[name] = f"The library failed: {type(fault).__name__}: {str(fault).splitlines()[0][:200]}"
@@ -254,7 +257,7 @@ def _row(runs: Runs, name: str) -> dict[str, Any]:
 
 def _peer_row(runs: Runs, name: str) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys([*COLUMNS, *WHOLE, "held_back_by"])
-    row |= {"method": name, "note": runs.faults.get(name) or RIVALS[name].note}
+    row |= {"method": name, "note": runs.faults.get(name) or peers.note(RIVALS[name], runs.drafted[name])}
     if runs.has(name):
         answers = [run for repeat in runs.peers[name] for run in repeat]
         plain = [lane.token_ids for repeat in runs.lanes["ar"] for lane in repeat]
