@@ -162,10 +162,9 @@ def _decoders(asked: Asked, graphs: bool) -> tuple[Loaded | None, Backend, Backe
         names = (pair.target.title, small.name if small else "")
     elif pair.id in shapes.PAIRS:
         names = shapes.PAIRS[pair.id]
-        device = "cuda:0" if machine.gpus else "cpu"
         dtype = asked.dtype or ("bfloat16" if machine.gpus else "float32")
         _fits(names, machine, dtype)
-        models = [shapes.random_model(name, dtype, device) for name in names]
+        models = [shapes.random_model(name, dtype, machine.device) for name in names]
     else:
         known = ", ".join(("pocket", *shapes.PAIRS))
         raise ValueError(f"The steps suite knows no shapes for {pair.id}; it knows: {known}.")
