@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -258,6 +259,28 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     weights = opened.locator(".vl-race [data-chart=weights]")
     for words in ("picture", "text only", "drafts kept"):
         expect(weights).to_contain_text(words)
+
+
+def test_charts_leave_the_machine_to_the_engine_while_a_race_streams(opened):
+    """Each is drawn at most twice a second until all lanes are in, and then holds all of the race."""
+    opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
+    opened.evaluate(
+        """() => {
+          const react = Plotly.react;
+          window.drawn = {};
+          Plotly.react = (plot, ...rest) => {
+            const {chart} = plot.closest('[data-chart]').dataset;
+            if (!specvl.race.finished) (drawn[chart] ??= []).push(performance.now());
+            return react(plot, ...rest);
+          };
+          specvl.ask.request.sampling.max_new_tokens = 400;
+        }"""
+    )
+    run_race(opened)
+    drawn = opened.evaluate("window.drawn")
+    gaps = [after - before for times in drawn.values() for before, after in itertools.pairwise(times)]
+    assert gaps and min(gaps) > 450, drawn
+    opened.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
 
 
 def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):

@@ -115,6 +115,7 @@ class Page {
     this.open('race');
     this.view.player.pause();
     this.ask.setRunning(true);
+    this.painter.streaming(true);
     let waiting = true;
     const failed = await this.runner.run(request, {
       status: (text) => this.ask.say(text),
@@ -127,6 +128,7 @@ class Page {
       heat: (lanes) => this.heat(lanes),
     });
     this.ask.setRunning(false);
+    this.painter.streaming(false);
     if (!waiting) this.replay.keep(this.race);
     this.asked = request;
     this.ask.say(failed ?? W.run.finished(this.race.list.length), failed !== null);

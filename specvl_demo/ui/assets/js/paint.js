@@ -1,9 +1,10 @@
 /* When things are drawn. Text goes on screen in the next frame; charts wait for frames without text, at most one a
-   frame, the one that waits longest, and each chart's rate adapts so that all of them together take a quarter of the main thread at most.
-   Charts off screen are not drawn until they come into view. */
+   frame, the one that waits longest, and each chart's rate adapts so that all of them together take their share of the main
+   thread at most. That share is smaller while a race streams in: the engine may compute on the same machine, and a chart
+   costs a hundred times what a word does. Charts off screen are not drawn until they come into view. */
 
-const BUDGET = 0.25;
-const SHORTEST_MS = 200;
+const PACE = { share: 0.25, shortest: 200 };
+const STREAMING = { share: 0.08, shortest: 500 };
 const PATIENCE_MS = 150; // so long a chart gives way to text
 
 export class Painter {
@@ -11,6 +12,8 @@ export class Painter {
     this.texts = new Set();
     this.charts = new Map();
     this.scheduled = false;
+    this.later = null;
+    this.pace = PACE;
     this.frame = this.frame.bind(this);
     this.seen = new IntersectionObserver((entries) => {
       for (const entry of entries) this.entry(entry.target).visible = entry.isIntersecting;
@@ -31,12 +34,19 @@ export class Painter {
     this.seen.unobserve(node);
   }
 
-  /** This chart has something new to show; `now` skips its turn's waiting time. */
+  /** This chart has something new to show; `now` skips its turn's waiting time: somebody asked to see it. */
   dirty(node, now = false) {
     const chart = this.charts.get(node);
     if (!chart) return;
     chart.dirty = true;
     if (now) chart.due = 0;
+    this.wake();
+  }
+
+  /** A race begins or ends to stream in; what waits when it ends is drawn at once. */
+  streaming(on) {
+    this.pace = on ? STREAMING : PACE;
+    if (!on) for (const chart of this.charts.values()) chart.due = 0;
     this.wake();
   }
 
@@ -52,28 +62,31 @@ export class Painter {
     requestAnimationFrame(this.frame);
   }
 
+  /** Nothing is to be drawn before that: until then not a frame is asked for. */
+  sleep(ms) {
+    clearTimeout(this.later);
+    this.later = setTimeout(() => this.wake(), ms);
+  }
+
   frame(now) {
     this.scheduled = false;
     const texts = [...this.texts];
     this.texts.clear();
     for (const fn of texts) fn();
-    let next = null;
-    let waiting = false;
-    let total = 0;
-    for (const chart of this.charts.values()) {
-      if (!chart.visible) continue;
-      total += chart.cost;
-      if (!chart.dirty) continue;
-      waiting = true;
-      if (chart.due <= now && (next === null || chart.due < next.due)) next = chart;
-    }
-    if (next && (!texts.length || now - next.due > PATIENCE_MS)) {
+    const waiting = [...this.charts.values()].filter((chart) => chart.visible && chart.dirty).sort((a, b) => a.due - b.due);
+    const [next] = waiting;
+    if (next && next.due <= now && (!texts.length || now - next.due > PATIENCE_MS)) {
       const start = performance.now();
       next.dirty = false;
       next.draw();
       next.cost = 0.7 * next.cost + 0.3 * (performance.now() - start);
-      next.due = now + Math.max(SHORTEST_MS, total / BUDGET);
+      next.due = now + Math.max(this.pace.shortest, this.cost / this.pace.share);
+      waiting.shift();
     }
-    if (waiting || this.texts.size) this.wake();
+    if (this.texts.size) this.wake();
+    else if (waiting.length) this.sleep(waiting[0].due - now);
   }
+
+  /** Milliseconds that all charts in view take to be drawn once. */
+  get cost() { return [...this.charts.values()].reduce((sum, chart) => sum + (chart.visible ? chart.cost : 0), 0); }
 }

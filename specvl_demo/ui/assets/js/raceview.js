@@ -31,7 +31,7 @@ export class RaceView {
     race.on('lane', ({ lane }) => this.addLane(lane));
     race.on('round end', ({ lane }) => { this.lanes.get(lane.name)?.update(); this.redraw(); });
     race.on('head select focus', () => { for (const view of this.lanes.values()) view.update(); this.redraw(); });
-    race.on('lane focus', () => this.methodCharts());
+    race.on('lane focus', (_, type) => this.methodCharts(type === 'focus'));
     race.on('round', ({ lane }) => { if (lane.rounds.length === 1 && lane === race.focused) this.methodCharts(); });
     race.on('end head', () => this.verdict());
   }
@@ -84,8 +84,9 @@ export class RaceView {
 
   /** A chart of the focused lane's own: the first declared one, its method's before others', whose numbers its rounds
    *  carry; where there is none, a common chart stands in its place. */
-  methodCharts() {
+  methodCharts(now = false) {
     const lane = this.race.focused;
+    if (!lane && this.own) { this.redraw(); return; } // the next race may well ask for the same
     const method = this.catalog.methods.find((m) => m.name === lane?.begin.method);
     const own = (method?.charts ?? []).map((id) => this.catalog.charts[id]);
     const carried = [...own, ...Object.values(this.catalog.charts)]
@@ -97,7 +98,7 @@ export class RaceView {
       this.own = this.chart(spec);
       this.grid.replaceChildren(...[this.own, ...this.charts].map((c) => c.node));
     }
-    this.redraw(true);
+    this.redraw(now);
   }
 
   redraw(now = false) { for (const chart of [this.own, ...this.charts]) chart.update(now || this.race.finished); }
