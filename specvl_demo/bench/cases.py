@@ -82,6 +82,11 @@ def scenes_alone(n: int) -> list[Case]:
     return [_held_out("describe", number) for number in range(n)]
 
 
+def clip(n: int, first: int = 0) -> Film:
+    """A clip of `n` held-out scenes that have nothing to do with each other."""
+    return Film(tuple(held_out("describe", number)[1][0] for number in range(first, first + n)))
+
+
 def _any(kind: str, number: int) -> Case:
     if kind == "text":
         return Case(f"text-{number}", TEXTS[number % len(TEXTS)], kind="text")

@@ -56,7 +56,7 @@ WHOLE = (
 """Columns of the table from pictures to answer: vision, prefill and the drafter's prefill counted."""
 RATIOS = (
     *("speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit", "efficiency"),
-    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
+    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate", "of_first", "within"),
 )
 """What is held back where the machine was busy."""
 

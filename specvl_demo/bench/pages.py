@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.bench import clocks, drawing, lossless, measure, retention, serving, trees, tune
+from specvl_demo.bench import clocks, drawing, followups, lossless, measure, retention, serving, trees, tune
 from specvl_demo.report import tables
 
 Report = Mapping[str, Any]
@@ -52,6 +52,10 @@ HEADS = {
     "first_token": "at token",
     "logit_gap": "logit gap there",
     "mean_nodes": "nodes a round",
+    "visual": "visual tokens",
+    "follow_up_ms": "of a follow-up, ms",
+    "of_first": "follow-up / first",
+    "within": f"at most {followups.WANTED}",
 }
 
 
@@ -195,6 +199,7 @@ def plain(columns: Sequence[str]) -> Any:
 
 
 differences, kept_right = plain(lossless.COLUMNS), plain(retention.COLUMNS)
+followed = plain(followups.COLUMNS)
 clocked, served = plain(clocks.COLUMNS), plain(serving.COLUMNS)
 
 

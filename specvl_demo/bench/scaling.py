@@ -16,6 +16,7 @@ from PIL import Image
 
 from specvl_demo import registry, session
 from specvl_demo.bench import provenance, steps
+from specvl_demo.bench.cases import clip
 from specvl_demo.bench.drawing import line
 from specvl_demo.bench.measure import Tell, silent
 from specvl_demo.bench.steps import Bounds
@@ -163,7 +164,7 @@ def _frames(loaded: Loaded, limits: Bounds, frames: Sequence[int], repeats: int)
     """Vision and prefill of a clip against its frames."""
     vision, prefill, per_frame = [], [], 0.0
     for n in frames:
-        asked = _asked(loaded, (_clip(n),), 1)
+        asked = _asked(loaded, (clip(n),), 1)
         lanes = _lanes(loaded, asked, registry.choose(loaded.pair, "ar"), repeats)
         vision.append((n, 1e3 * median(lane.begin.vision_s for lane in lanes)))
         prefill.append((n, 1e3 * median(lane.begin.prefill_s for lane in lanes)))
@@ -219,7 +220,7 @@ def _hidden(loaded: Loaded, frames: Sequence[int], repeats: int) -> Iterator[Cur
     for role in roles:
         shares, costs = [], []
         for n in frames:
-            asked = _asked(loaded, (_clip(n),), 1)
+            asked = _asked(loaded, (clip(n),), 1)
             lanes = _lanes(loaded, asked, registry.choose(loaded.pair, role), repeats)
             begin = lanes[0].begin
             shares.append((begin.n_visual, sum(seen.n for seen in begin.seen) / begin.n_prompt))
@@ -245,11 +246,6 @@ def _hidden(loaded: Loaded, frames: Sequence[int], repeats: int) -> Iterator[Cur
             "no visual row is read: it costs the same" if hidden else "every visual row is read: it grows",
             role,
         )
-
-
-def _clip(n: int) -> Film:
-    frames = [held_out("describe", number)[1][0] for number in range(n)]
-    return Film(tuple(frames))
 
 
 def _asked(loaded: Loaded, shown: Sequence[Image.Image | Film], most: int) -> Request:

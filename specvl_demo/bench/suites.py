@@ -18,6 +18,7 @@ from specvl_demo.bench import (
     clocks,
     costs,
     data,
+    followups,
     lossless,
     measure,
     pages,
@@ -242,6 +243,12 @@ def _clocks(asked: Asked) -> Report:
     return clocks.clocks(loaded, found, chosen, asked.repeats, asked.max_new_tokens, asked.tell)
 
 
+def _followups(asked: Asked) -> Report:
+    chosen = asked.some(("ar", "chain", "tabed", "sage", "eagle2", "hivis", "dream"))
+    loaded = asked.load(asked.roles)
+    return followups.followups(loaded, chosen, asked.repeats, asked.max_new_tokens, asked.tell)
+
+
 def _serving(asked: Asked) -> Report:
     names = ",".join(choice.method.name for choice in asked.some(("ar", "tabed", "sage", "hivis")))
     return serving.serving(asked.pair.id, names, asked.max_new_tokens, asked.tell)
@@ -267,6 +274,11 @@ SUITES: dict[str, Suite] = {
             prompts=200,
         ),
         Suite("clocks", "a lane's clock in a race of three and alone", _clocks, pages.clocked, repeats=3),
+        Suite(
+            *("followups", "how soon a follow-up is answered", _followups, pages.followed),
+            repeats=8,
+            max_new_tokens=48,
+        ),
         Suite("serving", "start to served page, and its memory", _serving, pages.served, max_new_tokens=64),
         Suite(
             *("retention", "what loose verification keeps right", _retention, pages.kept_right),

@@ -79,8 +79,8 @@ def build() -> argparse.ArgumentParser:
         "--suite",
         default="pocket",
         metavar="NAME",
-        help="pocket (default), peers, ablations, steps, trees, scaling, lossless, clocks, serving, "
-        "retention",
+        help="pocket (default), peers, ablations, steps, trees, scaling, lossless, clocks, followups, "
+        "serving, retention",
     )
     bench.add_argument("--repeats", type=_whole(1, 1000), metavar="N", help="interleaved (mostly 5)")
     bench.add_argument("--max-new-tokens", type=_whole(1, MAX_NEW_TOKENS), metavar="N")

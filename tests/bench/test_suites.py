@@ -18,6 +18,7 @@ from specvl_demo.bench import (
     clocks,
     costs,
     drawing,
+    followups,
     lossless,
     measure,
     pages,
@@ -94,6 +95,30 @@ def test_clocks_alone_and_in_a_race(loaded: Loaded) -> None:
     for row in report["rows"]:
         assert row["runs"] == 2 and row["alone_ms"] > 0
         assert row["kept"] is (abs(row["difference"]) <= clocks.WANTED)
+
+
+def test_a_follow_up_beside_its_first_question(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row a method and kind of picture; the second question finds the memory of the first."""
+    monkeypatch.setattr(followups, "FRAMES", (1, 2))
+    asked: list[bool] = []
+    remembered = followups.session.request
+
+    def noted(*args: object, memory: object, **kwargs: object) -> object:
+        asked.append(bool(memory.encoded))
+        return remembered(*args, memory=memory, **kwargs)
+
+    monkeypatch.setattr(followups.session, "request", noted)
+    report = followups.followups(loaded, [choose("ar"), CHAIN], repeats=2, max_new_tokens=6)
+    assert asked == [False, True] * 12
+    rows = report["rows"]
+    assert [row["method"] for row in rows] == ["ar", "chain"] * 2
+    assert rows[2]["visual"] == 2 * rows[0]["visual"] > 0
+    for row in rows:
+        assert row["runs"] == 2 and row["follow_up_ms"] > 0 and row["spread"] >= 0
+        assert row["within"] is (row["of_first"] <= followups.WANTED)
+    busy = report | {"machine": report["machine"] | {"busy": True}}
+    assert all(row["of_first"] is None for row in measure.held_back(busy)["rows"])
+    assert "follow-up / first" in pages.followed(report).markdown()
 
 
 def test_what_loose_verification_keeps(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
