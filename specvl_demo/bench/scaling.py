@@ -146,7 +146,7 @@ def _sides(loaded: Loaded, sides: Sequence[int], repeats: int) -> Iterator[Curve
         before = median(lane.begin.vision_s + lane.begin.prefill_s for lane in lanes)
         points.append((side * side / 1e3, 1e3 * before))
         tokens = lanes[0].begin.n_visual
-    fixed = loaded.pair.local
+    fixed = loaded.pair.target.shipped
     yield Curve(
         "picture",
         "Vision and prefill against picture size",

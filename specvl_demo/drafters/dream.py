@@ -108,7 +108,7 @@ class _Lane:
         """[k, features]: all known ones, and of the drafted ones those along the row's own path.
 
         The published code has no tree mask here: a row sees all earlier levels and the rows of its own level
-        up to itself (methods §10.2). Drafts stay lossless either way.
+        up to itself. Drafts stay lossless either way.
         """
         size = call.x.shape[1]
         if not self.ancestry:
@@ -161,12 +161,12 @@ class DreamDrafter(HeadDrafter):
         seen = compressed(encoded.visual[:-1], importance, self._keep)
         lane = _Lane(head, head.new_cache(1, room), self._ancestry)
         lane.learn(hidden)
-        # choice: positions are compact, as the published code counts what it fed (methods §10.1).
+        # choice: positions are compact, as the published code counts what it fed.
         cache = head.new_cache(2, room)
         positions = torch.arange(len(seen), device=head.device)
         later = torch.arange(hidden.shape[0], device=head.device) >= seen[:, None]
         low = torch.finfo(head.dtype).min
-        # The first query sees nothing; equal scores make it see everything alike, as in training (D1).
+        # The first query sees nothing; equal scores make it see everything alike, as in training.
         cross_mask = torch.zeros(later.shape, dtype=head.dtype, device=head.device).masked_fill_(later, low)
         x = prompt_embeds(encoded, head.visual_scale)[seen]
         lane.forward(Call(x[None], positions[None], cache), cross_mask)
@@ -175,7 +175,7 @@ class DreamDrafter(HeadDrafter):
     def _again(self, start: Start, room: int) -> tuple[_Lane, Stream, Tensor] | None:
         """The same behind the rows that were kept; None where there are none that hold.
 
-        choice: the visual tokens that the first question chose stay; choosing anew would cost all rows.
+        # choice: the visual tokens that the first question chose stay; choosing anew would cost all rows.
         """
         before, encoded, hidden = start.before, start.encoded, start.prefill.hidden
         if before is None:

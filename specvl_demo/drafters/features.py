@@ -126,7 +126,7 @@ class HiViSHead(FeatureHead):
     """A HiViS head: visual rows are hidden, and step embeddings say how far below the root a row is.
 
     With step embeddings r [R, D], a row drafted d levels below the root is fed r[min(d, R - 1)]; rows of
-    known features, the root's among them, r[0] (methods §5.1).
+    known features, the root's among them, r[0] (arXiv 2509.23928, eq. 4).
     """
 
     view = "text only"
@@ -142,9 +142,9 @@ class HiViSHead(FeatureHead):
     def open(self, start: Start) -> Opening:
         """Text only: visual rows are dropped before tokens and features are paired.
 
-        choice: several pictures or clips are all hidden (the published code knows one). Positions are
+        # choice: several pictures or clips are all hidden (the published code knows one). Positions are
         compact. Published heads of models with three-axis positions also drop the tokens that frame a
-        picture and one more behind it, and count positions with the gaps (methods §5.2).
+        picture and one more behind it, and count positions with the gaps.
         """
         encoded = start.encoded
         with_gaps = self._published and encoded.positions.ndim > 1
@@ -292,7 +292,7 @@ class FeatureDrafter(HeadDrafter):
 def prompt_embeds(encoded: Encoded, visual_scale: float) -> Tensor:
     """The prompt's embeddings [n, D], those of visual tokens times `visual_scale`.
 
-    choice: projected visual tokens may be a hundred times as large as words, and these heads have no norm
+    # choice: projected visual tokens may be a hundred times as large as words, and these heads have no norm
     where they read them. Ours are trained on visual tokens in the size of words; published ones take them as
     they are.
     """
