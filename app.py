@@ -8,13 +8,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from specvl_demo import tuned
+from specvl_demo import pairs, tuned
+from specvl_demo.cli.parse import Parser
 from specvl_demo.ui import startup
+
+RANGES = {
+    "workers": (1, 1024),
+    "gpus_each": (0, 64),
+    "waiting": (0, 10_000),
+    "limit": (1, 86_400),
+}
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options of the page's server."""
-    parser = argparse.ArgumentParser(description="Watch vision-language models decode, side by side.")
+    """The options of the page's server. ValueError with a sentence where they make no sense."""
+    parser = Parser(prog="app.py", description="Watch vision-language models decode, side by side.")
     # Spaces say through the environment where to listen, and can be told there what to serve.
     given = os.environ.get
     parser.add_argument(
@@ -22,7 +30,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=given("GRADIO_SERVER_NAME", "127.0.0.1"),
         help="address to listen on (default: this machine only)",
     )
-    parser.add_argument("--port", type=int, default=int(given("GRADIO_SERVER_PORT", "7860")))
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=given("GRADIO_SERVER_PORT", "7860"),
+        help="port to listen on (default: GRADIO_SERVER_PORT, else 7860)",
+    )
     parser.add_argument(
         "--pair", default=given("SPECVL_PAIR", "pocket"), metavar="ID", help="the pair a visitor starts with"
     )
@@ -47,18 +60,38 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="who may see the page, a line of user:password each (or SPECVL_LOGIN, SPECVL_LOGIN_FILE)",
     )
     parser.add_argument("--share", action="store_true", help="also open a public tunnel to this page")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    for name, (low, high) in RANGES.items():
+        value = getattr(options, name)
+        if value is not None and not low <= value <= high:
+            parser.error(f"--{name.replace('_', '-')}: must be between {low} and {high}, not {value}")
+    return options
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Build the page and serve it until it is stopped."""
-    options = parse(argv)
+def _port(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= 65535):
+        raise argparse.ArgumentTypeError(
+            f"must be between 1 and 65535, not {text!r}; GRADIO_SERVER_PORT counts where it is not given"
+        )
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Build the page and serve it until it is stopped; gives the exit code, 2 where it cannot be served."""
     try:
-        startup.check_versions(Path(__file__).with_name("requirements.txt"))
-        logins = startup.logins(options.login_file)
-        tuned.entry(options.pair)
-    except (startup.Unfit, ValueError) as reason:
-        sys.exit(str(reason))
+        _serve(argv)
+    except (startup.Unfit, ValueError, OSError) as reason:
+        sys.stderr.write(" ".join(str(reason).split()) + "\n")
+        return 2
+    return 0
+
+
+def _serve(argv: Sequence[str] | None) -> None:
+    options = parse(argv)
+    startup.check_versions(Path(__file__).with_name("requirements.txt"))
+    logins = startup.logins(options.login_file)
+    pairs.find(options.pair)
+    tuned.entry(options.pair)
     # Here, not above: --help answers at once, and the decoding process, which imports this file, is light.
     from specvl_demo.ui.serve import serve  # noqa: PLC0415
     from specvl_demo.ui.workers import Cluster  # noqa: PLC0415
@@ -76,4 +109,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,9 +7,12 @@ anything of them is read; passes everything else on. An ASGI middleware; knows n
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import shutil
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +55,8 @@ class Gate:
                 await _say(send, 404, "Not found")
                 return
             if scope["method"] == "POST" and UPLOAD.fullmatch(path):
-                status, sentence = self._refusal(scope)
+                # In a thread: to look at every file takes a while, and nobody else is to wait for it.
+                status, sentence = await asyncio.to_thread(self._refusal, scope)
                 if status:
                     await _say(send, status, sentence)
                     return
@@ -64,11 +68,19 @@ class Gate:
         size = int(told) if told.isdigit() else self._most
         if size > self._most:
             return 413, words.UPLOAD_TOO_LARGE.format(most=self._most >> 20)
-        free = shutil.disk_usage(self._folder).free if self._folder.exists() else None
-        held = sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file())
-        if held + size > self._room or (free is not None and free - size < SPARE_BYTES):
-            return 507, words.DISK_FULL
-        return 0, ""
+        return (0, "") if has_room(self._folder, size, self._room) else (507, words.DISK_FULL)
+
+
+def has_room(folder: Path, size: int, room: int = UPLOADS_BYTES) -> bool:
+    """Whether so many bytes more fit among all uploads together and on the disk."""
+    held = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):  # its visitor has just left
+                held += Path(parent, name).lstat().st_size
+    if held + size > room:
+        return False
+    return not folder.exists() or shutil.disk_usage(folder).free - size >= SPARE_BYTES
 
 
 async def _say(send: Send, status: int, sentence: str) -> None:

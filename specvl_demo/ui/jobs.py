@@ -19,6 +19,8 @@ MOST_FILES = 8
 MOST_TEXT = 20_000
 MOST_TURNS = 16
 MOST_TOKENS = 1024
+COLDEST = 1e-3
+"""The lowest temperature that is not greedy."""
 MOST_NAME = 120
 
 
@@ -60,8 +62,9 @@ def read_job(
     pair = _known(data.get("pair"), pairs, words.NO_PAIR)
     question = _text(data.get("question", ""), "The question")
     files = _files(data.get("media"))
-    if len(files) > MOST_FILES:
-        raise ValueError(words.TOO_MANY_FILES.format(most=MOST_FILES, n=len(files)))
+    earlier = [item if isinstance(item, Mapping) else {} for item in _list(data.get("history"))]
+    if len(earlier) > MOST_TURNS:
+        raise ValueError(words.TOO_MANY_TURNS.format(most=MOST_TURNS, n=len(earlier)))
     if not question.strip() and not files:
         raise ValueError(words.NOTHING_ASKED)
     names = [_known(name, methods, words.NO_METHOD) for name in _list(data.get("methods"))]
@@ -77,11 +80,11 @@ def read_job(
         lanes=tuple((name, _settings(settings.get(name))) for name in names),
         question=question,
         media=tuple(_file(item, folders) for item in files),
-        names=tuple(_name(item) for item in [*_earlier_files(data), *files]),
-        history=tuple(_turn(item, folders) for item in _list(data.get("history"))[-MOST_TURNS:]),
+        names=tuple(_name(item) for turn in (*earlier, data) for item in _files(turn.get("media"))),
+        history=tuple(_turn(item, folders) for item in earlier),
         system=_text(data.get("system", ""), "The system prompt"),
         max_new_tokens=int(_number(data, "max_new_tokens", 128, 1, MOST_TOKENS, "The token limit")),
-        temperature=_number(data, "temperature", 0.0, 0.0, 10.0, "The temperature"),
+        temperature=_temperature(data),
         top_p=_number(data, "top_p", 1.0, 1e-3, 1.0, "Top-p"),
         seed=int(_number(data, "seed", 0, 0, 2**31 - 1, "The seed")),
     )
@@ -98,21 +101,18 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _files(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in _list(value) if isinstance(item, Mapping)]
+    """The files of one question."""
+    files = [item for item in _list(value) if isinstance(item, Mapping)]
+    if len(files) > MOST_FILES:
+        raise ValueError(words.TOO_MANY_FILES.format(most=MOST_FILES, n=len(files)))
+    return files
 
 
-def _earlier_files(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    turns = [turn for turn in _list(data.get("history"))[-MOST_TURNS:] if isinstance(turn, Mapping)]
-    return [item for turn in turns for item in _files(turn.get("media"))[:MOST_FILES]]
-
-
-def _turn(item: Any, folders: Sequence[Path]) -> Turn:
-    item = item if isinstance(item, Mapping) else {}
-    media = _files(item.get("media"))[:MOST_FILES]
+def _turn(item: Mapping[str, Any], folders: Sequence[Path]) -> Turn:
     return Turn(
         _text(item.get("question", ""), "A question"),
         _text(item.get("answer", ""), "An answer"),
-        tuple(_file(m, folders) for m in media),
+        tuple(_file(m, folders) for m in _files(item.get("media"))),
     )
 
 
@@ -156,6 +156,14 @@ def _text(value: Any, what: str) -> str:
     if len(value) > MOST_TEXT:
         raise ValueError(words.TOO_MUCH_TEXT.format(what=what, n=len(value), most=MOST_TEXT))
     return whole(value)
+
+
+def _temperature(data: Mapping[str, Any]) -> float:
+    """As `core.types.Sampling` takes it, said before anything is loaded."""
+    value = _number(data, "temperature", 0.0, 0.0, 10.0, "The temperature")
+    if 0.0 < value < COLDEST:
+        raise ValueError(words.TOO_COLD.format(low=COLDEST, value=value))
+    return value
 
 
 def _number(data: Mapping[str, Any], key: str, default: float, low: float, high: float, what: str) -> float:

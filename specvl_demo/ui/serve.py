@@ -5,6 +5,7 @@ Given an address, the pair to start with and who may come in; returns when the s
 
 from __future__ import annotations
 
+import io
 import random
 import secrets
 import signal
@@ -20,7 +21,7 @@ from specvl_demo.training import scenes
 from specvl_demo.ui import catalog, words, workers
 from specvl_demo.ui.behaviour import Behaviour
 from specvl_demo.ui.desk import Desk
-from specvl_demo.ui.gate import Gate
+from specvl_demo.ui.gate import Gate, has_room
 from specvl_demo.ui.page import MOST_BYTES, build, launch_settings
 from specvl_demo.ui.workers import Cluster
 
@@ -41,6 +42,7 @@ def serve(
     """Serve the page on an address of this machine; `share` opens a public tunnel besides.
 
     logins: (user, password) of who may see it; none: everybody. max_waiting and limit_s: see Desk.
+    ValueError with a sentence, or OSError, where it cannot be.
     """
     if threading.current_thread() is threading.main_thread():
         # The first process of a container ignores SIGTERM unless it is handled; elsewhere nothing would be
@@ -53,7 +55,12 @@ def serve(
         desk = Desk(worker, max_waiting, limit_s)
         behaviour = Behaviour(known, catalog.panel, desk, folders, draw_scene, catalog.example_files())
         page = build(behaviour)
-        page.launch(server_name=host, server_port=port, share=share, auth=list(logins) or None, **settings())
+        try:
+            page.launch(
+                server_name=host, server_port=port, share=share, auth=list(logins) or None, **settings()
+            )
+        except OSError as fault:
+            raise ValueError(words.CANNOT_LISTEN.format(host=host, port=port)) from fault
     finally:
         worker.close()
 
@@ -73,7 +80,8 @@ def settings() -> dict[str, Any]:
 def draw_scene(description: Any) -> tuple[Path, dict[str, Any]]:
     """A scene drawn into a file from its JSON description, and that description.
 
-    None draws any scene, {"seed": n} always the same one for the same n.
+    None draws any scene, {"seed": n} always the same one for the same n. ValueError with a sentence where it
+    is none, or where there is no room for it.
     """
     if description is None or (isinstance(description, dict) and "seed" in description):
         rng = random.Random(None if description is None else str(description["seed"]))
@@ -82,8 +90,12 @@ def draw_scene(description: Any) -> tuple[Path, dict[str, Any]]:
         scene = scenes.scene_from_json(description)
     except (TypeError, AttributeError, KeyError):  # it came over the network and may be anything
         raise ValueError(words.NO_SCENE) from None
-    folder = Path(get_upload_folder()) / secrets.token_hex(16)
-    folder.mkdir(parents=True)
-    path = folder / "scene.png"
-    scenes.draw(scene).save(path)
+    drawn = io.BytesIO()
+    scenes.draw(scene).save(drawn, "PNG")
+    uploads = Path(get_upload_folder())
+    if not has_room(uploads, len(drawn.getbuffer())):
+        raise ValueError(words.DISK_FULL)
+    path = uploads / secrets.token_hex(16) / "scene.png"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(drawn.getbuffer())
     return path, scenes.scene_to_json(scene)

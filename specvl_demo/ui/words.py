@@ -8,6 +8,10 @@ ENDPOINTS = {
     "race": "Let methods (comma-separated) answer the same question in turns: every answer and its numbers.",
 }
 
+CANNOT_LISTEN = (
+    "The page cannot listen at {host}, port {port}: the port is taken, or that is no address of this "
+    "machine. Choose others with --host and --port."
+)
 BUSY = "This machine is busy: {waiting} visitors are waiting, which is all it takes. Try again in a minute."
 TOO_LONG = (
     "The run was ended after {seconds:.0f} s, the limit for one run here. What came until then is above."
@@ -18,7 +22,7 @@ ENGINE_DIED = (
 )
 NO_MEMORY = "There was not enough memory for this run. Use fewer or smaller pictures, or fewer tokens."
 RUN_FAILED = "The run failed: {reason}. What came until then stays; run again, or change the settings."
-ENGINE_NO_START = "The engine could not be started: {reason}"
+ENGINE_NO_START = "The engine could not be started ({reason}). Run once more in a moment."
 NO_FILE = "{name} is no longer on the server. Add it again."
 UPLOAD_TOO_LARGE = "A file of at most {most} MB is taken."
 DISK_FULL = (
@@ -31,10 +35,14 @@ NO_PAIR = "There is no pair {name!r}. Known: {known}."
 NO_METHOD = "There is no method {name!r}. Known: {known}."
 TOO_MANY_LANES = "At most {most} methods race beside the plain model, got {n}."
 TOO_MANY_FILES = "At most {most} pictures and clips fit in one question, got {n}."
+TOO_MANY_TURNS = (
+    "At most {most} earlier questions are remembered, got {n}. Begin a new conversation, or take an earlier "
+    "question up again."
+)
 NOT_A_NUMBER = "{what} must be a number from {low} to {high}, got {value!r}."
+TOO_COLD = "The temperature must be 0 (greedy) or at least {low}, got {value!r}."
 ONLY_THIS_PAIR = "This Space lends its GPU to the pair {pair!r} alone; other pairs need a Space of their own."
 NO_SCENE = "That is not the description of a scene: it needs a ground and a list of objects."
-NO_SCENES = "This pair does not know drawn scenes."
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
 """What a first visitor is offered: the first of these that runs."""
 

@@ -6,6 +6,8 @@ import asyncio
 import http.client
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from importlib import metadata
@@ -180,7 +182,7 @@ def test_bad_logins_are_refused_without_being_said(text: str, tmp_path: Path) ->
 @pytest.mark.parametrize("name", startup.CHECKED)
 @pytest.mark.parametrize("version", ["0.1", "99.0", None])
 def test_a_wrong_version_is_named_in_one_sentence(
-    name: str, version: str | None, monkeypatch: pytest.MonkeyPatch
+    name: str, version: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = metadata.version
 
@@ -199,9 +201,91 @@ def test_a_wrong_version_is_named_in_one_sentence(
     assert text.startswith(f"{name} {version or 'is not installed'}") and "pip install -r" in text
     assert re.search(rf"needs {name}[<>=]", text) and "\n" not in text
     monkeypatch.setattr(workers, "make", None)
-    with pytest.raises(SystemExit) as ended:
-        app.main([])
-    assert str(ended.value) == text
+    assert app.main([]) == 2
+    assert capsys.readouterr().err == f"{text}\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--pair", "nope"], "There is no pair 'nope'; known: pocket,"),
+        (["--port", "0"], "--port: must be between 1 and 65535, not '0'"),
+        (["--port", "x"], "--port: must be between 1 and 65535, not 'x'"),
+        (["--workers", "0"], "--workers: must be between 1 and 1024, not 0"),
+        (["--workers", "two"], "--workers: invalid int value: 'two'"),
+        (["--gpus-each", "-1"], "--gpus-each: must be between 0 and 64, not -1.0"),
+        (["--waiting", "-5"], "--waiting: must be between 0 and 10000, not -5"),
+        (["--limit", "nan"], "--limit: must be between 1 and 86400, not nan"),
+        (["--nonsense"], "Unrecognized arguments: --nonsense"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_sentence(
+    asked: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(workers, "make", None)
+    assert app.main(asked) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(said) and told.count("\n") == 1
+
+
+def test_a_port_of_the_environment_is_looked_at_like_one_that_was_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(workers, "make", None)
+    monkeypatch.setenv("GRADIO_SERVER_PORT", "http")
+    assert app.main([]) == 2
+    told = capsys.readouterr().err
+    assert "not 'http'" in told and "GRADIO_SERVER_PORT" in told and told.count("\n") == 1
+    assert app.parse(["--port", "7000"]).port == 7000
+    monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
+    assert app.parse([]).port == 7001
+
+
+class Nobody:
+    """A worker that is never asked."""
+
+    capacity = 1
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> Nobody:
+    made = Nobody()
+    monkeypatch.setattr(workers, "make", lambda *_: made)
+    # The test's process keeps its own way of being ended.
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    return made
+
+
+def test_a_port_that_is_taken_is_said_in_one_sentence(
+    nobody: Nobody, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert app.main(["--host", "127.0.0.1", "--port", str(port)]) == 2
+    told = capsys.readouterr().err
+    assert f"cannot listen at 127.0.0.1, port {port}" in told and "--port" in told and told.count("\n") == 1
+    assert nobody.closed
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [ValueError("Several workers need the package ray."), OSError(11, "Resource\ntemporarily unavailable")],
+)
+def test_a_worker_that_cannot_be_had_is_said_in_one_sentence(
+    fault: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], nobody: Nobody
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise fault
+
+    monkeypatch.setattr(workers, "make", refuse)
+    assert app.main(["--workers", "2"]) == 2
+    assert capsys.readouterr().err == " ".join(str(fault).split()) + "\n"
 
 
 def test_no_tunnel_and_no_other_machine_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
