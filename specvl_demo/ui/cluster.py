@@ -61,8 +61,7 @@ class Engine:
         self._left.clear()
         try:
             with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
-                job = parcel.unpack(Path(folder))
-                yield from self._compute(job, lambda: self._stopped == run, lambda _: None)
+                yield from self._events(run, parcel.unpack(Path(folder)))
         finally:
             while self._left:
                 self._compute.forget(self._left.pop())
@@ -75,6 +74,32 @@ class Engine:
         """Drop a visit's conversation, now and after the job in hand."""
         self._left.add(visit)  # the job may be that visit's, and come to what it keeps only later
         self._compute.forget(visit)
+
+    def _events(self, run: str, job: Job) -> Iterator[dict[str, Any]]:
+        """A job's events. It computes in a thread: how far loading is has to be heard while it loads."""
+        said: queue.SimpleQueue[dict[str, Any] | BaseException | None] = queue.SimpleQueue()
+
+        def tell(text: str) -> None:
+            said.put({"k": "status", "stage": "loading", "detail": text})
+
+        def compute() -> None:
+            try:
+                for event in self._compute(job, lambda: self._stopped == run, tell):
+                    said.put(event)
+            except BaseException as fault:  # noqa: BLE001 - raised again, where Ray sees it
+                said.put(fault)
+            said.put(None)
+
+        thread = threading.Thread(target=compute, daemon=True)
+        thread.start()
+        try:
+            while (item := said.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            self._stopped = run  # also where nobody takes the events any more
+            thread.join()
 
     def ready(self) -> bool:
         """Answers once its models are there."""

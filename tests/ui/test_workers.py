@@ -9,13 +9,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specvl_demo.ui import workers, zerogpu
-from specvl_demo.ui.cluster import Parcel, RayWorkers
+from specvl_demo.ui.child import Tell
+from specvl_demo.ui.cluster import Engine, Parcel, RayWorkers
 from specvl_demo.ui.desk import Desk
 from specvl_demo.ui.jobs import Job, Turn
 from specvl_demo.ui.worker import ProcessWorker
@@ -159,6 +161,63 @@ def test_every_actor_of_a_cluster_is_told_who_has_left(cluster: RayWorkers) -> N
         return len(told) == 2 and all("somebody" in names for names in told.values())
 
     assert any(look() for _ in range(5)), told
+
+
+class Loading:
+    """A computing that loads until it is told to go on, then rounds until it is to end, or a fault."""
+
+    def __init__(self, first_pair: str | None) -> None:
+        self.go_on = threading.Event()
+
+    def __call__(self, job: Job, ended: Callable[[], bool], tell: Tell) -> Iterator[dict[str, Any]]:
+        tell("1 of 2")
+        assert self.go_on.wait(WAIT_S)
+        tell("2 of 2")
+        if job.question == "fault":
+            raise KeyError("a mistake of ours")
+        for event in rounds(int(job.question)):
+            if ended():
+                return
+            yield event
+
+    def forget(self, visit: str) -> None: ...
+
+
+@pytest.fixture
+def actor(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """What an actor is, in this process, over `Loading`."""
+    monkeypatch.setattr("specvl_demo.ui.decoding.Engine", Loading)
+    return Engine(None)
+
+
+def test_an_actor_says_how_far_loading_is_while_it_loads(actor: Engine) -> None:
+    running = actor.run("r", Parcel.of(job(2)))
+    assert next(running) == {"k": "status", "stage": "loading", "detail": "1 of 2"}
+    actor._compute.go_on.set()  # only now can it go on
+    assert [event.get("detail", event["k"]) for event in running] == [
+        "2 of 2",
+        "begin",
+        "round",
+        "round",
+        "end",
+    ]
+
+
+def test_an_actor_raises_what_its_run_raised(actor: Engine) -> None:
+    actor._compute.go_on.set()
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        list(actor.run("r", Parcel.of(replace(job(), question="fault"))))
+    assert [event["k"] for event in actor.run("s", Parcel.of(job(1)))][2:] == ["begin", "round", "end"]
+
+
+def test_an_actor_that_is_no_longer_listened_to_ends_its_run(actor: Engine) -> None:
+    before = set(threading.enumerate())
+    actor._compute.go_on.set()
+    running = actor.run("r", Parcel.of(job(10**9)))
+    while next(running)["k"] != "round":
+        pass
+    running.close()  # returns when the run is over
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_parcel_carries_files_to_another_machine(tmp_path: Path) -> None:
