@@ -41,7 +41,10 @@ class Worker(Protocol):
     def capacity(self) -> int: ...
 
     def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
-        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}."""
+        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}.
+
+        What it raises where it cannot begin is told to the visitor.
+        """
         ...
 
     def stop(self, run: str) -> None:
@@ -159,7 +162,7 @@ class Desk:
             else:
                 run.began = time.monotonic()
                 run.until = run.began + self.limit_s
-                self.worker.start(run.id, job, lambda event: self._take(run, event))
+                self._start(run, job)
             async for events in self._follow(run):
                 yield run, events
             heard = True
@@ -199,6 +202,14 @@ class Desk:
             for event in refusal(words.BUSY.format(waiting=self.max_waiting)):
                 run.put(event)
         return run
+
+    def _start(self, run: Run, job: Job) -> None:
+        """Hand a job to the worker. Where it cannot begin the run is over: nobody waits for it."""
+        try:
+            self.worker.start(run.id, job, lambda event: self._take(run, event))
+        except Exception as fault:  # noqa: BLE001 - mostly the system gives no process, but whatever it is
+            self._take(run, {"k": "error", "text": words.ENGINE_NO_START.format(reason=fault)})
+            self._take(run, {"k": "done"})
 
     def _forget(self) -> None:
         """Let the oldest runs go that are over, where there are too many or they are too large."""

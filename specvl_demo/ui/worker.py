@@ -21,6 +21,8 @@ from specvl_demo.ui.child import Compute
 from specvl_demo.ui.jobs import Job
 
 CLOSE_S = 5.0
+NO_START = (OSError, RuntimeError)
+"""What the system raises where it gives no process, and Python where it gets no thread."""
 Put = Callable[[dict[str, Any]], None]
 
 
@@ -72,8 +74,12 @@ class ProcessWorker:
         put({"k": "status", "stage": "starting"})
         with self._lock:
             self._errands[run] = Errand(job, put)
-            if not self._process.is_alive():
-                self._begin()
+            try:
+                if not self._process.is_alive():
+                    self._begin()
+            except NO_START:
+                del self._errands[run]
+                raise
             self._send(run)
 
     def stop(self, run: str) -> None:
@@ -106,11 +112,17 @@ class ProcessWorker:
     def _begin(self) -> None:
         # Spawned, not forked: the page's process has threads, and torch must not inherit half of them.
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=child.serve, args=(theirs, self._open), daemon=True)
-        self._process.start()
-        theirs.close()
-        threading.Thread(target=self._read, args=(self._pipe, self._process), daemon=True).start()
+        ours, theirs = context.Pipe()
+        process = context.Process(target=child.serve, args=(theirs, self._open), daemon=True)
+        try:
+            process.start()
+            threading.Thread(target=self._read, args=(ours, process), daemon=True).start()
+        except NO_START:
+            ours.close()  # a process that nobody would hear ends with it
+            raise
+        finally:
+            theirs.close()
+        self._pipe, self._process = ours, process
 
     def _send(self, run: str) -> None:
         self._errands[run].tries += 1
@@ -136,11 +148,19 @@ class ProcessWorker:
                 return
             for run, errand in list(self._errands.items()):
                 if errand.heard or errand.tries > 1:
-                    self._lost(run, reason(process.exitcode))
+                    self._lost(run, words.ENGINE_DIED.format(reason=reason(process.exitcode)))
             if self._errands:  # handed to a process that was ending already: none of their visitors' business
-                self._begin()
-                for run in self._errands:
-                    self._send(run)
+                self._again()
+
+    def _again(self) -> None:
+        """Hand everything over once more, to a fresh process."""
+        try:
+            self._begin()
+        except NO_START as fault:
+            for run in list(self._errands):
+                self._lost(run, words.ENGINE_NO_START.format(reason=fault))
+        for run in self._errands:
+            self._send(run)
 
     def _give(self, run: str, event: dict[str, Any]) -> None:
         errand = self._errands.get(run)
@@ -151,9 +171,9 @@ class ProcessWorker:
             self._errands.pop(run, None)
         errand.put(event)
 
-    def _lost(self, run: str, why: str) -> None:
+    def _lost(self, run: str, sentence: str) -> None:
         errand = self._errands.pop(run)
-        errand.put({"k": "error", "text": words.ENGINE_DIED.format(reason=why)})
+        errand.put({"k": "error", "text": sentence})
         errand.put({"k": "done"})
 
 

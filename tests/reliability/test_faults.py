@@ -6,10 +6,14 @@ import asyncio
 import errno
 import hashlib
 import json
+import os
 import random
 import shutil
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +25,17 @@ from specvl_demo.core import policies
 from specvl_demo.pairs import Checkpoint, Pair
 from specvl_demo.records import Begin, Record, Round
 from specvl_demo.targets import loading, target, whole
-from specvl_demo.ui import decoding, words
+from specvl_demo.ui import decoding, gate, words
 from specvl_demo.ui.behaviour import Behaviour
 from specvl_demo.ui.desk import Desk
 from specvl_demo.ui.gate import SPARE_BYTES, Gate
 from specvl_demo.ui.jobs import Job
+from specvl_demo.ui.serve import draw_scene
 from specvl_demo.ui.worker import ProcessWorker, reason
 from specvl_demo.ui.zerogpu import ZeroGpuWorker
 from tests.pocketlike import save_pair
 from tests.reliability import echo
-from tests.reliability.support import Guest, job
+from tests.reliability.support import WAIT_S, Guest, job, until
 
 # ---------------------------------------------------------------- on real models, tiny and random
 
@@ -215,6 +220,43 @@ def test_a_worker_that_cannot_live_is_not_started_for_ever(tmp_path: Path) -> No
         made.close()
 
 
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        (SpawnProcess, BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")),
+        (threading.Thread, RuntimeError("can't start new thread")),
+    ],
+    ids=["process", "thread"],
+)
+@pytest.mark.parametrize("when", ["dead before", "dies of it"])
+def test_a_worker_that_cannot_be_started_again_blocks_nobody(
+    worker: ProcessWorker, when: str, place: type, fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process, or no thread, is to be had: the visitor is told, and the next one is served when it is."""
+    desk = Desk(worker)
+    before = worker.pid
+    if when == "dead before":
+        os.kill(before, signal.SIGKILL)
+        until(lambda: not worker._process.is_alive(), "the process to end")
+    real = place.start
+
+    def start(self: Any) -> None:
+        if place is not threading.Thread or self._target == worker._read:
+            raise fault
+        real(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, "start", start)
+        guest = Guest(desk, job("fail=die at=-1"))
+        guest.until("done")
+    assert str(fault) in guest.until("error")["text"] and "could not be started" in guest.events[-2]["text"]
+    assert not desk._line and not worker._errands
+    after = Guest(desk, job("who=after"))
+    after.until("done")
+    assert len(after.of("round")) == 3 and not after.of("error")
+    assert worker.pid != before
+
+
 def test_a_signal_is_said_in_words() -> None:
     assert reason(-9) == "SIGKILL, often a sign that memory ran out"
     assert reason(-11) == "SIGSEGV" and reason(1) == "exit code 1"
@@ -326,9 +368,60 @@ def test_uploads_are_refused_before_they_are_read_when_there_is_no_room(
     assert status(None) == 507  # undeclared: as large as may be
 
 
-def test_a_scene_that_cannot_be_stored_is_said_in_a_sentence() -> None:
-    behaviour = Behaviour({}, None, None, [], full)
-    assert behaviour.scene(None) == {"problem": words.DISK_FULL}
+def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A visitor leaves in the middle of the look: the next one is answered, by what is still there."""
+    for name in ("mine", "gone"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.png").write_bytes(b"x" * 6000)
+    real = Path.lstat
+
+    def look(path: Path) -> Any:
+        if path.parent.name == "gone":
+            path.unlink()
+        return real(path)
+
+    monkeypatch.setattr(Path, "lstat", look)
+    assert asyncio.run(answered(Gate(passed, tmp_path, most_bytes=5000, room=10_000), "/upload", 3000)) == 200
+    assert not (tmp_path / "gone" / "a.png").exists()
+
+
+def test_nobody_waits_while_uploads_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting, go_on = threading.Event(), threading.Event()
+
+    def slow(*_: Any) -> bool:
+        counting.set()
+        return go_on.wait(WAIT_S)
+
+    monkeypatch.setattr(gate, "has_room", slow)
+
+    async def story() -> None:
+        app = Gate(passed, tmp_path, most_bytes=5000)
+        upload = asyncio.create_task(answered(app, "/upload", 3000))
+        while not counting.is_set():
+            await asyncio.sleep(0.01)
+        assert await answered(app, "/config", None) == 200 and not upload.done()
+        go_on.set()
+        assert await upload == 200
+
+    asyncio.run(story())
+
+
+def test_a_scene_that_cannot_be_stored_is_said_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    behaviour = Behaviour({}, None, None, [], draw_scene)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, SPARE_BYTES))
+        assert behaviour.scene(None) == {"problem": words.DISK_FULL}
+    assert not list(tmp_path.iterdir())  # nothing was written to find that out
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        assert behaviour.scene(None) == {"problem": words.DISK_FULL}
+    drawn = behaviour.scene({"seed": 1})
+    assert Path(drawn["path"]).is_relative_to(tmp_path) and Path(drawn["path"]).read_bytes()[1:4] == b"PNG"
 
 
 def test_weights_that_do_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
