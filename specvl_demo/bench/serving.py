@@ -39,7 +39,7 @@ def serving(pair: str, methods: str, max_new_tokens: int, tell: Tell = silent) -
         picture = Path(folder) / "scene.png"
         scenes_alone(1)[0].shown[0].save(picture)
         started = time.perf_counter()
-        with _page(pair, Path(folder)) as (url, process):
+        with page(pair, Path(folder)) as (url, process):
             served = time.perf_counter() - started
             with _peak(process) as memory:
                 answers = []
@@ -66,8 +66,11 @@ def _row(what: str, value: float, unit: str, wanted: float | None) -> dict[str, 
 
 
 @contextmanager
-def _page(pair: str, folder: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """The page on a free port, once it answers; ended again afterwards."""
+def page(pair: str, folder: Path) -> Iterator[tuple[str, psutil.Process]]:
+    """The page on a free port, once it answers; ended again afterwards. The folder takes uploads and its log.
+
+    ValueError with a sentence where it does not start.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -95,8 +98,8 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
         if process.poll() is not None:
             raise ValueError(f"The page ended at its start: {' '.join(log.read_text().split())[-300:]}")
         try:
-            with urllib.request.urlopen(url, timeout=2) as page:
-                page.read()
+            with urllib.request.urlopen(url, timeout=2) as served:
+                served.read()
             return
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             time.sleep(0.05)

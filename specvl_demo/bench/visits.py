@@ -94,6 +94,8 @@ class Visit:
         """A shipped picture or clip, or a drawn scene, uploaded."""
         if self.rng.random() < 0.4:
             drawn = await self.visitor.server("scene", {"seed": self.rng.randrange(10**6)})
+            if "path" not in drawn:
+                raise Wrong(f"no scene was drawn: {drawn.get('problem')}")
             return {"path": drawn["path"], "name": drawn["name"]}
         path = self.rng.choice([*EXAMPLES.glob("*.png"), *EXAMPLES.glob("*.webm")])
         return await self.visitor.upload(path.name, path.read_bytes())

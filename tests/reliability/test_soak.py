@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specvl_demo.__main__ import main
-from specvl_demo.bench import soak
+from specvl_demo.bench import serving, soak, visits
 from specvl_demo.bench.footprint import Sample, growth
 
 
@@ -59,6 +62,32 @@ def report(**changes: Any) -> dict[str, Any]:
 )
 def test_the_verdict(changes: dict[str, Any], said: str | None) -> None:
     assert soak.verdict(report(**changes)) == ([] if said is None else [said])
+
+
+def test_a_scene_that_the_page_does_not_draw_is_a_fault_of_the_page() -> None:
+    """Its sentence is kept; the soak goes on."""
+
+    class Refusing:
+        async def server(self, name: str, argument: Any) -> Any:
+            return {"problem": "The disk is full."}
+
+    class Always(random.Random):
+        def random(self) -> float:
+            return 0.0
+
+    visit = visits.Visit(Refusing(), Always(0), visits.Tally(), "pocket", ["ar"])
+    with pytest.raises(visits.Wrong, match="The disk is full"):
+        asyncio.run(visit.file())
+
+
+def test_a_page_that_does_not_start_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text("raise SystemExit('no such port')")
+    monkeypatch.setattr(serving, "ROOT", tmp_path)
+    assert main(["soak", "--minutes", "1"]) == 2
+    told = capsys.readouterr()
+    assert "ended at its start: no such port" in told.err and told.err.count("\n") == 1 and not told.out
 
 
 def samples(sizes: list[int], extra: bool = False) -> list[Sample]:
