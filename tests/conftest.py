@@ -82,6 +82,8 @@ def tiny_llava(
         for name, weight in model.named_parameters():
             if "norm" in name or name.endswith("bias"):
                 weight += 0.2 * torch.randn(weight.shape, generator=generator)
+        # A placeholder in an answer would be one more picture in the next prompt, which no processor allows.
+        model.get_input_embeddings().weight[IMAGE] = 0
     model.generation_config.eos_token_id = EOS
     return model
 

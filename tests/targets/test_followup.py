@@ -18,7 +18,7 @@ from specvl_demo.methods import choose
 from specvl_demo.records import Begin, Round
 from specvl_demo.targets.target import VLMTarget
 from specvl_demo.targets.vlm import VLM
-from tests.conftest import IMAGE, ask, noisy, tiny_prompt
+from tests.conftest import ask, noisy, tiny_prompt
 from tests.drafters.support import built, random_module
 
 METHODS = {
@@ -40,9 +40,8 @@ HEADS = ("eagle2", "hivis", "dream")
 
 
 def more(prompt: Prompt, said: list[int], question: tuple[int, ...] = (11, 12, 13, 14)) -> Prompt:
-    """The next prompt of a conversation. Random weights may say a placeholder; no processor lets it stand."""
-    text = [token for token in said if token != IMAGE]
-    ids = torch.cat((prompt.ids, torch.tensor([*text, *question])))
+    """The next prompt of a conversation."""
+    ids = torch.cat((prompt.ids, torch.tensor([*said, *question])))
     visual = torch.cat((prompt.visual, torch.zeros(len(ids) - len(prompt), dtype=torch.bool)))
     inputs = {**prompt.inputs, "input_ids": ids[None], "attention_mask": torch.ones(1, len(ids))}
     return replace(prompt, ids=ids, visual=visual, inputs=inputs)
