@@ -108,7 +108,7 @@ METHODS: dict[str, Method] = {
             policy="chain",
             verifier="strict",
             reference="Leviathan et al., arXiv 2211.17192; Gagrani et al., arXiv 2404.08856",
-            presets={"pocket": {"gamma": 7}},
+            presets={"pocket": {"gamma": 8}},
         ),
         Method(
             "tree",
@@ -156,8 +156,8 @@ METHODS: dict[str, Method] = {
                 "paper-mtcp": {"views": _MTCP, "weights": "kld"},
                 "paper-tree-2": {"policy": "beam", "beams": 2},
                 "paper-tree-3": {"policy": "beam", "beams": 3},
-                "pocket": {"gamma": 7},
-                "pocket-mtcp": {"gamma": 7, "views": _MTCP, "weights": "kld"},
+                "pocket": {"gamma": 8},
+                "pocket-mtcp": {"gamma": 8, "views": _MTCP, "weights": "kld"},
             },
         ),
         Method(
@@ -180,7 +180,7 @@ METHODS: dict[str, Method] = {
                     "max_nodes": 12,
                     "max_depth": 10,
                     "min_width": 1,
-                    "max_width": 4,
+                    "max_width": 6,
                 },
             },
         ),
@@ -206,7 +206,7 @@ METHODS: dict[str, Method] = {
                 "paper-no-shift": {"shift": False},
                 "paper-branches": {"policy": "branches"},
                 "paper-self": {"drafter": "self"},
-                "pocket": {"gamma": 12, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
+                "pocket": {"gamma": 10, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
             },
         ),
         Method(
@@ -224,7 +224,7 @@ METHODS: dict[str, Method] = {
                 "paper": {},
                 "lvspec-paper": {"gamma": 10, "window": 4, "gate": 0.2},
                 "gate-only": {"gamma": 10, "window": 0, "gate": 0.2},
-                "pocket": {"gamma": 12, "window": 4},
+                "pocket": {"gamma": 10, "window": 4},
             },
         ),
         Method(
@@ -238,7 +238,8 @@ METHODS: dict[str, Method] = {
             options={"policy": ("chain", "static-tree", "entropy-tree")},
             presets={
                 "paper": {"nodes": 60, "width": 10, "loops": 5},
-                "pocket": {"nodes": 12, "width": 3, "loops": 5},
+                "pocket": {"policy": "chain", "gamma": 7},
+                "pocket-tree": {"nodes": 12, "width": 3, "loops": 5},
             },
         ),
         Method(
@@ -256,7 +257,8 @@ METHODS: dict[str, Method] = {
             presets={
                 "paper": {"nodes": 60, "width": 10, "loops": 7},
                 "published-code": {"nodes": 60, "width": 10, "loops": 5},
-                "pocket": {"nodes": 10, "width": 2, "loops": 7},
+                "pocket": {"policy": "chain", "gamma": 5},
+                "pocket-tree": {"nodes": 10, "width": 2, "loops": 7},
             },
         ),
         Method(
@@ -272,7 +274,8 @@ METHODS: dict[str, Method] = {
             presets={
                 "paper": {},
                 "published-code": {"nodes": 60, "width": 4, "loops": 8, "keep": 1.0, "ancestry": False},
-                "pocket": {"nodes": 10, "width": 2, "loops": 5},
+                "pocket": {"policy": "chain", "gamma": 10},
+                "pocket-tree": {"nodes": 10, "width": 2, "loops": 5},
             },
         ),
         Method(
