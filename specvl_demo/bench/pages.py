@@ -155,7 +155,7 @@ def tuned(report: Report) -> Page:
     """What was tuned, and what it is worth."""
     rows = [{**row, "settings": _words(row["settings"])} for row in report["rows"]]
     said = (
-        f"Written to {report['written']}: take it with --set preset=tuned-here, or on the page."
+        "Kept for this machine: take it with --set preset=tuned-here, or on the page."
         if report["written"]
         else "Not written, since others used the machine meanwhile: tune again, or say --busy."
     )
