@@ -17,7 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -122,20 +122,20 @@ def stream() -> dict[str, Any]:
 def observer() -> dict[str, Any]:
     """Decode tokens a second of the shipped pair, races with a page watching and without, in turns.
 
-    The browser has one core, as the visitor's machine is another one than the server's; page server and
-    engine, which computes on one thread, may use them all, with and without the page. What the ratio holds is
-    thus the cost of streaming to a page, and of keeping what a follow-up needs, which only a page asks for;
-    a browser that takes the engine's core away is not in it. pinned: whether the browser could be held to its
-    core.
+    The engine, which computes on one thread, has the first core, the browser the last one, as the visitor's
+    machine is another one than the server's; the page's server may use both. What the ratio holds is thus the
+    cost of streaming to a page, and of keeping what a follow-up needs, which only a page asks for; a browser
+    that takes the engine's core away is not in it. pinned: whether both could be held to their cores.
     """
     picture = ROOT / "examples" / "scene.png"
     with tempfile.TemporaryDirectory() as folder:
         serving = serve(ROOT / "app.py", Path(folder))
         url = next(serving)
+        server = psutil.Process(listening(int(url.rsplit(":", 1)[1])))
         client = Client(url, verbose=False)
         alone, watched = [], []
         with browser_page(url) as page:
-            pinned = _to_one_core(_browsers())
+            pinned = _to_one_core(_browsers(), max) and _to_one_core(server.children(recursive=True), min)
             page.locator("[data-example=scene]").click()
             for _ in range(REPEATS + 1):
                 watch_race(page)
@@ -158,14 +158,14 @@ def observer() -> dict[str, Any]:
     }
 
 
-def _to_one_core(processes: list[psutil.Process]) -> bool:
-    """Hold every thread of these to the last core; False where the system cannot."""
+def _to_one_core(processes: list[psutil.Process], which: Callable[[set[int]], int]) -> bool:
+    """Hold every thread of these to one of the cores there are; False where the system cannot."""
     if not hasattr(os, "sched_setaffinity"):
         return False
-    last = max(os.sched_getaffinity(0))
+    core = which(os.sched_getaffinity(0))
     for thread in (thread for one in processes for thread in one.threads()):
         with suppress(ProcessLookupError):  # it has just ended
-            os.sched_setaffinity(thread.id, {last})
+            os.sched_setaffinity(thread.id, {core})
     return True
 
 
