@@ -184,7 +184,8 @@ def _fits(names: tuple[str, str], machine: Machine, dtype: str) -> None:
 
 
 def _trees(asked: Asked) -> Report:
-    chosen = [choice for choice in asked.choices if choice.policy.name == "best-first"]
+    # By what a method is, not by what its preset drafts on this pair.
+    chosen = [choice for choice in asked.choices if choice.method.policy == "best-first"]
     if not chosen:
         raise ValueError("The suite trees needs a method that grows its tree best first, as eagle2 does.")
     loaded, found = asked.load(asked.roles), asked.cases(cases.calibration)
