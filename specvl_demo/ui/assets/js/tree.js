@@ -17,7 +17,8 @@ export class TreeView {
       on: { input: () => this.scrub(Number(this.slider.value)) } });
     this.live = h('button', { type: 'button', class: 'vl-small', 'aria-pressed': 'true', text: W.tree.follow,
       title: W.tree.followHelp, on: { click: () => race.select(null) } });
-    this.svg = svg('svg', { class: 'vl-tree', role: 'img', 'aria-label': W.tree.title, on: { click: (e) => this.pick(e.target.closest('[data-at]')) } });
+    this.svg = svg('svg', { class: 'vl-tree', role: 'img', 'aria-label': W.tree.title,
+      on: { click: (e) => this.pick(e.target.closest('[data-at]')) } });
     this.node = h('section', { class: 'vl-card vl-tree-card' },
       h('header', {}, this.title, this.facts, this.slider, this.live), this.svg);
     painter.register(this.node, () => this.draw());
