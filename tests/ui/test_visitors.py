@@ -91,7 +91,7 @@ def test_closing_the_tab_has_the_conversation_dropped(second, tmp_path_factory: 
     visit = second.evaluate("window.visit")
     assert visit and visit not in visits()
     second.close()
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while visit not in visits() and time.monotonic() < until:
         time.sleep(0.1)
     assert visit in visits()
