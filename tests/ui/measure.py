@@ -119,6 +119,13 @@ def stream() -> dict[str, Any]:
     }
 
 
+def _served(folder: Path) -> tuple[Iterator[str], str, psutil.Process, Client]:
+    """The demo's page on the shipped pair: what ends it, its address, its process, a program's way in."""
+    serving = serve(ROOT / "app.py", folder)
+    url = next(serving)
+    return serving, url, psutil.Process(listening(int(url.rsplit(":", 1)[1]))), Client(url, verbose=False)
+
+
 def observer() -> dict[str, Any]:
     """Decode tokens a second of the shipped pair, races with a page watching and without, in turns.
 
@@ -129,10 +136,7 @@ def observer() -> dict[str, Any]:
     """
     picture = ROOT / "examples" / "scene.png"
     with tempfile.TemporaryDirectory() as folder:
-        serving = serve(ROOT / "app.py", Path(folder))
-        url = next(serving)
-        server = psutil.Process(listening(int(url.rsplit(":", 1)[1])))
-        client = Client(url, verbose=False)
+        serving, url, server, client = _served(Path(folder))
         alone, watched = [], []
         with browser_page(url) as page:
             pinned = _to_one_core(_browsers(), max) and _to_one_core(server.children(recursive=True), min)
@@ -177,10 +181,7 @@ def shares() -> dict[str, Any]:
     """
     picture = ROOT / "examples" / "scene.png"
     with tempfile.TemporaryDirectory() as folder:
-        serving = serve(ROOT / "app.py", Path(folder))
-        url = next(serving)
-        server = psutil.Process(listening(int(url.rsplit(":", 1)[1])))
-        client = Client(url, verbose=False)
+        serving, url, server, client = _served(Path(folder))
         spent: dict[str, list[dict[str, float]]] = {"alone": [], "watched": []}
         with browser_page(url) as page:
             page.locator("[data-example=scene]").click()
