@@ -19,7 +19,7 @@ from specvl_demo.targets.decoder import Call, attention_of
 _PLAIN = ("LlamaModel", "MistralModel", "Qwen2Model")
 _WIDEST = 1024
 _LONGEST = 32768
-_PACKED_COLUMNS = 768
+_PACKED_NUMBERS = 90_000
 _PACKED_ROWS = range(3, 33)
 
 
@@ -47,8 +47,8 @@ def why_not(decoder: nn.Module) -> str | None:
     return None
 
 
-class _Wide:
-    """A product with a matrix of many columns, kept in two layouts.
+class _Matrix:
+    """A matrix to multiply rows with, kept in two layouts where it is large.
 
     [in, out] is the fastest to read for one row. With more rows the library copies such a matrix into
     blocks for every product, in strides of a whole memory page if it has 1024 columns; blocks that are made
@@ -59,29 +59,49 @@ class _Wide:
     def __init__(self, weight: Tensor) -> None:
         """weight: [out, in]"""
         self.plain = weight.t().contiguous()
-        wide = weight.shape[0] >= _PACKED_COLUMNS and torch.backends.mkldnn.is_available()
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous()) if wide else None
+        large = weight.numel() >= _PACKED_NUMBERS and torch.backends.mkldnn.is_available()
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous()) if large else None
+
+    def packed(self, x: Tensor) -> Tensor | None:
+        """[rows, in] -> [rows, out] by the blocks; None where the plain layout is faster."""
+        if self._packed is None or x.shape[0] not in _PACKED_ROWS:
+            return None
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")
 
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, in] -> [rows, out]"""
-        if self._packed is None or x.shape[0] not in _PACKED_ROWS:
-            return torch.mm(x, self.plain)
-        return torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")
+        product = self.packed(x)
+        return torch.mm(x, self.plain) if product is None else product
+
+    def into(self, out: Tensor, x: Tensor, bias: Tensor | None) -> None:
+        """Write the product, with a bias [out] where there is one, into `out` [rows, out]."""
+        product = self.packed(x)
+        if product is not None:
+            out.copy_(product) if bias is None else torch.add(product, bias, out=out)
+        elif bias is None:
+            torch.mm(x, self.plain, out=out)
+        else:
+            torch.addmm(bias, x, self.plain, out=out)
+
+    def onto(self, out: Tensor, x: Tensor) -> None:
+        """Add the product to `out` [rows, out]."""
+        product = self.packed(x)
+        out.addmm_(x, self.plain) if product is None else out.add_(product)
 
 
 class _Layer(NamedTuple):
     """One layer's weights as [in, out], norm weights folded into the matrix behind the norm."""
 
-    qkv: Tensor
+    qkv: _Matrix
     bias: Tensor | None
-    out: Tensor
-    gate_up: _Wide
-    down: Tensor
+    out: _Matrix
+    gate_up: _Matrix
+    down: _Matrix
 
 
 class LeanDecoder:
     """A `targets.decoder.Backend` with weights as [in, out]: up to this width a plain product is faster than
-    every prepacked form, but for wide matrices (`_Wide`).
+    every prepacked form, but for large matrices (`_Matrix`).
 
     RMSNorm is x / hypot(|x|, sqrt(D eps)), with sqrt(D) and its weight folded away; sqrt(D eps) is carried as
     one more number of x, so that a length is the root by itself. Rotary pairs lie side by side (rows of q and
@@ -110,9 +130,9 @@ class LeanDecoder:
             self._layers = [self._fold(layer) for layer in decoder.layers]
             self._table = decoder.embed_tokens.weight.detach()
             self._head = head.weight.t().contiguous()
-            read = [t for layer in self._layers for t in layer if isinstance(t, Tensor)]
-            wide = [layer.gate_up.plain for layer in self._layers]
-            self.n_weights = sum(t.numel() for t in (*read, *wide, self._head))
+            parts = [part for layer in self._layers for part in layer if part is not None]
+            read = [part.plain if isinstance(part, _Matrix) else part for part in parts]
+            self.n_weights = sum(t.numel() for t in (*read, self._head))
             self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
             self._norm = decoder.norm.weight * self.width**0.5
             positions = torch.arange(min(config.max_position_embeddings, _LONGEST)).float()
@@ -162,10 +182,7 @@ class LeanDecoder:
             if kept is not None and i in kept.capture.layers:
                 kept.layers[i] = x.reshape(batch, size, width).clone()
             torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
-            if bias is None:
-                torch.mm(unit, qkv, out=h)
-            else:
-                torch.addmm(bias, unit, qkv, out=h)
+            qkv.into(h, unit, bias)
             rotated.mul_(turns)
             slots[i].copy_(fresh)
             a = F.scaled_dot_product_attention(
@@ -174,10 +191,10 @@ class LeanDecoder:
             if kept is not None and i in kept.capture.attention:
                 rows, scale = kept.capture.rows, head**-0.5
                 kept.attention[i] = attention_of(q, keys[i], call.mask, rows, scale)
-            x.addmm_(a.transpose(1, 2).reshape(-1, heads * head), out)
+            out.onto(x, a.transpose(1, 2).reshape(-1, heads * head))
             torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
             gate, up = gate_up(unit).chunk(2, -1)
-            x.addmm_(F.silu(gate).mul_(up), down)
+            down.onto(x, F.silu(gate).mul_(up))
         call.cache.advance(size)
         torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
         hidden = unit.mul_(self._norm).view(batch, size, width)
@@ -205,9 +222,9 @@ class LeanDecoder:
             bias = torch.cat([*(pairs(p.bias, heads) for p, heads in shapes), attn.v_proj.bias])
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
         return _Layer(
-            qkv=(qkv * layer.input_layernorm.weight * scale).t().contiguous(),
+            qkv=_Matrix(qkv * layer.input_layernorm.weight * scale),
             bias=bias,
-            out=attn.o_proj.weight.t().contiguous(),
-            gate_up=_Wide(gate_up * layer.post_attention_layernorm.weight * scale),
-            down=mlp.down_proj.weight.t().contiguous(),
+            out=_Matrix(attn.o_proj.weight),
+            gate_up=_Matrix(gate_up * layer.post_attention_layernorm.weight * scale),
+            down=_Matrix(mlp.down_proj.weight),
         )
