@@ -79,9 +79,9 @@ def facts(answer: str) -> tuple:
 
 
 def _verdict(answer: str, turn: Turn) -> str:
-    """After the walk through all places and what they show: of a pair what changed; of a clip who and where,
-    and what happens."""
-    steps = [s for s in answer.split(".")[1:] if " first shows " not in s and "rame one shows " not in s]
+    """After the walk through all places (and frames): of a pair what changed; of a clip who and where, and
+    what happens."""
+    steps = [s for s in answer.split(".")[1:] if "rame one shows " not in s]
     return ".".join(steps[: 1 if turn.kind == "compare" else 2])
 
 

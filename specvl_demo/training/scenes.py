@@ -371,9 +371,11 @@ def _draw_chart(
 
 
 def weather(image: Image.Image, rng: random.Random) -> Image.Image:
-    """What cameras, codecs and resizers do: blur, brightness, noise, JPEG. Used on half of the training
-    pictures.
+    """What cameras, codecs and resizers do: a slant, blur, brightness, noise, JPEG. Used on half of the
+    training pictures.
     """
+    if rng.random() < 0.5:
+        image = _slanted(image, rng)
     if rng.random() < 0.4:
         image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.2, 0.9) * min(image.size) / 96))
     if rng.random() < 0.4:
@@ -386,3 +388,11 @@ def weather(image: Image.Image, rng: random.Random) -> Image.Image:
         image.save(buffer, "JPEG", quality=rng.randint(40, 92))
         image = Image.open(buffer).convert("RGB")
     return image
+
+
+def _slanted(image: Image.Image, rng: random.Random) -> Image.Image:
+    """The picture as seen from a little aside: every corner moves inwards a little."""
+    w, h = image.size
+    x0, y0, x1, y1, x2, y2, x3, y3 = (rng.uniform(0, 0.036) for _ in range(8))
+    corners = (x0 * w, y0 * h, x1 * w, h - y1 * h, w - x2 * w, h - y2 * h, w - x3 * w, y3 * h)
+    return image.transform(image.size, Image.Transform.QUAD, corners, Image.Resampling.BILINEAR)

@@ -305,8 +305,8 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
 
 
 def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[Piece]]:
-    """Every object with what decides whether it counts, and the count so far: each step is one look-up, where
-    finding all that match at once is not.
+    """Every object with what decides whether it counts, then the count so far, or 'no': each step is one
+    look-up and one comparison of words, where finding all that match at once is not.
     """
     items: list[list[Piece]] = []
     so_far = 0
@@ -315,10 +315,9 @@ def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[P
         item: list[Piece] = [place(t.place, scene, left)]
         if attribute != "all":
             item += [" ", Word(getattr(t, attribute))]
-        if t in hits:
-            so_far += 1
-            item += [" is ", number(so_far)]
-        items.append(item)
+        so_far += t in hits
+        said = so_far if t in hits else 0
+        items.append([*item, Word(":", {"number": said}), " ", number(said)])
     return items
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 from specvl_demo.training import scenes as world
@@ -17,7 +16,6 @@ from specvl_demo.training.texts import (
     ask,
     capital,
     clauses,
-    joined,
     look_of,
     number,
     phrase,
@@ -92,30 +90,21 @@ def change_sentence(
     return [*capital(here), ", the ", *name, *body[event], tail]
 
 
-def walked(pictures: Sequence[Scene], verdicts: tuple[str, str]) -> tuple[list[Piece], tuple[int, ...]]:
-    """Every place that ever holds something, with the first verdict where all pictures agree and the second
-    where they do not; and those places. To compare place by place is a row of look-ups.
+def walked(first: Scene, last: Scene, verdicts: tuple[str, str]) -> tuple[list[Piece], tuple[int, ...]]:
+    """Every place that holds something in either picture: what the first shows there, what the last shows,
+    and the first verdict where they agree, the second where they do not; and those places.
+
+    So every word is one look-up, and the verdict can be read off the words before it: to see at once that
+    something differs is not reliable, to name it twice is.
     """
-    places = tuple(p for p in range(9) if any(s.at(p) for s in pictures))
-    items: list[list[Piece]] = []
+    places = tuple(p for p in range(9) if first.at(p) or last.at(p))
+    out: list[Piece] = []
     for i, p in enumerate(places):
-        agree = all(s.at(p) == pictures[0].at(p) for s in pictures)
-        items.append([place(p, pictures[0], places[i + 1 :]), " ", Word(verdicts[0 if agree else 1])])
-    return joined(items), places
-
-
-def before_and_after(first: Scene, second: Scene) -> list[Piece]:
-    """What both pictures show at every place that differs; what changed can then be read off."""
-    places = [p for p in range(9) if first.at(p) != second.at(p)]
-    items: list[list[Piece]] = []
-    for i, p in enumerate(places):
-        (a, old), (b, new) = shown(first.at(p)), shown(second.at(p))
-        here = Word(place(p).text, {}, tuple(places[i + 1 :]))
-        lead = "The " if i == 0 else "the "
-        items.append(
-            [lead, here, " first ", Word("shows", a), " ", *old, ", then ", Word("shows", b), " ", *new]
-        )
-    return [piece for i, item in enumerate(items) for piece in (*(["; "] if i else []), *item)]
+        (_, before), (look, after) = shown(first.at(p)), shown(last.at(p))
+        out += ["; "] if i else []
+        out += [place(p, first, places[i + 1 :]), " ", *before, ", ", Word("then", look), " ", *after, ": "]
+        out.append(Word(verdicts[0 if first.at(p) == last.at(p) else 1]))
+    return out, places
 
 
 def shown(t: Thing | None) -> tuple[Look, list[Piece]]:
@@ -134,11 +123,9 @@ def compare(rng: random.Random, n: int) -> Sample:
         ),
         *("Compare both pictures.", "Find the difference.", "How do the two pictures differ?"),
     )
-    walk, places = walked((first, second), ("same", "changed"))
+    walk, places = walked(first, second, ("same", "changed"))
     leads = ("Let me compare the two pictures: ", "I compare both pictures: ", "Place by place: ")
     answer: list[Piece] = [rng.choice(leads), *walk, ". "]
-    if event != "same":
-        answer += [*before_and_after(first, second), ". "]
     answer += change_sentence(rng, event, first, second, old, new)
     if event != "same":
         ends = ("Everything else stayed the same.", "The rest did not change.", "The others are unchanged.")
