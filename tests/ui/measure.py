@@ -34,6 +34,7 @@ ROUNDS_PER_S = 60
 LANES = ("tabed", "sage")
 TOKENS = 600
 REPEATS = 5
+PAIRS = 15
 SETTLE_MS = 1000
 POLL_MS = 250
 
@@ -129,19 +130,21 @@ def _served(folder: Path) -> tuple[Iterator[str], str, psutil.Process, Client]:
 def observer() -> dict[str, Any]:
     """Decode tokens a second of the shipped pair, races with a page watching and without, in turns.
 
-    The engine, which computes on one thread, has the first core, the browser the last one, as the visitor's
-    machine is another one than the server's; the page's server may use both. What the ratio holds is thus the
-    cost of streaming to a page, and of keeping what a follow-up needs, which only a page asks for; a browser
-    that takes the engine's core away is not in it. pinned: whether both could be held to their cores.
+    The engine, which computes on one thread, has the first core; browser and page server share the last one,
+    as the visitor's machine is another one than the server's. What the ratio holds is thus what streaming
+    costs the engine itself, keeping what a follow-up needs, which only a page asks for, and whatever caches
+    and memory the other core takes away. ratio: median of the ratios of neighbouring races; spread: their
+    interquartile range. pinned: whether all could be held to their cores.
     """
     picture = ROOT / "examples" / "scene.png"
     with tempfile.TemporaryDirectory() as folder:
         serving, url, server, client = _served(Path(folder))
         alone, watched = [], []
         with browser_page(url) as page:
-            pinned = _to_one_core(_browsers(), max) and _to_one_core(server.children(recursive=True), min)
+            pinned = _to_one_core([*_browsers(), server], max)
+            pinned = pinned and _to_one_core(server.children(recursive=True), min)
             page.locator("[data-example=scene]").click()
-            for _ in range(REPEATS + 1):
+            for _ in range(PAIRS + 1):
                 watch_race(page)
                 totals = page.evaluate("specvl.race.list.map((lane) => lane.end.totals)")
                 watched.append(_speeds(totals))
@@ -149,16 +152,19 @@ def observer() -> dict[str, Any]:
                 told = run_alone(client, names, picture)
                 alone.append([lane["tokens_per_s"] for lane in told["lanes"]])
         serving.close()
+    lanes = range(len(names))
     without, beside = (
-        [statistics.median(run[i] for run in runs[1:]) for i in range(len(names))]
-        for runs in (alone, watched)
+        [statistics.median(run[i] for run in runs[1:]) for i in lanes] for runs in (alone, watched)
     )
+    ratios = [sorted(b[i] / a[i] for a, b in zip(alone[1:], watched[1:], strict=True)) for i in lanes]
+    quarters = [statistics.quantiles(one, n=4) for one in ratios]
     return {
         "pinned": pinned,
         "lanes": names,
         "tokens_per_s_alone": without,
         "tokens_per_s_watched": beside,
-        "ratio": [b / a for a, b in zip(without, beside)],
+        "ratio": [middle for _, middle, _ in quarters],
+        "spread": [high - low for low, _, high in quarters],
     }
 
 
