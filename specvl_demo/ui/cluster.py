@@ -8,6 +8,8 @@ it is imported when workers are made.
 from __future__ import annotations
 
 import queue
+import re
+import socket
 import tempfile
 import threading
 import time
@@ -21,6 +23,13 @@ from specvl_demo.ui.child import SAID
 from specvl_demo.ui.jobs import Job
 
 RETRY_S = 0.5
+REACH_S = 5.0
+PLACE = re.compile(r"(?:ray://)?(?:\[([^\]]+)\]|([^:/\[\]]+)):(\d+)")
+"""An address that names a host and a port; whatever else Ray takes, it looks for by itself."""
+UNREACHED = (
+    "The Ray cluster was looked for at {address}, but the connection failed ({reason}): start it there "
+    "(`ray start --head`), or name another one with --cluster."
+)
 
 
 @dataclass(frozen=True)
@@ -106,6 +115,21 @@ class Engine:
         return True
 
 
+def reach(address: str) -> None:
+    """Look whether anything listens where a cluster should be. ValueError with a sentence where nothing does.
+
+    Ray would go on asking a dead address for minutes, and then say so in pages.
+    """
+    place = PLACE.fullmatch(address)
+    if place is None:
+        return
+    try:
+        socket.create_connection((place[1] or place[2], int(place[3])), REACH_S).close()
+    except (OSError, OverflowError, UnicodeError) as fault:  # no answer, no such port, no such name
+        reason = getattr(fault, "strerror", None) or fault
+        raise ValueError(UNREACHED.format(address=address, reason=reason)) from fault
+
+
 class RayWorkers:
     """A `desk.Worker` over `capacity` actors.
 
@@ -132,6 +156,8 @@ class RayWorkers:
         self._stopped: set[str] = set()
         self._closed = False
         if not ray.is_initialized():
+            if address:
+                reach(address)
             # A cluster of this machine alone listens to this machine alone.
             own = {"num_cpus": capacity, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
             ray.init(address=address, log_to_driver=False, **({} if address else own))

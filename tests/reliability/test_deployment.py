@@ -12,6 +12,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -286,6 +287,66 @@ def test_a_worker_that_cannot_be_had_is_said_in_one_sentence(
     monkeypatch.setattr(workers, "make", refuse)
     assert app.main(["--workers", "2"]) == 2
     assert capsys.readouterr().err == " ".join(str(fault).split()) + "\n"
+
+
+class Asked(OSError):
+    """Ray was given an address."""
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A Ray that finds no cluster; the addresses it was given."""
+    given: list[str] = []
+
+    def init(address: str, **_: Any) -> None:
+        given.append(address)
+        raise Asked("Ray was asked.")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    return given
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "ray://[::1]:{}", "no such name:{}"])
+def test_a_cluster_that_is_not_there_is_said_before_ray_looks_for_it(
+    form: str, ray: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # and nobody listens
+        address = form.format(free.getsockname()[1])
+        assert app.main(["--cluster", address]) == 2
+    told = capsys.readouterr().err
+    assert f"looked for at {address}, but" in told and "ray start" in told and "--cluster" in told
+    assert told.count("\n") == 1 and told.count(". ") == 0 and not ray
+
+
+def test_a_cluster_that_never_answers_is_waited_for_some_seconds(
+    ray: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[tuple[Any, float]] = []
+
+    def silent(place: Any, timeout: float) -> None:
+        tried.append((place, timeout))
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", silent)
+    assert app.main(["--cluster", "ray://far.example:10001"]) == 2
+    ((place, seconds),) = tried
+    assert place == ("far.example", 10001) and 1 <= seconds <= 10
+    assert "ray://far.example:10001, but the connection failed (timed out)" in capsys.readouterr().err
+    assert not ray
+
+
+@pytest.mark.parametrize("form", ["auto", "local", "127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_a_cluster_that_may_be_there_is_left_to_ray(
+    form: str, ray: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as there:
+        there.bind(("127.0.0.1", 0))
+        there.listen()
+        address = form.format(there.getsockname()[1])
+        assert app.main(["--cluster", address]) == 2
+    assert ray == [address] and capsys.readouterr().err == "Ray was asked.\n"
 
 
 def test_no_tunnel_and_no_other_machine_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
