@@ -9,15 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specvl_demo import pairs, tuned
-from specvl_demo.cli.parse import Parser
+from specvl_demo.cli.parse import Parser, number, whole
 from specvl_demo.ui import startup
-
-RANGES = {
-    "workers": (1, 1024),
-    "gpus_each": (0, 64),
-    "waiting": (0, 10_000),
-    "limit": (1, 86_400),
-}
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -40,19 +33,31 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--pair", default=given("SPECVL_PAIR", "pocket"), metavar="ID", help="the pair a visitor starts with"
     )
     parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="runs computed at once, through Ray (default: 1)"
+        "--workers",
+        type=whole(1, 1024),
+        default=1,
+        metavar="N",
+        help="runs computed at once, through Ray (default: 1)",
     )
     parser.add_argument(
         "--cluster", metavar="ADDRESS", help="the Ray cluster to compute on (default: one on this machine)"
     )
     parser.add_argument(
-        "--gpus-each", type=float, default=None, metavar="G", help="GPUs of each worker, 0.5 to share one"
+        "--gpus-each", type=number(0, 64), metavar="G", help="GPUs of each worker, 0.5 to share one"
     )
     parser.add_argument(
-        "--waiting", type=int, default=16, metavar="N", help="visitors that may wait at once (default: 16)"
+        "--waiting",
+        type=whole(0, 10_000),
+        default=16,
+        metavar="N",
+        help="visitors that may wait at once (default: 16)",
     )
     parser.add_argument(
-        "--limit", type=float, default=300.0, metavar="S", help="seconds a run may compute (default: 300)"
+        "--limit",
+        type=number(1, 86_400),
+        default=300.0,
+        metavar="S",
+        help="seconds a run may compute (default: 300)",
     )
     parser.add_argument(
         "--login-file",
@@ -60,12 +65,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="who may see the page, a line of user:password each (or SPECVL_LOGIN, SPECVL_LOGIN_FILE)",
     )
     parser.add_argument("--share", action="store_true", help="also open a public tunnel to this page")
-    options = parser.parse_args(argv)
-    for name, (low, high) in RANGES.items():
-        value = getattr(options, name)
-        if value is not None and not low <= value <= high:
-            parser.error(f"--{name.replace('_', '-')}: must be between {low} and {high}, not {value}")
-    return options
+    return parser.parse_args(argv)
 
 
 def _port(text: str) -> int:

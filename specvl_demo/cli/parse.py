@@ -82,10 +82,10 @@ def build() -> argparse.ArgumentParser:
         help="pocket (default), peers, ablations, steps, trees, scaling, lossless, clocks, followups, "
         "serving, retention",
     )
-    bench.add_argument("--repeats", type=_whole(1, 1000), metavar="N", help="interleaved (mostly 5)")
-    bench.add_argument("--max-new-tokens", type=_whole(1, MAX_NEW_TOKENS), metavar="N")
+    bench.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="interleaved (mostly 5)")
+    bench.add_argument("--max-new-tokens", type=whole(1, MAX_NEW_TOKENS), metavar="N")
     bench.add_argument(
-        "--prompts", type=_whole(1, 100_000), metavar="N", help="where a suite can ask any number"
+        "--prompts", type=whole(1, 100_000), metavar="N", help="where a suite can ask any number"
     )
     bench.add_argument(
         "--data",
@@ -131,13 +131,44 @@ def build() -> argparse.ArgumentParser:
     soak = commands.add_parser(
         "soak", help="random visitors against the page, for some minutes", allow_abbrev=False
     )
-    soak.add_argument("--minutes", type=_number(0, 1440, open_low=True), required=True, metavar="N")
+    soak.add_argument("--minutes", type=number(0, 1440, open_low=True), required=True, metavar="N")
     soak.add_argument("--url", metavar="URL", help="a page on this machine (default: one started for this)")
     soak.add_argument("--pair", default="pocket", metavar="ID", help="which pair is asked (default: pocket)")
-    soak.add_argument("--visitors", type=_whole(1, 64), default=4, metavar="N", help="at once (default: 4)")
-    soak.add_argument("--seed", type=_whole(0, 2**31 - 1), default=0, metavar="N")
+    soak.add_argument("--visitors", type=whole(1, 64), default=4, metavar="N", help="at once (default: 4)")
+    soak.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, metavar="N")
     _json(soak)
     return parser
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Reads an option's whole number; what is none, or out of bounds, is refused in a sentence."""
+
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be between {low} and {high}, not {text}")
+        return value
+
+    return convert
+
+
+def number(low: float, high: float, open_low: bool = False) -> Callable[[str], float]:
+    """Reads an option's finite number, as `whole` does. open_low: the lower bound is refused too."""
+
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+        if not (math.isfinite(value) and low <= value <= high) or (open_low and value == low):
+            above = f"above {low:g} and at most" if open_low else f"between {low:g} and"
+            raise argparse.ArgumentTypeError(f"must be {above} {high:g}, not {text}")
+        return value
+
+    return convert
 
 
 def _pair(parser: argparse.ArgumentParser) -> None:
@@ -183,7 +214,7 @@ def _request(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--image", action="append", default=[], metavar="FILE", help="a picture; repeatable")
     parser.add_argument("--video", action="append", default=[], metavar="FILE", help="a clip; repeatable")
-    parser.add_argument("--max-new-tokens", type=_whole(1, MAX_NEW_TOKENS), default=128, metavar="N")
+    parser.add_argument("--max-new-tokens", type=whole(1, MAX_NEW_TOKENS), default=128, metavar="N")
     parser.add_argument(
         "--temperature",
         type=_temperature,
@@ -191,42 +222,15 @@ def _request(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="0 (default) is greedy, else at least 0.001",
     )
-    parser.add_argument("--top-p", type=_number(0, 1, open_low=True), default=1.0, metavar="P")
-    parser.add_argument("--seed", type=_whole(0, 2**63 - 1), default=0, metavar="N")
+    parser.add_argument("--top-p", type=number(0, 1, open_low=True), default=1.0, metavar="P")
+    parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0, metavar="N")
     parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
     _set(parser)
     parser.add_argument("--trace", metavar="FILE", help="save every record as JSON lines")
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def convert(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"must be between {low} and {high}, not {text}")
-        return value
-
-    return convert
-
-
-def _number(low: float, high: float, open_low: bool = False) -> Callable[[str], float]:
-    def convert(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-        if not (math.isfinite(value) and low <= value <= high) or (open_low and value == low):
-            above = f"above {low:g} and at most" if open_low else f"between {low:g} and"
-            raise argparse.ArgumentTypeError(f"must be {above} {high:g}, not {text}")
-        return value
-
-    return convert
-
-
 def _temperature(text: str) -> float:
-    value = _number(0, 10)(text)
+    value = number(0, 10)(text)
     if 0 < value < 1e-3:
         raise argparse.ArgumentTypeError(f"must be 0 (greedy) or at least 0.001, not {text}")
     return value
