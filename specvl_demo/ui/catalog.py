@@ -16,7 +16,7 @@ from specvl_demo.pairs import PAIRS, Pair, find
 from specvl_demo.report.declared import DECLARED, declarations
 from specvl_demo.training import scenes
 from specvl_demo.ui import words
-from specvl_demo.ui.jobs import MOST_FILES, MOST_TEXT, MOST_TOKENS
+from specvl_demo.ui.jobs import MOST_FILES, MOST_SHOWN, MOST_TEXT, MOST_TOKENS, MOST_TURNS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
@@ -40,6 +40,8 @@ def describe(first_pair: str) -> dict[str, Any]:
         "defaults": {"methods": [name for name in words.FIRST_METHODS if name in served][:1]},
         "limits": {
             "files": MOST_FILES,
+            "shown": MOST_SHOWN,
+            "turns": MOST_TURNS,
             "bytes": media.Limits().max_bytes,
             "question": MOST_TEXT,
             "tokens": MOST_TOKENS,

@@ -23,11 +23,10 @@ from specvl_demo.records import Begin, End, Round
 from specvl_demo.targets import loading
 from specvl_demo.ui import words
 from specvl_demo.ui.child import SAID, Tell
-from specvl_demo.ui.jobs import Job
+from specvl_demo.ui.jobs import MOST_SHOWN, Job
 from specvl_demo.ui.thumbs import shown
 
 KINDS = {Begin: "begin", Round: "round", End: "end"}
-MOST_SHOWN = 16  # pictures and clips of a whole conversation
 # torch has a class of its own for a full GPU alone; on a CPU its allocator says so in words.
 SHORT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory")
 

@@ -16,6 +16,8 @@ from specvl_demo.ui import words
 
 MOST_LANES = 4
 MOST_FILES = 8
+MOST_SHOWN = 16
+"""Pictures and clips of a whole conversation."""
 MOST_TEXT = 20_000
 MOST_TURNS = 16
 MOST_TOKENS = 1024

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from specvl_demo.ui.jobs import MOST_SHOWN, MOST_TURNS
 from tests.ui.conftest import ROOT
 from tests.ui.test_race import run_race
 from tests.ui.test_views import PNG
@@ -119,6 +120,39 @@ def test_ask_again_edit_and_clear(opened):
     opened.get_by_role("button", name="New conversation").click()
     expect(opened.locator(".vl-conversation")).to_be_hidden()
     assert opened.evaluate("specvl.ask.request.history") == []
+
+
+def test_a_full_conversation_is_said_before_it_is_sent(opened):
+    """One earlier question too many, or one picture: a sentence, nothing sent. Just full, it is asked."""
+    converse = """([turns, pictures]) => {
+      const { media } = specvl.ask.request;
+      const turn = (_, i) => ({ question: `q${i}`, answer: 'a', media: i < pictures ? media : [] });
+      specvl.chat.set(Array.from({ length: turns }, turn));
+    }"""
+    assert opened.evaluate("specvl.ask.request.media.length") == 1
+    opened.evaluate(SENT)
+    status = opened.locator("#vl-status")
+    for turns, pictures, words in (
+        (
+            MOST_TURNS + 1,
+            0,
+            f"At most {MOST_TURNS} earlier questions are remembered, and here are {MOST_TURNS + 1}.",
+        ),
+        (
+            MOST_TURNS,
+            MOST_SHOWN,
+            f"at most {MOST_SHOWN} pictures and clips; with this question it has {MOST_SHOWN + 1}.",
+        ),
+    ):
+        opened.evaluate(converse, [turns, pictures])
+        opened.locator("#vl-run").click()
+        expect(status).to_contain_text(words)
+        assert not opened.evaluate("specvl.ask.running || Boolean(window.sent)")
+    opened.evaluate(converse, [MOST_TURNS, MOST_SHOWN - 1])
+    run_race(opened)
+    sent = opened.evaluate("window.sent")
+    assert len(sent["history"]) == MOST_TURNS
+    assert sum(len(turn["media"]) for turn in [*sent["history"], sent]) == MOST_SHOWN
 
 
 def test_every_parameter_says_what_it_does_and_the_papers_value(opened):

@@ -200,6 +200,15 @@ export class Ask extends EventTarget {
 
   changed() { this.dispatchEvent(new Event('change')); }
 
+  /** What the conversation has too much of to be asked about, in a sentence; null where it fits. */
+  full() {
+    const { media, history } = this.request;
+    const { turns, shown } = this.catalog.limits;
+    if (history.length > turns) return W.chat.tooLong(history.length, turns);
+    const n = history.reduce((sum, turn) => sum + turn.media.length, media.length);
+    return n > shown ? W.chat.tooMuch(n, shown) : null;
+  }
+
   /** Check what the page can check, then ask for the race. */
   run() {
     if (this.running) return;
@@ -209,6 +218,8 @@ export class Ask extends EventTarget {
       return;
     }
     if (this.well.busy) { this.say(W.ask.uploading, true); return; }
+    const full = this.full();
+    if (full) { this.say(full, true); return; }
     const { sampling: chosen, ...rest } = structuredClone(this.request);
     this.dispatchEvent(new CustomEvent('run', { detail: { ...rest, ...chosen } }));
   }

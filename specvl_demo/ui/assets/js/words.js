@@ -187,6 +187,8 @@ finished: (n) => (n > 1 ? 'All lanes are in.' : 'Finished.'), busy: 'A race is r
   chat: {
     title: 'Conversation so far', clear: 'New conversation', edit: (n) => `Take question ${n} up again`, retry: (n) => `Ask question ${n} again`, nothing: '(describe)',
     follow: 'Ask a follow-up', followHint: 'Ask more about the same pictures', question: 'Follow-up question',
+    tooLong: (n, most) => `At most ${most} earlier questions are remembered, and here are ${n}. Begin a new conversation, or take an earlier question up again.`,
+    tooMuch: (n, most) => `A conversation may show at most ${most} pictures and clips; with this question it has ${n}. Take some away, or begin a new conversation.`,
   },
   trace: {
     untitled: 'A race',
