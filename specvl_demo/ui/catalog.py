@@ -124,7 +124,7 @@ def _pair(pair: Pair, machine: registry.Machine) -> dict[str, Any]:
         "available": verdict.ok,
         "help": pair.note or verdict.reason,
         "reason": verdict.reason,
-        "scenes": pair.local,
+        "scenes": pair.shipped,
         "methods": {method.name: _served(pair, method) for method in methods.METHODS.values()},
     }
 
