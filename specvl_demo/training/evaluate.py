@@ -29,7 +29,7 @@ HELD_OUT = 3 * 10**12  # training seeds stay far below
 
 
 def _any(words: Iterable[str]) -> str:
-    return "(" + "|".join(sorted(words, key=len, reverse=True)) + ")"
+    return r"\b(" + "|".join(sorted(words, key=len, reverse=True)) + r")\b"
 
 
 PLACE, COLOUR, KIND = re.compile(_any(PLACES)), re.compile(_any(COLOURS)), re.compile(_any(KINDS))

@@ -305,19 +305,18 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
 
 
 def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[Piece]]:
-    """Every object with what decides whether it counts, then the count so far, or 'no': each step is one
-    look-up and one comparison of words, where finding all that match at once is not.
+    """Every object with what decides whether it counts, and the count so far: each step is one look-up, where
+    finding all that match at once is not.
     """
     items: list[list[Piece]] = []
     so_far = 0
     for i, t in enumerate(scene.things):
         left = tuple(o.place for o in scene.things[i + 1 :])
+        so_far += t in hits
         item: list[Piece] = [place(t.place, scene, left)]
         if attribute != "all":
-            item += [" ", Word(getattr(t, attribute))]
-        so_far += t in hits
-        said = so_far if t in hits else 0
-        items.append([*item, Word(":", {"number": said}), " ", number(said)])
+            item += [" ", Word(getattr(t, attribute), {"number": so_far if t in hits else 0})]
+        items.append([*item, " ", Word("is"), " ", number(so_far)] if t in hits else item)
     return items
 
 

@@ -109,7 +109,7 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
             "What do you see in the video?",
         ),
     )
-    walk, places = walked(start, clip.frames[-1], ("stays", "changes"))
+    walk, places = walked(start, clip.frames[-1])
     leads = ("Let me watch place by place: ", "I watch every place: ", "Place by place: ")
     opening = rng.choice(["The clip shows ", "In this clip we see ", "The video is about "])
     seen = phrase(a) + [" "] + where(rng, place(a.place, clip.frames[-1 if clip.event == "appear" else 0]))

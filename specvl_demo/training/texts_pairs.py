@@ -90,9 +90,9 @@ def change_sentence(
     return [*capital(here), ", the ", *name, *body[event], tail]
 
 
-def walked(first: Scene, last: Scene, verdicts: tuple[str, str]) -> tuple[list[Piece], tuple[int, ...]]:
+def walked(first: Scene, last: Scene) -> tuple[list[Piece], tuple[int, ...]]:
     """Every place that holds something in either picture: what the first shows there, what the last shows,
-    and the first verdict where they agree, the second where they do not; and those places.
+    and how they differ; and those places.
 
     So every word is one look-up, and the verdict can be read off the words before it: to see at once that
     something differs is not reliable, to name it twice is.
@@ -103,8 +103,21 @@ def walked(first: Scene, last: Scene, verdicts: tuple[str, str]) -> tuple[list[P
         (_, before), (look, after) = shown(first.at(p)), shown(last.at(p))
         out += ["; "] if i else []
         out += [place(p, first, places[i + 1 :]), " ", *before, ", ", Word("then", look), " ", *after, ": "]
-        out.append(Word(verdicts[0 if first.at(p) == last.at(p) else 1]))
+        out += _verdict(first.at(p), last.at(p))
     return out, places
+
+
+def _verdict(before: Thing | None, after: Thing | None) -> list[Piece]:
+    """How what is at a place differs: 'same', 'gone', 'new', or what it is now."""
+    if before is None or after is None:
+        return [Word("new" if before is None else "gone")]
+    if before.colour != after.colour:
+        return [Word("now"), " ", Word(after.colour)]
+    if before.kind != after.kind:
+        return [Word("now"), " a ", Word(after.kind)]
+    if before.size != after.size:
+        return [Word("now"), " ", Word("larger" if after.size == "large" else "smaller")]
+    return [Word("same")]
 
 
 def shown(t: Thing | None) -> tuple[Look, list[Piece]]:
@@ -123,7 +136,7 @@ def compare(rng: random.Random, n: int) -> Sample:
         ),
         *("Compare both pictures.", "Find the difference.", "How do the two pictures differ?"),
     )
-    walk, places = walked(first, second, ("same", "changed"))
+    walk, places = walked(first, second)
     leads = ("Let me compare the two pictures: ", "I compare both pictures: ", "Place by place: ")
     answer: list[Piece] = [rng.choice(leads), *walk, ". "]
     answer += change_sentence(rng, event, first, second, old, new)

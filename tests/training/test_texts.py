@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
-from specvl_demo.training import pocket, samples, texts
+from specvl_demo.training import pocket, samples, texts, texts_pairs
 from specvl_demo.training import scenes as world
 from specvl_demo.training.batches import GROUP_NAMES, Conversations, encode
-from specvl_demo.training.evaluate import KINDS_OF_TURN, Tally, held_out, score
+from specvl_demo.training.evaluate import KINDS_OF_TURN, Tally, facts, held_out, score
 from specvl_demo.training.texts import Sample, Word, text_of
+from specvl_demo.training.texts_pairs import change_sentence
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,33 @@ def test_the_reference_answers_are_right_by_the_evaluation_and_shuffled_ones_are
         score(turn, text_of(other.answer), wrong)
     assert all(r == n for r, n in right.counts.values())
     assert any(r < 0.7 * n for r, n in wrong.counts.values())
+
+
+def test_the_evaluation_reads_what_is_said_and_not_how():
+    rng, scene = random.Random(1), world.random_scene(random.Random(2), 3)
+    old = scene.things[0]
+    second = replace(scene, things=scene.things[1:])
+    ways = {text_of(change_sentence(rng, "gone", scene, second, old, None)) for _ in range(60)}
+    assert any("disappeared" in way for way in ways)  # which holds a colour's letters
+    assert len({str(facts(way)) for way in ways}) == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_pair_is_compared_place_by_place(seed):
+    """What is said of every place is what both pictures show there, and how it differs."""
+    sample = texts_pairs.compare(random.Random(seed), 3)
+    first, second = sample.pictures
+    walk = text_of(sample.turns[0].answer).split(".")[0].split(": ", 1)[1].split("; ")
+    places = [p for p in range(9) if first.at(p) or second.at(p)]
+    assert len(walk) == len(places)
+    for said, p in zip(walk, places, strict=True):
+        before, after = first.at(p), second.at(p)
+        shown, verdict = said.removeprefix(world.PLACES[p] + " ").split(": ")
+        names = ["nothing" if t is None else f"a {t.size} {t.colour} {t.kind}" for t in (before, after)]
+        assert shown == ", then ".join(names)
+        assert (verdict == "same") == (before == after)
+        assert (verdict == "gone") == (after is None)
+        assert (verdict == "new") == (before is None)
 
 
 @pytest.mark.parametrize("seed", range(30))
