@@ -1,7 +1,7 @@
 """From a folder of published or own weights to a head that drafts, whatever its format.
 
-Given a folder and the target's decoder, gives the built head, shared by lanes; given a head, a new drafter
-for one lane. Knows which format is served by which class, nothing else.
+Given a folder and the target's decoder, gives the built head, shared by lanes. Knows which format is served
+by which class, nothing else.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from specvl_demo.core.types import Decoder, Drafter
+from specvl_demo.core.types import Decoder
 from specvl_demo.drafters import checkpoints
 from specvl_demo.drafters.checkpoints import Kind
 from specvl_demo.drafters.comparators import Eagle3Head, ViSpecHead
-from specvl_demo.drafters.dream import DreamDrafter, DreamHead
-from specvl_demo.drafters.features import FeatureDrafter, FeatureHead, HiViSHead
+from specvl_demo.drafters.dream import DreamHead
+from specvl_demo.drafters.features import FeatureHead, HiViSHead
 
 SERVES: dict[str, tuple[Kind, ...]] = {
     "eagle2": ("eagle2", "vispec", "eagle3"),
@@ -68,8 +68,3 @@ def role_in(folder: Path) -> str | None:
 def build(head: checkpoints.Head, decoder: Decoder) -> AnyHead:
     """The class that serves a format."""
     return CLASSES[head.kind](head, decoder)
-
-
-def drafter_of(head: AnyHead) -> Drafter:
-    """A drafter for one lane."""
-    return DreamDrafter(head) if isinstance(head, DreamHead) else FeatureDrafter(head)

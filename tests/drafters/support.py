@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from specvl_demo.core.types import Decoder
+from specvl_demo.core.types import Decoder, Drafter
 from specvl_demo.drafters.blocks import Geometry
 from specvl_demo.drafters.checkpoints import Head, Kind
+from specvl_demo.drafters.dream import DreamDrafter, DreamHead
+from specvl_demo.drafters.features import FeatureDrafter
 from specvl_demo.drafters.heads import AnyHead, build
 from specvl_demo.training import heads
 
@@ -37,3 +39,8 @@ def built(
     """The module's tensors behind the lean forward."""
     own = {"method": kind, **own}
     return build(Head(kind, module.published(), geometry, {}, f"tiny {kind}", own), decoder)
+
+
+def drafter_of(head: AnyHead) -> Drafter:
+    """A drafter for one lane."""
+    return DreamDrafter(head) if isinstance(head, DreamHead) else FeatureDrafter(head)

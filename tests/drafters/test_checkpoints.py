@@ -14,11 +14,11 @@ from safetensors.torch import save_file
 from specvl_demo.core.policies import BestFirst, OneNode
 from specvl_demo.drafters import checkpoints
 from specvl_demo.drafters.blocks import Geometry
-from specvl_demo.drafters.heads import SERVES, drafter_of, open_head, role_in
+from specvl_demo.drafters.heads import SERVES, open_head, role_in
 from specvl_demo.targets.target import VLMTarget
 from specvl_demo.targets.vlm import VLM
 from tests.conftest import VOCAB, tiny_llava, tiny_prompt
-from tests.drafters.support import random_module
+from tests.drafters.support import drafter_of, random_module
 from tests.drafters.test_heads import begun, decode
 
 D, FFN = 64, 96

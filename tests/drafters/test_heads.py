@@ -12,10 +12,9 @@ from specvl_demo.core.types import Prompt, Start, Verdict
 from specvl_demo.core.verify import Strict
 from specvl_demo.drafters.blocks import Geometry
 from specvl_demo.drafters.dream import DreamDrafter, compressed
-from specvl_demo.drafters.heads import drafter_of
 from specvl_demo.records import Round
 from tests.conftest import ask, tiny_llava, tiny_prompt
-from tests.drafters.support import GEOMETRY, built, random_module
+from tests.drafters.support import GEOMETRY, built, drafter_of, random_module
 
 KINDS = ("eagle2", "hivis", "dream")
 

@@ -13,13 +13,12 @@ from specvl_demo.core.engine import Lane, Shared, race
 from specvl_demo.core.memory import Memory, common
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Capture, Drafted, Drafter, Encoded, Prompt, Session, Start, Verdict
-from specvl_demo.drafters.heads import drafter_of
 from specvl_demo.methods import choose
 from specvl_demo.records import Begin, Round
 from specvl_demo.targets.target import VLMTarget
 from specvl_demo.targets.vlm import VLM
 from tests.conftest import ask, noisy, tiny_prompt
-from tests.drafters.support import built, random_module
+from tests.drafters.support import built, drafter_of, random_module
 
 METHODS = {
     "ar": {},

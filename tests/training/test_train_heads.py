@@ -12,7 +12,7 @@ import torch
 from specvl_demo.core.policies import Chain, OneNode
 from specvl_demo.core.text import Lexicon
 from specvl_demo.core.types import Prompt
-from specvl_demo.drafters.heads import drafter_of, open_head
+from specvl_demo.drafters.heads import open_head
 from specvl_demo.targets.target import VLMTarget
 from specvl_demo.targets.vlm import VLM
 from specvl_demo.training import features, train_heads
@@ -21,6 +21,7 @@ from specvl_demo.training.conversations import answer, example
 from specvl_demo.training.features import Example, Rows, Store
 from specvl_demo.training.learners import NEEDS, RECIPES, Batch, Learner
 from tests.conftest import spell
+from tests.drafters.support import drafter_of
 from tests.drafters.test_heads import decode
 from tests.targets.test_families import FAMILIES, words
 
