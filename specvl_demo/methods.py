@@ -318,17 +318,16 @@ def find(name: str) -> Method:
 def choose(
     name: str,
     settings: Mapping[str, Value] | None = None,
-    preset: str | Mapping[str, Value] | None = None,
+    preset: Mapping[str, Value] | None = None,
     temperature: float = 0.0,
 ) -> Choice:
     """A method with these settings; ValueError with a sentence where something is unknown or does not fit.
 
     settings: parameters by name, and parts by slot (drafter, views, policy, verifier; views joined with "+").
-    preset: the changes of parameters and parts to start from, or the name of those among the method's own.
+    preset: the changes of parameters and parts to start from.
     """
-    method, settings = find(name), dict(settings or {})
+    method, settings, start = find(name), dict(settings or {}), preset or {}
     views_asked = "views" in settings
-    start = _changes(method, preset)
     names = {slot: str(settings.pop(slot, start.get(slot, _own(method, slot)))) for slot in SLOTS}
     drafter, policy, verifier = (
         _part(method, slot, names[slot]) for slot in ("drafter", "policy", "verifier")
@@ -337,7 +336,7 @@ def choose(
     if not views_asked and "views" not in drafter.gives:
         # Another drafter was asked for, and the views go with the method's own one.
         views = ()
-    params = _params(method, (drafter, *views, policy, verifier), preset)
+    params = _params(method, (drafter, *views, policy, verifier), start)
     for key, value in settings.items():
         if key not in params:
             known = ", ".join([*params, *SLOTS]) or "none"
@@ -352,12 +351,12 @@ def choose(
 
 
 def parameters(
-    name: str, settings: Mapping[str, Value] | None = None, preset: str | Mapping[str, Value] | None = None
+    name: str, settings: Mapping[str, Value] | None = None, preset: Mapping[str, Value] | None = None
 ) -> list[Param]:
     """What can be set on a method with these parts, each with its value there as default."""
     choice = choose(name, settings, preset)
     parts = (choice.drafter, *choice.views, choice.policy, choice.verifier)
-    params = _params(choice.method, parts, preset)
+    params = _params(choice.method, parts, preset or {})
     return [replace(param, default=choice.params[key]) for key, param in params.items()]
 
 
@@ -408,16 +407,10 @@ def _part(method: Method, slot: Slot, name: str) -> Part:
     return table[name]
 
 
-def _changes(method: Method, preset: str | Mapping[str, Value] | None) -> Mapping[str, Value]:
-    return preset if isinstance(preset, Mapping) else method.presets.get(preset or "", {})
-
-
-def _params(
-    method: Method, parts: tuple[Part, ...], preset: str | Mapping[str, Value] | None
-) -> dict[str, Param]:
+def _params(method: Method, parts: tuple[Part, ...], preset: Mapping[str, Value]) -> dict[str, Param]:
     views = [part for part in parts if VIEWS.get(part.name) is part]
     mixture = (MIXTURE,) if len(views) > 1 else ()
-    changes = {**method.defaults, **_changes(method, preset)}
+    changes = {**method.defaults, **preset}
     return {
         param.name: replace(param, default=param.read(changes.get(param.name, param.default)))
         for part in (*parts, *mixture)

@@ -18,13 +18,12 @@ TABLES = {"drafter": DRAFTERS, "views": VIEWS, "policy": POLICIES, "verifier": V
 @pytest.mark.parametrize("name", METHODS)
 def test_every_row_is_legal_with_every_preset(name: str) -> None:
     method = METHODS[name]
-    for preset in (None, *method.presets):
+    for preset in (None, *method.presets.values()):
         choice = choose(name, preset=preset)
         assert choice.lossless == method.lossless
         for param in methods.parameters(name, preset=preset):
             assert param.read(param.default) == param.default == choice.params[param.name]
-        if preset:
-            assert method.presets[preset].items() <= choice.settings.items()
+        assert (preset or {}).items() <= choice.settings.items()
     assert method.defaults.items() <= choose(name).params.items()
 
 

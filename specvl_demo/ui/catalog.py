@@ -21,6 +21,8 @@ from specvl_demo.ui.jobs import MOST_FILES, MOST_SHOWN, MOST_TEXT, MOST_TOKENS, 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
+FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
+"""What a first visitor is offered: the first of these that runs."""
 
 
 def describe(first_pair: str) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def describe(first_pair: str) -> dict[str, Any]:
         "charts": {chart["id"]: chart for name in DECLARED for chart in declarations(name)},
         "examples": shown["examples"],
         "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
-        "defaults": {"methods": [name for name in words.FIRST_METHODS if name in served][:1]},
+        "defaults": {"methods": [name for name in FIRST_METHODS if name in served][:1]},
         "limits": {
             "files": MOST_FILES,
             "shown": MOST_SHOWN,
@@ -168,10 +170,11 @@ def _slot(method: Method, slot: Slot, standard: Any) -> dict[str, Any]:
 
 def _paper(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters as the method's paper sets them, with these parts; empty where nobody says."""
-    if "paper" not in method.presets:
+    paper = method.presets.get("paper")
+    if paper is None:
         return {}
     try:
-        return {param.name: param.default for param in methods.parameters(method.name, parts, "paper")}
+        return {param.name: param.default for param in methods.parameters(method.name, parts, paper)}
     except ValueError:
         return {}  # these parts do not fit together, which `panel` tells
 

@@ -43,8 +43,6 @@ NOT_A_NUMBER = "{what} must be a number from {low} to {high}, got {value!r}."
 TOO_COLD = "The temperature must be 0 (greedy) or at least {low}, got {value!r}."
 ONLY_THIS_PAIR = "This Space lends its GPU to the pair {pair!r} alone; other pairs need a Space of their own."
 NO_SCENE = "That is not the description of a scene: it needs a ground and a list of objects."
-FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
-"""What a first visitor is offered: the first of these that runs."""
 
 SLOTS = {"drafter": "drafter", "views": "views", "policy": "tree", "verifier": "verifier"}
 SLOT_HELP = {

@@ -93,7 +93,7 @@ def test_every_preset_runs(name: str, models: Any) -> None:
     from specvl_demo.methods import choose
     from tests.conftest import ask
 
-    for preset in METHODS[name].presets:
+    for preset in METHODS[name].presets.values():
         choice = choose(name, preset=preset)
         request = ask(models.target, PROMPTS["picture"], max_new_tokens=10)
         records = list(race([Lane(name, assemble(choice, models), Shared(request))]))
