@@ -109,9 +109,9 @@ def dream_head(
     keep: float,
     ancestry: bool,
 ) -> Drafter:
-    """The pair's DREAM head, or the one trained without cross-attention."""
+    """The pair's DREAM head, or the one trained without cross-attention. keep 0: what it was trained for."""
     head = models.drafter("dream" if variant == "full" else f"dream-{variant}")
-    return DreamDrafter(head, keep, ancestry)
+    return DreamDrafter(head, keep or None, ancestry)
 
 
 def prompt_lookup(

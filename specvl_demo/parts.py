@@ -145,9 +145,10 @@ DRAFTERS: dict[str, Part] = {
                 ),
                 Param(
                     "keep",
-                    0.75,
-                    "share of the visual tokens it looks at, those the target attends to most; 1: all",
-                    0.01,
+                    0.0,
+                    "share of the visual tokens it looks at, those the target attends to most; 1: all, "
+                    "0: as the head was trained",
+                    0.0,
                     1.0,
                 ),
                 Param(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from specvl_demo.assemble import Models, assemble
 from specvl_demo.core.engine import Lane, Parts, Shared, race
 from specvl_demo.core.policies import BestFirst, Chain, OneNode, RankedTree
 from specvl_demo.core.tree import DraftTree, chain
@@ -12,6 +13,7 @@ from specvl_demo.core.types import Prompt, Start, Verdict
 from specvl_demo.core.verify import Strict
 from specvl_demo.drafters.blocks import Geometry
 from specvl_demo.drafters.dream import DreamDrafter, compressed
+from specvl_demo.methods import METHODS, choose
 from specvl_demo.records import Round
 from tests.conftest import ask, tiny_llava, tiny_prompt
 from tests.drafters.support import GEOMETRY, built, drafter_of, random_module
@@ -234,6 +236,32 @@ def test_compressed_dream_is_lossless_and_sees_less(target: object) -> None:
     plain, _ = decode(target, None, OneNode(), tiny_prompt(2))
     ids, _ = decode(target, drafter_of(head), BestFirst(nodes=8, width=2, loops=3), tiny_prompt(2))
     assert ids == plain
+
+
+@pytest.mark.parametrize(
+    ("own", "preset", "settings", "share"),
+    [
+        ({"keep": 0.5}, None, {}, 0.5),  # as it was trained, not as the paper's was
+        ({"keep": 0.5}, METHODS["dream"].presets["paper-compressed"], {}, 0.75),
+        ({"keep": 0.5}, None, {"keep": 1.0}, 1.0),
+        ({}, None, {}, 1.0),  # a published head
+        ({}, None, {"keep": 0.5}, 0.5),
+    ],
+)
+@torch.inference_mode()
+def test_a_dream_head_looks_at_what_it_was_trained_for_unless_told(
+    target: object,
+    own: dict[str, float],
+    preset: dict[str, float] | None,
+    settings: dict[str, float],
+    share: float,
+) -> None:
+    head = built(random_module("dream"), "dream", target.decoder, **own)
+    choice = choose("dream", settings, preset)
+    drafter = assemble(choice, Models(target, {"dream": head})).drafter
+    start = begun(target, drafter, tiny_prompt(2))
+    (seen,) = drafter.seen().values()
+    assert int(start.encoded.visual[seen].sum()) == int(18 * share)
 
 
 def test_own_geometry_matches_the_tiny_target(target: object) -> None:
