@@ -125,6 +125,22 @@ def test_why_slow_names_the_reason(draft: float, verify: float, kept: str, part:
     assert said is not None and part in said
 
 
+@pytest.mark.parametrize(
+    ("verify", "kept", "rest", "part"),
+    [
+        (0.159, "a", 0.002, "verifying 5 nodes costs 2.0 plain steps"),
+        (0.079, "", 0.002, "too few drafted tokens are accepted (0.0 a round)"),
+        (0.079, "", 0.012, "all that is not a model costs 0.1 plain steps"),
+    ],
+)
+def test_what_costs_next_to_nothing_is_no_reason(verify: float, kept: str, rest: float, part: str) -> None:
+    """Drafts that cost nothing, and models' forwards that nearly pay: prompt lookup."""
+    seconds = {"draft_s": 0.0, "verify_s": verify, "commit_s": rest / 2, "other_s": rest / 2}
+    slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), **seconds)
+    said = metrics.compare(Lane(begin(), [slow]), ar_lane()).why_slow()
+    assert said is not None and part in said and "costs 0.0" not in said
+
+
 def test_unknown_is_none_never_zero() -> None:
     empty = Lane(begin(), [])
     found = metrics.measure(empty)

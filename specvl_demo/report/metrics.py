@@ -15,6 +15,9 @@ from specvl_demo.records import Begin, End, Record, Round, Totals, fold
 SLACK = 0.02
 """How far a measured speedup may lie above τ before it is called a mistake: timers are not exact."""
 
+TOO_LITTLE = 0.05
+"""Plain steps below which a cost is no reason to be slow: it would be told as 0.0."""
+
 
 class Lane(NamedTuple):
     """All records of one lane; `end` is None while it runs, or where a trace was cut short."""
@@ -150,11 +153,11 @@ class Comparison:
             return None
         draft, verify, rest = rho["draft"], rho["verify"], rho["commit"] + rho["other"]
         free_draft_pays, cheap_verify_pays = tau >= verify + rest, tau >= draft + 1 + rest
-        if tau >= draft + verify:
+        if tau >= draft + verify and rest >= TOO_LITTLE:
             reason = f"all that is not a model costs {rest:.1f} plain steps a round"
-        elif free_draft_pays and (draft >= verify - 1 or not cheap_verify_pays):
+        elif draft >= TOO_LITTLE and free_draft_pays and (draft >= verify - 1 or not cheap_verify_pays):
             reason = f"drafting costs {draft:.1f} plain steps a round"
-        elif cheap_verify_pays:
+        elif cheap_verify_pays and verify >= 1 + TOO_LITTLE:
             reason = f"verifying {self.nodes_per_round:.0f} nodes costs {verify:.1f} plain steps here"
         else:
             reason = (

@@ -149,15 +149,18 @@ export function costs(lane, base, k = Infinity) {
   return { ...rho, tau: t.tau, speedup: t.speed / b.speed, limit: t.tau / (rho.draft_s + rho.verify_s), nodes: 1 + t.drafted / t.rounds };
 }
 
+/** Plain steps below which a cost is no reason: it would be told as 0.0. */
+const TOO_LITTLE = 0.05;
+
 /** Why a lane is slower than the plain model, as `report.metrics` decides it: 'rest', 'draft', 'verify', 'kept'; null
  *  where it is not slower. */
 export function whySlow(c) {
   if (!c || !(c.speedup < 1)) return null;
   const rest = c.commit_s + c.other_s;
-  if (c.tau >= c.draft_s + c.verify_s) return 'rest';
+  if (c.tau >= c.draft_s + c.verify_s && rest >= TOO_LITTLE) return 'rest';
   const cheapVerifyPays = c.tau >= c.draft_s + 1 + rest;
-  if (c.tau >= c.verify_s + rest && (c.draft_s >= c.verify_s - 1 || !cheapVerifyPays)) return 'draft';
-  return cheapVerifyPays ? 'verify' : 'kept';
+  if (c.draft_s >= TOO_LITTLE && c.tau >= c.verify_s + rest && (c.draft_s >= c.verify_s - 1 || !cheapVerifyPays)) return 'draft';
+  return cheapVerifyPays && c.verify_s >= 1 + TOO_LITTLE ? 'verify' : 'kept';
 }
 
 /** The value at a dotted path of a round, `notes.weights.text` say; undefined where there is none. */
