@@ -12,7 +12,7 @@ from torch import Tensor
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.policies import OneNode
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Capture, Encoded, Prefill, Prompt, Scores, Vocabulary
+from specvl_demo.core.types import NOTHING, Capture, Encoded, Past, Prefill, Prompt, Scores, Vocabulary
 from specvl_demo.core.verify import Strict
 from specvl_demo.drafters.none import NoDrafter
 
@@ -50,15 +50,20 @@ class TableTarget:
         )
         self.sessions: list[TableSession] = []
 
-    def encode(self, prompt: Prompt) -> Encoded:
+    def encode(self, prompt: Prompt, before: Encoded | None = None) -> Encoded:
         n = len(prompt)
         return Encoded(prompt.ids, prompt.visual, torch.zeros(n, 1), torch.arange(n), seconds=0.25)
 
-    def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
+    def prefill(self, encoded: Encoded, capture: Capture = NOTHING, before: Past | None = None) -> Prefill:
         return Prefill(encoded, encoded.embeds[:-1], encoded.ids.tolist(), seconds=0.5)
 
     def open(
-        self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = NOTHING
+        self,
+        prefill: Prefill,
+        max_new_tokens: int,
+        max_nodes: int,
+        capture: Capture = NOTHING,
+        remember: bool = False,
     ) -> TableSession:
         self.sessions.append(TableSession(self, prefill.cache))
         return self.sessions[-1]

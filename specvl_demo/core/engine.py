@@ -98,8 +98,7 @@ class Shared:
         if key not in self._encoded:
             prompt, memory = self.request.prompt, self.request.memory
             before = None if memory is None else memory.encoded.get(eyes.decoder)
-            # Those who keep nothing need not know how to go on.
-            self._encoded[key] = eyes.encode(prompt) if before is None else eyes.encode(prompt, before)
+            self._encoded[key] = eyes.encode(prompt, before=before)
             if memory is not None:
                 memory.encoded[eyes.decoder] = self._encoded[key]
         return self._encoded[key]
@@ -119,10 +118,7 @@ class Shared:
         that."""
         target, memory = self.request.target, self.request.memory
         before = None if memory is None else memory.past(capture.layers)
-        encoded = self.encoded(target)
-        return (
-            target.prefill(encoded, capture) if before is None else target.prefill(encoded, capture, before)
-        )
+        return target.prefill(self.encoded(target), capture, before=before)
 
 
 class Lane:
@@ -196,7 +192,7 @@ class Lane:
             request.max_new_tokens,
             parts.policy.max_nodes,
             parts.drafter.capture,
-            **({} if request.memory is None else {"remember": True}),
+            remember=request.memory is not None,
         )
         device = target.decoder.device
         self._device = device

@@ -155,8 +155,8 @@ def test_lanes_share_one_prefill_and_pay_for_it_each() -> None:
     target = TableTarget(CYCLE)
     passes = []
     encode, prefill = target.encode, target.prefill
-    target.encode = lambda prompt: passes.append("encode") or encode(prompt)
-    target.prefill = lambda *a: passes.append("prefill") or prefill(*a)
+    target.encode = lambda prompt, before: passes.append("encode") or encode(prompt, before)
+    target.prefill = lambda *a, **k: passes.append("prefill") or prefill(*a, **k)
     shared = Shared(request(target, 4))
     found = list(race([Lane(name, parts(), shared) for name in "abc"]))
     begins = [r for r in found if isinstance(r, Begin)]

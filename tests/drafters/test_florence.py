@@ -100,10 +100,10 @@ def test_captions_are_made_while_the_target_prefills(captions: FlorenceCaptions)
     passes: list[bool] = []
 
     class Target(VLMTarget):
-        def prefill(self, *asked: Any) -> Prefill:
+        def prefill(self, *asked: Any, **more: Any) -> Prefill:
             passes.append(meeting.describing.is_set() or len(passes) > 0 and meeting.describing.wait(30))
             meeting.prefilling.set() if len(passes) > 1 else None
-            return super().prefill(*asked)
+            return super().prefill(*asked, **more)
 
     model = tiny_llava()
     target = Target(VLM(model, "tiny"))

@@ -167,7 +167,7 @@ def test_two_lanes_encode_for_the_drafter_once_and_both_pay(target: VLMTarget, s
     calls = []
     eyes = VLM(small.model, "d")
     encode = eyes.encode
-    eyes.encode = lambda prompt: calls.append(1) or replace(encode(prompt), seconds=5.0)
+    eyes.encode = lambda prompt, before: calls.append(1) or replace(encode(prompt), seconds=5.0)
     lanes = [
         Lane(n, Parts("m", "m", True, {}, SmallVLM(eyes, (FullView(),)), Chain(2), Strict()), shared)
         for n in "ab"

@@ -64,7 +64,7 @@ class WatchedSession(TableSession):
 
 
 class WatchedTarget(TableTarget):
-    def open(self, prefill, max_new_tokens, max_nodes, capture=None) -> WatchedSession:
+    def open(self, prefill, max_new_tokens, max_nodes, capture=None, remember=False) -> WatchedSession:
         session = WatchedSession(self, prefill.cache)
         session.room = max_new_tokens
         self.sessions.append(session)
