@@ -119,12 +119,15 @@ class Prompter:
         where = spans(self._processor, inputs, visual, sizes)
         return Prompt(ids, visual, inputs, where, text, made_of, prepared)
 
-    def again(self, prompt: Prompt) -> Prompt:
-        """What another model's prompt was made of, the way this model wants to be asked."""
+    def again(self, prompt: Prompt, before: Prompt | None = None) -> Prompt:
+        """What another model's prompt was made of, the way this model wants to be asked.
+
+        before: as in `prompt`, this model's own last one.
+        """
         if prompt.source is None:
             raise ValueError("This prompt does not say what it was made of; no other model can be asked it.")
         turns, system = prompt.source
-        return self.prompt(turns, system, room=0)
+        return self.prompt(turns, system, room=0, before=before)
 
     def _system(self, text: str) -> dict[str, Any]:
         if "system" not in str(self._processor.chat_template):

@@ -35,7 +35,8 @@ class VLM:
     placeholders.
     backend: "auto" takes the lean forward where it can run, else Hugging Face's; "lean" and "hf" insist, and
         "static" is Hugging Face's with steps of fixed shapes, replayed as graphs on a CUDA device.
-    again: for a drafter that cuts pictures into other tokens than its target: its own prompt of a target's.
+    again: for a drafter that cuts pictures into other tokens than its target: its own prompt of a target's,
+        given its own last one of the conversation, if any, whose pictures need not be made ready twice.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class VLM:
         name: str,
         special: frozenset[int] = frozenset(),
         backend: str = "auto",
-        again: Callable[[Prompt], Prompt] | None = None,
+        again: Callable[[Prompt, Prompt | None], Prompt] | None = None,
     ) -> None:
         self.model, self.name, self._again = model, name, again
         self.decoder: Backend = _backend(model, backend)
@@ -70,7 +71,7 @@ class VLM:
         started = time.perf_counter()
         index = None
         if self._again is not None:
-            asked, prompt = prompt, self._again(prompt)
+            asked, prompt = prompt, self._again(prompt, None if before is None else before.made_of)
             index = aligned(prompt.visual, asked.visual).to(self.decoder.device)
         known = None if before is None else followup.continued(before, prompt, self.decoder)
         if known is not None:

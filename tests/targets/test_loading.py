@@ -145,7 +145,7 @@ def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong() -> None:
     """Its picture has four times the tokens; views speak of the target's positions."""
     model = tiny_llava()
     mine, theirs = tiny_prompt(), tiny_prompt(pictures=2)
-    eyes = VLM(model, "tiny", again=lambda prompt: theirs)
+    eyes = VLM(model, "tiny", again=lambda prompt, before: theirs)
     encoded = eyes.encode(mine)
     assert len(encoded.ids) == len(theirs)
     context = FullView().see(encoded, eyes, None)

@@ -7,6 +7,7 @@ import torch
 from PIL import Image
 
 from specvl_demo.targets.prompts import Film, Prompter, Turn
+from specvl_demo.targets.vlm import VLM
 from specvl_demo.training import pocket
 from tests import pocketlike
 
@@ -14,12 +15,32 @@ PICTURE = Image.new("RGB", (96, 96), (200, 30, 30))
 
 
 @pytest.fixture(scope="module")
-def prompter() -> Prompter:
+def model_and_processor() -> tuple[torch.nn.Module, object]:
     """The pocket family's, with two added tokens: words joined for brevity, and a mark without the flag."""
     words = pocketlike.tokenizer()
     words.add_tokens([" top left", "<tool>"])
     model = pocket.make_model(len(words), layers=1, hidden=64, ffn=96, tower=(32, 1))
-    return Prompter(pocket.make_processor(words), model)
+    return model.eval(), pocket.make_processor(words)
+
+
+@pytest.fixture(scope="module")
+def prompter(model_and_processor: tuple[torch.nn.Module, object]) -> Prompter:
+    model, processor = model_and_processor
+    return Prompter(processor, model)
+
+
+@pytest.fixture
+def runs(prompter: Prompter, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One entry for every time that pictures are made ready."""
+    kind, found = type(prompter._processor.image_processor), []
+    run = kind.__call__
+
+    def counted(self: object, *args: object, **kwargs: object) -> object:
+        found.append(args)
+        return run(self, *args, **kwargs)
+
+    monkeypatch.setattr(kind, "__call__", counted)
+    return found
 
 
 def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: Prompter) -> None:
@@ -43,18 +64,8 @@ def test_marks_that_a_person_types_are_taken_apart(prompter: Prompter, mark: str
     assert len(typed) > len(plain)
 
 
-def test_pictures_are_made_ready_once_a_conversation(
-    prompter: Prompter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_are_made_ready_once_a_conversation(prompter: Prompter, runs: list[object]) -> None:
     """The same inputs as afresh, without a second run; another picture, or one more, is made ready."""
-    kind, runs = type(prompter._processor.image_processor), []
-    run = kind.__call__
-
-    def counted(self: object, *args: object, **kwargs: object) -> object:
-        runs.append(args)
-        return run(self, *args, **kwargs)
-
-    monkeypatch.setattr(kind, "__call__", counted)
     clip = Film((PICTURE, PICTURE.rotate(90)))
     first = prompter.prompt([Turn("what is it?", (PICTURE, clip))])
     turns = [Turn("what is it?", (PICTURE.copy(), clip), "a star"), Turn("is it above?")]
@@ -67,3 +78,19 @@ def test_pictures_are_made_ready_once_a_conversation(
         other = prompter.prompt([Turn("what is it?", shown)], before=first)
         same = prompter.prompt([Turn("what is it?", shown)])
         assert all(torch.equal(other.inputs[key], same.inputs[key]) for key in same.inputs)
+
+
+def test_a_drafter_that_is_asked_in_its_own_way_makes_pictures_ready_once_too(
+    prompter: Prompter, model_and_processor: tuple[torch.nn.Module, object], runs: list[object]
+) -> None:
+    model, processor = model_and_processor
+    first = prompter.prompt([Turn("what is it?", (PICTURE,))])
+    turns = [Turn("what is it?", (PICTURE,), "a star"), Turn("is it above?")]
+    follow = prompter.prompt(turns, before=first)
+    drafter = VLM(model, "drafter", again=Prompter(processor, model).again)
+    runs.clear()
+    before = drafter.encode(first)
+    found, made = drafter.encode(follow, before), len(runs)
+    fresh = drafter.encode(follow)
+    assert (made, len(runs)) == (1, 2)
+    assert torch.equal(found.ids, fresh.ids) and torch.equal(found.embeds, fresh.embeds)
