@@ -59,15 +59,15 @@ def _sentence(beside: Comparison, work: Work, costs: StepCosts) -> str:
         )
     whole = draft + verify + rest
     without = {
-        "drafting": tau / (verify + rest) if verify + rest else 0.0,
-        f"verifying {work.nodes:.0f} nodes": tau / (draft + min(verify, 1.0) + rest),
-        "what is no forward": tau / (draft + verify),
-        "rejected drafts": (deepest + 1) / whole,
+        "drafting holds": tau / (verify + rest) if verify + rest else 0.0,
+        f"verifying {work.nodes:.0f} nodes holds": tau / (draft + min(verify, 1.0) + rest),
+        "what is no forward holds": tau / (draft + verify),
+        "rejected drafts hold": (deepest + 1) / whole,
     }
     worst = max(without, key=lambda name: without[name])
     told = (
         f"A round brings {tau:.1f} tokens for {whole:.1f} plain steps ({draft:.1f} to draft, {verify:.1f} to "
-        f"verify, {rest:.2f} beside); {worst} holds it back most: {tau / whole:.2f} would be "
+        f"verify, {rest:.2f} beside); {worst} it back most: {tau / whole:.2f} would be "
         f"{without[worst]:.2f} without."
     )
     best, factor = best_depth(work, costs)

@@ -61,12 +61,12 @@ HEADS = {
 
 @dataclass
 class Page:
-    """What a report says. tables: heading, rows, columns. drawings: SVG by name."""
+    """What a report says. tables: heading, rows, columns. drawings: (title, SVG) by name."""
 
     tables: list[tuple[str, Sequence[Mapping[str, Any]], Sequence[str]]] = field(default_factory=list)
     before: list[str] = field(default_factory=list)
     after: list[str] = field(default_factory=list)
-    drawings: dict[str, str] = field(default_factory=dict)
+    drawings: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def markdown(self, folder: str = "", sentences: bool = True) -> str:
         """All of it; drawings as links into a folder, where one is given."""
@@ -77,7 +77,7 @@ class Page:
                 parts.append(f"**{heading}**")
             parts.append(tables.render(named, [HEADS.get(key, key) for key in columns], "markdown"))
         if folder:
-            parts += [f"![{name}]({folder}/{name}.svg)" for name in self.drawings]
+            parts += [f"![{title}]({folder}/{name}.svg)" for name, (title, _) in self.drawings.items()]
         if sentences:
             parts.append("\n".join(f"* {sentence}" for sentence in self.after))
         return "\n\n".join(part for part in parts if part) + "\n"
@@ -86,7 +86,8 @@ class Page:
 def origin(machine: Mapping[str, Any]) -> str:
     """One line that stands beside every figure: machine, versions, weights, commit, time, load."""
     told = [str(machine.get("title", "")), str(machine.get("processor", ""))]
-    told.append(f"{machine['threads']} threads" if machine.get("threads") else "")
+    threads = machine.get("threads")
+    told.append(f"{threads} thread{'s' if threads > 1 else ''}" if threads else "")
     if machine.get("dtype"):
         told.append(f"{machine['dtype']} on {machine.get('device')}")
     versions = machine.get("versions") or {}
@@ -169,13 +170,12 @@ def curves(report: Report) -> Page:
     rows = []
     for curve in report["rows"]:
         points = [tuple(point) for point in curve["points"]]
-        page.drawings[curve["name"]] = drawing.curve(
-            curve["title"], curve["x"], curve["y"], points, _theory(points, curve)
-        )
+        svg = drawing.curve(curve["title"], curve["x"], curve["y"], points, _theory(points, curve))
+        page.drawings[curve["name"]] = (curve["title"], svg)
         rows.append(
             {
                 "curve": curve["title"],
-                "unit": f"{curve['y']} per {curve['x']}",
+                "unit": f"{curve['y']} per {curve['each']}",
                 "measured slope": curve["measured_slope"],
                 "expected slope": curve["slope"],
                 "r²": curve["r2"],
@@ -220,7 +220,7 @@ def write(page: Page, path: Path, name: str) -> None:
     told = page.markdown(folder.name, sentences=begin != SHORT.format(name))
     if page.drawings:
         folder.mkdir(exist_ok=True)
-        for drawn, svg in page.drawings.items():
+        for drawn, (_, svg) in page.drawings.items():
             (folder / f"{drawn}.svg").write_text(svg, encoding="utf-8")
     section = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
     path.write_text(section.sub(lambda _: f"{begin}\n{told}{end}", text), encoding="utf-8")

@@ -38,12 +38,14 @@ COLUMNS = ("x", "y", "expected")
 
 @dataclass(frozen=True)
 class Curve:
-    """One curve. slope: expected by theory, in units of y a unit of x; None where theory says no more than a
-    straight line. why: what it is expected from."""
+    """One curve. each: one step along x, in words. slope: expected by theory, in units of y a unit of x; None
+    where theory says no more than a straight line. why: what it is expected from.
+    """
 
     name: str
     title: str
     x: str
+    each: str
     y: str
     points: tuple[tuple[float, float], ...]
     slope: float | None
@@ -104,6 +106,7 @@ def _prompt(loaded: Loaded, limits: Bounds, lengths: Sequence[int], repeats: int
         "prefill",
         "Prefill against prompt length",
         "tokens of the prompt",
+        "token of the prompt",
         "ms",
         tuple((cost.rows, cost.ms) for cost in filled),
         2e3 * decoder.n_weights / limits.flops_per_s,
@@ -114,6 +117,7 @@ def _prompt(loaded: Loaded, limits: Bounds, lengths: Sequence[int], repeats: int
         "step",
         "A plain step against what stands before it",
         "tokens in the cache",
+        "token in the cache",
         "ms",
         tuple((cost.context, cost.ms) for cost in stepped),
         1e3 * decoder.n_cached * decoder.dtype.itemsize / limits.bytes_per_s,
@@ -129,6 +133,7 @@ def _nodes(loaded: Loaded, limits: Bounds, nodes: Sequence[int], repeats: int) -
         "verify",
         "Verification against nodes",
         "nodes of the tree, root included",
+        "node",
         "ms",
         tuple((cost.rows, cost.ms) for cost in found),
         2e3 * decoder.n_weights / limits.flops_per_s,
@@ -150,6 +155,7 @@ def _sides(loaded: Loaded, sides: Sequence[int], repeats: int) -> Iterator[Curve
     yield Curve(
         "picture",
         "Vision and prefill against picture size",
+        "thousand pixels",
         "thousand pixels",
         "ms",
         tuple(points),
@@ -173,6 +179,7 @@ def _frames(loaded: Loaded, limits: Bounds, frames: Sequence[int], repeats: int)
         "vision",
         "Vision against frames",
         "frames",
+        "frame",
         "ms",
         tuple(vision),
         None,
@@ -183,6 +190,7 @@ def _frames(loaded: Loaded, limits: Bounds, frames: Sequence[int], repeats: int)
         "frames",
         "Prefill against frames",
         "frames",
+        "frame",
         "ms",
         tuple(prefill),
         per_frame * 2e3 * decoder.n_weights / limits.flops_per_s,
@@ -206,6 +214,7 @@ def _answers(
             f"answer-{choice.method.name}",
             f"{choice.method.title}: decoding against the answer's length",
             "tokens of the answer",
+            "token of the answer",
             "ms",
             tuple(points),
             points[0][1] / points[0][0],
@@ -230,6 +239,7 @@ def _hidden(loaded: Loaded, frames: Sequence[int], repeats: int) -> Iterator[Cur
             f"read-{role}",
             f"{role}: share of the prompt that its drafter reads",
             "visual tokens",
+            "visual token",
             "share",
             tuple(shares),
             None,
@@ -240,6 +250,7 @@ def _hidden(loaded: Loaded, frames: Sequence[int], repeats: int) -> Iterator[Cur
             f"prefill-{role}",
             f"{role}: its drafter's prefill",
             "visual tokens",
+            "visual token",
             "ms",
             tuple(costs),
             0.0 if hidden else None,

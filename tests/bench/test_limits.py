@@ -97,6 +97,7 @@ def test_the_best_depth_is_where_another_level_stops_paying() -> None:
     assert said is not None and said.sentence.endswith(
         "Drafting does not pay here: plain decoding is faster."
     )
+    assert "; rejected drafts hold it back most: " in said.sentence
 
 
 def report(**changes: Any) -> dict[str, Any]:

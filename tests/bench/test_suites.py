@@ -141,14 +141,15 @@ def test_costs_are_drawn_with_what_theory_expects(
     assert [x for x, _ in curves["answer-ar"]["points"]] == [4, 30]  # no end of sequence cuts it
     assert curves["verify"]["slope"] > 0 and curves["picture"]["slope"] == 0.0
     page = pages.curves(report)
-    for svg in page.drawings.values():
+    for _, svg in page.drawings.values():
         assert ET.fromstring(svg).tag.endswith("svg")
     file = tmp_path / "performance.md"
     file.write_text("# Title\n<!-- bench:scaling:begin -->\nold\n<!-- bench:scaling:end -->\nend\n")
     pages.write(page, file, "scaling")
     text = file.read_text()
     assert "old" not in text and text.startswith("# Title\n") and text.endswith("end\n")
-    assert "](performance/verify.svg)" in text and (tmp_path / "performance" / "verify.svg").is_file()
+    assert "![Verification against nodes](performance/verify.svg)" in text and "ms per frame " in text
+    assert (tmp_path / "performance" / "verify.svg").is_file()
     with pytest.raises(ValueError, match="no section for this suite"):
         pages.write(page, file, "pocket")
 
@@ -181,6 +182,7 @@ def test_where_figures_come_from_is_said() -> None:
     told = provenance.describe()
     assert told["threads"] >= 1 and told["versions"]["transformers"] and told["when"].endswith("+00:00")
     assert told["title"] in pages.origin({**told, "others_share_before": 0, "others_share_meanwhile": 0})
+    assert [pages.origin({"threads": n}) for n in (1, 2)] == ["1 thread.", "2 threads."]
     busy = provenance.Watch()
     assert busy.read()["seconds"] > 0 and isinstance(busy.read()["busy"], bool)
 
