@@ -171,7 +171,7 @@ class Scores:
     """The target's word on every node: logits [T, V] of the next token, hidden [T, D] after the norm.
 
     Row i was computed at node i, that is with node i's token as input and its ancestors as context.
-    layers: {i: [T, D]} where the lane asked for them (Start.capture).
+    layers: {i: [T, D]} where the lane asked for them: in the capture that `Target.open` was given.
     """
 
     logits: Tensor

@@ -1,7 +1,8 @@
 """A drafter that knows the answer and guesses right as often as it is told: for measuring, not for use.
 
 Given the tokens the target will say and a pattern of how many guesses a round should succeed, drafts exactly
-that. With it a round's cost can be measured at any acceptance. No model.
+that. No method of the table uses it: it is there to test the loop, and to time a round at any acceptance that
+is wanted. No model.
 """
 
 from __future__ import annotations

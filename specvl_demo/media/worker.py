@@ -12,11 +12,19 @@ import json
 import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from specvl_demo.media.clips import sample_indices
 from specvl_demo.media.files import CLIP_FORMATS, NAME, PICTURE_FORMATS, Limits, MediaError, check_size
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+    from PIL.Image import Image as Picture
+
+Sampler = Callable[[int, int], list[int]]
+"""Which of so many frames are taken: (frames of the source, wanted) -> indices."""
 
 MEMORY_BYTES = 4 * 2**30
 
@@ -69,7 +77,7 @@ def probe(path: str, limits: Limits) -> dict:
     return facts
 
 
-def by_decord(path: str, n: int, sample) -> tuple[list, list[float], int]:
+def by_decord(path: str, n: int, sample: Sampler) -> tuple[list, list[float], int]:
     """Frames, times and the number of source frames; decord indexes the packets, so its count is exact."""
     import decord
 
@@ -82,7 +90,9 @@ def by_decord(path: str, n: int, sample) -> tuple[list, list[float], int]:
         raise RuntimeError(str(fault)) from None
 
 
-def by_opencv(path: str, facts: dict, n: int, sample, limits: Limits) -> tuple[list, list[float], int]:
+def by_opencv(
+    path: str, facts: dict, n: int, sample: Sampler, limits: Limits
+) -> tuple[list, list[float], int]:
     """The same by reading through the clip once; where no count is declared, a first pass counts."""
     import cv2
 
@@ -109,7 +119,7 @@ def by_opencv(path: str, facts: dict, n: int, sample, limits: Limits) -> tuple[l
 
 
 def by_pillow(
-    data: bytes, kind: str, n: int, sample, limits: Limits
+    data: bytes, kind: str, n: int, sample: Sampler, limits: Limits
 ) -> tuple[list, list[float], int, float | None]:
     """Frames of an animated GIF or WebP with the times their delays add up to, and the whole duration."""
     import numpy as np
@@ -226,7 +236,7 @@ def openable(path: Path, descriptor: int) -> str:
     return str(alias) if alias.exists() else str(path)
 
 
-def shrink(frame, side: int):
+def shrink(frame: ndarray, side: int) -> Picture:
     """A PIL image of the frame, its longer side at most `side`."""
     import numpy as np
     from PIL import Image

@@ -67,6 +67,7 @@ class HFDecoder:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the output head; the precision that drafts and masks are made in."""
         return self._head.weight.dtype
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -228,15 +229,19 @@ class _CacheLayer(CacheLayerMixin):
         """Nothing to do: the buffer exists."""
 
     def update(self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Add the new rows; all rows, these included."""
         return self._cache.write(self._layer, keys, values)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Columns of the mask, and the first position they stand for."""
         return self._cache.length + query_length, 0
 
     def get_seq_length(self) -> int:
+        """Rows that are filled."""
         return self._cache.length
 
     def get_max_length(self) -> int:
+        """Rows that fit."""
         return self._cache.room
 
     get_max_cache_shape = get_max_length

@@ -41,10 +41,12 @@ class VLMTarget:
 
     @property
     def decoder(self) -> Backend:
+        """The model's decoder."""
         return self.vlm.decoder
 
     @property
     def vocabulary(self) -> Vocabulary:
+        """Its ids, and which of them mean something beyond text."""
         return self.vlm.vocabulary
 
     def encode(self, prompt: Prompt, before: Encoded | None = None) -> Encoded:

@@ -25,6 +25,7 @@ class Norm(nn.Module):
         self.weight, self._eps = nn.Parameter(torch.ones(width)), eps
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] at the size its weight gives."""
         return F.rms_norm(x, self.weight.shape, self.weight, self._eps)
 
 
@@ -38,6 +39,7 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(ffn, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> [..., D]; the residual is the caller's."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -93,6 +95,7 @@ class Block(nn.Module):
             self.input_layernorm = Norm(g.width, g.eps)
 
     def normed(self, x: Tensor) -> Tensor:
+        """What attention reads of x: x itself in a block without input norm."""
         return self.input_layernorm(x) if hasattr(self, "input_layernorm") else x
 
     def close(self, x: Tensor, attended: Tensor) -> Tensor:
@@ -114,6 +117,7 @@ class CrossBlock(nn.Module):
         self.cross_attn_mlp_gate = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """x with what its queries find among the features, and the MLP; each as far as its gate is open."""
         queries = self.cross_attn.queries(self.input_layernorm(x))
         x = x + self.cross_attn_attn_gate.tanh() * self.cross_attn.mix(queries, keys, values, mask)
         return x + self.cross_attn_mlp_gate.tanh() * self.mlp(self.post_attention_layernorm(x))

@@ -173,7 +173,7 @@ def make_model(
     return model
 
 
-def start_layer(layer) -> None:
+def start_layer(layer: nn.Module) -> None:
     """A block that at first adds nothing: the residual stream starts clean, and depth costs no stability."""
     for p in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
         p.data.zero_()

@@ -46,6 +46,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, model: nn.Module) -> Vocabulary:
+        """Those of a target as the library loads it."""
         config = model.get_decoder().config
         return cls(
             model.get_input_embeddings(),
@@ -54,10 +55,12 @@ class Vocabulary:
         )
 
     def embed(self, ids: Tensor) -> Tensor:
+        """ids [...] -> embeddings [..., D]; nothing is learned through them."""
         with torch.no_grad():
             return self.embeddings(ids)
 
     def say(self, features: Tensor) -> Tensor:
+        """Features [..., D] -> logits [..., V], in the head's own precision."""
         logits = self.head(features.to(self.head.weight.dtype))
         return logits if self.softcap is None else torch.tanh(logits / self.softcap) * self.softcap
 

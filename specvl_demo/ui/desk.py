@@ -38,7 +38,9 @@ class Worker(Protocol):
     """Computes jobs away from the page, `capacity` of them at once."""
 
     @property
-    def capacity(self) -> int: ...
+    def capacity(self) -> int:
+        """How many jobs it computes at once."""
+        ...
 
     def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}.
