@@ -1,4 +1,4 @@
-"""Serve the page: `python app.py [--host H] [--port P] [--pair ID] [--share]`. Importing it does nothing."""
+"""Serve the page: `python app.py [options]`, which `--help` lists. Importing it does nothing."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def trace(options: argparse.Namespace) -> int:
 
 
 def train(options: argparse.Namespace) -> int:
-    """The pocket models, trained or evaluated."""
+    """The pocket models, or heads for any pair, trained; the pocket models evaluated."""
     from specvl_demo.cli import train as command
 
     return command.run(options)

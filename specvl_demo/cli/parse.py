@@ -124,7 +124,9 @@ def build() -> argparse.ArgumentParser:
         action = actions.add_parser(name, help=help_text, allow_abbrev=False)
         action.add_argument("file", metavar="FILE")
 
-    train = commands.add_parser("train", help="train or evaluate the pocket models", allow_abbrev=False)
+    train = commands.add_parser(
+        "train", help="train and evaluate the pocket models, train heads for any pair", allow_abbrev=False
+    )
     train.add_argument("recipe", help="pocket, answers, drafter, eagle2, hivis, dream, or evaluate")
     train.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="options of that recipe")
 
