@@ -76,7 +76,7 @@ def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float =
         more = _filled(make, room - length(sample.turns[0])) if room else ()
         return Sample(sample.pictures, (*more, *sample.turns) if first else (*sample.turns, *more))
 
-    if roll < 0.5:
+    if roll < 0.64:
         pair = texts_pairs.compare(rng, rng.randint(1, n))
 
         def of_pair() -> Turn:
@@ -85,7 +85,7 @@ def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float =
             return drills.drill_pictures(rng, pair.pictures, PAIR)
 
         return with_drills(pair, of_pair)
-    if roll < 0.56:
+    if roll < 0.68:
         return texts_pairs.describe_both(rng, 2)
     clip = texts_clips.random_clip(rng, rng.random() < 0.5)
 

@@ -77,10 +77,12 @@ def look_of(thing: Thing | None, *groups: str) -> Look:
 
 
 def place(p: int, scene: Scene | None = None, rest: tuple[int, ...] | None = None) -> Word:
+    """One of the nine places; with a scene it points at what is there, with `rest` at what is still to come."""
     return Word(PLACES[p], look_of(scene.at(p)) if scene else {}, rest)
 
 
 def kind(t: Thing, rest: tuple[int, ...] | None = None) -> Word:
+    """What an object is; it points at where it is, its colour and its size."""
     return Word(t.kind, look_of(t, "place", "colour", "size"), rest)
 
 
@@ -97,6 +99,7 @@ def phrase(
 
 
 def number(n: int) -> Word:
+    """A number as a word."""
     return Word(NUMBERS[n])
 
 
@@ -110,6 +113,7 @@ def fill(template: str, **parts: Piece | list[Piece]) -> list[Piece]:
 
 
 def where(rng: random.Random, w: Word) -> list[Piece]:
+    """'at the top left', in one of several wordings."""
     ways = (
         ["in the {p}", "at the {p}"] if w.text == "center" else ["at the {p}", "in the {p}", "near the {p}"]
     )
@@ -117,6 +121,7 @@ def where(rng: random.Random, w: Word) -> list[Piece]:
 
 
 def capital(pieces: list[Piece]) -> list[Piece]:
+    """The pieces as the beginning of a sentence."""
     first = pieces[0]
     assert isinstance(first, str), (
         "a sentence starts with a plain word: visual words are single tokens in lower case"
@@ -137,6 +142,7 @@ def ask(rng: random.Random, ways: Sequence[str], **parts: Piece | list[Piece]) -
 
 
 def joined(items: list[list[Piece]]) -> list[Piece]:
+    """Items as a list in a sentence: commas, then 'and'."""
     out: list[Piece] = []
     for i, item in enumerate(items):
         out += ([] if i == 0 else [" and "] if i == len(items) - 1 else [", "]) + item
@@ -179,6 +185,7 @@ def clauses(rng: random.Random, scene: Scene) -> list[list[Piece]]:
 
 
 def describe(rng: random.Random, scene: Scene) -> Turn:
+    """The whole picture: how many objects on which ground, then one sentence an object."""
     n, places = len(scene.things), tuple(t.place for t in scene.things)
     things = [number(n), " object" if n == 1 else " objects"]
     opening = fill(
@@ -202,6 +209,7 @@ def describe(rng: random.Random, scene: Scene) -> Turn:
 
 
 def unique(scene: Scene, rng: random.Random, *fields: str) -> Thing | None:
+    """An object that no other one equals in these fields; None where there is none."""
     def key(t: Thing) -> tuple:
         return tuple(getattr(t, f) for f in fields)
 
@@ -210,6 +218,7 @@ def unique(scene: Scene, rng: random.Random, *fields: str) -> Thing | None:
 
 
 def ask_where(rng: random.Random, scene: Scene) -> Turn | None:
+    """The place of an object named by colour and kind; None where no name is unique."""
     t = unique(scene, rng, "colour", "kind")
     if t is None:
         return None
@@ -230,6 +239,7 @@ def ask_where(rng: random.Random, scene: Scene) -> Turn | None:
 
 
 def ask_what(rng: random.Random, scene: Scene) -> Turn:
+    """What is at a place, now and then an empty one."""
     taken = [t.place for t in scene.things]
     free = [p for p in range(9) if p not in taken]
     p = rng.choice(free) if free and rng.random() < 0.15 else rng.choice(taken)
@@ -250,6 +260,7 @@ def ask_what(rng: random.Random, scene: Scene) -> Turn:
 
 
 def ask_colour(rng: random.Random, scene: Scene) -> Turn | None:
+    """The colour of an object named by its kind; None where no kind is unique."""
     t = unique(scene, rng, "kind")
     if t is None:
         return None
@@ -276,6 +287,7 @@ def matches(rng: random.Random, scene: Scene) -> tuple[str, str, list[Thing]]:
 
 
 def ask_count(rng: random.Random, scene: Scene) -> Turn:
+    """How many objects have a colour or a kind, or how many there are; counted aloud."""
     attribute, value, hits = matches(rng, scene)
     name = value
     if rng.random() < 0.14:
@@ -321,6 +333,7 @@ def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[P
 
 
 def ask_ground(rng: random.Random, scene: Scene) -> Turn:
+    """The colour of the background."""
     ways = (
         "What colour is the background?",
         "Which background does the picture have?",
@@ -335,9 +348,9 @@ def ask_ground(rng: random.Random, scene: Scene) -> Turn:
 
 
 QUESTIONS: tuple[tuple[Callable[[random.Random, Scene], Turn | None], float], ...] = (
-    (ask_where, 0.23),
-    (ask_what, 0.20),
-    (ask_colour, 0.19),
-    (ask_count, 0.40),
-    (ask_ground, 0.06),
+    (ask_where, 0.15),
+    (ask_what, 0.18),
+    (ask_colour, 0.12),
+    (ask_count, 0.60),
+    (ask_ground, 0.04),
 )

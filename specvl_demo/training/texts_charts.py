@@ -9,6 +9,7 @@ from specvl_demo.training.texts import Look, Turn, Word, ask, fill, number
 
 
 def read_chart(rng: random.Random, chart: Chart) -> Turn:
+    """Every bar with its colour and value, from left to right."""
     n, values = len(chart.bars), [v for _, v in chart.bars]
     ways = (
         *(
@@ -50,6 +51,7 @@ def _bar(colour: str, value: int) -> Look:
 
 
 def ask_chart(rng: random.Random, chart: Chart) -> Turn:
+    """One question about a chart: a bar's value, the highest, or how many."""
     values = [v for _, v in chart.bars]
     colour, value = rng.choice(chart.bars)
     roll = rng.random()

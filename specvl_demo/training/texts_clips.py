@@ -93,6 +93,7 @@ def frame_by_frame(clip: Clip) -> list[Piece]:
 
 
 def ask_clip(rng: random.Random, clip: Clip) -> Turn:
+    """What happens in a clip: place by place, frame by frame, then in words."""
     a, d = clip.actor, clip.detail
     start = clip.frames[0]
     ways = (

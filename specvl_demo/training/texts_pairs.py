@@ -57,6 +57,7 @@ def change(rng: random.Random, first: Scene) -> tuple[str, Scene, Thing, Thing |
 def change_sentence(
     rng: random.Random, event: str, first: Scene, second: Scene, old: Thing, new: Thing | None
 ) -> list[Piece]:
+    """One sentence that says what happened to which object, and where."""
     name = phrase(old, article=False, size=False)
     here = where(rng, place(old.place, second if event == "new" else first))
     if event == "same":
@@ -126,6 +127,7 @@ def shown(t: Thing | None) -> tuple[Look, list[Piece]]:
 
 
 def compare(rng: random.Random, n: int) -> Sample:
+    """A pair of pictures that differ in one thing, or not at all, and what changed."""
     first = world.random_scene(rng, n)
     event, second, old, new = change(rng, first)
     ways = (
@@ -149,6 +151,7 @@ def compare(rng: random.Random, n: int) -> Sample:
 
 
 def describe_both(rng: random.Random, n: int) -> Sample:
+    """A pair of unrelated pictures, and what is on both."""
     pair = world.random_scene(rng, rng.randint(1, n)), world.random_scene(rng, rng.randint(1, n))
     answer: list[Piece] = []
     for lead, scene in zip(("The first picture", " The second picture"), pair, strict=True):
