@@ -77,7 +77,7 @@ def look_of(thing: Thing | None, *groups: str) -> Look:
 
 
 def place(p: int, scene: Scene | None = None, rest: tuple[int, ...] | None = None) -> Word:
-    """One of the nine places; with a scene it points at what is there, with `rest` at what is still to come."""
+    """One of the nine places; it points at what a scene shows there, and at what is still to come."""
     return Word(PLACES[p], look_of(scene.at(p)) if scene else {}, rest)
 
 
@@ -210,6 +210,7 @@ def describe(rng: random.Random, scene: Scene) -> Turn:
 
 def unique(scene: Scene, rng: random.Random, *fields: str) -> Thing | None:
     """An object that no other one equals in these fields; None where there is none."""
+
     def key(t: Thing) -> tuple:
         return tuple(getattr(t, f) for f in fields)
 
