@@ -109,7 +109,7 @@ def dream_head(
     keep: float,
     ancestry: bool,
 ) -> Drafter:
-    """The pair's DREAM head, or the one trained without cross-attention. keep 0: what it was trained for."""
+    """The pair's DREAM head, or the one trained without cross-attention. keep 0: as it was trained."""
     head = models.drafter("dream" if variant == "full" else f"dream-{variant}")
     return DreamDrafter(head, keep or None, ancestry)
 

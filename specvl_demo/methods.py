@@ -273,7 +273,6 @@ METHODS: dict[str, Method] = {
             options={"policy": ("chain", "static-tree", "entropy-tree")},
             presets={
                 "paper": {},
-                "paper-compressed": {"keep": 0.75},
                 "published-code": {"nodes": 60, "width": 4, "loops": 8, "keep": 1.0, "ancestry": False},
                 "pocket": {"policy": "chain", "gamma": 10},
                 "pocket-tree": {"nodes": 10, "width": 2, "loops": 5},

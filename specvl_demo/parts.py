@@ -147,7 +147,7 @@ DRAFTERS: dict[str, Part] = {
                     "keep",
                     0.0,
                     "share of the visual tokens it looks at, those the target attends to most; 1: all, "
-                    "0: as the head was trained",
+                    "0: as the head was trained, or the paper's 0.75 where it does not say",
                     0.0,
                     1.0,
                 ),

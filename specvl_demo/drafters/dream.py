@@ -25,6 +25,8 @@ from specvl_demo.targets import followup
 from specvl_demo.targets.decoder import Call
 from specvl_demo.targets.stream import Stream
 
+PAPER_KEEP = 0.75
+"""Share of the visual tokens that are kept (DREAM §3.3)."""
 IMPORTANCE_ROWS = 64
 """How many of the prompt's last rows vote on which visual tokens matter."""
 
@@ -40,9 +42,9 @@ class DreamHead:
         self.first, self.last = Block(t, "layers.0", g), Block(t, "layers.2", g)
         self.cross = CrossBlock(t, "layers.1", g)
         self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
-        # Published heads were evaluated without compression in their code; ours say what they were trained
-        # for.
-        self.keep: float = head.own.get("keep", 1.0)
+        # choice: ours say what they were trained with; of published ones the paper does, though their code
+        # leaves compression out (the preset `published-code`).
+        self.keep: float = head.own.get("keep", PAPER_KEEP)
         self.visual_scale: float = head.own.get("visual_scale", 1.0)
 
     def new_cache(self, n_layers: int, room: int) -> KVCache:
