@@ -75,7 +75,8 @@ def facts(answer: str) -> tuple:
     """What a sentence about a change says: the event, and its visual words in order."""
     text = answer.lower()
     event = next((name for name, way in EVENTS.items() if re.search(way, text)), None)
-    return event, PLACE.findall(text), COLOUR.findall(text), KIND.findall(text), NUMBER.findall(text)
+    counted = [number for number in NUMBER.findall(text) if number != "no"]  # 'no change' counts nothing
+    return event, PLACE.findall(text), COLOUR.findall(text), KIND.findall(text), counted
 
 
 def _verdict(answer: str, turn: Turn) -> str:

@@ -36,9 +36,13 @@ def test_the_evaluation_reads_what_is_said_and_not_how():
     rng, scene = random.Random(1), world.random_scene(random.Random(2), 3)
     old = scene.things[0]
     second = replace(scene, things=scene.things[1:])
-    ways = {text_of(change_sentence(rng, "gone", scene, second, old, None)) for _ in range(60)}
-    assert any("disappeared" in way for way in ways)  # which holds a colour's letters
-    assert len({str(facts(way)) for way in ways}) == 1
+    gone = {text_of(change_sentence(rng, "gone", scene, second, old, None)) for _ in range(60)}
+    assert any("disappeared" in way for way in gone)  # which holds a colour's letters
+    same = {text_of(change_sentence(rng, "same", scene, scene, old, old)) for _ in range(60)}
+    assert any("no change" in way for way in same)  # which is no number
+    for ways in (gone, same):
+        assert len(ways) > 1
+        assert len({str(facts(way)) for way in ways}) == 1
 
 
 @pytest.mark.parametrize("seed", range(40))
