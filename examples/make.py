@@ -36,7 +36,7 @@ from specvl_demo.ui.jobs import Job  # noqa: E402
 
 PAIR = "pocket"
 REPEATS = 3
-TOKENS = 128
+TOKENS = 160
 BUSY_SHARE = 0.25
 DIGITS = 5
 """Significant digits of probabilities in a recorded race; seconds stay as they are."""

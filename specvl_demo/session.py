@@ -44,7 +44,7 @@ def turn(question: str, media: Sequence[Picture | Clip] = (), answer: str | None
 def request(
     loaded: Loaded,
     turns: Sequence[Turn],
-    max_new_tokens: int = 128,
+    max_new_tokens: int = 160,
     sampling: Sampling | None = None,
     system: str = "",
     detail: Literal["full", "light"] = "full",

@@ -95,7 +95,7 @@ class Suite:
     run: Callable[[Asked], Report]
     page: Callable[[Mapping[str, Any]], pages.Page]
     repeats: int = 5
-    max_new_tokens: int = 128
+    max_new_tokens: int = 160
     prompts: int = 20
 
 

@@ -216,7 +216,7 @@ def _request(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--image", action="append", default=[], metavar="FILE", help="a picture; repeatable")
     parser.add_argument("--video", action="append", default=[], metavar="FILE", help="a clip; repeatable")
-    parser.add_argument("--max-new-tokens", type=whole(1, MAX_NEW_TOKENS), default=128, metavar="N")
+    parser.add_argument("--max-new-tokens", type=whole(1, MAX_NEW_TOKENS), default=160, metavar="N")
     parser.add_argument(
         "--temperature",
         type=_temperature,

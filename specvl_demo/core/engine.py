@@ -47,7 +47,7 @@ class Request:
     target: Target
     lexicon: Lexicon
     sampling: Sampling = field(default_factory=Sampling)
-    max_new_tokens: int = 128
+    max_new_tokens: int = 160
     detail: Literal["full", "light"] = "full"
     pair: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -26,7 +26,7 @@ AFTER = {
     "pair": (str, "pocket"),
     "image": (list[File] | None, None),
     "video": (list[File] | None, None),
-    "max_new_tokens": (int, 128),
+    "max_new_tokens": (int, 160),
     "temperature": (float, 0.0),
     "top_p": (float, 1.0),
     "seed": (int, 0),

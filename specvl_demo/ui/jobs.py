@@ -45,7 +45,7 @@ class Job:
     media: tuple[str, ...] = ()
     history: tuple[Turn, ...] = ()
     system: str = ""
-    max_new_tokens: int = 128
+    max_new_tokens: int = 160
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
@@ -85,7 +85,7 @@ def read_job(
         names=tuple(_name(item) for turn in (*earlier, data) for item in _files(turn.get("media"))),
         history=tuple(_turn(item, folders) for item in earlier),
         system=_text(data.get("system", ""), "The system prompt"),
-        max_new_tokens=int(_number(data, "max_new_tokens", 128, 1, MOST_TOKENS, "The token limit")),
+        max_new_tokens=int(_number(data, "max_new_tokens", 160, 1, MOST_TOKENS, "The token limit")),
         temperature=_temperature(data),
         top_p=_number(data, "top_p", 1.0, 1e-3, 1.0, "Top-p"),
         seed=int(_number(data, "seed", 0, 0, 2**31 - 1, "The seed")),

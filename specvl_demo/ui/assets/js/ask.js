@@ -11,7 +11,7 @@ export const MOST_LANES = 4;
 
 /** Length and sampling, declared like a method's parameters. */
 const sampling = (limits) => [
-  { key: 'max_new_tokens', kind: 'int', default: 128, min: 1, max: limits.tokens, title: W.ask.maxTokens, help: W.ask.maxTokensHelp },
+  { key: 'max_new_tokens', kind: 'int', default: 160, min: 1, max: limits.tokens, title: W.ask.maxTokens, help: W.ask.maxTokensHelp },
   { key: 'temperature', kind: 'float', default: 0, min: 0, max: 2, title: W.ask.temperature, help: W.ask.temperatureHelp },
   { key: 'top_p', kind: 'float', default: 1, min: 0.05, max: 1, title: W.ask.topP, help: W.ask.topPHelp },
   { key: 'seed', kind: 'int', default: 0, min: 0, max: 2 ** 31 - 1, title: W.ask.seed, help: W.ask.seedHelp },
