@@ -108,7 +108,7 @@ METHODS: dict[str, Method] = {
             policy="chain",
             verifier="strict",
             reference="Leviathan et al., arXiv 2211.17192; Gagrani et al., arXiv 2404.08856",
-            presets={"pocket": {"gamma": 8}},
+            presets={"pocket": {"gamma": 10}},
         ),
         Method(
             "tree",
@@ -224,7 +224,7 @@ METHODS: dict[str, Method] = {
                 "paper": {},
                 "lvspec-paper": {"gamma": 10, "window": 4, "gate": 0.2},
                 "gate-only": {"gamma": 10, "window": 0, "gate": 0.2},
-                "pocket": {"gamma": 10, "window": 4},
+                "pocket": {"gamma": 12, "window": 4},
             },
         ),
         Method(
@@ -238,7 +238,7 @@ METHODS: dict[str, Method] = {
             options={"policy": ("chain", "static-tree", "entropy-tree")},
             presets={
                 "paper": {"nodes": 60, "width": 10, "loops": 5},
-                "pocket": {"policy": "chain", "gamma": 7},
+                "pocket": {"policy": "chain", "gamma": 8},
                 "pocket-tree": {"nodes": 12, "width": 3, "loops": 5},
             },
         ),
@@ -257,7 +257,7 @@ METHODS: dict[str, Method] = {
             presets={
                 "paper": {"nodes": 60, "width": 10, "loops": 7},
                 "published-code": {"nodes": 60, "width": 10, "loops": 5},
-                "pocket": {"policy": "chain", "gamma": 5},
+                "pocket": {"policy": "chain", "gamma": 7},
                 "pocket-tree": {"nodes": 10, "width": 2, "loops": 7},
             },
         ),
