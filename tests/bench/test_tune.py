@@ -113,9 +113,11 @@ def test_a_broken_file_is_one_sentence(place: Path) -> None:
 
 
 def test_a_method_is_tuned_on_real_rounds(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(tune.LADDERS, "chain", {"gamma": (6, 7, 8)})
+    standard = registry.choose(loaded.pair, "chain").params["gamma"]
+    ladder = (standard - 1, standard, standard + 1)
+    monkeypatch.setitem(tune.LADDERS, "chain", {"gamma": ladder})
     (row,) = tune.tune(loaded, ["chain"], cases.scenes_alone(1), max_new_tokens=12, repeats=1)
-    assert row["settings"]["gamma"] in (6, 7, 8) and row["tried"] >= 2
+    assert row["settings"]["gamma"] in ladder and row["tried"] >= 2
     assert 1.0 <= row["tau"] <= row["settings"]["gamma"] + 1
     assert row["measured"] > 0 and row["standard"] > 0 and row["predicted"] > 0
     assert tune.tunable(loaded.pair)[0] == "chain"
