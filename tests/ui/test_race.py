@@ -118,6 +118,7 @@ def test_stop_ends_a_run_and_keeps_what_came(opened):
     opened.wait_for_function("!specvl.ask.running", timeout=5_000)
     assert opened.evaluate("specvl.race.list[0].tokens.length") < 400
     expect(opened.locator(".vl-lane[data-lane='0'] .vl-lane-note")).to_have_text("stopped")
+    expect(opened.locator("#vl-status")).to_have_text("Stopped. What was written stays.")
     expect(opened.locator("#vl-run")).to_be_enabled()
 
 

@@ -131,7 +131,8 @@ class Page {
     this.painter.streaming(false);
     if (!waiting) this.replay.keep(this.race);
     this.asked = request;
-    this.ask.say(failed ?? W.run.finished(this.race.list.length), failed !== null);
+    const stopped = this.race.list.some((lane) => lane.end?.stop === 'cancelled');
+    this.ask.say(failed ?? (!waiting && stopped ? W.run.stopped : W.run.finished(this.race.list.length)), failed !== null);
     this.view.offerFollow(!waiting && failed === null);
   }
 
