@@ -30,7 +30,8 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        self.data = torch.zeros(n_layers, 2, batch, heads, room, width, dtype=dtype, device=device)
+        # Not cleared: a follow-up question copies rows twice, and clearing room took as long as that.
+        self.data = torch.empty(n_layers, 2, batch, heads, room, width, dtype=dtype, device=device)
         self.length = 0
 
     @property

@@ -30,6 +30,7 @@ class StaticCache(HFCache):
     def __init__(self, *shape: int, dtype: torch.dtype, device: torch.device) -> None:
         rows = -(-(shape[4] + BUCKETS[-1]) // _ROUND) * _ROUND
         super().__init__(*shape[:4], rows, dtype=dtype, device=device)
+        self.data.zero_()  # a step reads all of it, and what a mask hides must still be a number
         self._room = shape[4]
         self.at: Tensor | None = None
         self.steps: dict[int, _Step] = {}
