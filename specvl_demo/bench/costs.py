@@ -1,8 +1,8 @@
-"""What a method's forwards cost on this machine: verification by nodes, a drafting step by width, each alone.
+"""What a method's forwards cost on this machine: verification by nodes, a drafting step by width.
 
-Given a loaded pair, a chosen method and a request, times single forwards, each again and again in a row, and
-the same forwards inside a method's rounds; and counts which of them the rounds make. Knows no cases and no
-tables.
+Given a loaded pair, a chosen method and a request, times single forwards in turns, drafter and target one
+after the other as in a round but with nothing between them, and the same forwards inside a method's rounds;
+and counts which of them the rounds make. Knows no cases and no tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from specvl_demo.assemble import assemble
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Lane, Request, Shared
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, Scores, Session, Start, Stopwatch, Target, Verdict
+from specvl_demo.core.types import (
+    NOTHING,
+    Drafter,
+    Prefill,
+    Scores,
+    Session,
+    Start,
+    Stopwatch,
+    Target,
+    Verdict,
+)
 from specvl_demo.methods import Choice
 from specvl_demo.records import Record, Round
 from specvl_demo.registry import Loaded
@@ -84,8 +94,8 @@ class Work:
         for one in zip(other.rounds, other.widths, other.verify_s, other.steps_s, strict=True):
             self.add(*one)
 
-    def lowered(self, alone: StepCosts) -> StepCosts:
-        """Costs of forwards timed alone, or their mean in these rounds where that is less.
+    def lowered(self, bare: StepCosts) -> StepCosts:
+        """Costs of bare forwards, or their mean in these rounds where that is less.
 
         What a round takes cannot be less than its forwards at these costs, in the mean over these rounds:
         each cost is at most the mean of what it stands for.
@@ -105,8 +115,8 @@ class Work:
             both = {n: min(between(known, n), mean(times)) for n, times in seen.items()} if known else {}
             return {**known, **both}
 
-        root = min(alone.root, mean(roots)) if roots else alone.root
-        return replace(alone, verify=least(alone.verify, verify), root=root, level=least(alone.level, level))
+        root = min(bare.root, mean(roots)) if roots else bare.root
+        return replace(bare, verify=least(bare.verify, verify), root=root, level=least(bare.level, level))
 
     @property
     def tau(self) -> float:
@@ -224,11 +234,16 @@ def measure(
     nodes: Sequence[int] = NODES,
     widths: Sequence[int] = WIDTHS,
 ) -> StepCosts:
-    """Medians of single steps on a request that has just begun, each again and again in a row."""
+    """Medians of single steps on a request that has just begun.
+
+    Every tree is scored after a round's drafting steps: what the drafter reads drives some of the target's
+    weights out of the caches, and no order of a round's forwards could avoid that.
+    """
     parts = assemble(choice, loaded.models)
     drafter, target = parts.drafter, request.target
     shared = Shared(request)
     encoded, prefill = shared.encoded(target), shared.prefill(drafter.capture)
+    sizes = sorted({1, *nodes})
     start = Start(
         prompt=request.prompt,
         encoded=encoded,
@@ -237,29 +252,30 @@ def measure(
         target_decoder=target.decoder,
         vocabulary=target.vocabulary,
         sampling=request.sampling,
-        max_new_tokens=(repeats + 2) * (LATE + 1),
+        max_new_tokens=(repeats + 2) * (LATE + 1) * len(sizes),
         max_nodes=1 + sum(widths) + max(nodes),
     )
     drafts = choice.drafter.name not in NO_MODEL
     if drafts:
         drafter.begin(start)
-    opened = target.open(prefill, start.max_new_tokens, max(nodes), drafter.capture)
-    watch = target.stopwatch()
-    verify: dict[int, list[float]] = {}
-    for n in sorted({1, *nodes}):
-        tree = DraftTree(torch.full((n,), SOME_TOKEN, device=target.decoder.device), chain(n - 1))
-        verify[n] = [_timed(watch, lambda tree=tree: opened.score(tree)) for _ in range(repeats + 1)]
+    turns = _Turns(drafter if drafts else None, target, prefill, start)
+    verify: dict[int, list[float]] = {n: [] for n in sizes}
     level: dict[int, list[float]] = {n: [] for n in widths}
     root: list[float] = []
-    for _ in range(repeats + 1 if drafts else 0):
-        _draft_once(drafter, opened, root, level, watch, target.decoder.device)
+    for _ in range(repeats + 1):
+        for n in sizes:
+            if drafts:
+                turns.draft(root, level)
+            verify[n].append(turns.score(n))
+            if drafts:
+                turns.commit()
     few = replace(request, max_new_tokens=min(48, request.max_new_tokens))
     race = engine.race(session.lanes(loaded, few, [choice]))
     rest = [r.other_s + r.commit_s for r in race if isinstance(r, Round)]
     return StepCosts(
         verify={n: median(times[1:]) for n, times in verify.items()},
-        root=median(root[1:]) if root else 0.0,
-        level={n: median(times[1:]) if times else 0.0 for n, times in level.items()},
+        root=median(root[len(sizes) :]) if root else 0.0,
+        level={n: median(times[len(sizes) :]) if times else 0.0 for n, times in level.items()},
         rest=median(rest),
     )
 
@@ -287,28 +303,39 @@ def between(known: dict[int, float], x: float) -> float:
     return known[low] + (known[high] - known[low]) * (x - low) / (high - low)
 
 
-def _draft_once(
-    drafter: Drafter,
-    opened: Session,
-    root: list[float],
-    level: dict[int, list[float]],
-    watch: Stopwatch,
-    device: torch.device,
-) -> None:
-    """One round's drafting steps, then a commit of LATE tokens whatever they are. A single node goes below
-    the one before it, as in a chain, which needs no mask."""
-    token = torch.full((1,), SOME_TOKEN, device=device)
-    root.append(_timed(watch, lambda: drafter.extend(token, (-1,))))
-    for width, times in level.items():
-        below = (0,) if width == 1 else torch.zeros(width, dtype=torch.int64, device=device)
-        some = token.expand(width)
-        times.append(_timed(watch, lambda p=below, s=some: drafter.extend(s, p)))
-    tree = DraftTree(torch.full((LATE + 1,), SOME_TOKEN, device=device), chain(LATE), rows=(0, *[-1] * LATE))
-    scores = opened.score(tree)
-    path = list(range(LATE + 1))
-    opened.commit(path)
-    said = [SOME_TOKEN] * (LATE + 1)
-    drafter.commit(tree, Verdict(path, said, [False] * LATE, said), scores)
+class _Turns:
+    """Drafter and target in turns on some tokens, whatever they are."""
+
+    def __init__(self, drafter: Drafter | None, target: Target, prefill: Prefill, start: Start) -> None:
+        self._drafter, self._device = drafter, target.decoder.device
+        capture = NOTHING if drafter is None else drafter.capture
+        self._opened = target.open(prefill, start.max_new_tokens, start.max_nodes, capture)
+        self._watch = target.stopwatch()
+
+    def draft(self, root: list[float], level: dict[int, list[float]]) -> None:
+        """One round's drafting steps. A single node goes below the one before it, as in a chain, which needs
+        no mask."""
+        drafter, token = self._drafter, torch.full((1,), SOME_TOKEN, device=self._device)
+        root.append(_timed(self._watch, lambda: drafter.extend(token, (-1,))))
+        for width, times in level.items():
+            below = (0,) if width == 1 else torch.zeros(width, dtype=torch.int64, device=self._device)
+            some = token.expand(width)
+            times.append(_timed(self._watch, lambda p=below, s=some: drafter.extend(s, p)))
+
+    def score(self, n: int) -> float:
+        """Seconds that a chain of n nodes takes; none of them is kept."""
+        tree = self._chain(n)
+        return _timed(self._watch, lambda: self._opened.score(tree))
+
+    def commit(self) -> None:
+        """LATE accepted tokens that the drafter was not fed; its next root comes with them."""
+        tree, said = self._chain(LATE + 1), [SOME_TOKEN] * (LATE + 1)
+        verdict = Verdict(list(range(LATE + 1)), said, [False] * LATE, said)
+        self._drafter.commit(tree, verdict, self._opened.score(tree))
+
+    def _chain(self, n: int) -> DraftTree:
+        tokens = torch.full((n,), SOME_TOKEN, device=self._device)
+        return DraftTree(tokens, chain(n - 1), rows=(0, *[-1] * (n - 1)))
 
 
 def _timed(watch: Stopwatch, step: Callable[[], Any]) -> float:

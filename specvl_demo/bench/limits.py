@@ -20,7 +20,7 @@ WORTH = 1.03
 class Limit:
     """speedup: the limit over plain decoding as it was measured.
 
-    efficiency: the share of it that was reached: that of a round which its forwards would take alone.
+    efficiency: the share of it that was reached: that of a round which its forwards take.
     """
 
     speedup: float
@@ -55,7 +55,7 @@ def _sentence(beside: Comparison, work: Work, costs: StepCosts) -> str:
     deepest = max(max(one.tree.depth) for one in work.rounds)
     if not deepest:
         return (
-            f"A step takes {1e3 * beside.metrics.step_s:.2f} ms; its forward alone {1e3 * costs.step:.2f} ms."
+            f"A step takes {1e3 * beside.metrics.step_s:.2f} ms; its bare forward {1e3 * costs.step:.2f} ms."
         )
     whole = draft + verify + rest
     without = {

@@ -109,7 +109,7 @@ def answers(report: Report) -> Page:
         f"{len(settings['cases'])} cases, at most {settings['max_new_tokens']} tokens, {settings['repeats']} "
         "interleaved repeats; medians, spread is the interquartile range over the median. τ counts tokens a "
         "target forward, the target's own included. limit: τ / (verify + draft), each forward at the least "
-        "of what it takes alone and in the rounds; efficiency: how much of it was reached."
+        "of what it takes in bare turns and in the rounds; efficiency: how much of it was reached."
     )
     sentences = [
         f"{row['method']}: {row[key]}" for row in rows for key in ("note", "held_back_by") if row[key]
