@@ -58,14 +58,15 @@ def content_box(rng: random.Random, hard: float = 1.0) -> tuple[int, int]:
 
 
 def letterboxed(
-    scene: Scene | Chart, box: tuple[int, int], rng: random.Random, hard: float = 1.0
+    scene: Scene | Chart, box: tuple[int, int], rng: random.Random, hard: float = 1.0, free: bool = False
 ) -> Image.Image:
     """Draw into the box, at several resolutions before resizing, padded with gray to the model's square.
 
-    `hard` in [0, 1] scales how often a picture is resized, blurred, noisy or squeezed through JPEG.
+    `hard` in [0, 1] scales how often a picture is resized, blurred, noisy or squeezed through JPEG; `free`
+    lets another hand draw.
     """
     k = rng.choice([1, 1, 1, 1.5, 2, 3]) if rng.random() < hard else 1
-    image = world.draw(scene, (round(box[0] * k), round(box[1] * k)), rng)
+    image = world.draw(scene, (round(box[0] * k), round(box[1] * k)), rng, free)
     if rng.random() < 0.5 * hard:
         image = world.weather(image, rng)
     if k != 1:
@@ -119,7 +120,7 @@ def changes(frames: tuple[Scene | Chart, ...], box: tuple[int, int]) -> np.ndarr
     out = np.full((len(frames), pocket.N_PATCHES), -100, np.int64)
     if len(frames) == 1:
         return out
-    clean = [np.asarray(_plain(f, box), np.int16) for f in frames]
+    clean = [np.asarray(plain(f, box), np.int16) for f in frames]
     for i in range(1, len(frames)):
         diff = np.abs(clean[i] - clean[i - 1]).max(-1)
         tiles = (
@@ -131,7 +132,8 @@ def changes(frames: tuple[Scene | Chart, ...], box: tuple[int, int]) -> np.ndarr
     return out
 
 
-def _plain(scene: Scene | Chart, box: tuple[int, int]) -> Image.Image:
+def plain(scene: Scene | Chart, box: tuple[int, int]) -> Image.Image:
+    """Draw cleanly into the box, padded with gray to the model's square."""
     square = Image.new("RGB", (pocket.SIDE, pocket.SIDE), (127, 127, 127))
     square.paste(world.draw(scene, box), ((pocket.SIDE - box[0]) // 2, (pocket.SIDE - box[1]) // 2))
     return square

@@ -47,6 +47,25 @@ def pocket(argv: Sequence[str]) -> int:
     return 0
 
 
+def tower(argv: Sequence[str]) -> int:
+    """Train the target's vision tower on more hands than one; its language model stays as it is."""
+    from specvl_demo.training.train_tower import Recipe, main
+
+    parser = _parser("tower", tower.__doc__)
+    parser.add_argument("--start", type=Path, default=ASSETS / "target", help="the target to begin with")
+    parser.add_argument("--folder", type=Path, default=Path("runs/tower"), help="checkpoints")
+    parser.add_argument("--out", type=Path, default=Path("runs/target"), help="the finished target")
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw pictures")
+    parser.add_argument("--fresh", action="store_true", help="do not go on from the checkpoint")
+    for f in fields(Recipe):
+        parser.add_argument("--" + f.name.replace("_", "-"), type=type(f.default), default=f.default)
+    o = parser.parse_args(argv)
+    _threads(o.threads)
+    recipe = Recipe(**{f.name: getattr(o, f.name) for f in fields(Recipe)})
+    main(o.start, o.folder, o.out, recipe, resume=not o.fresh, workers=o.workers)
+    return 0
+
+
 def answers(argv: Sequence[str]) -> int:
     """Write conversations in the target's own words: what every drafter of the pair is trained on."""
     from specvl_demo.training.answers import regenerate
@@ -188,6 +207,7 @@ def _threads(n: int) -> None:
 
 RECIPES: dict[str, Callable[[Sequence[str]], int]] = {
     "pocket": pocket,
+    "tower": tower,
     "answers": answers,
     "drafter": drafter,
     **{method: head(method) for method in ("eagle2", "hivis", "dream")},

@@ -11,11 +11,12 @@ import io
 import math
 import random
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFilter, ImageFont
+from PIL import Image, ImageDraw, ImageFilter
+
+from specvl_demo.training import hands
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (214, 40, 40),
@@ -186,126 +187,6 @@ def random_chart(rng: random.Random, n: int) -> Chart:
 # ---------------------------------------------------------------- drawing pictures
 
 
-@lru_cache(maxsize=64)
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.load_default(size)
-
-
-def _arc(cx: float, cy: float, rx: float, ry: float, start: float, stop: float) -> list[tuple[float, float]]:
-    """Points of an ellipse's arc; angles in turns, clockwise from the right."""
-    steps = [2 * math.pi * (start + (stop - start) * i / 12) for i in range(13)]
-    return [(cx + rx * math.cos(a), cy + ry * math.sin(a)) for a in steps]
-
-
-# Digits as a pen writes them: lines through points in [-1, 1], y downwards.
-_PEN: tuple[list[list[tuple[float, float]]], ...] = (
-    [_arc(0, 0, 0.6, 1, 0, 1)],
-    [[(-0.35, -0.6), (0.1, -1), (0.1, 1)]],
-    [[*_arc(0, -0.42, 0.58, 0.58, 0.5, 1.08), (-0.62, 1), (0.62, 1)]],
-    [[*_arc(0, -0.5, 0.52, 0.5, 0.55, 1.25), *_arc(0, 0.48, 0.6, 0.52, 0.75, 1.45)]],
-    [[(0.28, 1), (0.28, -1), (-0.65, 0.4), (0.65, 0.4)]],
-    [[(0.5, -1), (-0.42, -1), (-0.5, -0.08), *_arc(0, 0.36, 0.6, 0.64, 0.64, 1.42)]],
-    [[(0.42, -0.95), *_arc(0.3, 0.3, 0.9, 1.1, 0.7, 0.5)[4:], *_arc(0, 0.42, 0.6, 0.58, 0.5, 1.5)]],
-    [[(-0.6, -1), (0.6, -1), (-0.2, 1)]],
-    [_arc(0, -0.5, 0.48, 0.48, 0, 1), _arc(0, 0.48, 0.6, 0.52, 0, 1)],
-    [[(-0.42, 0.95), *_arc(-0.3, -0.3, 0.9, 1.1, 0.2, 0.0)[4:], *_arc(0, -0.42, 0.6, 0.58, 0, 1)]],
-)
-
-
-def _star(inner: float) -> list[tuple[float, float]]:
-    radius = [1.08, inner] * 5
-    return [(r * math.sin(i * math.pi / 5), -r * math.cos(i * math.pi / 5)) for i, r in enumerate(radius)]
-
-
-def _moon(bite: float, inner: float) -> list[tuple[float, float]]:
-    """A disc of radius 1 without the disc of radius `inner` around (bite, 0)."""
-    x = (1 + bite * bite - inner * inner) / (2 * bite)  # where the two circles cross
-    outer, cut = math.acos(x), math.acos((x - bite) / inner)
-    around = [outer + (2 * math.pi - 2 * outer) * i / 16 for i in range(17)]
-    back = [2 * math.pi - cut - (2 * math.pi - 2 * cut) * i / 16 for i in range(17)]
-    return [(math.cos(a), math.sin(a)) for a in around] + [
-        (bite + inner * math.cos(a), inner * math.sin(a)) for a in back
-    ]
-
-
-def _arrow(shaft: float, neck: float, head: float) -> list[tuple[float, float]]:
-    return [(-1, -shaft), (neck, -shaft), (neck, -head), (1, 0), (neck, head), (neck, shaft), (-1, shaft)]
-
-
-def _heart() -> list[tuple[float, float]]:
-    steps = [2 * math.pi * i / 40 for i in range(40)]
-    x = [math.sin(a) ** 3 for a in steps]
-    y = [
-        -(13 * math.cos(a) - 5 * math.cos(2 * a) - 2 * math.cos(3 * a) - math.cos(4 * a)) / 16.5
-        for a in steps
-    ]
-    return list(zip(x, y, strict=True))
-
-
-_OUTLINES: dict[str, list[tuple[float, float]]] = {
-    "square": [(-0.88, -0.88), (0.88, -0.88), (0.88, 0.88), (-0.88, 0.88)],
-    "triangle": [(0, -1), (1, 0.85), (-1, 0.85)],
-    "diamond": [(0, -1.1), (0.75, 0), (0, 1.1), (-0.75, 0)],
-    "heart": _heart(),
-}
-
-
-def _draw_thing(
-    canvas: ImageDraw.ImageDraw,
-    thing: Thing,
-    x: float,
-    y: float,
-    r: float,
-    fill: tuple,
-    rng: random.Random | None,
-) -> None:
-    pick = rng.uniform if rng else lambda a, b: (a + b) / 2
-    kind, tilt = thing.kind, pick(-0.16, 0.16)
-    if kind == "arrow" and rng:
-        tilt += rng.choice([0, 0, 0.5, 1, 1.5]) * math.pi
-    flip = -1 if kind == "moon" and rng and rng.random() < 0.3 else 1
-    sx, sy = flip * pick(0.85, 1.1), pick(0.85, 1.1)  # hands differ: a little wider, a little lower
-
-    def placed(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        c, s = math.cos(tilt), math.sin(tilt)
-        return [
-            (x + r * (sx * px * c - sy * py * s), y + r * (sx * px * s + sy * py * c)) for px, py in points
-        ]
-
-    def polygon(points: list[tuple[float, float]]) -> None:
-        canvas.polygon(placed(points), fill)
-
-    if kind == "circle":
-        canvas.ellipse([x - r, y - r, x + r, y + r], fill)
-    elif kind == "ring":
-        canvas.ellipse([x - r, y - r, x + r, y + r], outline=fill, width=max(2, round(pick(0.27, 0.42) * r)))
-    elif kind == "cross":
-        arm = pick(0.26, 0.38)
-        polygon([(-arm, -1), (arm, -1), (arm, 1), (-arm, 1)])
-        polygon([(-1, -arm), (1, -arm), (1, arm), (-1, arm)])
-    elif kind == "star":
-        polygon(_star(pick(0.36, 0.52)))
-    elif kind == "moon":
-        polygon(_moon(pick(0.40, 0.55), pick(0.74, 0.86)))
-    elif kind == "arrow":
-        polygon(_arrow(pick(0.2, 0.36), pick(0.0, 0.3), pick(0.68, 0.95)))
-    elif kind in _OUTLINES:
-        polygon(_OUTLINES[kind])
-    elif rng and rng.random() < 0.5:
-        width = max(2, round(pick(0.2, 0.5) * r))
-        for line in _PEN[DIGITS.index(kind.split()[1])]:
-            points = placed(line)
-            canvas.line(points, fill, width, "curve")
-            for px, py in points[:: len(points) - 1]:  # round ends
-                canvas.ellipse([px - width / 2, py - width / 2, px + width / 2, py + width / 2], fill)
-    else:
-        digit = str(DIGITS.index(kind.split()[1]))
-        bold = max(0, round(pick(0.0, 0.16) * r))
-        canvas.text(
-            (x, y), digit, fill, _font(max(6, round(2.5 * r))), "mm", stroke_width=bold, stroke_fill=fill
-        )
-
-
 def _shade(colour: tuple[int, int, int], rng: random.Random | None, amount: float) -> tuple[int, int, int]:
     if not rng:
         return colour
@@ -329,10 +210,20 @@ def _texture(rng: random.Random, w: int, h: int) -> np.ndarray:
     return (p * rng.uniform(2, 9))[..., None]
 
 
+def _figure(kind: str) -> str:
+    """The name of an outline: a shape, or the digit itself."""
+    return str(DIGITS.index(kind.split()[1])) if kind.startswith("digit") else kind
+
+
 def draw(
-    scene: Scene | Chart, size: tuple[int, int] = (384, 384), rng: random.Random | None = None
+    scene: Scene | Chart,
+    size: tuple[int, int] = (384, 384),
+    rng: random.Random | None = None,
+    free: bool = False,
 ) -> Image.Image:
-    """Draw at `size` (width, height) in pixels. With `rng` colours, outlines and ground vary a little."""
+    """Draw at `size` (width, height) in pixels. With `rng` colours, outlines and ground vary a little; with
+    `free` outlines vary as between many hands.
+    """
     w, h = size
     k = 2  # drawn at twice the size and averaged down: smooth edges
     ground = _shade(GROUNDS[scene.ground], rng, 3)
@@ -351,7 +242,8 @@ def draw(
             x = (t.place % 3 + 0.5) * w * k / 3 + t.dx * short
             y = (t.place // 3 + 0.5) * h * k / 3 + t.dy * short
             radius = t.radius or sum(RADIUS[t.size]) / 2
-            _draw_thing(canvas, t, x, y, radius * short, _shade(COLOURS[t.colour], rng, 9), rng)
+            fill = _shade(COLOURS[t.colour], rng, 9)
+            hands.draw(canvas, _figure(t.kind), x, y, radius * short, fill, rng, free)
     return image.resize((w, h), Image.Resampling.BOX)
 
 

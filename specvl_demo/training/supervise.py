@@ -47,6 +47,14 @@ class Pointers(nn.Module):
                 seen[group] = _accuracy(scores, target[known], skip_zero=group == "kind")
         return loss, seen
 
+    def right(self, visual: Tensor, patches: Tensor, embeddings: Tensor) -> Tensor:
+        """Which visual tokens [P, N, D] say every word that `patches` [P, N, 6] knows: [P, N] bool."""
+        out = torch.ones(patches.shape[:2], dtype=torch.bool, device=visual.device)
+        for g, group in enumerate(GROUP_NAMES):
+            said = self.scores(group, visual, embeddings, 1.0).argmax(-1)
+            out &= (said == patches[..., g]) | (patches[..., g] < 0)
+        return out
+
     def point(self, middle: Tensor, batch: Batch, embeddings: Tensor) -> tuple[Tensor, dict[str, float]]:
         """Pointer losses on a middle layer's states [B, L, D]; loss and accuracies."""
         loss, seen = middle.new_zeros(()), {}

@@ -68,6 +68,23 @@ def test_a_clean_drawing_is_always_the_same_and_a_varied_one_is_not():
     assert not np.array_equal(*varied)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_free_hand_draws_the_same_thing_there_in_many_ways(kind):
+    """Bent and leaning it may be, but in its colour and about as large."""
+    scene, n = Scene((Thing(kind, "red", "large", 4),), "white"), 12
+    masks = []
+    for seed in range(n):
+        picture = np.asarray(world.draw(scene, (120, 120), random.Random(seed), free=True)).astype(int)
+        drawn = (picture[..., 0] - picture[..., 1]) > 90
+        rows, cols = np.nonzero(drawn)
+        assert 30 < drawn.sum() < 40 * 40 and np.ptp(rows) > 15
+        assert abs(rows.mean() - 60) < 9 and abs(cols.mean() - 60) < 14, "a moon is thick on one side"
+        masks.append(drawn)
+    assert len({mask.tobytes() for mask in masks}) == n
+    steady = world.draw(scene, (120, 120))
+    assert np.array_equal(steady, world.draw(scene, (120, 120), None, free=True)), "no chance, no freedom"
+
+
 def test_bars_are_as_high_as_their_values():
     picture = np.asarray(world.draw(Chart((("red", 3), ("blue", 9))), (200, 200))).astype(int)
     heights = [(np.abs(picture - COLOURS[c]).max(-1) < 12).any(1).sum() for c in ("red", "blue")]
