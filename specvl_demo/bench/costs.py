@@ -280,17 +280,6 @@ def measure(
     )
 
 
-def merged(several: Sequence[StepCosts]) -> StepCosts:
-    """The least of several measurements of the same steps: what else the machine does only adds to them."""
-    first = several[0]
-    return StepCosts(
-        verify={n: min(one.verify[n] for one in several) for n in first.verify},
-        root=min(one.root for one in several),
-        level={n: min(one.level[n] for one in several) for n in first.level},
-        rest=min(one.rest for one in several),
-    )
-
-
 def between(known: dict[int, float], x: float) -> float:
     """A straight line between the nearest known points, and on through the last two beyond them."""
     if x in known:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specvl_demo.bench import guard, limits, measure
-from specvl_demo.bench.costs import StepCosts, Work, between, merged
+from specvl_demo.bench.costs import StepCosts, Work, between
 from specvl_demo.records import Begin, Round, Token, Tree
 from specvl_demo.report.metrics import Lane, compare
 
@@ -77,10 +77,17 @@ def test_an_unseen_size_between_measured_ones_is_lowered_too() -> None:
     assert work.lowered(COSTS).verify == {1: 0.010, 5: 0.014, 3: 0.003}
 
 
-def test_several_measurements_become_their_least() -> None:
-    other = StepCosts(verify={1: 0.009, 5: 0.015}, root=0.003, level={1: 0.0005, 2: 0.003}, rest=0.002)
-    least = StepCosts(verify={1: 0.009, 5: 0.014}, root=0.002, level={1: 0.0005, 2: 0.002}, rest=0.001)
-    assert merged([COSTS, other]) == least
+def test_a_row_has_the_limit_of_its_middle_repeat() -> None:
+    """A machine's speed drifts: steps are held against the rounds of their own repeat, never of another."""
+    runs = measure.Runs()
+    for slow, seconds in ((1.0, 0.0105), (2.0, 0.025), (1.0, 0.011)):
+        rounds = [round_of(0, 0, seconds)] * 3
+        runs.lanes["ar"].append([lane(*rounds)])
+        runs.works["ar"].append(timed(rounds, [slow * 0.0102] * 3, [()] * 3))
+        runs.costs["ar"].append(replace(COSTS, verify={1: slow * 0.010}))
+    (row,) = measure.rows(runs, ["ar"], [])
+    assert row["efficiency"] == pytest.approx(10 / 11)
+    assert row["limit"] == pytest.approx(11 / 10)
 
 
 def test_the_best_depth_is_where_another_level_stops_paying() -> None:
