@@ -92,7 +92,9 @@ class SmallVLM:
             return
         n = len(rows)
         if self._mixer is not None:
-            self._mixer.learn(self._at(rows), scores.logits[verdict.path[:n]], verdict.tokens[:n])
+            path = verdict.path[:n]
+            logits = scores.logits[:n] if path[-1] == n - 1 else scores.logits[path]
+            self._mixer.learn(self._at(rows), logits, verdict.tokens[:n])
         self._stream.keep(rows)
         self._late = verdict.tokens[n - 1 : -1]
         self._said = []
@@ -129,7 +131,9 @@ class SmallVLM:
 
     def _at(self, rows: Sequence[int]) -> Tensor:
         """Log-probabilities of the views [m, len(rows), V] at these rows."""
-        return torch.cat(self._said, dim=1)[:, list(rows)]
+        said = torch.cat(self._said, dim=1)
+        in_a_row = len(rows) > 0 and rows[-1] == len(rows) - 1
+        return said[:, : len(rows)] if in_a_row else said[:, list(rows)]
 
 
 def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
