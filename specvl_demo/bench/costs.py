@@ -75,23 +75,29 @@ class StepCosts:
 class Work:
     """Which forwards a method's rounds made. widths: by round, nodes that each drafting step fed. verify_s,
     steps_s: by round, seconds of the target's forward and of each drafting step, as they ran in the round.
+    before: by round, tokens of prompt and answer that lay before it.
     """
 
     rounds: list[Round] = field(default_factory=list)
     widths: list[tuple[int, ...]] = field(default_factory=list)
     verify_s: list[float] = field(default_factory=list)
     steps_s: list[tuple[float, ...]] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
 
-    def add(self, round_: Round, widths: tuple[int, ...], verify: float, steps: tuple[float, ...]) -> None:
+    def add(
+        self, round_: Round, widths: tuple[int, ...], verify: float, steps: tuple[float, ...], before: int
+    ) -> None:
         """One more round."""
         self.rounds.append(round_)
         self.widths.append(widths)
         self.verify_s.append(verify)
         self.steps_s.append(steps)
+        self.before.append(before)
 
     def take(self, other: Work) -> None:
         """All rounds of another one too."""
-        for one in zip(other.rounds, other.widths, other.verify_s, other.steps_s, strict=True):
+        seconds = other.verify_s, other.steps_s
+        for one in zip(other.rounds, other.widths, *seconds, other.before, strict=True):
             self.add(*one)
 
     def lowered(self, bare: StepCosts) -> StepCosts:
@@ -208,12 +214,13 @@ def run(loaded: Loaded, choice: Choice, request: Request) -> tuple[list[Record],
     lane = Lane(choice.method.name, parts, Shared(replace(request, target=target)))
     records: list[Record] = [lane.begin()]
     while not lane.done:
+        before = len(request.prompt) + lane.totals.n_tokens
         seen.start()
         round_ = lane.step()
         if round_ is not None:
             records.append(round_)
             verify, steps = seen.read()
-            work.add(round_, tuple(seen.widths), verify, steps)
+            work.add(round_, tuple(seen.widths), verify, steps, before)
     return [*records, lane.end()], work
 
 

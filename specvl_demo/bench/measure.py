@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 from typing import Any
 
 from specvl_demo import session
@@ -61,7 +61,7 @@ RATIOS = (
 )
 """What is held back where the machine was busy."""
 
-COST_REPEATS = 5
+COST_REPEATS = 12
 """Single steps are timed so often before every repeat: under the same conditions as the answers."""
 
 
@@ -125,13 +125,12 @@ def bench(
         runs.drafted[name] = peers.drafted(RIVALS[name], choices)
         _peer(loaded, asked[0], name, runs)
     counted: dict[str, Work] = {}
-    typical = sorted(asked, key=lambda request: len(request.prompt))[len(asked) // 2]
     for number, choice in enumerate(choices):
         tell(f"counting forwards of {choice.method.name}", number / len(choices) * len(asked) / total)
         counted[choice.method.name] = costs.count(loaded, choice, asked)
     for repeat in range(repeats):
         for choice in choices:
-            runs.costs[choice.method.name].append(_costs(loaded, choice, typical, counted))
+            runs.costs[choice.method.name].append(_costs(loaded, choice, asked, counted[choice.method.name]))
         for name in counted:
             runs.lanes[name].append([])
             runs.works[name].append(Work())
@@ -180,9 +179,11 @@ def busy_sentence(told: dict[str, Any]) -> str:
     )
 
 
-def _costs(loaded: Loaded, choice: Choice, request: Request, counted: dict[str, Work]) -> StepCosts:
-    """Costs of the steps that this method makes, and of a few around them."""
-    work = counted[choice.method.name]
+def _costs(loaded: Loaded, choice: Choice, asked: Sequence[Request], work: Work) -> StepCosts:
+    """Costs of the steps that this method makes, and of a few around them, behind a prompt about as long as
+    what lies before a round in the mean: attention costs more the more there is."""
+    before = mean(work.before)
+    request = min(asked, key=lambda one: abs(len(one.prompt) - before))
     most = max(len(one.tree.tokens) for one in work.rounds)
     widest = max((width for widths in work.widths for width in widths), default=1)
     nodes = [n for n in costs.NODES if n <= 2 * most]
