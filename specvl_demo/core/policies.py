@@ -96,15 +96,15 @@ class RankedTree:
             self._levels = tuple(_levels(self.paths, root.device))
         tokens, logps, rows = [root], [torch.zeros(1, device=root.device)], [-1]
         for level in self._levels[:room]:
-            said = drafter.extend(tokens[-1][level.feed], level.parents)
+            said = drafter.extend(tokens[-1].index_select(0, level.feed), level.parents)
             if said is None:
                 break
             top = said.topk(level.top, dim=-1)
-            tokens.append(top.indices[level.born_of, level.ranks])
-            logps.append(top.values[level.born_of, level.ranks])
+            tokens.append(top.indices.flatten().index_select(0, level.born))
+            logps.append(top.values.flatten().index_select(0, level.born))
             for node, row in level.rows:
                 rows[node] = row
-            rows += [-1] * len(level.ranks)
+            rows += [-1] * len(level.born)
         shape = self._levels[len(tokens) - 2].shape if len(tokens) > 1 else chain(0)
         return DraftTree(torch.cat(tokens), shape, logp=torch.cat(logps), rows=tuple(rows))
 
@@ -126,15 +126,14 @@ class _Level(NamedTuple):
     """One level of a fixed tree: who is fed, and who is born of whom.
 
     feed: [k] which of the nodes born last are fed. parents: the drafter rows of their parents. top: how many
-    ranks are wanted. born_of, ranks: for every new node, its parent among the fed and its rank there. rows:
-    (node, drafter row) of the fed. shape: the whole tree down to the new nodes.
+    ranks are wanted. born: where every new node stands in the `top` ranks of the fed, read line by line.
+    rows: (node, drafter row) of the fed. shape: the whole tree down to the new nodes.
     """
 
     feed: Tensor
     parents: tuple[int, ...]
     top: int
-    born_of: Tensor
-    ranks: Tensor
+    born: Tensor
     rows: tuple[tuple[int, int], ...]
     shape: TreeShape
 
@@ -151,12 +150,13 @@ def _levels(paths: Sequence[tuple[int, ...]], device: torch.device) -> Iterator[
         for node in fed:
             row_of[node] = len(row_of) - 1
         ranks = [all_ranks[node] for node in born]
+        top = 1 + max(ranks)
+        above = [place[whole.parent[node]] for node in born]
         yield _Level(
             feed=torch.tensor([node - first for node in fed], device=device),
             parents=tuple(row_of[whole.parent[node]] for node in fed),
-            top=1 + max(ranks),
-            born_of=torch.tensor([place[whole.parent[node]] for node in born], device=device),
-            ranks=torch.tensor(ranks, device=device),
+            top=top,
+            born=torch.tensor([i * top + rank for i, rank in zip(above, ranks, strict=True)], device=device),
             rows=tuple((node, row_of[node]) for node in fed),
             shape=shape_of(whole.parent[: born.stop]),
         )

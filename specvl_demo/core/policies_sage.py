@@ -212,33 +212,38 @@ def _grown(drafter: _Listener, root: Tensor, room: int, want: Plan) -> DraftTree
             nodes[i].row = rows + slot
         rows += len(fed)
         first = len(nodes)
-        slots, ranks = _born(nodes, fed, best.values.float().exp().tolist(), level, want)
-        if not slots:
+        born = _born(nodes, fed, best.values.float().exp().tolist(), level, want)
+        if not born:
             break
-        where = torch.tensor([slots, ranks], device=said.device)
-        tokens.append(best.indices[where[0], where[1]])
-        logps.append(best.values[where[0], where[1]].float())
+        tokens.append(_at(best.indices.flatten(), born))
+        logps.append(_at(best.values.flatten(), born).float())
         fed = [i for i in _most_probable(nodes, want.limits.max_nodes - 1) if i >= first]
         if not fed:
             break
-        feed = tokens[-1][torch.tensor([i - first for i in fed], device=said.device)]
+        feed = _at(tokens[-1], [i - first for i in fed])
     return _selected(nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), want)
 
 
 def _born(
     nodes: list[_Node], fed: Sequence[int], probs: Sequence[Sequence[float]], level: int, want: Plan
-) -> tuple[list[int], list[int]]:
-    """Adds the children of the fed nodes; gives each one's slot (of its parent among the fed) and rank."""
-    slots, ranks = [], []
+) -> list[int]:
+    """Adds the children of the fed nodes; gives where each one stands in `probs` read line by line."""
+    born = []
     for slot, i in enumerate(fed):
         for rank, own in enumerate(probs[slot][: want.children(level, nodes[i].own)]):
             product = nodes[i].product * own
             # choice: the root's best child always stays, so that a round never drafts nothing.
             if want.keeps(level, product) or (level == 1 and rank == 0):
-                slots.append(slot)
-                ranks.append(rank)
+                born.append(slot * len(probs[slot]) + rank)
                 nodes.append(_Node(i, own, product))
-    return slots, ranks
+    return born
+
+
+def _at(flat: Tensor, places: Sequence[int]) -> Tensor:
+    """The elements at these ascending places; where they are the first ones, a view, which costs little."""
+    if places[-1] == len(places) - 1:
+        return flat[: len(places)]
+    return flat[torch.tensor(places, device=flat.device)]
 
 
 def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
