@@ -41,6 +41,8 @@ NODES = (1, 2, 4, 6, 8, 10, 12, 16, 24, 32)
 WIDTHS = (1, 2, 3, 4, 6, 8, 10)
 LATE = 3
 """Accepted tokens that a typical round feeds together with its root."""
+BITE = 16
+"""Tokens that an answer grows by at once where it is only lengthened."""
 SOME_TOKEN = 20
 """What is fed while timing: any token costs the same."""
 NO_MODEL = ("none", "ngram")
@@ -240,8 +242,9 @@ def measure(
     repeats: int = 10,
     nodes: Sequence[int] = NODES,
     widths: Sequence[int] = WIDTHS,
+    before: int = 0,
 ) -> StepCosts:
-    """Medians of single steps on a request that has just begun.
+    """Medians of single steps on a request that has just begun, or at `before` tokens of prompt and answer.
 
     Every tree is scored after a round's drafting steps: what the drafter reads drives some of the target's
     weights out of the caches, and no order of a round's forwards could avoid that.
@@ -250,7 +253,7 @@ def measure(
     drafter, target = parts.drafter, request.target
     shared = Shared(request)
     encoded, prefill = shared.encoded(target), shared.prefill(drafter.capture)
-    sizes = sorted({1, *nodes})
+    sizes, more = sorted({1, *nodes}), max(0, before - len(request.prompt))
     start = Start(
         prompt=request.prompt,
         encoded=encoded,
@@ -259,13 +262,14 @@ def measure(
         target_decoder=target.decoder,
         vocabulary=target.vocabulary,
         sampling=request.sampling,
-        max_new_tokens=(repeats + 2) * (LATE + 1) * len(sizes),
+        max_new_tokens=(repeats + 2) * (LATE + 1) * len(sizes) + more,
         max_nodes=1 + sum(widths) + max(nodes),
     )
     drafts = choice.drafter.name not in NO_MODEL
     if drafts:
         drafter.begin(start)
     turns = _Turns(drafter if drafts else None, target, prefill, start)
+    turns.grow(more)
     verify: dict[int, list[float]] = {n: [] for n in sizes}
     level: dict[int, list[float]] = {n: [] for n in widths}
     root: list[float] = []
@@ -284,6 +288,17 @@ def measure(
         root=median(root[len(sizes) :]) if root else 0.0,
         level={n: median(times[len(sizes) :]) if times else 0.0 for n, times in level.items()},
         rest=median(rest),
+    )
+
+
+def middle(several: Sequence[StepCosts]) -> StepCosts:
+    """The medians of several measurements of the same steps."""
+    first = several[0]
+    return StepCosts(
+        verify={n: median(one.verify[n] for one in several) for n in first.verify},
+        root=median(one.root for one in several),
+        level={n: median(one.level[n] for one in several) for n in first.level},
+        rest=median(one.rest for one in several),
     )
 
 
@@ -307,6 +322,13 @@ class _Turns:
         capture = NOTHING if drafter is None else drafter.capture
         self._opened = target.open(prefill, start.max_new_tokens, start.max_nodes, capture)
         self._watch = target.stopwatch()
+
+    def grow(self, more: int) -> None:
+        """So many more tokens for the target to look back at."""
+        for first in range(0, more, BITE):
+            n = min(BITE, more - first)
+            self._opened.score(self._chain(n))
+            self._opened.commit(list(range(n)))
 
     def draft(self, root: list[float], level: dict[int, list[float]]) -> None:
         """One round's drafting steps. A single node goes below the one before it, as in a chain, which needs

@@ -61,8 +61,10 @@ RATIOS = (
 )
 """What is held back where the machine was busy."""
 
-COST_REPEATS = 12
-"""Single steps are timed so often before every repeat: under the same conditions as the answers."""
+COST_BLOCKS, COST_TURNS = 4, 40
+"""Before every repeat so many blocks of turns of drafting and verification are timed, all methods one after
+the other; so many turns a block, over all sizes of trees together: about as long as an answer is.
+"""
 
 
 @dataclass
@@ -129,8 +131,12 @@ def bench(
         tell(f"counting forwards of {choice.method.name}", number / len(choices) * len(asked) / total)
         counted[choice.method.name] = costs.count(loaded, choice, asked)
     for repeat in range(repeats):
-        for choice in choices:
-            runs.costs[choice.method.name].append(_costs(loaded, choice, asked, counted[choice.method.name]))
+        blocks = [
+            [_costs(loaded, choice, asked, counted[choice.method.name]) for choice in choices]
+            for _ in range(COST_BLOCKS)
+        ]
+        for choice, found in zip(choices, zip(*blocks, strict=True), strict=True):
+            runs.costs[choice.method.name].append(costs.middle(found))
         for name in counted:
             runs.lanes[name].append([])
             runs.works[name].append(Work())
@@ -180,15 +186,16 @@ def busy_sentence(told: dict[str, Any]) -> str:
 
 
 def _costs(loaded: Loaded, choice: Choice, asked: Sequence[Request], work: Work) -> StepCosts:
-    """Costs of the steps that this method makes, and of a few around them, behind a prompt about as long as
-    what lies before a round in the mean: attention costs more the more there is."""
-    before = mean(work.before)
-    request = min(asked, key=lambda one: abs(len(one.prompt) - before))
+    """Costs of the steps that this method makes, and of a few around them, behind as much text as lies before
+    a round in the mean: attention costs more the more there is."""
+    before = round(mean(work.before))
+    request = min(asked, key=lambda one: (len(one.prompt) > before, abs(len(one.prompt) - before)))
     most = max(len(one.tree.tokens) for one in work.rounds)
     widest = max((width for widths in work.widths for width in widths), default=1)
     nodes = [n for n in costs.NODES if n <= 2 * most]
     widths = [n for n in costs.WIDTHS if n <= 2 * widest]
-    return costs.measure(loaded, choice, request, COST_REPEATS, [*nodes, most], widths)
+    sizes = {1, *nodes, most}
+    return costs.measure(loaded, choice, request, max(2, COST_TURNS // len(sizes)), [*sizes], widths, before)
 
 
 def _one_case(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specvl_demo.bench import guard, limits, measure
-from specvl_demo.bench.costs import StepCosts, Work, between
+from specvl_demo.bench.costs import StepCosts, Work, between, middle
 from specvl_demo.records import Begin, Round, Token, Tree
 from specvl_demo.report.metrics import Lane, compare
 
@@ -75,6 +75,15 @@ def test_no_forward_costs_more_than_it_took_in_the_rounds() -> None:
 def test_an_unseen_size_between_measured_ones_is_lowered_too() -> None:
     work = timed([round_of(2, 2, 0.02)], [0.003], [(0.002, 0.001)])
     assert work.lowered(COSTS).verify == {1: 0.010, 5: 0.014, 3: 0.003}
+
+
+def test_several_measurements_become_their_medians() -> None:
+    others = (
+        StepCosts(verify={1: 0.009, 5: 0.015}, root=0.003, level={1: 0.0005, 2: 0.003}, rest=0.002),
+        StepCosts(verify={1: 0.020, 5: 0.016}, root=0.001, level={1: 0.0040, 2: 0.001}, rest=0.009),
+    )
+    found = StepCosts(verify={1: 0.010, 5: 0.015}, root=0.002, level={1: 0.001, 2: 0.002}, rest=0.002)
+    assert middle([COSTS, *others]) == found
 
 
 def test_a_row_has_the_limit_of_its_middle_repeat() -> None:
