@@ -201,14 +201,31 @@ def test_sampling_compares_with_the_distribution_the_target_draws_from() -> None
     assert torch.allclose(hot.weights, by_hand.weights, atol=1e-6)
 
 
-def test_a_large_vocabulary_is_taken_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, parts = begun(["M", "T", "C"]), begun(["M", "T", "C"])
-    block = blocks(3, 1, seed=2)[0]
-    told(whole, block)
-    monkeypatch.setattr(mixture, "_CHUNK", 66 * V)
-    told(parts, block)
-    assert torch.equal(whole.weights, parts.weights)
-    assert torch.allclose(whole._sums, parts._sums)
+def test_of_a_large_vocabulary_the_tokens_that_matter_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    g, size = torch.Generator().manual_seed(2), 600
+    target = torch.randn(40, size, generator=g) * 5  # nearly all on a few tokens, as models are
+    logp = (target + 3 * torch.randn(3, 40, size, generator=g)).log_softmax(-1)
+    few, whole = begun(["M", "T", "C"]), begun(["M", "T", "C"])
+    told(few, (logp, target))
+    monkeypatch.setattr(mixture, "_LIKELY", size)
+    monkeypatch.setattr(mixture, "_RIVALS", size)
+    told(whole, (logp, target))
+    n = len(few.grid)
+    assert 0 < few._sums[:n].min() < few._sums[:n].max() < 40
+    assert torch.equal(few._sums[:n], whole._sums[:n]), "who says the target's token"
+    errors = [made._sums[n : 2 * n] - made._sums[n : 2 * n].min() for made in (few, whole)]
+    assert torch.allclose(*errors, rtol=0.01, atol=0.05), "by how much they err more than the best"
+    assert torch.equal(few.weights, whole.weights)
+
+
+def test_a_token_that_the_target_finds_improbable_can_still_be_a_views_first() -> None:
+    target = torch.zeros(1, 600)
+    target[0, :70] = 9 - 0.1 * torch.arange(70)
+    logp = torch.zeros(2, 1, 600)
+    logp[0, 0, 500], logp[1, 0, 0] = 5.0, 5.0
+    made = begun(["wrong", "right"])
+    told(made, (logp.log_softmax(-1), target))
+    assert made.notes()["matches"] == {"wrong": 0, "right": 1}
 
 
 def test_an_unknown_rule_is_refused_with_the_known_ones() -> None:
