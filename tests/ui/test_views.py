@@ -288,6 +288,16 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     expect(opened.locator(".vl-thumbs li")).to_have_count(1)
 
 
+def test_a_picture_that_is_none_is_told_at_once(opened, tmp_path: Path):
+    """What the browser cannot show is named before anybody races with it; taken away, so is the note."""
+    (tmp_path / "text.png").write_text("hello")
+    opened.locator("#vl-files").set_input_files(tmp_path / "text.png")
+    note = opened.locator(".vl-media-note")
+    expect(note).to_contain_text("text.png cannot be shown.")
+    opened.get_by_role("button", name="Remove text.png").click()
+    expect(note).to_have_text("")
+
+
 PNG = (
     "89504e470d0a1a0a0000000d494844520000000100000001080200000090775"
     "3de0000000c4944415478da63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"

@@ -94,10 +94,10 @@ export class MediaWell {
     this.node.classList.toggle('full', media.length > 0);
     this.strip.replaceChildren(...media.map((item, i) => h('li', {}, item.kind === 'video'
       ? h('video', { src: item.url, muted: true, playsinline: true, preload: 'metadata', 'aria-label': item.name, controls: true })
-      : h('img', { src: item.url, alt: item.name }),
+      : h('img', { src: item.url, alt: item.name, on: { error: () => this.say(W.media.broken(item.name), true) } }),
     item.kind === 'video' && h('span', { class: 'vl-clipmark', 'aria-hidden': 'true', text: W.media.clip }),
     h('button', { type: 'button', class: 'vl-remove', 'aria-label': W.media.remove(item.name),
-      on: { click: () => this.change(this.media.filter((_, j) => j !== i)) } }, icon('close', 12)))));
+      on: { click: () => { this.say(''); this.change(this.media.filter((_, j) => j !== i)); } } }, icon('close', 12)))));
   }
 
   compose() {

@@ -131,6 +131,7 @@ export const W = {
     take: 'Take the picture', cancel: 'Cancel', remove: (name) => `Remove ${name}`,
     sending: (name) => `Sending ${name}…`,
     unknown: (name) => `${name} is neither a picture (PNG, JPEG, WebP) nor a clip (MP4, WebM, MOV).`,
+    broken: (name) => `${name} cannot be shown. If it is no picture after all, take it away and add another.`,
     large: (name, size, most) => `${name} has ${size}; the limit is ${most}.`,
     many: (n) => `Up to ${n} files fit in one question.`,
     noCamera: 'The browser gave no camera. Allow it for this page, or upload a picture.',
