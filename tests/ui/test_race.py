@@ -122,6 +122,16 @@ def test_stop_ends_a_run_and_keeps_what_came(opened):
     expect(opened.locator("#vl-run")).to_be_enabled()
 
 
+def test_stop_before_anything_came_leaves_the_race_that_was_shown(opened):
+    """Stopped at once, a run says so; what was on the page stays and is not taken for its result."""
+    finish_replay(opened)
+    shown = opened.evaluate("specvl.race.meta.source")
+    opened.evaluate("() => { specvl.runner.run = async () => null; }")  # stopped before the first record
+    opened.locator("#vl-run").click()
+    expect(opened.locator("#vl-status")).to_have_text("Stopped before anything was written.")
+    assert opened.evaluate("specvl.race.meta.source") == shown
+
+
 def test_click_a_token_and_learn_where_it_comes_from(opened):
     """A click on a token shows its round, why it stands there, the candidates, the picture's heat."""
     finish_replay(opened)

@@ -132,7 +132,8 @@ class Page {
     if (!waiting) this.replay.keep(this.race);
     this.asked = request;
     const stopped = this.race.list.some((lane) => lane.end?.stop === 'cancelled');
-    this.ask.say(failed ?? (!waiting && stopped ? W.run.stopped : W.run.finished(this.race.list.length)), failed !== null);
+    const ended = stopped ? W.run.stopped : W.run.finished(this.race.list.length);
+    this.ask.say(failed ?? (waiting ? W.run.unbegun : ended), failed !== null);
     this.view.offerFollow(!waiting && failed === null);
   }
 

@@ -80,7 +80,6 @@ export class MediaWell {
     } finally {
       this.busy -= 1;
     }
-    this.say('');
     this.change([...this.media, { path: sent.path, url: sent.url, name: file.name, kind }]);
   }
 
@@ -91,13 +90,14 @@ export class MediaWell {
 
   show(media) {
     this.media = media;
+    this.say('');
     this.node.classList.toggle('full', media.length > 0);
     this.strip.replaceChildren(...media.map((item, i) => h('li', {}, item.kind === 'video'
       ? h('video', { src: item.url, muted: true, playsinline: true, preload: 'metadata', 'aria-label': item.name, controls: true })
       : h('img', { src: item.url, alt: item.name, on: { error: () => this.say(W.media.broken(item.name), true) } }),
     item.kind === 'video' && h('span', { class: 'vl-clipmark', 'aria-hidden': 'true', text: W.media.clip }),
     h('button', { type: 'button', class: 'vl-remove', 'aria-label': W.media.remove(item.name),
-      on: { click: () => { this.say(''); this.change(this.media.filter((_, j) => j !== i)); } } }, icon('close', 12)))));
+      on: { click: () => this.change(this.media.filter((_, j) => j !== i)) } }, icon('close', 12)))));
   }
 
   compose() {

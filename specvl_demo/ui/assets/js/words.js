@@ -149,7 +149,7 @@ export const W = {
     recorded: 'Recorded race', live: 'Live', recordedOn: (machine) => `Recorded on ${machine}`,
     queue: (place, eta) => `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}${eta ? `, about ${Math.max(1, Math.round(eta))} s` : ''}.`,
     stage: { starting: 'Starting the engine…', loading: 'Loading the models…', media: 'Reading the pictures…', prefill: 'Reading the prompt…', decode: '' },
-finished: (n) => (n > 1 ? 'All lanes are in.' : 'Finished.'), stopped: 'Stopped. What was written stays.', busy: 'A race is running; stop it first.',
+finished: (n) => (n > 1 ? 'All lanes are in.' : 'Finished.'), stopped: 'Stopped. What was written stays.', unbegun: 'Stopped before anything was written.', busy: 'A race is running; stop it first.',
     lost: 'The connection broke. What had arrived stays; run again when the page is back.',
     slow: {
       rest: (t, c) => `${t} is slower here: all that is not a model costs ${(c.commit_s + c.other_s).toFixed(1)} plain steps a round, and a round brings ${c.tau.toFixed(1)} tokens`,
