@@ -24,21 +24,25 @@ def _parser(what: str, about: str) -> argparse.ArgumentParser:
     return parser
 
 
+def _run_parser(what: str, about: str, recipe: type) -> argparse.ArgumentParser:
+    """The options of a recipe that draws its own pictures: its fields, and how to run it."""
+    parser = _parser(what, about)
+    parser.add_argument("--folder", type=Path, default=Path("runs") / what, help="checkpoints")
+    parser.add_argument("--workers", type=int, default=1, help="processes that draw pictures")
+    parser.add_argument("--fresh", action="store_true", help="do not go on from the checkpoint")
+    for f in fields(recipe):
+        parser.add_argument("--" + f.name.replace("_", "-"), type=type(f.default), default=f.default)
+    return parser
+
+
 def pocket(argv: Sequence[str]) -> int:
     """Train the pocket target from drawn pictures; a stopped run goes on where it was."""
     from specvl_demo.training.train_pocket import Recipe, main
 
-    parser = _parser("pocket", pocket.__doc__)
-    parser.add_argument(
-        "--folder", type=Path, default=Path("runs/pocket"), help="checkpoints (default: runs/pocket)"
-    )
+    parser = _run_parser("pocket", pocket.__doc__, Recipe)
     parser.add_argument("--out", type=Path, default=ASSETS / "target", help="the finished model")
-    parser.add_argument("--workers", type=int, default=1, help="processes that draw pictures")
     parser.add_argument("--start", type=Path, help="folder of a finished model to begin with")
     parser.add_argument("--no-compile", action="store_true", help="where no C++ compiler is at hand")
-    parser.add_argument("--fresh", action="store_true", help="do not go on from the checkpoint")
-    for f in fields(Recipe):
-        parser.add_argument("--" + f.name.replace("_", "-"), type=type(f.default), default=f.default)
     o = parser.parse_args(argv)
     _threads(o.threads)
     recipe = Recipe(**{f.name: getattr(o, f.name) for f in fields(Recipe)})
@@ -51,14 +55,9 @@ def tower(argv: Sequence[str]) -> int:
     """Train the target's vision tower on more hands than one; its language model stays as it is."""
     from specvl_demo.training.train_tower import Recipe, main
 
-    parser = _parser("tower", tower.__doc__)
+    parser = _run_parser("tower", tower.__doc__, Recipe)
     parser.add_argument("--start", type=Path, default=ASSETS / "target", help="the target to begin with")
-    parser.add_argument("--folder", type=Path, default=Path("runs/tower"), help="checkpoints")
     parser.add_argument("--out", type=Path, default=Path("runs/target"), help="the finished target")
-    parser.add_argument("--workers", type=int, default=1, help="processes that draw pictures")
-    parser.add_argument("--fresh", action="store_true", help="do not go on from the checkpoint")
-    for f in fields(Recipe):
-        parser.add_argument("--" + f.name.replace("_", "-"), type=type(f.default), default=f.default)
     o = parser.parse_args(argv)
     _threads(o.threads)
     recipe = Recipe(**{f.name: getattr(o, f.name) for f in fields(Recipe)})

@@ -12,11 +12,25 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
 Points = Sequence[tuple[float, float]]
 """In [-1, 1] around the middle of the figure; y downwards."""
+
+_POINTING = (0, 0, 0.5, 1, 1.5)
+"""Where arrows point, in half turns from the right."""
+
+
+class Spot(NamedTuple):
+    """Where a figure goes: radius `r` pixels around (x, y) of a canvas, in one colour."""
+
+    canvas: ImageDraw.ImageDraw
+    x: float
+    y: float
+    r: float
+    fill: tuple[int, int, int]
 
 
 @lru_cache(maxsize=64)
@@ -95,23 +109,15 @@ _PEN: tuple[list[list[tuple[float, float]]], ...] = (
 )
 
 
-def draw(
-    canvas: ImageDraw.ImageDraw,
-    figure: str,
-    x: float,
-    y: float,
-    r: float,
-    fill: tuple[int, int, int],
-    rng: random.Random | None = None,
-    free: bool = False,
-) -> None:
-    """Draw a shape or a digit of radius `r` pixels around (x, y); without `rng` always alike."""
+def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool = False) -> None:
+    """Draw a shape or a digit there; without `rng` always alike."""
     if rng and free:
-        return _freely(canvas, figure, x, y, r, fill, rng)
+        return _freely(spot, figure, rng)
+    canvas, x, y, r, fill = spot
     pick = rng.uniform if rng else lambda a, b: (a + b) / 2
     tilt = pick(-0.16, 0.16)
     if figure == "arrow" and rng:
-        tilt += rng.choice([0, 0, 0.5, 1, 1.5]) * math.pi
+        tilt += rng.choice(_POINTING) * math.pi
     flip = -1 if figure == "moon" and rng and rng.random() < 0.3 else 1
     sx, sy = flip * pick(0.85, 1.1), pick(0.85, 1.1)  # hands differ: a little wider, a little lower
 
@@ -229,17 +235,10 @@ def _other_strokes(digit: int, rng: random.Random) -> list[list[tuple[float, flo
     ]
 
 
-def _freely(
-    canvas: ImageDraw.ImageDraw,
-    figure: str,
-    x: float,
-    y: float,
-    r: float,
-    fill: tuple[int, int, int],
-    rng: random.Random,
-) -> None:
-    u = rng.uniform
-    bend = _bend(figure, rng)
+def _freely(spot: Spot, figure: str, rng: random.Random) -> None:
+    """The figure in any of its forms, bent by a hand of its own."""
+    canvas, x, y, r, fill = spot
+    u, bend = rng.uniform, _bend(figure, rng)
 
     def placed(points: Points) -> list[tuple[float, float]]:
         return [(x + r * px, y + r * py) for px, py in map(bend, points)]
@@ -263,7 +262,7 @@ def _freely(
             for line in strokes:
                 _with_a_nib(canvas, placed(line), u(0.25, 0.65) * r, u(0.06, 0.2) * r, u(-0.9, 0.5), fill)
     else:
-        _typed(canvas, figure, x, y, r, fill, rng)
+        _typed(spot, figure, rng)
 
 
 def _bend(figure: str, rng: random.Random) -> Callable[[tuple[float, float]], tuple[float, float]]:
@@ -271,7 +270,7 @@ def _bend(figure: str, rng: random.Random) -> Callable[[tuple[float, float]], tu
     u = rng.uniform
     tilt, sx, sy = u(-0.2, 0.2), u(0.8, 1.12), u(0.85, 1.12)
     if figure == "arrow":
-        tilt += rng.choice([0, 0, 0.5, 1, 1.5]) * math.pi
+        tilt += rng.choice(_POINTING) * math.pi
     if figure == "moon":
         sx *= -1 if rng.random() < 0.4 else 1
         tilt += u(-0.5, 0.5)
@@ -328,18 +327,10 @@ def _with_a_nib(
             canvas.polygon(swept, fill)
 
 
-def _typed(
-    canvas: ImageDraw.ImageDraw,
-    digit: str,
-    x: float,
-    y: float,
-    r: float,
-    fill: tuple[int, int, int],
-    rng: random.Random,
-) -> None:
+def _typed(spot: Spot, digit: str, rng: random.Random) -> None:
     """The font's digit, wider or narrower, leaning and turned."""
-    u = rng.uniform
-    side = max(8, round(4 * r))
+    canvas, x, y, r, fill = spot
+    u, side = rng.uniform, max(8, round(4 * r))
     mask = Image.new("L", (side, side))
     font, bold = _font(max(6, round(2.5 * r))), max(0, round(u(0.0, 0.18) * r))
     ImageDraw.Draw(mask).text((side / 2, side / 2), digit, 255, font, "mm", stroke_width=bold)

@@ -243,7 +243,7 @@ def draw(
             y = (t.place // 3 + 0.5) * h * k / 3 + t.dy * short
             radius = t.radius or sum(RADIUS[t.size]) / 2
             fill = _shade(COLOURS[t.colour], rng, 9)
-            hands.draw(canvas, _figure(t.kind), x, y, radius * short, fill, rng, free)
+            hands.draw(hands.Spot(canvas, x, y, radius * short, fill), _figure(t.kind), rng, free)
     return image.resize((w, h), Image.Resampling.BOX)
 
 

@@ -21,6 +21,7 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
+from specvl_demo import fingerprints
 from specvl_demo.training import batches, optim, pocket
 from specvl_demo.training import scenes as world
 from specvl_demo.training.scenes import Chart, Scene
@@ -87,6 +88,7 @@ class Run:
     def __init__(self, recipe: Recipe, start: Path, device: torch.device) -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.device, self.step = recipe, device, 0
+        self.weights = fingerprints.of_folder(start)
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(start)
         self.model = LlavaForConditionalGeneration.from_pretrained(start, dtype=torch.float32).to(device)
         self.before = copy.deepcopy(self.model).requires_grad_(False)
@@ -122,6 +124,7 @@ class Run:
         """Write the checkpoint atomically."""
         data = {
             "recipe": asdict(self.recipe),
+            "weights": self.weights,
             "step": self.step,
             "seeing": self.seeing.state_dict(),
             "opts": [o.state_dict() for o in self.opts],
@@ -130,8 +133,18 @@ class Run:
         (folder / "state.tmp").rename(folder / "state.pt")
 
     def load(self, folder: Path) -> None:
-        """Go on from a checkpoint."""
+        """Go on from a checkpoint; ValueError where it began from another target or is of another recipe."""
         data = torch.load(folder / "state.pt", map_location=self.device, weights_only=True)
+        if data["weights"] != self.weights:
+            raise ValueError(
+                f"{folder} holds a run that began from the target {data['weights']}, not from "
+                f"{self.weights}; name that target with --start, or begin again with --fresh"
+            )
+        if {**data["recipe"], "steps": self.recipe.steps} != asdict(self.recipe):
+            raise ValueError(
+                f"{folder} holds a run of another recipe, {data['recipe']}; name its values, or begin again "
+                "with --fresh"
+            )
         self.step = data["step"]
         self.seeing.load_state_dict(data["seeing"])
         for opt, state in zip(self.opts, data["opts"], strict=True):

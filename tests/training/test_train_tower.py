@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import LlavaForConditionalGeneration
@@ -69,6 +71,10 @@ def test_a_stopped_run_ends_where_an_uninterrupted_one_does(start, tmp_path, mon
     with pytest.raises(Stopped):
         train_tower.main(start, parts, parts / "model", TINY, workers=0, save_every_s=0.0)
     train_tower.main(start, parts, parts / "model", TINY, workers=0, save_every_s=0.0)
+    with pytest.raises(ValueError, match="began from the target"):
+        train_tower.main(whole / "model", parts, parts / "model", TINY, workers=0)
+    with pytest.raises(ValueError, match="another recipe"):
+        train_tower.main(start, parts, parts / "model", replace(TINY, lr=0.5), workers=0)
     a, b = (torch.load(folder / "state.pt", weights_only=True)["seeing"] for folder in (whole, parts))
     for key in a:
         torch.testing.assert_close(a[key], b[key], rtol=1e-5, atol=1e-6)
