@@ -3,7 +3,7 @@
 Rows of data, over the parts of `parts`, and the rules of what fits what; nothing is computed or imported here
 (`assemble` does that), so the command line, the page and the docs can read it at once. Standard library only.
 
-To add a method: add one row to METHODS.
+To add a method: add one row to METHODS. Long because the table is.
 """
 
 from __future__ import annotations

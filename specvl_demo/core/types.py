@@ -5,6 +5,7 @@ nodes with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `
 of a view.
 Positions of a decoder are [n], or [3, n] for models with three-axis rotary positions.
 Knows tensors; knows nothing of pictures beyond "these positions are visual", nothing of JSON.
+Long because whoever writes a part reads here, and only here, what the others promise.
 """
 
 from __future__ import annotations

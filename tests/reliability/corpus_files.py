@@ -7,7 +7,7 @@ them, each in a decoding process of its own, and prints a table of what became o
     python -m tests.reliability.corpus_files [--start]
 
 The processes are forked from one that has the decoders in memory; --start starts each from nothing, as a
-server does, and takes minutes.
+server does, and takes minutes. Long because a defect is a line here, and all lines are one table.
 """
 
 from __future__ import annotations
