@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from specvl_demo import pairs, tuned
+from specvl_demo import pairs, registry, tuned
 from specvl_demo.cli.parse import Parser, number, whole
-from specvl_demo.ui import startup
+from specvl_demo.ui.page import startup
+from specvl_demo.ui.serve import zerogpu
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -30,7 +33,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="port to listen on (default: GRADIO_SERVER_PORT, else 7860)",
     )
     parser.add_argument(
-        "--pair", default=given("SPECVL_PAIR", "pocket"), metavar="ID", help="the pair a visitor starts with"
+        "--pair",
+        default=given("SPECVL_PAIR"),
+        metavar="ID",
+        help="the pair a visitor starts with (default: photo where its weights are, else pocket)",
     )
     parser.add_argument(
         "--workers",
@@ -64,6 +70,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="F",
         help="who may see the page, a line of user:password each (or SPECVL_LOGIN, SPECVL_LOGIN_FILE)",
     )
+    parser.add_argument(
+        "--hosts",
+        default=given("SPECVL_HOSTS", ""),
+        metavar="NAMES",
+        help="names the page may be asked for under, with commas; .example.org for all below it, * for any "
+        "(default: this machine's own where --host is local, else any)",
+    )
     parser.add_argument("--share", action="store_true", help="also open a public tunnel to this page")
     return parser.parse_args(argv)
 
@@ -83,28 +96,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (startup.Unfit, ValueError, OSError) as reason:
         sys.stderr.write(" ".join(str(reason).split()) + "\n")
         return 2
+    except KeyboardInterrupt:  # before there is anything to stop
+        return 130
     return 0
 
 
 def _serve(argv: Sequence[str] | None) -> None:
+    zerogpu.prepare()
     options = parse(argv)
     startup.check_versions(Path(__file__).with_name("requirements.txt"))
     logins = startup.logins(options.login_file)
-    pairs.find(options.pair)
-    tuned.entry(options.pair)
+    if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
+        # No `make demo` ran there. In a process of its own: this one needs no torch.
+        subprocess.run([sys.executable, "-m", "specvl_demo", "fetch", "photo"], check=False)
+    pair = pairs.find(options.pair) if options.pair else registry.default_pair()
+    tuned.entry(pair.id)
+    # A folder of its own: what is old in it is removed, and other apps of Gradio share the usual one.
+    name = f"specvl-demo-{os.getuid()}" if hasattr(os, "getuid") else "specvl-demo"
+    os.environ.setdefault("GRADIO_TEMP_DIR", str(Path(tempfile.gettempdir(), name)))
     # Here, not above: --help answers at once, and the decoding process, which imports this file, is light.
-    from specvl_demo.ui.serve import serve  # noqa: PLC0415
-    from specvl_demo.ui.workers import Cluster  # noqa: PLC0415
+    from specvl_demo.ui.launch import serve  # noqa: PLC0415
+    from specvl_demo.ui.serve.workers import Cluster  # noqa: PLC0415
 
     serve(
         options.host,
         options.port,
-        options.pair,
+        pair.id,
         options.share,
         Cluster(options.workers, options.cluster, options.gpus_each),
         logins,
         options.waiting,
         options.limit,
+        [name.strip().lower() for name in options.hosts.split(",") if name.strip()],
     )
 
 

@@ -1,3 +1,45 @@
-"""SpecVL demo: speculative decoding for vision-language models, watched round by round."""
+"""SpecVL demo: speculative decoding for vision-language models, watched round by round.
+
+The public interface: `load` a pair, ask it with `Pair.race`, read or save the `Race`; `register` a method of
+your own. Importing the package imports no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from specvl_demo.methods.base import Method
+    from specvl_demo.session import Pair, Race
 
 __version__ = "0.1.0"
+__all__ = ["Pair", "Race", "load", "register"]
+
+
+def load(pair: str = "photo", dtype: str | None = None) -> Pair:
+    """A target with its drafters, loaded: "photo", "pocket" or another id of `python -m specvl_demo models`.
+
+    dtype: float32, bfloat16 or float16; None takes bfloat16 on a GPU, float32 on a CPU. ValueError with a
+    sentence where the pair is unknown or does not run here.
+    """
+    from specvl_demo import session
+
+    return session.load(pair, dtype)
+
+
+def register(method: Method) -> Method:
+    """Add a method of your own; `Pair.race`, the command line and the page then know it by its name.
+
+    ValueError with a sentence where the name is taken or its parts do not fit together.
+    """
+    from specvl_demo.methods import base
+
+    return base.register(method)
+
+
+def __getattr__(name: str) -> object:
+    if name in ("Pair", "Race"):
+        from specvl_demo import session
+
+        return getattr(session, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

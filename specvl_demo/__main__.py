@@ -6,12 +6,13 @@ code 2. Imports nothing heavy itself, so that help, traces and mistakes answer a
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 
-from specvl_demo.cli import commands
-from specvl_demo.cli.parse import Refused, parse
+from specvl_demo.cli.parse import Refused, parse, run
 
 _LOST = "\N{REPLACEMENT CHARACTER}"
 _JOINER = "\N{ZERO WIDTH JOINER}"  # of which emoji are made
@@ -20,8 +21,13 @@ _JOINER = "\N{ZERO WIDTH JOINER}"  # of which emoji are made
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code: 0 done, 1 failed, 2 refused, 130 interrupted."""
     try:
-        options = parse(sys.argv[1:] if argv is None else argv)
-        return commands.COMMANDS[options.command](options)
+        if sys.flags.optimize > 1:
+            raise Refused(
+                "python -OO drops the texts that transformers builds its models from: run without -OO"
+            )
+        code = run(parse(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
     except Refused as reason:
         sys.stderr.write(f"{_sentence(str(reason))}\n")
         return 2
@@ -32,21 +38,31 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{fault.name} is not installed: pip install -r requirements.txt, or use `make demo`.\n"
         )
         return 1
-    except MemoryError as fault:
+    except FloatingPointError as fault:
+        sys.stderr.write(f"{_sentence(str(fault))}\n")
+        return 1
+    except (MemoryError, RuntimeError) as fault:
+        if not isinstance(fault, MemoryError) and type(fault).__name__ != "OutOfMemoryError":
+            raise  # torch's own class, which is not imported here
         sys.stderr.write(f"Out of memory: {_sentence(str(fault) or 'the machine has no more')}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted.\n")
         return 130
-    except BrokenPipeError:
-        # Whoever read the output has gone; Python would complain once more while it closes the pipe.
+    except OSError as fault:
+        if fault.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        # Python would complain once more while it closes the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(fault, BrokenPipeError):  # else whoever read the output has gone, and hears nothing
+            sys.stderr.write(f"The output cannot be written: {_sentence(fault.strerror or str(fault))}\n")
         return 1
 
 
 def _sentence(text: str) -> str:
-    """One line that ends as a sentence does, with nothing in it that a terminal would obey."""
+    """One line that ends as a sentence does, long words cut, nothing in it that a terminal would obey."""
     text = "".join(c if c.isprintable() or c == _JOINER else _LOST for c in " ".join(text.split()))
+    text = re.sub(r"\S{200,}", lambda long: f"{long[0][:80]}…{long[0][-80:]}", text)
     return text + ("" if text.endswith((".", "!", "?", ").")) else ".")
 
 

@@ -1,14 +1,14 @@
-"""Which weights these are: a short name for them, to stand beside whatever was made with them.
-
-Given a checkpoint, or a folder of weights, reads files and nothing else. Knows no models.
-"""
+"""Short hashes of weights, to stand beside whatever was made with them. Reads files, loads no models."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from specvl_demo.pairs import Checkpoint
+if TYPE_CHECKING:
+    from specvl_demo.pairs import Checkpoint
 
 BLOCK = 1 << 24
 
@@ -21,12 +21,19 @@ def of(one: Checkpoint) -> str | None:
 def of_folder(folder: Path) -> str | None:
     """A short hash over the weight files of a folder; None where it has none."""
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
-    found = hashlib.sha256()
+    return sha256(*files)[:12] if files else None
+
+
+def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> str:
+    """The SHA-256 of files one after the other, in hexadecimal; `tell` hears the share that is read."""
+    found, done, total = hashlib.sha256(), 0, max(1, sum(file.stat().st_size for file in files))
     for file in files:
         with file.open("rb") as opened:
             while block := opened.read(BLOCK):
                 found.update(block)
-    return found.hexdigest()[:12] if files else None
+                done += len(block)
+                tell(done / total)
+    return found.hexdigest()
 
 
 def revision(repo: str) -> str | None:

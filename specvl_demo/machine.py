@@ -1,31 +1,48 @@
 """What there is to run on: cores, memory, GPUs, and whether the hub may be asked.
 
-Given nothing, looks at the machine and at what of it this process may use: a container is often lent less
-than its host has. Knows no models.
+Of cores and memory only what this process may use: a container is often lent less than its host has.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any, NamedTuple
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")
+LOOK_S = 120.0
+"""How long a process may take to import torch and look for devices."""
+
+
+class Gpu(NamedTuple):
+    """A CUDA device that torch can use. capability: its compute capability."""
+
+    name: str
+    memory_bytes: int
+    capability: tuple[int, int] = (8, 0)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to run on. gpus: name and bytes of memory of each CUDA device that torch can use."""
+    """What there is to run on."""
 
     n_cpus: int
     memory_bytes: int
     cpu: str
-    gpus: tuple[tuple[str, int], ...] = ()
+    gpus: tuple[Gpu, ...] = ()
     offline: bool = False
+    per_call: bool = False
+    """Whether its GPU is lent for a call at a time, so that nothing can be computed on it while loading."""
 
     @property
     def device(self) -> str:
@@ -35,31 +52,91 @@ class Machine:
     @property
     def title(self) -> str:
         """The machine in a few words."""
-        gpus = ", ".join(f"{name} ({gb(size)})" for name, size in self.gpus)
-        return f"{self.n_cpus} CPU cores ({self.cpu}), {gb(self.memory_bytes)} memory" + (
-            f", {gpus}" if gpus else ""
-        )
+        gpus = ", ".join(f"{gpu.name} ({gb(gpu.memory_bytes)})" for gpu in self.gpus)
+        cores = f"{self.n_cpus} CPU core" + ("s" if self.n_cpus != 1 else "")
+        return f"{cores} ({self.cpu}), {gb(self.memory_bytes)} memory" + (f", {gpus}" if gpus else "")
 
 
 def detect() -> Machine:
-    """This machine. Imports torch only where its build could use a GPU."""
+    """This machine. Torch is neither imported nor are devices touched in this process: see `gpus`."""
     import psutil  # noqa: PLC0415 - records and traces are read where it is not installed
 
-    gpus: tuple[tuple[str, int], ...] = ()
-    if not metadata.version("torch").endswith("+cpu"):
-        import torch  # noqa: PLC0415 - seconds, for a verdict that often needs none of it
-
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        found = [torch.cuda.get_device_properties(index) for index in range(count)]
-        gpus = tuple((one.name, one.total_memory) for one in found)
     lent_bytes = lent(_GROUPS, _OWN_GROUP)[1]
     return Machine(
         n_cpus=cores(),
         memory_bytes=min(psutil.virtual_memory().total, lent_bytes or 2**62),
         cpu=platform.machine(),
-        gpus=gpus,
+        gpus=gpus(),
         offline=offline(),
+        per_call=bool(os.environ.get("SPACES_ZERO_GPU")),
     )
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The CUDA devices that torch can use.
+
+    A process of its own looks, once: the context that torch makes to look takes half a gigabyte of the first
+    device, which a process that only serves the page would hold for ever. Where the process has a context
+    already, or `spaces` stands for the devices of a ZeroGPU Space, torch is asked here.
+    """
+    if metadata.version("torch").endswith("+cpu"):
+        return ()
+    torch = sys.modules.get("torch")
+    if os.environ.get("SPACES_ZERO_GPU") or (torch is not None and torch.cuda.is_initialized()):
+        return _described(_look())
+    return _seen_by_a_process()
+
+
+@cache
+def _seen_by_a_process() -> tuple[Gpu, ...]:
+    code = f"import json; from {__name__} import _look; print(json.dumps(_look()))"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=LOOK_S,
+            check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        return _described(json.loads(done.stdout.splitlines()[-1]))
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return ()  # a driver too old for this torch, or none: the processor serves
+
+
+def _look() -> list[tuple[str, int, tuple[int, int]]]:
+    """What torch says of its devices; touches them."""
+    import torch  # noqa: PLC0415 - seconds
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    found = [torch.cuda.get_device_properties(index) for index in range(count)]
+    return [(one.name, one.total_memory, (one.major, one.minor)) for one in found]
+
+
+def _described(rows: Sequence[Sequence[Any]]) -> tuple[Gpu, ...]:
+    return tuple(Gpu(name, size, (major, minor)) for name, size, (major, minor) in rows)
+
+
+class Load:
+    """How much of the machine other processes use, from now on."""
+
+    def __init__(self) -> None:
+        self._start = self._read()
+
+    def others(self) -> float | None:
+        """Their share of all cores since the start, 0 to 1; None before anything can be said."""
+        wall, own, busy = (now - then for now, then in zip(self._read(), self._start, strict=True))
+        return None if wall < 0.2 else min(1.0, max(0.0, busy - own) / wall / (os.cpu_count() or 1))
+
+    @staticmethod
+    def _read() -> tuple[float, float, float]:
+        """Seconds: the wall clock's, this process's on all cores, all processes'."""
+        import psutil  # noqa: PLC0415 - as in `detect`
+
+        times = psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+        return time.perf_counter(), time.process_time(), sum(times) - idle - guests
 
 
 def cores() -> int:

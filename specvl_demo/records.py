@@ -1,72 +1,88 @@
-"""What leaves the engine: one Begin, many Rounds, one End for every lane of a request.
+"""The records of a lane: one `Begin`, a `Round` for every draft-verify-commit, one `End`, as JSON lines.
 
-Given plain Python values, gives JSON lines and back; checks what it reads and says which line is wrong. Every
-colour, chart, number and table elsewhere is a fold over these records.
-Knows no tensors, no models, no pictures: standard library only. Long because the format is one thing to read.
+The classes are the schema: they decode and check what is read, and `schema()` exports them as JSON Schema,
+from which the page's check is made. `validate` and `validate_trace` hold the few rules between fields and
+between records that a schema cannot say; `ui/assets/js/trace.js` mirrors those. Imports no torch.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
 
 SCHEMA = 1
-"""Version of the record format; a reader refuses any other."""
+"""Version of the record format, `Begin.schema`; a reader refuses any other."""
+
+MAX_NEW_TOKENS = 4096
+"""Tokens of one answer, on the command line and in a trace. It bounds the rounds of a lane too."""
+MAX_NEW_TOKENS_SERVED = 1024
+"""The same for a visitor of the page, who shares the machine with others."""
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 10.0
+"""Sampling temperatures; 0 is greedy."""
+MAX_SEED = 2**31 - 1
+MAX_NODES = 4096
+MAX_PROMPT = 2**24
+MAX_PATCHES = 2**20
+LARGEST = 2**53 - 1
+"""The largest number of a record: whole numbers up to it are exact in a browser too."""
 
 Origin = Literal["draft", "relaxed", "target"]
-"""draft: drafted, and what the target says · relaxed: drafted and let through · target: its own."""
-
+"""draft: drafted, and the target's choice too · relaxed: drafted, accepted all the same · target: its own."""
 Stop = Literal["eos", "length", "cancelled", "error"]
-
-ORIGINS = ("draft", "relaxed", "target")
-STOPS = ("eos", "length", "cancelled", "error")
-MOST_PROMPT = 2**24
-"""Tokens of a prompt; whoever draws one walks over its positions."""
-MOST_PATCHES = 2**20
-"""Patches of one picture."""
 PHASES = ("draft_s", "verify_s", "commit_s", "other_s")
+
+Int: TypeAlias = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST)]
+Float: TypeAlias = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LARGEST)]
+Prob: TypeAlias = Annotated[float, Meta(ge=0, le=1.001)]  # a softmax in float16 may round above 1
+Scalar: TypeAlias = None | bool | Int | Float | str
+Inner: TypeAlias = Scalar | list[Scalar] | dict[str, Scalar]
+Value: TypeAlias = Scalar | list[Inner] | dict[str, Inner]
+"""What a method may note: plain values, and lists and objects of them, two levels deep."""
 
 
 class RecordError(ValueError):
     """A record does not keep the format; the message says what was needed and what came."""
 
 
-@dataclass(frozen=True)
-class Token:
-    """One emitted token. `text` is the piece it adds to the answer: empty while a character is incomplete."""
+class _Part(Struct, frozen=True, forbid_unknown_fields=True):
+    pass
 
-    id: int
+
+class Token(_Part, frozen=True):
+    """One emitted token. text: the piece it adds to the answer, empty while a character is incomplete."""
+
+    id: Int
     text: str
     origin: Origin
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A token the target (or one view of the drafter) held likely, with its probability."""
+class Candidate(_Part, frozen=True):
+    """A token that the target (or one view of the drafter) held likely, with its probability."""
 
-    id: int
+    id: Int
     text: str
-    prob: float
+    prob: Prob
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(_Part, frozen=True):
     """The drafted tree of a round; node 0 is the root, the last token that was already decided.
 
     parent: index of each node's parent, -1 for the root, always smaller than the node's own index.
-    draft_logp / target_logp: log-probability of a node's token after its parent, None where nobody computed
-    it.
+    draft_logp, target_logp: log-probability of a node's token after its parent, None where not computed.
     """
 
-    tokens: list[int]
-    parent: list[int]
+    tokens: Annotated[list[Int], Meta(min_length=1, max_length=MAX_NODES)]
+    parent: Annotated[list[Int], Meta(min_length=1, max_length=MAX_NODES)]
     texts: list[str] | None = None
-    draft_logp: list[float | None] | None = None
-    target_logp: list[float | None] | None = None
+    draft_logp: list[Float | None] | None = None
+    target_logp: list[Float | None] | None = None
 
     @property
     def depth(self) -> list[int]:
@@ -77,63 +93,111 @@ class Tree:
         return depth
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(_Part, frozen=True):
     """Prompt positions [start, stop) that show one picture or one frame, laid out as rows x cols patches.
 
     rows and cols are None where the model's tokens form no grid.
     """
 
     kind: Literal["image", "video"]
-    media: int
-    frame: int
-    start: int
-    stop: int
-    rows: int | None = None
-    cols: int | None = None
+    media: Count
+    frame: Count
+    start: Count
+    stop: Count
+    rows: Annotated[int, Meta(ge=1, le=MAX_PATCHES)] | None = None
+    cols: Annotated[int, Meta(ge=1, le=MAX_PATCHES)] | None = None
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What one view of the drafter saw: its length, and for every position the prompt position it stands for.
+class Seen(_Part, frozen=True):
+    """What one view of the drafter saw: its length, and the prompt position that each of its positions is.
 
     -1 stands for a position that is not of the prompt (a caption, a newline in place of a picture); words is
     the text of those.
     """
 
     view: str
-    n: int
-    index: list[int]
+    n: Count
+    index: list[Int]
     words: str = ""
 
 
-@dataclass(frozen=True)
-class Begin:
-    """How a lane starts. Seconds are charged to this lane in full, also when lanes shared the computation."""
+class Series(_Part, frozen=True):
+    """One line of a chart, or several.
+
+    path: dotted path inside a round, `notes.alpha` say. A number gives one value a round; an object of
+    numbers gives a line for each key, named by it; a list gives a point for each entry.
+    nodes, mark: beside a list, the paths of the tree nodes its entries stand for and of the nodes to mark;
+    marked ones are drawn in the colour of relaxed tokens and named `marked`.
+    axis: "right" draws against a second axis.
+    """
+
+    path: str
+    name: str
+    axis: Literal["left", "right"] = "left"
+    nodes: str | None = None
+    mark: str | None = None
+    marked: str = ""
+
+
+class Chart(_Part, frozen=True):
+    """A chart over rounds that a method declares. shade: how much each round accepted, behind the lines."""
+
+    id: str
+    title: str
+    help: str
+    kind: Literal["lines", "steps", "stack", "points"]
+    series: Annotated[list[Series], Meta(max_length=16)]
+    y: str
+    y_range: tuple[Float, Float] | None = None
+    y_right: str | None = None
+    shade: Literal["accepted"] | None = None
+
+
+class Shown(_Part, frozen=True):
+    """A picture or clip of the question, small: frames: `data:` addresses, None where left out."""
+
+    name: str
+    frames: list[str | None]
+
+
+class Asked(_Part, frozen=True):
+    """What a person asked, beside the templated prompt."""
+
+    question: str = ""
+    media: list[Shown] = []
+
+
+class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
+    """How a lane starts. Seconds are charged to this lane in full, also when lanes shared the computation.
+
+    exactness: one sentence on what a lossless lane guarantees here. charts: those its method declares.
+    """
 
     request: str
     lane: str
     method: str
     title: str
-    settings: dict[str, Any]
+    settings: dict[str, Value]
     lossless: bool
     pair: str
     models: dict[str, str | None]
-    sampling: dict[str, Any]
-    max_new_tokens: int
+    sampling: dict[str, Scalar]
+    max_new_tokens: Annotated[int, Meta(ge=1, le=MAX_NEW_TOKENS)]
     dtype: str
     device: str
     versions: dict[str, str]
     prompt: str
-    n_prompt: int
-    n_visual: int
-    spans: list[Span]
-    vision_s: float
-    prefill_s: float
-    draft_prefill_s: float
-    seen: list[Seen] = field(default_factory=list)
-    notes: dict[str, Any] = field(default_factory=dict)
-    schema: int = SCHEMA
+    n_prompt: Annotated[int, Meta(ge=1, le=MAX_PROMPT)]
+    n_visual: Count
+    spans: Annotated[list[Span], Meta(max_length=4096)]
+    vision_s: Seconds
+    prefill_s: Seconds
+    draft_prefill_s: Seconds
+    seen: Annotated[list[Seen], Meta(max_length=16)] = []
+    charts: Annotated[list[Chart], Meta(max_length=8)] = []
+    exactness: str = ""
+    notes: Asked = Asked()
+    schema: Literal[1] = 1
 
     @property
     def before_s(self) -> float:
@@ -141,8 +205,7 @@ class Begin:
         return self.vision_s + self.prefill_s + self.draft_prefill_s
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(_Part, frozen=True, tag_field="kind", tag="round"):
     """One draft, verify, commit.
 
     tokens: what this round emitted, after cutting at the end of the answer.
@@ -152,21 +215,22 @@ class Round:
     views: the same by view name, from the drafter's side, where the drafter has views; one list per token,
         empty at nodes that the drafter was never asked about.
     clock_s: the lane's own clock at the end of this round: the sum of all its rounds' seconds, no prefill.
+    notes: what is particular to the method, by name.
     """
 
     lane: str
-    index: int
-    tokens: list[Token]
+    index: Count
+    tokens: Annotated[list[Token], Meta(min_length=1, max_length=MAX_NODES)]
     tree: Tree
-    path: list[int]
-    draft_s: float
-    verify_s: float
-    commit_s: float
-    other_s: float
-    clock_s: float
+    path: list[Int]
+    draft_s: Seconds
+    verify_s: Seconds
+    commit_s: Seconds
+    other_s: Seconds
+    clock_s: Seconds
     candidates: list[list[Candidate]] | None = None
     views: dict[str, list[list[Candidate]]] | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Value] = {}
 
     @property
     def seconds(self) -> float:
@@ -175,12 +239,12 @@ class Round:
 
     @property
     def n_accepted(self) -> int:
-        """Kept tokens that came from the draft (exact and relaxed)."""
+        """Emitted tokens that were drafted, exact and relaxed."""
         return sum(token.origin != "target" for token in self.tokens)
 
     @property
     def n_relaxed(self) -> int:
-        """Kept tokens that the target alone would not have said."""
+        """Emitted tokens that the target alone would not have chosen."""
         return sum(token.origin == "relaxed" for token in self.tokens)
 
     @property
@@ -189,19 +253,18 @@ class Round:
         return len(self.tree.tokens) - 1
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(_Part, frozen=True):
     """Sums over rounds. `fold` is the only place that adds them up."""
 
-    n_tokens: int = 0
-    n_rounds: int = 0
-    n_accepted: int = 0
-    n_relaxed: int = 0
-    n_drafted: int = 0
-    draft_s: float = 0.0
-    verify_s: float = 0.0
-    commit_s: float = 0.0
-    other_s: float = 0.0
+    n_tokens: Count = 0
+    n_rounds: Count = 0
+    n_accepted: Count = 0
+    n_relaxed: Count = 0
+    n_drafted: Count = 0
+    draft_s: Seconds = 0.0
+    verify_s: Seconds = 0.0
+    commit_s: Seconds = 0.0
+    other_s: Seconds = 0.0
 
     @property
     def decode_s(self) -> float:
@@ -210,12 +273,12 @@ class Totals:
 
     @property
     def tau(self) -> float | None:
-        """Tokens per target forward, the target's own token included; None before the first round."""
+        """Acceptance length: tokens per target forward, the target's own included; None before round 1."""
         return self.n_tokens / self.n_rounds if self.n_rounds else None
 
     @property
     def accepted_per_round(self) -> float | None:
-        """Drafted tokens kept per round, the target's own token not included."""
+        """Drafted tokens accepted per round, the target's own token not included."""
         return self.n_accepted / self.n_rounds if self.n_rounds else None
 
     @property
@@ -235,20 +298,28 @@ class Totals:
         )
 
 
-@dataclass(frozen=True)
-class End:
-    """How a lane ended. `totals` equals the fold over the lane's rounds."""
+class End(_Part, frozen=True, tag_field="kind", tag="end"):
+    """How a lane ended. totals: the fold over the lane's rounds.
+
+    load: share of all cores that other processes used while the race ran; None where it was not measured.
+    """
 
     lane: str
     stop: Stop
     totals: Totals
-    peak_bytes: int | None = None
+    peak_bytes: Count | None = None
     message: str | None = None
+    load: Annotated[float, Meta(ge=0, le=1.001)] | None = None
 
 
 Record = Begin | Round | End
-_KINDS: dict[str, type] = {"begin": Begin, "round": Round, "end": End}
-_NAMES = {cls: kind for kind, cls in _KINDS.items()}
+_decoder = msgspec.json.Decoder(Record)
+_encoder = msgspec.json.Encoder()
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of one line of a trace."""
+    return msgspec.json.schema(Record)
 
 
 def fold(rounds: Iterable[Round]) -> Totals:
@@ -259,83 +330,60 @@ def fold(rounds: Iterable[Round]) -> Totals:
     return totals
 
 
-def to_dict(record: Record) -> dict[str, Any]:
-    """JSON-safe dictionary of a record, `kind` first. Floats that JSON cannot hold become None."""
-    return {"kind": _NAMES[type(record)], **_plain(record)}
+def dumps(record: Record) -> str:
+    """One line of JSON, no newline. Floats that JSON cannot hold become null."""
+    return _encoder.encode(record).decode()
 
 
-def from_dict(data: Any) -> Record:
-    """The record a dictionary stands for; RecordError when it is none."""
-    if not isinstance(data, dict):
-        raise RecordError(f"a record is a JSON object, got {type(data).__name__}")
-    kind = data.get("kind")
-    if kind not in _KINDS:
-        raise RecordError(f"unknown kind {kind!r}; known: {', '.join(_KINDS)}")
-    data = {key: value for key, value in data.items() if key != "kind"}
-    if kind == "begin" and data.get("schema") != SCHEMA:
-        raise RecordError(f"format {data.get('schema')!r} is not readable here, this version reads {SCHEMA}")
+def loads(line: str) -> Record:
+    """The record of one line of JSON; RecordError where it is none."""
     try:
-        record = _READ[kind](data)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"a {kind} record is incomplete or has a value of a wrong type: {error}") from error
+        record = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise RecordError(_other_format(line) or str(error)) from None
     validate(record)
     return record
 
 
-def dumps(record: Record) -> str:
-    """One line of JSON, no newline."""
-    return json.dumps(to_dict(record), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+class _Head(Struct):
+    kind: str = ""
+    schema: int = SCHEMA
 
 
-def loads(line: str) -> Record:
-    """The record of one line of JSON."""
+def _other_format(line: str) -> str | None:
+    """The sentence for a begin of another version of the format, whatever its fields are; None for ours."""
     try:
-        data = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise RecordError(f"not a line of JSON: {error}") from error
-    return from_dict(data)
+        head = msgspec.json.decode(line, type=_Head)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    if head.kind != "begin" or head.schema == SCHEMA:
+        return None
+    return f"written in format {head.schema}, read here is format {SCHEMA}: open it with its own version"
 
 
 def write(path: str | Path, records: Iterable[Record]) -> None:
     """Write records as JSON lines."""
     with Path(path).open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(dumps(record) + "\n")
+        file.writelines(dumps(record) + "\n" for record in records)
 
 
-def read(source: str | Path | TextIO) -> Iterator[Record]:
-    """Records of a JSON lines file or an open text stream; a bad line is named by its number."""
-    if isinstance(source, str | Path):
-        with Path(source).open(encoding="utf-8") as file:
-            yield from read(file)
-        return
-    for number, line in enumerate(source, 1):
-        if not line.strip():
-            continue
-        try:
-            yield loads(line)
-        except RecordError as error:
-            raise RecordError(f"line {number}: {error}") from error
+def read(path: str | Path) -> Iterator[Record]:
+    """Records of a JSON lines file of our own; strangers' files go through `report.trace`."""
+    with Path(path).open(encoding="utf-8") as file:
+        yield from (loads(line) for line in file if line.strip())
 
 
 def validate(record: Record) -> None:
     """Raise RecordError where a record contradicts itself."""
     if isinstance(record, Round):
         _validate_round(record)
-    elif isinstance(record, End):
-        _need(record.stop in STOPS, f"stop is one of {', '.join(STOPS)}, got {record.stop!r}")
-    else:
+    elif isinstance(record, Begin):
         _need(
-            1 <= record.n_prompt <= MOST_PROMPT,
-            f"a prompt has 1 to {MOST_PROMPT} tokens, got {record.n_prompt}",
-        )
-        _need(
-            0 <= record.n_visual <= record.n_prompt, f"{record.n_visual} visual of {record.n_prompt} tokens"
+            record.n_visual <= record.n_prompt, f"{record.n_visual} visual of {record.n_prompt} prompt tokens"
         )
         for span in record.spans:
-            _need(0 <= span.start < span.stop <= record.n_prompt, f"span {span} is outside the prompt")
-            rows, cols = (1 if v is None else v for v in (span.rows, span.cols))
-            _need(rows >= 1 and cols >= 1 and rows * cols <= MOST_PATCHES, f"span {span} has no such grid")
+            _need(span.start < span.stop <= record.n_prompt, f"span {span} is outside the prompt")
+            _need((span.rows or 1) * (span.cols or 1) <= MAX_PATCHES, f"span {span} has too many patches")
 
 
 def validate_trace(records: Iterable[Record]) -> dict[str, tuple[Begin, list[Round], End | None]]:
@@ -358,66 +406,50 @@ def validate_trace(records: Iterable[Record]) -> dict[str, tuple[Begin, list[Rou
             rounds.append(record)
         else:
             lanes[record.lane] = (begin, rounds, record)
-    for lane, (begin, rounds, end) in lanes.items():
-        _validate_lane(lane, begin, rounds, end)
+    for lane in lanes.values():
+        _validate_lane(*lane)
     return lanes
 
 
-def _validate_lane(lane: str, begin: Begin, rounds: list[Round], end: End | None) -> None:
-    totals = fold(rounds)
-    _need(
-        totals.n_tokens <= begin.max_new_tokens,
-        f"lane {lane!r}: {totals.n_tokens} tokens, limit {begin.max_new_tokens}",
-    )
+def _validate_lane(begin: Begin, rounds: list[Round], end: End | None) -> None:
+    lane, totals = f"lane {begin.lane!r}", fold(rounds)
+    limit = begin.max_new_tokens
+    _need(totals.n_tokens <= limit, f"{lane}: {totals.n_tokens} tokens, limit {limit}")
     _need(
         not (begin.lossless and totals.n_relaxed),
-        f"lane {lane!r} is lossless but has {totals.n_relaxed} relaxed tokens",
+        f"{lane} is lossless but has {totals.n_relaxed} relaxed tokens",
     )
     clock = 0.0
-    for round_ in rounds:
-        clock += round_.seconds
-        _need(
-            _close(clock, round_.clock_s),
-            f"lane {lane!r} round {round_.index}: clock {round_.clock_s}, sum {clock}",
-        )
+    for r in rounds:
+        clock += r.seconds
+        _need(_close(clock, r.clock_s), f"{lane} round {r.index}: clock {r.clock_s}, sum {clock}")
     if end is not None:
-        for item in fields(Totals):
-            told, folded = getattr(end.totals, item.name), getattr(totals, item.name)
-            _need(
-                _close(told, folded), f"lane {lane!r}: total {item.name} is {told}, the rounds give {folded}"
-            )
+        for name in Totals.__struct_fields__:
+            found, folded = getattr(end.totals, name), getattr(totals, name)
+            _need(_close(found, folded), f"{lane}: total {name} is {found}, the rounds give {folded}")
 
 
 def _validate_round(r: Round) -> None:
-    size = len(r.tree.tokens)
-    _need(size >= 1, "a tree has at least its root")
-    _need(len(r.tree.parent) == size, f"{size} nodes but {len(r.tree.parent)} parents")
-    _need(r.tree.parent[0] == -1, f"the root's parent is -1, got {r.tree.parent[0]}")
-    _need(all(0 <= p < i for i, p in enumerate(r.tree.parent) if i), "a parent comes before its child")
+    tree, path, size = r.tree, r.path, len(r.tree.tokens)
+    _need(len(tree.parent) == size, f"{size} nodes but {len(tree.parent)} parents")
+    _need(tree.parent[0] == -1, f"the root's parent is -1, got {tree.parent[0]}")
+    _need(all(0 <= p < i for i, p in enumerate(tree.parent) if i), "a parent comes before its child")
     for name in ("texts", "draft_logp", "target_logp"):
-        values = getattr(r.tree, name)
-        _need(
-            values is None or len(values) == size, f"{name} has {len(values or ())} entries for {size} nodes"
-        )
-    _need(bool(r.tokens), "a round emits at least one token")
-    _need(all(t.origin in ORIGINS for t in r.tokens), f"an origin is one of {', '.join(ORIGINS)}")
+        n = size if getattr(tree, name) is None else len(getattr(tree, name))
+        _need(n == size, f"{name} has {n} entries for {size} nodes")
+    own = [token.origin == "target" for token in r.tokens]
+    _need(not any(own[:-1]), "only the last token of a round is the target's own")
+    _need(path[:1] == [0], "an accepted path starts at the root")
+    _need(all(0 < n < size for n in path[1:]), f"the path leaves the tree of {size} nodes")
+    follows = all(tree.parent[b] == a for a, b in zip(path, path[1:], strict=False))
+    _need(follows, "the path does not follow the tree")
+    drafted = [token.id for token in r.tokens if token.origin != "target"]
     _need(
-        all(t.origin != "target" for t in r.tokens[:-1]), "only the last token of a round is the target's own"
+        drafted == [tree.tokens[n] for n in path[1:]],
+        f"{len(drafted)} accepted tokens are not those of the path",
     )
-    _need(r.path[:1] == [0], "an accepted path starts at the root")
-    _need(all(0 < n < size for n in r.path[1:]), f"path {r.path} leaves the tree of {size} nodes")
-    _need(
-        all(r.tree.parent[b] == a for a, b in zip(r.path, r.path[1:], strict=False)),
-        f"path {r.path} does not follow the tree",
-    )
-    _need(len(r.path) == 1 + r.n_accepted, f"path {r.path} for {r.n_accepted} accepted tokens")
-    drafted = [t.id for t in r.tokens if t.origin != "target"]
-    _need(drafted == [r.tree.tokens[n] for n in r.path[1:]], "accepted tokens are not those of the path")
     for name, lists in [("candidates", r.candidates), *(r.views or {}).items()]:
-        _need(lists is None or len(lists) == len(r.tokens), f"{name}: one list per emitted token")
-    for phase in PHASES:
-        value = getattr(r, phase)
-        _need(isinstance(value, int | float) and value >= 0, f"{phase} is a number of seconds, got {value!r}")
+        _need(lists is None or len(lists) == len(own), f"{name}: one list per emitted token")
 
 
 def _need(condition: bool, message: str) -> None:
@@ -427,52 +459,3 @@ def _need(condition: bool, message: str) -> None:
 
 def _close(a: float, b: float) -> bool:
     return a == b or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
-
-
-def _plain(value: Any) -> Any:
-    """A value of JSON's own types."""
-    if isinstance(value, bool | int | str) or value is None:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    raise RecordError(f"{type(value).__name__} has no place in a record")
-
-
-def _candidates(lists: list[list[dict[str, Any]]] | None) -> list[list[Candidate]] | None:
-    return None if lists is None else [[Candidate(**c) for c in one] for one in lists]
-
-
-def _read_begin(data: dict[str, Any]) -> Begin:
-    return Begin(
-        **{
-            **data,
-            "spans": [Span(**span) for span in data["spans"]],
-            "seen": [Seen(**seen) for seen in data.get("seen", [])],
-        }
-    )
-
-
-def _read_round(data: dict[str, Any]) -> Round:
-    views = data.get("views")
-    return Round(
-        **{
-            **data,
-            "tokens": [Token(**token) for token in data["tokens"]],
-            "tree": Tree(**data["tree"]),
-            "candidates": _candidates(data.get("candidates")),
-            "views": None if views is None else {name: _candidates(lists) for name, lists in views.items()},
-        }
-    )
-
-
-def _read_end(data: dict[str, Any]) -> End:
-    return End(**{**data, "totals": Totals(**data["totals"])})
-
-
-_READ = {"begin": _read_begin, "round": _read_round, "end": _read_end}

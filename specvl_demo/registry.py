@@ -1,79 +1,48 @@
-"""Which models belong together: pairs of a target and its drafters, what they need, and how they are loaded.
+"""Methods set up for a pair, and a pair's models brought up.
 
-Pairs are data (`pairs`). `available` says from sizes alone what runs on a machine and why not, and fetches
-nothing; `load` brings the models up. Knows no methods beyond the kind of drafter they ask for.
+Pairs are data (`pairs`); whether they run here is `verdicts`.
 """
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, cast
 
-from specvl_demo import __version__, methods, tuned
-from specvl_demo.machine import Machine, detect, gb, offline
-from specvl_demo.methods import Choice, Value
+from specvl_demo import __version__, base_weights, pairs, tuned, verdicts
+from specvl_demo.machine import Machine, detect, offline
+from specvl_demo.methods import base
+from specvl_demo.methods.base import Choice, Value
 from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
+from specvl_demo.verdicts import Dtype, Options, Verdict, available, there
 
 if TYPE_CHECKING:
-    from specvl_demo.assemble import Models
-    from specvl_demo.core.text import Lexicon
-    from specvl_demo.targets.loading import Plan
-    from specvl_demo.targets.prompts import Prompter
+    from specvl_demo.core.detokenizer import TokenTexts
+    from specvl_demo.methods.base import Models
+    from specvl_demo.vlm.loading import Plan
+    from specvl_demo.vlm.prompts import PromptBuilder
+    from specvl_demo.vlm.target import VLMTarget
 
-Dtype = Literal["float32", "bfloat16", "float16"]
-
-Quantised = Literal["none", "8bit", "4bit"]
-
-DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
-# A little above the bits themselves: scales, and what stays in half precision.
-QUANTISED_BYTES: dict[str, float] = {"8bit": 1.2, "4bit": 0.7}
-PACKED: dict[str, str] = {"8bit": "8-bit", "4bit": "4-bit"}
-
-# Beside the weights: activations, keys and values, the library itself.
-OVERHEAD_BYTES = 1_500_000_000
-OVERHEAD_SHARE = 0.1
-USABLE_SHARE = 0.9
+COMMONEST = "commonest.json"
+"""A local target's file: the ids that it says, most said first."""
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a pair runs on a machine, on what, and the sentence that says so.
-
-    split: bytes by CUDA device, where the target is spread over several.
-    """
-
-    ok: bool
-    reason: str
-    device: str = "cpu"
-    dtype: Dtype = "float32"
-    needs_bytes: int = 0
-    must_fetch: bool = field(default=False)
-    split: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Options:
-    """How weights are to be brought up, where the machine's own choice will not do.
-
-    dtype: None takes bfloat16 on a GPU, float32 on a CPU, where half precision is slower. quantised: the
-    target's weights in 8 or 4 bits. pickles: read .bin files too, which can run code.
-    """
-
-    dtype: Dtype | None = None
-    quantised: Quantised = "none"
-    pickles: bool = False
-
-
-AS_IS = Options()
+def default_pair() -> Pair:
+    """The pair a visitor starts with: the photo pair where its weights and a drafter are, else the drawn
+    scenes'."""
+    photo = pairs.find("photo")
+    ready = there(photo.target) and base_weights.why_not(photo.target.folder) is None
+    # Without a drafter there is nothing to race.
+    ready = ready and bool(roles_here(photo))
+    return photo if ready else pairs.find("pocket")
 
 
 def roles_here(pair: Pair) -> dict[Role, Checkpoint]:
     """The drafters of a pair that can be had: local ones only where their weights are really there."""
-    return {role: one for role, one in pair.drafters.items() if not one.local or _there(one)}
+    return {role: one for role, one in pair.drafters.items() if not one.local or there(one)}
 
 
 def choose(
@@ -84,7 +53,7 @@ def choose(
     `preset` among the settings names the changes to start from; without it those made for the pair, else
     those of the paper.
     """
-    method = methods.find(name)
+    method = base.find(name)
     rest = {key: value for key, value in (settings or {}).items() if key != "preset"}
     preset = (settings or {}).get("preset")
     named = presets(pair, name)
@@ -92,21 +61,24 @@ def choose(
         known = ", ".join(named) or "none"
         raise ValueError(f"{method.name} has no preset {preset!r}; it has: {known}.")
     start = named.get(str(preset or standard(pair, name)))
-    choice = methods.choose(name, rest, start, temperature)
+    choice = base.choose(name, rest, start, temperature)
     role = choice.drafter.role
     if role is not None and role not in roles_here(pair):
-        raise ValueError(f"{method.name} needs a {ROLES[role]}; {pair.id} has none here.")
+        a = "an" if ROLES[role].startswith("E") else "a"
+        raise ValueError(f"{method.name} needs {a} {ROLES[role]}; {pair.id} has none here.")
     return choice
 
 
 def standard(pair: Pair, name: str) -> str | None:
-    """The preset a method starts from: the one made for the pair, else the paper's, where it has any."""
-    return next((one for one in (pair.id, "paper") if one in methods.find(name).presets), None)
+    """The preset a method starts from: the one made for the pair, or for the same with a drafter that sees,
+    else the paper's, where it has any."""
+    names = (pair.id, pair.id.removesuffix("-text"), "paper")
+    return next((one for one in names if one in base.find(name).presets), None)
 
 
 def presets(pair: Pair, name: str) -> dict[str, Mapping[str, Value]]:
     """The presets of a method by name, with the one that `bench tune` found for this pair on this machine."""
-    own = dict(methods.find(name).presets)
+    own = dict(base.find(name).presets)
     start = own.get(standard(pair, name) or "", {})
     return own | {key: {**start, **found} for key, found in tuned.presets(pair.id, name).items()}
 
@@ -118,7 +90,7 @@ def served(pair: Pair, temperature: float = 0.0) -> list[str]:
     """
     tuned.entry(pair.id)  # once, so that a damaged file does not look like a method that is not served
     names = []
-    for name in methods.METHODS:
+    for name in base.METHODS:
         try:
             choose(pair, name, temperature=temperature)
         except ValueError:
@@ -127,66 +99,13 @@ def served(pair: Pair, temperature: float = 0.0) -> list[str]:
     return [name for name in names if name != "custom"]
 
 
-def needs_bytes(
-    pair: Pair, dtype: str, roles: Collection[Role] | None = None, quantised: Quantised = "none"
-) -> int:
-    """Memory for the target and its largest drafter (of these roles; None: of all), with what runs beside
-    them."""
-    largest = max((one.params for one in _drafters(pair, roles)), default=0.0)
-    weights = pair.target.params * QUANTISED_BYTES.get(quantised, DTYPE_BYTES[dtype])
-    weights += largest * DTYPE_BYTES[dtype]
-    return int(weights * (1 + OVERHEAD_SHARE)) + OVERHEAD_BYTES * (not pair.shipped)
+def verdict(pair: Pair, name: str, machine: Machine, options: Options | None = None) -> Verdict:
+    """Whether a method runs on the pair here: with the drafter that it asks for and no other.
 
-
-def _drafters(pair: Pair, roles: Collection[Role] | None) -> list[Checkpoint]:
-    return [one for role, one in pair.drafters.items() if roles is None or role in roles]
-
-
-def available(
-    pair: Pair, machine: Machine, options: Options = AS_IS, roles: Collection[Role] | None = None
-) -> Verdict:
-    """Whether the pair runs on the machine with its drafters of these roles (None: all), by sizes alone:
-    nothing is fetched, nothing is loaded."""
-    if pair.target.local and not _there(pair.target):
-        lost = "are missing from assets; train or copy them" if pair.target.shipped else "are not there"
-        return Verdict(False, f"The weights of {pair.target.id} {lost}.")
-    wanted = [pair.target, *_drafters(pair, roles)]
-    fetch = [one for one in wanted if not one.local and not _cached(one)]
-    fetch_bytes = sum(one.params * 2 for one in fetch)
-    if fetch and machine.offline:
-        return Verdict(
-            False, f"Not in the local cache, and HF_HUB_OFFLINE forbids to fetch its {gb(fetch_bytes)}."
-        )
-    if options.quantised != "none":
-        title = PACKED[options.quantised]
-        if not machine.gpus:
-            return Verdict(False, f"{title} weights need a GPU that torch can use; there is none.")
-        if importlib.util.find_spec("bitsandbytes") is None:
-            return Verdict(False, f"{title} weights need the package bitsandbytes, which is not installed.")
-    after = f"; fetches about {gb(fetch_bytes)} from the Hugging Face hub first" if fetch else ""
-    packed = f" with {PACKED[options.quantised]} weights" if options.quantised != "none" else ""
-    tried = []
-    for name, memory, device, split in _places(machine, options):
-        dtype: Dtype = options.dtype or ("float32" if device == "cpu" else "bfloat16")
-        needs = needs_bytes(pair, dtype, roles, options.quantised)
-        if needs <= memory * USABLE_SHARE:
-            reason = f"Runs on {name} in {dtype}{packed}, needs about {gb(needs)}{after}."
-            return Verdict(True, reason, device, dtype, needs, bool(fetch), split)
-        tried.append(f"{gb(needs)} in {dtype}{packed} on {name}, which has {gb(memory)}")
-    no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
-    return Verdict(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
-
-
-def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, str, dict[int, int]]]:
-    """Where a pair could go, best first: name, memory, device, and shares where it is spread."""
-    for i, (name, size) in enumerate(machine.gpus):
-        yield name, size, f"cuda:{i}", {}
-    if len(machine.gpus) > 1:
-        split = {i: int(size * USABLE_SHARE) for i, (_, size) in enumerate(machine.gpus)}
-        names = " + ".join(name for name, _ in machine.gpus)
-        yield f"{len(split)} GPUs ({names})", sum(size for _, size in machine.gpus), "cuda:0", split
-    if options.quantised == "none":
-        yield "CPU", machine.memory_bytes, "cpu", {}
+    ValueError with a sentence where the pair does not serve it at all.
+    """
+    role = choose(pair, name).drafter.role
+    return available(pair, machine, options, [one for one in pair.drafters if one == role])
 
 
 @dataclass(frozen=True)
@@ -195,10 +114,44 @@ class Loaded:
 
     pair: Pair
     models: Models
-    prompter: Prompter
-    lexicon: Lexicon
+    prompter: PromptBuilder
+    lexicon: TokenTexts
     verdict: Verdict
     versions: dict[str, str]
+    _tried: list[bool] = field(default_factory=list)
+
+    def try_out(self, tell: Callable[[str], None]) -> None:
+        """Find out, once, how this device runs the models' steps best and whether they are exact."""
+        if self._tried:
+            return
+        self._tried.append(True)
+        target = self.models.target
+        for one in (target.vlm, *self.models.drafters.values()):
+            if (try_steps := getattr(one, "calibrate", None)) and (reason := try_steps()) is not None:
+                tell(f"{one.name}: {reason}")
+        if target.exact and target.least_rows is None:
+            tell(f"Answers equal plain decoding {target.exactness(1)}: rows depend on each other here.")
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a user should know of the trained heads before trusting them, in sentences."""
+        return [said for one in self.models.drafters.values() for said in getattr(one, "remarks", ())]
+
+
+def remarks(pair: Pair) -> list[str]:
+    """What the heads' configurations leave out or have otherwise than the target's, as far as files are here.
+
+    Weights are not read; `Loaded.remarks` says more.
+    """
+    from specvl_demo.methods.heads.files import flattened
+    from specvl_demo.methods.heads.remarks import compare
+
+    target = verdicts.config(pair.target)
+    heads = [(one, verdicts.config(one)) for role, one in pair.drafters.items() if role != "small"]
+    if target is None:
+        return []
+    text = target.get("text_config", target)
+    return [said for one, own in heads if own for said in compare(flattened(own), text, one.title)]
 
 
 def load(
@@ -206,13 +159,14 @@ def load(
     roles: Sequence[Role] | None = None,
     dtype: Dtype | None = None,
     progress: Callable[[str], None] | None = None,
-    options: Options = AS_IS,
+    options: Options | None = None,
 ) -> Loaded:
     """Bring up a pair's target and its drafters of these roles (None: all that can be had).
 
-    dtype: short for options with this type. ValueError with a sentence where the pair does not run here, a
-    role is missing, or weights cannot be had.
+    dtype: short for options with this type. options: None takes those of the environment. ValueError with a
+    sentence where the pair does not run here, a role is missing, or weights cannot be had.
     """
+    options = Options.of_environment() if options is None else options
     options = replace(options, dtype=dtype) if dtype is not None else options
     machine = detect()
     verdict = available(pair, machine, options, roles)
@@ -223,62 +177,113 @@ def load(
     for role in roles:
         if role not in here:
             raise ValueError(f"{pair.id} has no {ROLES[role]} here.")
-    from specvl_demo.assemble import Models
-    from specvl_demo.drafters import heads
-    from specvl_demo.targets import fit, loading
-    from specvl_demo.targets.prompts import Prompter
-    from specvl_demo.targets.target import VLMTarget
-    from specvl_demo.targets.vlm import VLM
+    from specvl_demo.methods.base import Models
+    from specvl_demo.methods.heads import open
+    from specvl_demo.methods.native import Assistant
+    from specvl_demo.vlm import compatibility, gemma4, loading, photo_weights, shared_drafter
+    from specvl_demo.vlm.encoder import VLM
+    from specvl_demo.vlm.language_model import LanguageModel
+    from specvl_demo.vlm.prompts import PromptBuilder
+    from specvl_demo.vlm.target import VLMTarget
 
     loading.release()
     loading.share(machine.n_cpus)
     tell = progress or (lambda text: None)
-    plan = loading.Plan(verdict.dtype, verdict.device, verdict.split, options.quantised, options.pickles)
+    plan = loading.Plan(verdict.dtype, verdict.device, verdict.split, verdict.quantised, options.pickles)
 
     def folder(one: Checkpoint, pickles: bool = options.pickles) -> Path:
+        if one.base:
+            return photo_weights.target(one.folder, tell)
         return one.folder if one.local else loading.fetch(one.id, tell, pickles, machine.offline)
 
     tell(f"Loading {pair.target.id}")
-    model = loading.model(folder(pair.target), plan, pair.target.id)
+    weights = folder(pair.target)
+    model = loading.model(weights, plan, pair.target.id)
     # The shipped models were trained on Pillow's resizing; torchvision resizes a little otherwise.
-    prompter = Prompter(loading.processor(folder(pair.target), pair.target.id, pair.target.shipped), model)
-    target = VLMTarget(VLM(model, pair.target.title, prompter.special_ids))
+    prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
+    # choice: float32 is left as it is: where rounding differs it changed no token of any answer measured.
+    exact = options.exact == "on" or (options.exact is None and verdict.dtype != "float32")
+    packed = verdicts.PACKED.get(verdict.quantised)
+    name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
+    target = VLMTarget(VLM(model, name, prompter.special_ids), exact)
     drafters: dict[str, Any] = {}
     for role in roles:
         one = here[role]
         tell(f"Loading {one.id}")
-        if role == "small":
+        if role == "small" and shared_drafter.is_shared(folder(one)):
+            small = shared_drafter.load(folder(one), model)
+            kind = VLM if shared_drafter.sees(folder(one)) else LanguageModel
+            drafters[role] = kind(small, one.title, prompter.special_ids, shares=target.vlm)
+        elif role == "small":
             # Drafters are small: whole, and beside the target's first layers.
-            small = loading.model(folder(one), replace(plan, split={}, quantised="none"), one.id)
+            sees = compatibility.is_vlm(folder(one))
+            small = loading.model(folder(one), replace(plan, split={}, quantised="none"), one.id, sees)
+            if not sees:
+                _same_words(weights, pair.target.id, folder(one), one.id)
+                drafters[role] = LanguageModel(small, one.title, prompter.special_ids)
+                continue
             again = None
-            if not fit.cut_alike(model.config, small.config):
-                again = Prompter(loading.processor(folder(one), one.id), small).again
+            if not compatibility.cut_alike(model.config, small.config):
+                again = PromptBuilder(loading.processor(folder(one), one.id), small).again
             drafters[role] = VLM(small, one.title, prompter.special_ids, again=again)
+        elif role == "assistant":
+            gemma4.mend()
+            own = loading.model(folder(one), replace(plan, split={}, quantised="none"), one.id, sees=False)
+            drafters[role] = Assistant(own, model, one.title)
         else:
             # Heads open .bin files as plain weights only: nothing in them can run.
-            drafters |= heads.open_role(folder(one, pickles=True), target.decoder, role)
+            text = cast("Any", model).config.get_text_config().to_dict()
+            kinds, files = open.serving(role), folder(one, pickles=True)
+            drafters[role] = open.open_head(files, target.decoder, kinds, text)
     captioner = None if pair.shipped else _captioner(plan, prompter, tell, machine.offline)
-    models = Models(target, drafters, prompter.words(), captioner)
-    return Loaded(pair, models, prompter, prompter.lexicon(), verdict, versions())
+    commonest = _commonest(pair.target, target)
+    models = Models(target, drafters, prompter.words(), captioner, commonest)
+    loaded = Loaded(pair, models, prompter, prompter.lexicon(), verdict, versions())
+    if not machine.per_call:
+        loaded.try_out(tell)
+    return loaded
 
 
-def _captioner(plan: Plan, prompter: Prompter, tell: Callable[[str], None], offline: bool) -> Any:
+def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) -> None:
+    """ValueError with a sentence where a language model's ids mean other words than its target's."""
+    from specvl_demo.vlm import compatibility
+
+    first = replace(compatibility.read(str(target), offline=True), id=target_id)
+    second = replace(compatibility.read(str(drafter), offline=True, text=True), id=drafter_id)
+    reason = compatibility.misfit(first, second)
+    if reason:
+        raise ValueError(reason)
+
+
+def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
+    """The target's ids, those it says most first: as counted in the folder of a local target (see
+    `studies.commonest`), then the others.
+
+    # choice: where nobody counted, the vocabulary's own order: byte-pair merges are learnt commonest first.
+    """
+    counted = target.folder / COMMONEST
+    said = json.loads(counted.read_text()) if target.local and counted.is_file() else []
+    every = range(model.decoder.vocab)
+    return list(dict.fromkeys([*sorted(model.vocabulary.eos), *said, *every]))
+
+
+def _captioner(plan: Plan, prompter: PromptBuilder, tell: Callable[[str], None], offline: bool) -> Any:
     """Brings Florence-2 up when it is first asked for, and keeps it: by the longest caption, a captioner.
 
-    # choice: hub drafters of TABED's kind (68M) cannot describe a picture; the pocket drafter can, and does.
+    # choice: the small published drafters (68M) cannot describe a picture; the pocket drafter can, and does.
     """
     held: list[Any] = []
 
     def make(length: int) -> Any:
-        from specvl_demo.drafters import florence
-        from specvl_demo.targets import loading
+        from specvl_demo.vlm import florence, loading
 
         if not held:
             folder = loading.fetch(florence.ID, tell, offline=offline)
             whole = replace(plan, split={}, quantised="none")
             model = loading.model(folder, whole, florence.ID)
             held.extend((model, loading.processor(folder, florence.ID)))
-        return florence.FlorenceCaptions(*held, prompter.ids, length)
+        model, processor = held
+        return florence.FlorenceCaptions(model, processor, prompter.ids, length)
 
     return make
 
@@ -286,35 +291,41 @@ def _captioner(plan: Plan, prompter: Prompter, tell: Callable[[str], None], offl
 def custom(target: str, drafter: str | None = None) -> Pair:
     """A pair of any two models of a known family, by folder or hub id, checked before weights are fetched.
 
-    The drafter may also be the folder of a trained head. Reads configurations, tokenizers and lists of files.
-    ValueError with a sentence where they do not fit.
+    The drafter may also be the folder of a trained head, or an EAGLE-3 head of the hub. Reads configurations,
+    tokenizers and lists of files. ValueError with a sentence where they do not fit.
     """
-    from specvl_demo.targets import fit
+    from specvl_demo.vlm import compatibility
 
     alone = offline()
-    first = fit.read(target, alone)
+    first = compatibility.read(target, alone)
     drafters: dict[Role, Checkpoint] = {}
     if drafter is not None:
         role = _head_in(Path(drafter))
-        if role is not None:
+        head = None if Path(drafter).is_dir() else compatibility.hub_head(drafter, alone)
+        if head is not None:
+            drafters["eagle3"] = _checkpoint(head)
+        elif role is not None:
             folder = Path(drafter).resolve()
-            drafters[role] = Checkpoint(str(folder), fit.stored(folder) / 2, "see its folder", True)
+            drafters[role] = Checkpoint(str(folder), compatibility.stored(folder) / 2, "see its folder", True)
         else:
-            second = fit.read(drafter, alone)
-            reason = fit.misfit(first, second)
+            second = compatibility.read(drafter, alone, text=True)
+            reason = compatibility.misfit(first, second)
             if reason:
                 raise ValueError(reason)
-            drafters["small"] = _checkpoint(second)
+            own = second.family in compatibility.ASSISTANTS
+            drafters["assistant" if own else "small"] = _checkpoint(second)
     name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
     return Pair("custom", name, first.title, _checkpoint(first), drafters)
 
 
 def _head_in(folder: Path) -> Role | None:
     """The role of the trained head in a local folder; None where it holds something else."""
-    from specvl_demo.drafters import heads
-    from specvl_demo.targets import fit
+    from specvl_demo.methods.heads import open
+    from specvl_demo.vlm import compatibility
 
-    return heads.role_in(folder) if folder.is_dir() and not fit.is_vlm(folder) else None
+    if not folder.is_dir() or compatibility.is_vlm(folder):
+        return None
+    return cast("Role | None", open.role_in(folder))
 
 
 def _checkpoint(card: Any) -> Checkpoint:
@@ -329,22 +340,3 @@ def versions() -> dict[str, str]:
     """What was computed with, for the records."""
     names = ("torch", "transformers")
     return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}
-
-
-def _there(one: Checkpoint) -> bool:
-    """Whether a local checkpoint's folder holds weights."""
-    files = [*one.folder.glob("*.safetensors"), *one.folder.glob("*.bin")]
-    return (one.folder / "config.json").is_file() and bool(files)
-
-
-def _cached(one: Checkpoint) -> bool:
-    """Whether the hub's local cache holds this checkpoint's weights; looks at files only.
-
-    A configuration alone is there as soon as somebody asked whether the model fits.
-    """
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(one.id, "config.json")
-    if not isinstance(found, str):
-        return False
-    return any(file.suffix in (".safetensors", ".bin") for file in Path(found).parent.iterdir())

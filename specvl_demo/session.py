@@ -1,29 +1,40 @@
-"""From a loaded pair and a question to the records of a race, for the command line, the page and the bench.
-
-Given models, turns with pictures and chosen methods, gives lanes and their records. Knows nothing of files,
-terminals or pages.
+"""From a loaded pair and a question to the records of a race: functions for the command line, the page and
+the bench, and the classes `Pair` and `Race` of the public interface.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from numbers import Integral, Real
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, cast
 
-from specvl_demo.assemble import assemble
+from msgspec.structs import replace as changed
+from PIL import Image
+
+from specvl_demo import pairs, records, registry, verdicts
 from specvl_demo.core import engine
-from specvl_demo.core.engine import Lane, Request, Shared
-from specvl_demo.core.memory import Memory
-from specvl_demo.core.text import whole
+from specvl_demo.core.detokenizer import whole
+from specvl_demo.core.engine import Lane, Request, SharedPrefill
+from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.types import Sampling
-from specvl_demo.media import Clip, Picture
-from specvl_demo.methods import Choice
-from specvl_demo.records import Record
+from specvl_demo.machine import Load
+from specvl_demo.media import Clip, Picture, load_media
+from specvl_demo.methods.base import Choice, assemble
+from specvl_demo.records import Asked, Begin, End, Record
 from specvl_demo.registry import Loaded
-from specvl_demo.targets.prompts import Film, Turn
+from specvl_demo.report import tables
+from specvl_demo.report.metrics import Lane as LaneRecords
+from specvl_demo.report.metrics import gather
+from specvl_demo.vlm.prompts import Turn, VideoFrames
 
 WARM_TOKENS = 6
+PICTURE_PIXELS, LEAST_PIXELS = 1_250_000, 50_000
 
 DESCRIBE = {
     "image": "Describe the picture.",
@@ -32,13 +43,45 @@ DESCRIBE = {
 }
 
 
-def turn(question: str, media: Sequence[Picture | Clip] = (), answer: str | None = None) -> Turn:
-    """A turn of a conversation from decoded media. An empty question asks to describe what is shown."""
-    shown = tuple(m.image if isinstance(m, Picture) else Film(m.frames, m.times_s) for m in media)
+def turn(
+    question: str,
+    media: Sequence[Picture | Clip] = (),
+    answer: str | None = None,
+    most_pixels: int | None = None,
+) -> Turn:
+    """A turn of a conversation from decoded media. An empty question asks to describe what is shown.
+
+    Pictures of more pixels than that (None: `picture_pixels`) are made smaller: families that cut a picture
+    by its size would make thousands of tokens of a photograph from a telephone.
+    """
+    most = picture_pixels() if most_pixels is None else most_pixels
+    shown = tuple(
+        _within(m.image, most) if isinstance(m, Picture) else VideoFrames(m.frames, m.times_s) for m in media
+    )
     if not question.strip() and media:
         clips = any(isinstance(m, Clip) for m in media)
         question = DESCRIBE["video" if clips else "images" if len(media) > 1 else "image"]
     return Turn(whole(question), shown, None if answer is None else whole(answer))
+
+
+def picture_pixels() -> int:
+    """The most pixels of a picture that a model is shown: SPECVL_PICTURE_PIXELS, else 1.25 million.
+
+    ValueError with a sentence where that is no number of pixels.
+    """
+    named = os.environ.get("SPECVL_PICTURE_PIXELS") or str(PICTURE_PIXELS)
+    if not named.isdecimal() or int(named) < LEAST_PIXELS:
+        raise ValueError(f"SPECVL_PICTURE_PIXELS is a number from {LEAST_PIXELS} on, not {named!r}.")
+    return int(named)
+
+
+def _within(image: Image.Image, most: int) -> Image.Image:
+    """The picture, or a smaller one of the same shape."""
+    scale = math.sqrt(most / (image.width * image.height))
+    if scale >= 1:
+        return image
+    size = max(1, int(image.width * scale)), max(1, int(image.height * scale))
+    return image.resize(size, Image.Resampling.BICUBIC)
 
 
 def request(
@@ -49,17 +92,15 @@ def request(
     system: str = "",
     detail: Literal["full", "light"] = "full",
     cancelled: Callable[[], bool] = bool,
-    memory: Memory | None = None,
+    cache: PrefixCache | None = None,
 ) -> Request:
     """A request to the loaded target. ValueError with a sentence where the prompt does not fit it.
 
-    memory: what is kept of the conversation from one question to the next; its lanes fill it.
+    cache: of the conversation; what its questions have in common is computed once.
     """
-    known = None if memory is None else memory.encoded.get(loaded.models.target.decoder)
-    before = None if known is None else known.made_of
     return Request(
         id=secrets.token_hex(6),
-        prompt=loaded.prompter.prompt(turns, whole(system), max_new_tokens, before),
+        prompt=loaded.prompter.prompt(turns, whole(system), max_new_tokens, cache),
         target=loaded.models.target,
         lexicon=loaded.lexicon,
         sampling=sampling or Sampling(),
@@ -68,13 +109,20 @@ def request(
         pair=loaded.pair.id,
         versions=loaded.versions,
         cancelled=cancelled,
-        memory=memory,
     )
 
 
-def lanes(loaded: Loaded, asked: Request, choices: Sequence[Choice]) -> list[Lane]:
-    """One new lane for each choice, named by its method; a method that runs twice is numbered."""
-    shared = Shared(asked)
+def lanes(
+    loaded: Loaded,
+    asked: Request,
+    choices: Sequence[Choice],
+    shared: SharedPrefill | None = None,
+) -> list[Lane]:
+    """One new lane for each choice, named by its method; a method that runs twice is numbered.
+
+    shared: encodings and prefills of other lanes for the same request.
+    """
+    shared = shared or SharedPrefill(asked)
     names: list[str] = []
     for choice in choices:
         same = sum(name.split("#")[0] == choice.method.name for name in names)
@@ -85,20 +133,179 @@ def lanes(loaded: Loaded, asked: Request, choices: Sequence[Choice]) -> list[Lan
     ]
 
 
-def warm(loaded: Loaded, asked: Request, choices: Sequence[Choice]) -> None:
-    """Let every lane run a few tokens whose records are thrown away.
+def warm(
+    loaded: Loaded, asked: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
+) -> None:
+    """Let every lane run a few tokens whose records are thrown away; what they encode and prefill stays in
+    `shared`.
 
-    Whoever computes first pays for allocations and kernels chosen on first use; in a race that is the plain
-    model, and every speedup would be flattered. What has answered in this conversation is warm.
+    Whoever computes first pays for allocations and kernels chosen on first use; in a race that is AR, and
+    every speedup would be flattered. What has answered in this conversation is warm.
     """
-    ran = set() if asked.memory is None else asked.memory.ran
-    few = replace(asked, max_new_tokens=min(WARM_TOKENS, asked.max_new_tokens), memory=None)
-    cold = [lane for lane in lanes(loaded, few, choices) if lane.parts.key not in ran]
-    for _ in engine.race(cold):
-        pass
+    cache = asked.prompt.cache
+    warmed = set() if cache is None else cache.warm
+    shared = shared or SharedPrefill(asked)
+    for choice in choices:
+        parts = assemble(choice, loaded.models)
+        if parts.key not in warmed:
+            lane = Lane("warm-up", parts, shared, WARM_TOKENS)
+            lane.begin()
+            while not lane.done:
+                lane.step()
+            # It is not ended: the conversation keeps nothing of it.
+            warmed.add(parts.key)
 
 
-def race(loaded: Loaded, asked: Request, choices: Sequence[Choice]) -> Iterator[Record]:
-    """The records of a race between these choices, after warming up."""
-    warm(loaded, asked, choices)
-    yield from engine.race(lanes(loaded, asked, choices))
+def race(
+    loaded: Loaded,
+    asked: Request,
+    choices: Sequence[Choice],
+    warmed: bool = False,
+    shared: SharedPrefill | None = None,
+) -> Iterator[Record]:
+    """The records of a race between these choices. warmed: they ran just before, so no warm-up is needed.
+
+    shared: the request's, for who wants more of it afterwards.
+    """
+    shared = shared or SharedPrefill(asked)
+    running = lanes(loaded, asked, choices, shared)
+    if not warmed:
+        warm(loaded, asked, choices, shared)
+    load = Load()
+    for record in engine.race(running):
+        yield changed(record, load=load.others()) if isinstance(record, End) else record
+
+
+class Race:
+    """Methods answering one question side by side. Iterating gives records as they come, and again as often
+    as wanted; everything else first runs the race to its end. lock: held while a record is made, so that
+    threads may share the race, and races a pair.
+    """
+
+    def __init__(self, running: Iterator[Record], lock: AbstractContextManager[Any] | None = None) -> None:
+        self._running = running
+        self._lock = lock or nullcontext()
+        self._records: list[Record] = []
+
+    def __iter__(self) -> Iterator[Record]:
+        at = 0
+        while True:
+            with self._lock:
+                if at == len(self._records):
+                    record = next(self._running, None)
+                    if record is None:
+                        return
+                    self._records.append(record)
+            yield self._records[at]
+            at += 1
+
+    @property
+    def lanes(self) -> list[LaneRecords]:
+        """Every lane's Begin, Rounds and End, in the order of the methods; `.text` is its answer."""
+        return gather(self)
+
+    def table(self) -> str:
+        """The lanes' numbers as a Markdown table."""
+        return tables.render(tables.lane_rows(self.lanes), tables.LANE_COLUMNS)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the trace: JSON lines that the page, `trace check` and `trace html` read."""
+        records.write(Path(path), list(self))
+
+    def html(self, path: str | os.PathLike[str]) -> None:
+        """Write the race as one HTML file that opens anywhere, with charts."""
+        from specvl_demo.report import html  # noqa: PLC0415 - plotly, for those who draw
+
+        Path(path).write_text(html.page(self.lanes), encoding="utf-8")
+
+
+class Pair:
+    """A loaded target with its drafters; see `specvl_demo.load`."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._lock = Lock()
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods that this pair serves."""
+        return registry.served(self._loaded.pair)
+
+    def race(
+        self,
+        question: str = "",
+        images: Sequence[str | os.PathLike[str]] = (),
+        videos: Sequence[str | os.PathLike[str]] = (),
+        methods: Sequence[str] = ("ar",),
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        max_new_tokens: int = 160,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> Race:
+        """A race of methods on one question about picture and clip files.
+
+        settings: parameters by method. ValueError with a sentence where something is unknown or does not fit,
+        before anything is computed.
+        """
+        pair = self._loaded.pair
+        if not isinstance(question, str):
+            raise ValueError(f"question is text, not an object of type {type(question).__name__}.")
+        images = _listed("images", images, (str, os.PathLike), "paths of picture files")
+        videos = _listed("videos", videos, (str, os.PathLike), "paths of clip files")
+        methods = _listed("methods", methods, (str,), "names of methods")
+        for key, own in ({} if settings is None else _mapping("settings", settings)).items():
+            if key not in methods:
+                raise ValueError(f"settings names {key!r}, which is none of methods: {', '.join(methods)}.")
+            _mapping(f"settings[{key!r}]", own)
+        for name, value, kind in (
+            ("max_new_tokens", max_new_tokens, Integral),
+            ("temperature", temperature, Real),
+            ("top_p", top_p, Real),
+            ("seed", seed, Integral),
+        ):
+            if not isinstance(value, kind):
+                raise ValueError(f"{name} is {'a whole' if kind is Integral else 'a'} number, not {value!r}.")
+        if not 0 <= seed <= records.MAX_SEED:
+            raise ValueError(f"seed is from 0 to {records.MAX_SEED}, not {seed}.")
+        if not methods:
+            raise ValueError("methods names no method.")
+        if not question.strip() and not images and not videos:
+            raise ValueError("There is nothing to answer: give a question, images or videos.")
+        chosen = [registry.choose(pair, name, (settings or {}).get(name), temperature) for name in methods]
+        pictures, clips = load_media(images, videos, pair.n_frames)
+        turns = [turn(question, [*pictures, *clips])]
+        asked = request(self._loaded, turns, max_new_tokens, Sampling(temperature, top_p=top_p, seed=seed))
+        return Race(with_question(race(self._loaded, asked, chosen), question), self._lock)
+
+
+def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> list[Any]:
+    """The items of an argument of `Pair.race`; ValueError with a sentence where it is no list of these."""
+    if isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Iterable):
+        raise ValueError(f"{name} is a list of {what}, not an object of type {type(given).__name__}.")
+    items = list(given)
+    for item in items:
+        if not isinstance(item, kinds):
+            raise ValueError(f"{name} holds {what}, not an object of type {type(item).__name__}.")
+    return items
+
+
+def _mapping(name: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            f'{name} is no dictionary; parameters are given by method: {{"chain": {{"gamma": 4}}}}.'
+        )
+    return given
+
+
+def load(pair: str, dtype: str | None = None) -> Pair:
+    """See `specvl_demo.load`."""
+    if dtype not in (None, *verdicts.DTYPE_BYTES):
+        raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(verdicts.DTYPE_BYTES)}.")
+    return Pair(registry.load(pairs.find(pair), dtype=cast("verdicts.Dtype | None", dtype)))
+
+
+def with_question(running: Iterator[Record], question: str) -> Iterator[Record]:
+    """The records, each Begin with the question as it was asked."""
+    for record in running:
+        yield changed(record, notes=Asked(question)) if isinstance(record, Begin) else record

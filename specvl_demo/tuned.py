@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.machine import cores
-from specvl_demo.parts import Value
+from specvl_demo.methods.declare import Value
 
 NAME = "tuned-here"
 VARIABLE = "SPECVL_TUNED"

@@ -1,1 +1,1 @@
-"""What is asked (`suites`), how it is measured (`measure`), and the library's own loop (`peers`)."""
+"""Methods measured beside each other, beside the library, and beside what the machine allows."""

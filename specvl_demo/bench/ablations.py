@@ -1,40 +1,111 @@
-"""What the trained drafters owe to their parts: rows of `bench --suite ablations`.
+"""Trained heads beside each other on one target, each drafting the same chain and the same tree.
 
-Given a pair's drafters, gives choices under names of their own: every drafter with the same chain of five,
-heads with a part left out beside whole ones, and trees with one thing changed. Knows no models.
+Given a folder of heads, one folder each with the card that `train` writes; what was not trained alike is
+told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from specvl_demo.methods import Choice, Value, choose
+from specvl_demo import fingerprints
+from specvl_demo.bench import measure
+from specvl_demo.bench.cases import Case
+from specvl_demo.methods.base import Choice, Models, Value, choose
+from specvl_demo.methods.heads import open
+from specvl_demo.registry import Loaded
 
-_CHAIN: dict[str, Value] = {"policy": "chain", "gamma": 5}
-_TREE: dict[str, Value] = {"policy": "best-first", "nodes": 16, "width": 3, "loops": 5}
-
-ROWS: tuple[tuple[str, str, dict[str, Value]], ...] = (
-    ("small-chain", "chain", {"gamma": 5}),
-    ("eagle2-chain", "eagle2", _CHAIN),
-    ("hivis-chain", "hivis", _CHAIN),
-    ("hivis-chain-stage-1", "hivis", {**_CHAIN, "variant": "stage-1"}),
-    ("dream-chain", "dream", _CHAIN),
-    ("dream-chain-no-cross", "dream", {**_CHAIN, "variant": "no-cross"}),
-    ("dream-chain-all-visual", "dream", {**_CHAIN, "keep": 1.0}),
-    ("dream-tree", "dream", _TREE),
-    ("dream-tree-leaky", "dream", {**_TREE, "ancestry": False}),
-    ("hivis-tree", "hivis", _TREE),
-    ("hivis-tree-stage-1", "hivis", {**_TREE, "variant": "stage-1"}),
-)
-"""Name, method, settings. The chain is the same for all, so that its τ compares drafters, not trees."""
+SHAPES: dict[str, dict[str, Value]] = {
+    "chain": {"policy": "chain", "gamma": 5},
+    "tree": {"policy": "best-first", "nodes": 16, "width": 3, "loops": 5},
+}
 
 
-def choices(roles: Collection[str]) -> list[Choice]:
-    """`ar`, then every row whose drafter is among the pair's roles."""
-    found = [choose("ar")]
-    for name, method, settings in ROWS:
-        choice = choose(method, settings)
-        if choice.drafter.role in roles:
-            found.append(replace(choice, method=replace(choice.method, name=name)))
+@dataclass(frozen=True)
+class Trained:
+    """A head in a folder, the role it serves, and its card."""
+
+    folder: Path
+    role: str
+    head: Any
+    card: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its folder's."""
+        return self.folder.name
+
+    def drafting(self, shape: str) -> Choice:
+        """Its method with this head and one of SHAPES."""
+        chosen = choose(self.role, SHAPES[shape])
+        part = chosen.drafter
+
+        def build(models: Models, *rest: Any) -> Any:
+            return part.build(replace(models, drafters={self.role: self.head}), *rest)
+
+        method = replace(chosen.method, name=f"{self.name} {shape}")
+        return replace(chosen, method=method, drafter=replace(part, build=build))
+
+
+def report(
+    loaded: Loaded,
+    folder: Path,
+    cases: Sequence[Case],
+    repeats: int,
+    max_new_tokens: int,
+    tell: measure.Tell = measure.silent,
+) -> dict[str, Any]:
+    """`machine, settings, rows` as `measure.bench` has them, a row a head and shape.
+
+    heads: name, parameters and steps of each; unlike: sentences on what was not trained alike.
+    """
+    heads = opened(loaded, folder)
+    choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
+    measured = measure.bench(loaded, cases, choices, repeats, max_new_tokens, (), tell)
+    told = [
+        {"head": one.name, "parameters": one.card["parameters"], "steps": one.card["steps"]} for one in heads
+    ]
+    own = {one.name: fingerprints.of_folder(one.folder) for one in heads}
+    machine = measured["machine"]
+    machine |= {"weights": {"target": machine["weights"]["target"], **own}}
+    return {**measured, "heads": told, "unlike": unlike({one.name: one.card for one in heads})}
+
+
+def opened(loaded: Loaded, folder: Path) -> list[Trained]:
+    """The heads in the folders of `folder`, by name; ValueError with a sentence where there are none, or one
+    has no card or does not fit the target."""
+    found, target = [], loaded.models.target
+    config: Any = target.vlm.model.config
+    text = config.get_text_config().to_dict()
+    for one in sorted(config.parent for config in folder.glob("*/config.json")):
+        head = open.open_head(one, target.decoder, target=text)
+        try:
+            card = json.loads((one / "card.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise ValueError(f"{one} has no card.json that can be read; `train` writes one.") from None
+        role = open.role_in(one)
+        if role is not None:
+            found.append(Trained(one, role, head, card))
+    if not found:
+        raise ValueError(f"{folder} holds no folder with a trained head; name one with --heads.")
     return found
+
+
+def unlike(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """One sentence for everything that the cards of several heads say differently: data, steps, and what of
+    the recipe all or some of them have."""
+    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, card in cards.items():
+        said = {key: card.get(key) for key in ("weights", "data", "conversations", "steps")}
+        for key, value in {**card["recipe"], **said}.items():
+            values[key][json.dumps(value)].append(name)
+    return [
+        f"{key}: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in by.items()) + "."
+        for key, by in sorted(values.items())
+        if len(by) > 1
+    ]

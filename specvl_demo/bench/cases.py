@@ -1,7 +1,7 @@
 """What a bench asks: named lists of questions with pictures, the same on every machine.
 
 `held_out` scenes are never drawn in training; `calibration` scenes are never held out, so that what is tuned
-on them can be judged on the others. Knows the drawn world; no models.
+on them can be judged on the others.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from PIL import Image
 
-from specvl_demo.targets.prompts import Film, Turn
-from specvl_demo.training import scenes, texts
-from specvl_demo.training.evaluate import KINDS_OF_TURN, held_out
-from specvl_demo.training.texts import Sample, text_of
+from specvl_demo.vlm.prompts import Turn, VideoFrames
+from specvl_demo.world import scenes, texts
+from specvl_demo.world.evaluate import KINDS_OF_TURN, held_out
+from specvl_demo.world.scenes import Scene
+from specvl_demo.world.texts import Sample, text_of
 
 POCKET = (("describe", 3), ("clip", 2), ("chart", 2), ("compare", 2), ("count", 1), ("where", 1))
 FOLLOWED_UP = 2
@@ -42,7 +43,7 @@ class Case:
 
     name: str
     question: str
-    shown: tuple[Image.Image | Film, ...] = field(default=(), repr=False)
+    shown: tuple[Image.Image | VideoFrames, ...] = field(default=(), repr=False)
     before: tuple[Turn, ...] = field(default=(), repr=False)
     reference: str | None = None
     kind: str = ""
@@ -82,9 +83,9 @@ def scenes_alone(n: int) -> list[Case]:
     return [_held_out("describe", number) for number in range(n)]
 
 
-def clip(n: int, first: int = 0) -> Film:
+def clip(n: int, first: int = 0) -> VideoFrames:
     """A clip of `n` held-out scenes that have nothing to do with each other."""
-    return Film(tuple(held_out("describe", number)[1][0] for number in range(first, first + n)))
+    return VideoFrames(tuple(held_out("describe", number)[1][0] for number in range(first, first + n)))
 
 
 def _any(kind: str, number: int) -> Case:
@@ -98,7 +99,7 @@ def _held_out(kind: str, number: int) -> Case:
 
 
 def _case(kind: str, number: int, sample: Sample, pictures: list[Image.Image]) -> Case:
-    shown = (Film(tuple(pictures)),) if kind == "clip" else tuple(pictures)
+    shown = (VideoFrames(tuple(pictures)),) if kind == "clip" else tuple(pictures)
     turn = sample.turns[0]
     question, reference = text_of(turn.question).strip(), text_of(turn.answer).strip()
     return Case(f"{kind}-{number}", question, shown, reference=reference, kind=kind)
@@ -112,6 +113,8 @@ def _follow_up(number: int) -> Case:
     first = _held_out("where", 1000 + number)
     sample, _ = held_out("where", 1000 + number)
     rng = random.Random(number)
-    told = text_of(texts.describe(rng, sample.pictures[0]).answer).strip()
+    scene = sample.pictures[0]
+    assert isinstance(scene, Scene), "a question where something is shows a scene"
+    told = text_of(texts.describe(rng, scene).answer).strip()
     before = Turn("Describe the picture.", first.shown, told)
     return Case(f"follow-up-{number}", first.question, (), (before,), first.reference, "follow-up")

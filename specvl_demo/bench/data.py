@@ -1,7 +1,7 @@
 """Anyone's own questions as cases: a file of JSON lines, or a public data set by its hub id or from a folder.
 
 Which columns of a data set hold pictures, question and answer is data (`SETS`); others are read by the usual
-names. Rows come through the `datasets` package where it is installed. Knows no models.
+names. Rows come through the `datasets` package where it is installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from PIL import Image
 from specvl_demo.bench.cases import Case
 from specvl_demo.machine import offline
 from specvl_demo.media import MediaError, Picture, load_any, to_rgb
-from specvl_demo.targets.prompts import Film
+from specvl_demo.vlm.prompts import VideoFrames
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -186,7 +186,7 @@ def _picture(value: Any) -> Image.Image:
     raise ValueError(f"A picture is needed, got {type(value).__name__}.")
 
 
-def _clip(name: str, media: Path | None, n_frames: int) -> Film:
+def _clip(name: str, media: Path | None, n_frames: int) -> VideoFrames:
     """A clip by its name below the folder of unpacked clips."""
     if media is None:
         raise ValueError(
@@ -197,16 +197,18 @@ def _clip(name: str, media: Path | None, n_frames: int) -> Film:
     if not found:
         raise ValueError(f"There is no clip {name} below {media}.")
     (shown,) = _open(found[:1], n_frames)
-    return shown if isinstance(shown, Film) else Film((shown,))
+    return shown if isinstance(shown, VideoFrames) else VideoFrames((shown,))
 
 
-def _open(paths: Sequence[Path], n_frames: int) -> tuple[Image.Image | Film, ...]:
+def _open(paths: Sequence[Path], n_frames: int) -> tuple[Image.Image | VideoFrames, ...]:
     """The pictures and clips of one question, decoded together."""
     try:
         opened = load_any(paths, n_frames) if paths else []
     except MediaError as fault:
         raise ValueError(str(fault)) from None
-    return tuple(one.image if isinstance(one, Picture) else Film(one.frames, one.times_s) for one in opened)
+    return tuple(
+        one.image if isinstance(one, Picture) else VideoFrames(one.frames, one.times_s) for one in opened
+    )
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:

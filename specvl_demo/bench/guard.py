@@ -1,7 +1,6 @@
-"""Has it become slower? A new bench against a recorded one: acceptance exactly, speed loosely.
+"""Is it worse than it was? A new bench beside a recorded one, row by row.
 
-Given two reports of `bench --json`, gives sentences and whether all is well. Ratios alone are compared, never
-seconds: those are the machine's. Knows nothing of how either was measured.
+Of speeds only ratios are compared, and only between runs on the same device, type and number of threads.
 """
 
 from __future__ import annotations
@@ -10,10 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-EXACT = 1e-9
-LOOSE = 0.15
-"""A ratio may fall by this share before it counts: machines differ from hour to hour."""
+REPEATS = 2
+"""Of a run that is only compared, where nobody names a number."""
+TAU_LOOSE = 0.01
+"""Share by which τ may fall with the same weights and settings: rounding differs between machines."""
+LOOSE, SPREADS = 0.15, 2.0
+"""A ratio may fall by this share, or by so many times the spreads of both runs where that is more."""
 CLOCKED = ("speedup_vs_ar", "speedup_vs_hf_generate", "efficiency")
+ASKED, MACHINE = ("pair", "cases", "max_new_tokens"), ("device", "dtype", "threads")
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,8 @@ def settings_of(recorded: Any) -> dict[str, Any]:
     """How a record was measured; ValueError where it is no report of a bench."""
     try:
         found = recorded["settings"]
-        _ = [row["method"] for row in recorded["rows"]], found["methods"], found["cases"]
-        return {key: found[key] for key in ("pair", "cases", "max_new_tokens", "repeats", "methods")}
+        _ = [row["method"] for row in recorded["rows"]]
+        return {key: found[key] for key in (*ASKED, "methods")}
     except (TypeError, KeyError) as fault:
         raise ValueError(f"This is no report of `bench --json`: {fault} is missing.") from None
 
@@ -38,44 +41,50 @@ def settings_of(recorded: Any) -> dict[str, Any]:
 def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding]:
     """One finding a recorded row of a method; the library's own rows are not ours to guard."""
     old, new = settings_of(recorded), settings_of(now)
-    for key in ("pair", "cases", "max_new_tokens"):
+    for key in ASKED:
         if old[key] != new[key]:
             raise ValueError(f"The two were not asked the same: {key} was {old[key]!r}, is {new[key]!r}.")
-    weights = recorded["machine"].get("weights"), now["machine"].get("weights")
-    same_weights = weights[0] == weights[1]
+    then, here = recorded["machine"], now["machine"]
+    others = [f"{key} was {then.get(key)}, is {here.get(key)}" for key in MACHINE]
+    others = [text for key, text in zip(MACHINE, others, strict=True) if then.get(key) != here.get(key)]
+    unclocked = "the machine is busy" if here.get("busy") else ", ".join(others)
     rows = {row["method"]: row for row in now["rows"]}
     found = []
     for row in recorded["rows"]:
         name = row["method"]
-        if name not in old["methods"]:
-            continue
-        if name not in rows:
+        if name in old["methods"] and name not in rows:
             found.append(Finding(name, False, f"{name}: is not measured any more."))
-        else:
-            settled = same_weights and old["methods"][name] == new["methods"].get(name)
-            found.append(_row(row, rows[name], settled, bool(now["machine"].get("busy"))))
+        elif name in old["methods"]:
+            same = _as_it_was(then.get("weights"), here.get("weights"))
+            same = same and _as_it_was(old["methods"][name], new["methods"].get(name))
+            found.append(_row(row, rows[name], same, unclocked))
     return found
 
 
-def _row(old: Mapping[str, Any], new: Mapping[str, Any], settled: bool, busy: bool) -> Finding:
-    name, faults, told = str(old["method"]), [], []
+def _as_it_was(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
+    """Whether all that was recorded still holds; what came later is no matter."""
+    return old is not None and new is not None and all(new.get(key) == value for key, value in old.items())
+
+
+def _row(old: Mapping[str, Any], new: Mapping[str, Any], same: bool, unclocked: str) -> Finding:
+    """same: weights and settings are. unclocked: why speeds are not compared, empty where they are."""
+    faults: list[str] = []
+    told: list[str] = []
     if old.get("identical_to_ar") and not new.get("identical_to_ar"):
-        faults.append("its answers differ from plain decoding now")
+        faults.append("its answers differ from AR now")
     before, after = old.get("tau"), new.get("tau")
     if before is not None and after is not None:
-        if settled and abs(before - after) > EXACT:
-            faults.append(f"τ was {before:.4f}, is {after:.4f} with the same weights and settings")
-        else:
-            moved = "" if settled else f" (was {before:.2f} with other weights or settings)"
-            told.append(f"τ {after:.2f}{moved}")
-    for key in CLOCKED:
+        worse = same and after < before * (1 - TAU_LOOSE)
+        (faults if worse else told).append(f"τ {before:.2f} → {after:.2f}")
+    if not same:
+        told.append("other weights or settings")
+    loose = max(LOOSE, SPREADS * ((old.get("spread") or 0.0) + (new.get("spread") or 0.0)))
+    for key in () if unclocked else CLOCKED:
         was, is_ = old.get(key), new.get(key)
-        if busy or was is None or is_ is None:
-            continue
-        words = f"{key.replace('_', ' ')} {was:.2f} → {is_:.2f}"
-        (faults if is_ < was * (1 - LOOSE) else told).append(words)
-    if busy:
-        told.append("speed not compared, the machine is busy")
-    if faults:
-        return Finding(name, False, f"{name}: worse: {'; '.join(faults)}.")
-    return Finding(name, True, f"{name}: well: {'; '.join(told)}.")
+        if was is not None and is_ is not None:
+            worse = is_ < was * (1 - loose)
+            (faults if worse else told).append(f"{key.replace('_', ' ')} {was:.2f} → {is_:.2f}")
+    if unclocked:
+        told.append(f"speed not compared: {unclocked}")
+    verdict, said = ("worse", faults) if faults else ("well", told)
+    return Finding(old["method"], not faults, f"{old['method']}: {verdict}: {'; '.join(said)}.")

@@ -1,76 +1,113 @@
-"""Does every lossless method say what plain decoding says? Counted over many prompts, token for token.
-
-Given a loaded pair, cases and methods, gives a row a method with its differences; for the first one where it
-is, and how close the target's call was there. Knows nothing of clocks.
-"""
+"""Does every lossless method say what AR says? Counted over many prompts, token for token."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specvl_demo import methods, session
+from specvl_demo import session
 from specvl_demo.bench import provenance
 from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import Tell, requests, silent
+from specvl_demo.bench.measure import GREEDY, Tell, requests, silent
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
-from specvl_demo.methods import Choice
+from specvl_demo.core.types import Sampling
+from specvl_demo.methods import base
+from specvl_demo.methods.base import Choice
 from specvl_demo.registry import Loaded
-from specvl_demo.report.metrics import first_difference, gather
+from specvl_demo.report.metrics import Lane, gather
+from specvl_demo.report.remarks import agreement
 
-COLUMNS = ("method", "prompts", "differences", "tokens", "tau", "first_case", "first_token", "logit_gap")
+COLUMNS = (
+    "method",
+    "drafts",
+    "prompts",
+    "differences",
+    "tokens",
+    "tau",
+    "accepted",
+    "possible",
+    "first_case",
+    "first_token",
+    "logit_gap",
+)
 
 
 def lossless(
-    loaded: Loaded, cases: Sequence[Case], choices: Sequence[Choice], max_new_tokens: int, tell: Tell = silent
+    loaded: Loaded,
+    cases: Sequence[Case],
+    choices: Sequence[Choice],
+    max_new_tokens: int,
+    tell: Tell = silent,
+    sampling: Sampling = GREEDY,
 ) -> dict[str, Any]:
-    """`machine, settings, rows`: how often each lossless method differs from plain decoding, where first."""
-    plain = methods.choose("ar")
-    asked_of = [choice for choice in choices if choice.lossless and choice.method.name != "ar"]
-    asked = requests(loaded, cases, max_new_tokens)
-    counts = {choice.method.name: Counter() for choice in asked_of}
-    first: dict[str, dict[str, Any]] = {}
-    for number, (case, request) in enumerate(zip(cases, asked, strict=True)):
-        tell(f"prompt {number + 1} of {len(cases)}", number / len(cases))
-        truth, *others = gather(engine.race(session.lanes(loaded, request, [plain, *asked_of])))
-        for choice, lane in zip(asked_of, others, strict=True):
-            name = choice.method.name
-            place = first_difference(lane.token_ids, truth.token_ids)
-            counts[name].update(
-                prompts=1,
-                differences=int(place is not None),
-                tokens=len(lane.token_ids),
-                rounds=len(lane.rounds),
-            )
-            if place is not None and name not in first:
-                gap = _gap(loaded, request, place)
-                first[name] = {"first_case": case.name, "first_token": place, "logit_gap": gap}
-    rows = [
-        {"method": name, **found, "tau": found["tokens"] / max(found["rounds"], 1), **first.get(name, {})}
-        for name, found in counts.items()
-    ]
-    return {
-        "machine": provenance.describe(loaded),
-        "settings": {
-            "pair": loaded.pair.id,
-            "prompts": dict(Counter(case.kind for case in cases)),
-            "max_new_tokens": max_new_tokens,
-            "sampling": "greedy",
-        },
-        "rows": rows,
+    """`machine, settings, rows`: how often each lossless method differs from AR, where first, and how many
+    nats lay between the target's two likeliest tokens there. When sampling, also how often the target's token
+    was drafted where something was (`accepted`), and the most that any coupling could reach (`possible`)."""
+    # With Gumbel noise a seed stands for another answer, in AR too.
+    plain = next((one for one in choices if one.method.name == "ar"), base.choose("ar"))
+    chosen = [choice for choice in choices if choice.lossless and choice.method.name != "ar"]
+    rows: dict[str, dict[str, Any]] = {
+        one.method.name: {
+            "method": one.method.name,
+            "drafts": base.shape(one.settings),
+            **dict.fromkeys(("prompts", "differences", "tokens", "rounds"), 0),
+        }
+        for one in chosen
     }
+    for number, (case, request) in enumerate(
+        zip(cases, requests(loaded, cases, max_new_tokens, sampling), strict=True)
+    ):
+        if not sampling.greedy:
+            request = replace(request, detail="full")
+        tell(f"prompt {number + 1} of {len(cases)}", number / len(cases))
+        truth, *others = gather(engine.race(session.lanes(loaded, request, [plain, *chosen])))
+        for choice, lane in zip(chosen, others, strict=True):
+            row, found = rows[choice.method.name], agreement(lane, truth)
+            place = None if found.kind == "same" else found.at
+            row["prompts"] += 1
+            row["tokens"] += len(lane.token_ids)
+            row["rounds"] += len(lane.rounds)
+            row["differences"] += place is not None
+            for agreed, possible in _overlaps(lane):
+                row["accepted"] = row.get("accepted", 0) + agreed
+                row["possible"] = row.get("possible", 0.0) + possible
+                row["drafted"] = row.get("drafted", 0) + 1
+            if place is not None and "first_case" not in row:
+                gap = _gap(loaded, request, place)
+                row |= {"first_case": case.name, "first_token": place, "logit_gap": gap}
+    for row in rows.values():
+        row["tau"] = row["tokens"] / max(row["rounds"], 1)
+        drafted = row.pop("drafted", 0)
+        row |= {name: row[name] / drafted for name in ("accepted", "possible") if drafted}
+    settings = {
+        "pair": loaded.pair.id,
+        "prompts": dict(Counter(case.kind for case in cases)),
+        "max_new_tokens": max_new_tokens,
+        "sampling": "greedy" if sampling.greedy else vars(sampling),
+    }
+    return {"machine": provenance.describe(loaded), "settings": settings, "rows": list(rows.values())}
+
+
+def _overlaps(lane: Lane) -> Iterator[tuple[bool, float]]:
+    """Where the drafter was asked: whether its draft held the target's token, and sum min(p, q)."""
+    for round_ in lane.rounds:
+        draws: Any = round_.notes.get("draws") or {}
+        overlaps = draws.get("overlap", ())
+        for token, overlap in zip(round_.tokens, overlaps, strict=False):
+            if overlap is not None:
+                yield token.origin == "draft", overlap
 
 
 def _gap(loaded: Loaded, request: Request, place: int) -> float | None:
-    """How far the target's likeliest token was above its second, where answers part."""
-    (lane,) = gather(
-        engine.race(session.lanes(loaded, replace(request, detail="full"), [methods.choose("ar")]))
-    )
-    if place >= len(lane.rounds) or not lane.rounds[place].candidates:
+    """Nats between the target's likeliest token and its second, where answers part."""
+    detailed = replace(request, detail="full")
+    (lane,) = gather(engine.race(session.lanes(loaded, detailed, [base.choose("ar")])))
+    candidates = lane.rounds[place].candidates if place < len(lane.rounds) else None
+    if not candidates:
         return None
-    likeliest = lane.rounds[place].candidates[0]
+    likeliest = candidates[0]
     return math.log(likeliest[0].prob / likeliest[1].prob) if len(likeliest) > 1 else None

@@ -1,6 +1,5 @@
 """Hugging Face's own `generate` on the same weights: the baseline nobody can call home-made.
 
-Given a loaded model and a prompt, gives the ids and the seconds between the first and the last emission.
 Assisted generation shows its drafter no picture (the library drops the pixels): its row is a blind drafter's.
 """
 
@@ -16,61 +15,56 @@ from torch import Tensor, nn
 from transformers.generation.streamers import BaseStreamer
 
 from specvl_demo.core.types import Prompt
-from specvl_demo.methods import Choice
+from specvl_demo.methods.base import Choice
 
 HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
+GAMMA = 5
+"""Tokens that a peer drafts a round where our method of its kind does not run."""
 
 
 @dataclass(frozen=True)
-class Rival:
-    """One way in which the library decodes. like: our method of the same kind, whose length of a draft it
-    gets."""
+class Peer:
+    """One way in which the library decodes. like: our method of the same kind, whose draft length it gets."""
 
     like: str | None = None
     assisted: bool = False
-    lookup: bool = False
-    note: str | None = None
+    note: str = ""
+
+    def gamma(self, choices: Sequence[Choice]) -> int:
+        """How many tokens it drafts a round: as many as our own method of its kind, tuned or not."""
+        alike = (c.params["gamma"] for c in choices if c.method.name == self.like and "gamma" in c.params)
+        return int(next(alike, GAMMA))
+
+    def about(self, gamma: int) -> str | None:
+        """What its row says about it; None for plain decoding."""
+        return f"Drafts {gamma} tokens a round. {self.note}".strip() if self.like else None
 
 
-RIVALS: dict[str, Rival] = {
-    HF_GENERATE: Rival(),
-    HF_ASSISTED: Rival("chain", assisted=True, note="The library's assistant never sees the picture."),
-    HF_LOOKUP: Rival("ngram", lookup=True),
+PEERS: dict[str, Peer] = {
+    HF_GENERATE: Peer(),
+    HF_ASSISTED: Peer("chain", assisted=True, note="The library's assistant never sees the picture."),
+    HF_LOOKUP: Peer("ngram"),
 }
-N_DRAFTED = 5
-"""Tokens that a rival drafts a round where our method of its kind does not run."""
-
-
-def drafted(rival: Rival, choices: Sequence[Choice]) -> int:
-    """How many tokens a rival drafts a round: as many as our own method of its kind, tuned or not."""
-    alike = (
-        one.params["gamma"] for one in choices if one.method.name == rival.like and "gamma" in one.params
-    )
-    return int(next(alike, N_DRAFTED))
-
-
-def note(rival: Rival, n_drafted: int) -> str | None:
-    """What the rival's row says about it; None for plain decoding."""
-    drafts = f"Drafts {n_drafted} tokens a round." if rival.like else None
-    return " ".join(filter(None, (drafts, rival.note))) or None
 
 
 @dataclass(frozen=True)
-class PeerRun:
-    """One answer. The first emission holds the prefill, so rates are taken from what follows it.
+class Answer:
+    """One answer, ours or the library's, in seconds. before_s: from the pixels to the start of decoding.
 
-    n_decoded: tokens after the first emission; decode_s: seconds from the first to the last emission.
+    first_s: to the first emitted tokens. decode_s: of decoding, in which `n_decoded` tokens came; the
+    library's first emission holds the prefill, so its rate is taken from what follows.
     """
 
     token_ids: list[int]
-    prefill_s: float
+    before_s: float
+    first_s: float
     decode_s: float
     n_decoded: int
 
     @property
     def total_s(self) -> float:
-        """Seconds from the pixels to the last token."""
-        return self.prefill_s + self.decode_s
+        """From the pixels to the last token."""
+        return self.before_s + self.decode_s
 
 
 class _Watch(BaseStreamer):
@@ -97,32 +91,34 @@ def generate(
     model: nn.Module,
     prompt: Prompt,
     max_new_tokens: int,
-    rival: Rival,
+    peer: Peer,
     assistant: nn.Module | None = None,
-    n_drafted: int = N_DRAFTED,
-) -> PeerRun:
-    """Greedy `model.generate` in the rival's way; `assistant`, or the prompt, drafts `n_drafted` tokens a
-    round."""
-    more: dict[str, Any] = {"prompt_lookup_num_tokens": n_drafted} if rival.lookup else {}
-    if rival.assisted and assistant is not None:
-        assistant.generation_config.num_assistant_tokens = n_drafted
-        assistant.generation_config.num_assistant_tokens_schedule = "constant"
-        assistant.generation_config.assistant_confidence_threshold = 0.0
+    gamma: int = GAMMA,
+) -> Answer:
+    """Greedy `model.generate` in the peer's way; `assistant` or the prompt drafts `gamma` tokens a round."""
+    more: dict[str, Any] = {"prompt_lookup_num_tokens": gamma} if peer.like and not peer.assisted else {}
+    if peer.assisted and assistant is not None:
+        config: Any = assistant.generation_config
+        config.num_assistant_tokens = gamma
+        config.num_assistant_tokens_schedule = "constant"
+        config.assistant_confidence_threshold = 0.0
         more["assistant_model"] = assistant
+    runner: Any = model
     inputs = {
-        name: value.to(model.device, model.dtype if value.is_floating_point() else value.dtype)
+        name: value.to(runner.device, runner.dtype if value.is_floating_point() else value.dtype)
         if isinstance(value, Tensor)
         else value
         for name, value in prompt.inputs.items()
     }
     watch, started = _Watch(), time.perf_counter()
-    ids = model.generate(
+    ids = runner.generate(
         **inputs, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1, streamer=watch, **more
     )
-    answer = ids[0, len(prompt) :].tolist()
-    return PeerRun(
-        token_ids=answer,
-        prefill_s=watch.times[0] - started,
+    first_s = watch.times[0] - started
+    return Answer(
+        token_ids=ids[0, len(prompt) :].tolist(),
+        before_s=first_s,
+        first_s=first_s,
         decode_s=watch.times[-1] - watch.times[0],
         n_decoded=sum(watch.counts[1:]),
     )

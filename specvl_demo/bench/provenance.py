@@ -1,16 +1,10 @@
-"""Where a figure comes from: the machine, how busy it was, the versions, the weights, the commit.
-
-Given a loaded pair and the time of a run, gives plain data that stands beside every result. Knows nothing of
-what was measured.
-"""
+"""Where a figure comes from: the machine, how busy it was, the versions, the weights, the commit."""
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 import time
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -27,30 +21,22 @@ BUSY_SHARE = 0.15
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@dataclass
 class Watch:
     """How busy the machine is with others' work while something is measured. Start, measure, read once."""
 
-    before: float = field(init=False)
-    load_before: float | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.before = psutil.cpu_percent(interval=1.0) / 100
-        self.load_before = _load()
+    def __init__(self) -> None:
+        self._before = psutil.cpu_percent(interval=1.0) / 100
         self._wall, self._own, self._all = time.perf_counter(), time.process_time(), _busy_s()
 
     def read(self) -> dict[str, Any]:
-        """Shares of the machine that others used, before and meanwhile, and the load."""
+        """Shares of the machine that others used, before and meanwhile."""
         wall = max(time.perf_counter() - self._wall, 1e-9)
         own = time.process_time() - self._own
         meanwhile = max(0.0, _busy_s() - self._all - own) / wall / (psutil.cpu_count() or 1)
         return {
-            "others_share_before": self.before,
+            "others_share_before": self._before,
             "others_share_meanwhile": meanwhile,
-            "busy": max(self.before, meanwhile) > BUSY_SHARE,
-            "load_before": self.load_before,
-            "load_after": _load(),
-            "cpu_per_wall": own / wall,
+            "busy": max(self._before, meanwhile) > BUSY_SHARE,
             "seconds": wall,
         }
 
@@ -66,30 +52,24 @@ def describe(loaded: Loaded | None = None) -> dict[str, Any]:
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     if loaded is not None:
-        told |= {
-            "device": loaded.verdict.device,
-            "dtype": loaded.verdict.dtype,
-            "weights": weights(loaded.pair),
-        }
+        device, dtype = loaded.verdict.device, loaded.verdict.dtype
+        told |= {"device": device, "dtype": dtype, "weights": weights(loaded.pair)}
     return told
 
 
 def processor() -> str:
     """The processor's name, as the system tells it."""
     info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
 
 
 def commit() -> str | None:
     """The commit of this code, with a plus where files differ from it; None outside a checkout."""
     head = _git("rev-parse", "--short=12", "HEAD")
-    if head is None:
-        return None
-    return head + ("+" if _git("status", "--porcelain", "--untracked-files=no", "--", "specvl_demo") else "")
+    changed = head and _git("status", "--porcelain", "--untracked-files=no", "--", "specvl_demo")
+    return f"{head}+" if changed else head
 
 
 def weights(pair: Pair) -> dict[str, str | None]:
@@ -97,8 +77,8 @@ def weights(pair: Pair) -> dict[str, str | None]:
 
     None where the hub's cache does not say.
     """
-    named = {"target": pair.target, **pair.drafters}
-    return {role: fingerprints.of(one) for role, one in named.items()}
+    drafters = {str(role): fingerprints.of(one) for role, one in pair.drafters.items()}
+    return {"target": fingerprints.of(pair.target), **drafters}
 
 
 def _git(*words: str) -> str | None:
@@ -114,10 +94,5 @@ def _git(*words: str) -> str | None:
 def _busy_s() -> float:
     """Seconds of computing on all cores together since the machine started, and those taken from it."""
     times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
     guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
-    return sum(times) - idle - guests
-
-
-def _load() -> float | None:
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - guests)

@@ -1,16 +1,16 @@
-"""What one step costs: plain step, verification, draft step, prefill, each beside what the machine allows.
+"""What one step costs: AR step, verification, draft step, prefill, each beside what the machine allows.
 
-Given decoders, a context length and row counts, gives plain rows with medians, spreads and roofline bounds.
 Costs depend on shapes, not on what weights say: real shapes can be measured with random weights, without a
-download. Knows nothing of methods, prompts or answers.
+download.
 """
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Context
-from specvl_demo.targets.clock import clock_for, settle
-from specvl_demo.targets.decoder import Backend
-from specvl_demo.targets.stream import Stream, prefill
+from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.sequence import prefill
+from specvl_demo.decoders.timing import clock_for, settle
 
 ROWS = (1, 2, 4, 8, 16, 26, 32, 64, 128)
 WIDTH = 8
@@ -35,26 +35,11 @@ class Bounds:
     flops_per_s: float
 
 
-@dataclass(frozen=True)
-class Cost:
-    """One step.
+Cost = dict[str, Any]
+"""One step, a row of the report. rows: tokens fed. ms: median. spread: (highest - lowest) / median.
 
-    ms: median; spread: (highest - lowest) / median. bound_ms: the least that memory and arithmetic allow;
-    share: bound / median. vs_step: in plain steps of the same decoder.
-    """
-
-    step: str
-    model: str
-    rows: int
-    context: int
-    ms: float
-    spread: float
-    bytes: int
-    flops: float
-    bound_ms: float
-    bound_by: str
-    share: float
-    vs_step: float | None = None
+bound_ms: the least that memory and arithmetic allow; share: bound / median. vs_step: in steps of one row.
+"""
 
 
 def bounds(device: torch.device, dtype: torch.dtype, size: int | None = None) -> Bounds:
@@ -81,31 +66,30 @@ def costs(
     step: str = "verify",
 ) -> list[Cost]:
     """The costs of scoring `rows` nodes behind `context` tokens, head and choice of tokens included."""
-    n_bytes = decoder.n_weights * decoder.dtype.itemsize
     found: list[Cost] = []
-    stream = _stream(decoder, context, max(rows))
+    sequence, _, _ = prefill(decoder, [_context(decoder, context)], context + max(rows))
     for count in rows:
         shape = _bushy(count)
         x = decoder.embed(torch.arange(count, device=decoder.device) % decoder.vocab)[None]
 
         def once(x: Tensor = x, shape: TreeShape = shape) -> Tensor:
-            return decoder.logits(stream.score(x, shape)).argmax(-1)
+            return decoder.logits(sequence.score(x, shape)).argmax(-1)
 
         times = _times(once, decoder.device, repeats)
         cached = decoder.n_cached * (context + count) * decoder.dtype.itemsize
         label = "step" if count == 1 and step == "verify" else step
-        flops = 2.0 * decoder.n_weights * count
-        found.append(_cost(label, name, count, context, times, n_bytes + cached, flops, limits))
-    plain = next((cost.ms for cost in found if cost.rows == 1), None)
-    return [Cost(**{**asdict(cost), "vs_step": cost.ms / plain if plain else None}) for cost in found]
+        cost: Cost = {"step": label, "model": name, "rows": count, "context": context}
+        cost |= _timed(times, decoder.n_bytes + cached, 2.0 * decoder.n_weights * count, limits)
+        found.append(cost | {"vs_step": cost["ms"] / (found[0] if found else cost)["ms"]})
+    return found
 
 
 def prefill_cost(decoder: Backend, name: str, limits: Bounds, length: int, repeats: int = 5) -> Cost:
     """A pass over a prompt; its head reads one row alone."""
-    n_bytes = decoder.n_weights * decoder.dtype.itemsize
     context = _context(decoder, length)
     times = _times(lambda: prefill(decoder, [context], 0)[1], decoder.device, repeats)
-    return _cost("prefill", name, length, 0, times, n_bytes, 2.0 * decoder.n_weights * length, limits)
+    cost = {"step": "prefill", "model": name, "rows": length, "context": 0, "vs_step": None}
+    return cost | _timed(times, decoder.n_bytes, 2.0 * decoder.n_weights * length, limits)
 
 
 def suite(
@@ -117,7 +101,7 @@ def suite(
     repeats: int = 20,
     size: int | None = None,
 ) -> dict[str, Any]:
-    """`machine, settings, rows`, as `bench --suite steps --json` prints them."""
+    """`machine, settings, rows`, as `bench --suite steps --json` prints them. rows must begin with 1."""
     limits = bounds(target.device, target.dtype, size)
     found = [prefill_cost(target, names[0], limits, context, max(2, repeats // 4))]
     found += costs(target, names[0], limits, context, rows, repeats)
@@ -125,17 +109,28 @@ def suite(
         found.append(prefill_cost(drafter, names[1], limits, context, max(2, repeats // 4)))
         found += costs(drafter, names[1], limits, context, (1, WIDTH), repeats, step="draft")
     cuda = target.device.type == "cuda"
-    return {
-        "machine": {
-            "device": torch.cuda.get_device_name(target.device) if cuda else "cpu",
-            "dtype": str(target.dtype).removeprefix("torch."),
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            **asdict(limits),
-        },
-        "settings": {"context": context, "rows": list(rows), "repeats": repeats, "models": list(names)},
-        "rows": [asdict(cost) for cost in found],
+    machine = {
+        "device": torch.cuda.get_device_name(target.device) if cuda else "cpu",
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        **asdict(limits),
     }
+    settings = {"context": context, "rows": list(rows), "repeats": repeats, "models": list(names)}
+    return {"machine": machine, "settings": settings, "rows": found}
+
+
+def drafted(model: str, steps: Sequence[Sequence[tuple[int, float]]], ar_step_s: float) -> list[Cost]:
+    """A method's draft steps by width, as its rounds ran them: rows of the suite, in AR steps."""
+    groups: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for some in steps:
+        for at, (width, seconds) in enumerate(some):
+            groups["draft" if at else "draft root", width].append(seconds)
+    rows = []
+    for (step, width), times in sorted(groups.items()):
+        row = {"step": step, "model": model, "rows": width}
+        rows.append(row | {"ms": 1e3 * mean(times), "vs_step": mean(times) / ar_step_s})
+    return rows
 
 
 def _context(decoder: Backend, length: int) -> Context:
@@ -152,35 +147,25 @@ def _context(decoder: Backend, length: int) -> Context:
     )
 
 
-def _stream(decoder: Backend, context: int, most: int) -> Stream:
-    stream, _, _ = prefill(decoder, [_context(decoder, context)], context + most)
-    return stream
-
-
 def _bushy(size: int) -> TreeShape:
     """A tree of this many nodes, two children each: its mask is neither full nor a triangle."""
     return chain(0) if size == 1 else shape_of((-1, *((i - 1) // 2 for i in range(1, size))))
 
 
-def _cost(
-    step: str, name: str, rows: int, context: int, times: list[float], size: int, flops: float, limits: Bounds
-) -> Cost:
+def _timed(times: list[float], size: int, flops: float, limits: Bounds) -> Cost:
+    """What a step of so many bytes and operations took, beside its bound."""
     ms = median(times) * 1e3
     by_memory, by_flops = size / limits.bytes_per_s * 1e3, flops / limits.flops_per_s * 1e3
     bound = max(by_memory, by_flops)
-    return Cost(
-        step=step,
-        model=name,
-        rows=rows,
-        context=context,
-        ms=ms,
-        spread=(max(times) - min(times)) / median(times),
-        bytes=size,
-        flops=flops,
-        bound_ms=bound,
-        bound_by="memory" if by_memory >= by_flops else "arithmetic",
-        share=bound / ms,
-    )
+    return {
+        "ms": ms,
+        "spread": (max(times) - min(times)) / median(times),
+        "bytes": size,
+        "flops": flops,
+        "bound_ms": bound,
+        "bound_by": "memory" if by_memory >= by_flops else "arithmetic",
+        "share": bound / ms,
+    }
 
 
 @torch.inference_mode()

@@ -11,96 +11,160 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
-from specvl_demo import methods, pairs, records, registry
+import msgspec
+
+from specvl_demo import pairs, records, registry, verdicts
 from specvl_demo.cli import progress
 from specvl_demo.cli.parse import Refused
-from specvl_demo.media import Clip, MediaError, Picture, load_media
-from specvl_demo.methods import Choice
-from specvl_demo.pairs import Pair
+from specvl_demo.media import Clip, Picture, load_media
+from specvl_demo.methods import base
+from specvl_demo.methods.base import Choice
+from specvl_demo.pairs import Pair, Role
 from specvl_demo.records import Record, Round
-from specvl_demo.report import tables
-from specvl_demo.report.metrics import Lane, compare, gather
+from specvl_demo.report import remarks, tables
+from specvl_demo.report.metrics import Lane, gather
+
+if TYPE_CHECKING:
+    from specvl_demo.core.engine import Request
 
 
 def generate(options: argparse.Namespace) -> int:
     """One method; prints its answer as it comes, then its numbers, or one JSON document."""
+    if options.batch is not None:
+        return batch(options)
     lanes = _run(options, [options.method])
     if options.json:
-        _print_json(_first(tables.lane_row(lanes[0]), tables.GENERATE_FIELDS))
+        print_json(_fields(lanes[0]))
     else:
         _say_numbers(lanes)
     return _code(lanes)
 
 
 def race(options: argparse.Namespace) -> int:
-    """Several methods, the plain model first; prints all answers and a table, or one JSON document."""
+    """Several methods, AR first; prints all answers and a table, or one JSON document."""
     lanes = _run(options, _names(options))
     if options.json:
         fields = (*tables.GENERATE_FIELDS, *tables.RACE_FIELDS)
-        _print_json({"lanes": [_first(row, fields) for row in tables.lane_rows(lanes)]})
+        print_json({"lanes": [{name: row[name] for name in fields} for row in tables.lane_rows(lanes)]})
     else:
         _say_numbers(lanes)
     return _code(lanes)
 
 
+def batch(options: argparse.Namespace) -> int:
+    """Every question of a file on one load: a JSON line in, a JSON line out, in their order.
+
+    A line that cannot be answered gives {"id", "error"}, and the rest goes on; exit code 1 where any did.
+    """
+    if not options.json:
+        raise Refused("--batch prints JSON lines; add --json.")
+    if options.prompt or options.image or options.video or options.trace:
+        raise Refused(
+            "--batch takes prompts and files from its lines; leave --prompt, --image, --video and --trace."
+        )
+    pair = find_pair(options)
+    (choice,) = pick([options.method], options.set, pair, options.temperature)
+    try:
+        lines = [line for line in Path(options.batch).read_text(encoding="utf-8").split("\n") if line.strip()]
+    except OSError as fault:
+        raise Refused(f"--batch {options.batch} cannot be read: {fault.strerror or fault}.") from None
+    except ValueError:
+        raise Refused(f"--batch {options.batch} is not UTF-8 text.") from None
+    from specvl_demo import session
+
+    loaded = _load(options, pair, [choice])
+    wrong = 0
+    for number, line in enumerate(lines):
+        answer: dict[str, object] = {"id": None}
+        try:
+            asked = _question(line, answer)
+            clips = [] if asked.video is None else [asked.video]
+            pictures, videos = load_media(asked.images, clips, pair.n_frames)
+            request = _request(options, loaded, asked.prompt, [*pictures, *videos])
+            (lane,) = gather(session.race(loaded, request, [choice], warmed=number > 0))
+            answer |= _fields(lane)
+        except (ValueError, FloatingPointError) as reason:
+            answer["error"] = str(reason)
+            wrong += 1
+        print_json(answer)
+        sys.stdout.flush()
+    return int(wrong > 0)
+
+
+class Question(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of --batch."""
+
+    id: str | int
+    prompt: str = ""
+    images: list[str] = []
+    video: str | None = None
+
+
+def _question(line: str, answer: dict[str, object]) -> Question:
+    """The question of a line; its id goes into the answer as soon as it is known. ValueError on bad lines."""
+    try:
+        data = msgspec.json.decode(line)
+        if isinstance(data, dict) and isinstance(data.get("id"), str | int):
+            answer["id"] = data["id"]
+        asked = msgspec.convert(data, Question)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
+        raise ValueError(f'A line is {{"id", "prompt", "images", "video"}} in JSON: {fault}') from None
+    if not asked.prompt.strip() and not asked.images and not asked.video:
+        raise ValueError("There is nothing to answer: give a prompt, images or a video.")
+    return asked
+
+
 def pick(
     names: Sequence[str], settings: Sequence[tuple[str, str]], pair: Pair, temperature: float
 ) -> list[Choice]:
-    """Each method with its settings, checked against the pair; Refused with a sentence.
+    """Each method with its settings, checked against the pair; ValueError with a sentence.
 
     `METHOD.KEY=VALUE` reaches one method; a bare KEY all of them that have it, and at least one must.
     """
     chosen, used = [], set()
-    try:
-        for name in names:
-            known = {*methods.SLOTS, "preset", *registry.choose(pair, name, {}, 0.0).params}
-            mine: dict[str, str] = {}
-            for key, value in settings:
-                owner, dot, inner = key.rpartition(".")
-                if dot and owner not in names:
-                    raise Refused(f"--set {key}: {owner} does not run here; running: {', '.join(names)}.")
-                if owner == name or (not dot and (len(names) == 1 or inner in known)):
-                    mine[inner] = value
-                    used.add(key)
-            chosen.append(registry.choose(pair, name, mine, temperature))
-    except ValueError as reason:
-        raise Refused(str(reason)) from None
+    for name in names:
+        known = {*base.SLOTS, "preset", *registry.choose(pair, name, {}, 0.0).params}
+        mine: dict[str, str] = {}
+        for key, value in settings:
+            owner, dot, inner = key.rpartition(".")
+            if dot and owner not in names:
+                raise Refused(f"--set {key}: {owner} does not run here; running: {', '.join(names)}.")
+            if owner == name or (not dot and (len(names) == 1 or inner in known)):
+                mine[inner] = value
+                used.add(key)
+        chosen.append(registry.choose(pair, name, mine, temperature))
     for key, _ in settings:
         if key not in used:
             raise Refused(f"--set {key}: none of {', '.join(names)} has this parameter.")
     return chosen
 
 
-def load_options(options: argparse.Namespace) -> registry.Options:
-    """How weights are to be brought up."""
-    return registry.Options(options.dtype, options.quantised, options.allow_pickle)
+def load_options(options: argparse.Namespace) -> verdicts.Options:
+    """How weights are to be brought up: as the options say, else the environment; ValueError where that is
+    wrong."""
+    said = verdicts.Options.of_environment()
+    return verdicts.Options(
+        options.dtype or said.dtype,
+        options.quantised or said.quantised,
+        options.exact or said.exact,
+        options.allow_pickle,
+    )
 
 
 def find_pair(options: argparse.Namespace) -> Pair:
-    """The pair that was named, or one of the two models that were; Refused with what is wrong."""
+    """The pair that was named, or one of the two models that were; ValueError with what is wrong."""
     if options.drafter is not None and options.target is None:
         raise Refused("--drafter drafts for a --target; name that too.")
-    try:
-        if options.target is not None:
-            return registry.custom(options.target, options.drafter)
-        return pairs.find(options.pair)
-    except ValueError as reason:
-        raise Refused(str(reason)) from None
-
-
-def served(pair: Pair, temperature: float = 0.0) -> list[str]:
-    """The methods that the pair serves; Refused with a sentence where its settings here cannot be read."""
-    try:
-        return registry.served(pair, temperature)
-    except ValueError as reason:
-        raise Refused(str(reason)) from None
+    if options.target is not None:
+        return registry.custom(options.target, options.drafter)
+    return pairs.find(options.pair) if options.pair else registry.default_pair()
 
 
 def _names(options: argparse.Namespace) -> list[str]:
     if options.methods == "all":
-        names = served(find_pair(options), options.temperature)
+        names = registry.served(find_pair(options), options.temperature)
     else:
         names = [name.strip() for name in options.methods.split(",") if name.strip()]
     if not names:
@@ -117,65 +181,53 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
     chosen = pick(names, options.set, pair, options.temperature)
     if not options.prompt.strip() and not options.image and not options.video:
         raise Refused("There is nothing to answer: give --prompt, --image or --video.")
-    try:
-        pictures, clips = load_media(options.image, options.video, pair.n_frames)
-    except MediaError as reason:
-        raise Refused(str(reason)) from None
+    pictures, clips = load_media(options.image, options.video, pair.n_frames)
     with _opened(options.trace) as saved:
-        return _answer(options, pair, chosen, [*pictures, *clips], saved)
+        from specvl_demo import session
+
+        loaded = _load(options, pair, chosen)
+        asked = _request(options, loaded, options.prompt, [*pictures, *clips])
+        running = session.with_question(session.race(loaded, asked, chosen), options.prompt)
+        return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
 
 
-def _answer(
-    options: argparse.Namespace,
-    pair: Pair,
-    chosen: list[Choice],
-    media: Sequence[Picture | Clip],
-    saved: TextIO | None,
-) -> list[Lane]:
-    import torch
+def _load(options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice]) -> registry.Loaded:
+    """The pair with the drafters that are needed."""
+    roles = cast("list[Role]", [c.drafter.role for c in chosen if c.drafter.role is not None])
+    try:
+        loaded = registry.load(pair, list(dict.fromkeys(roles)), None, progress.tell, load_options(options))
+    finally:
+        progress.done()
+    for said in loaded.remarks:
+        sys.stderr.write(f"Note: {said}\n")
+    return loaded
 
+
+def _request(
+    options: argparse.Namespace, loaded: registry.Loaded, prompt: str, media: Sequence[Picture | Clip]
+) -> Request:
     from specvl_demo import session
     from specvl_demo.core.types import Sampling
 
-    try:
-        roles = list(dict.fromkeys(c.drafter.role for c in chosen if c.drafter.role is not None))
-        loaded = registry.load(pair, roles, None, progress.tell, load_options(options))
-        progress.done()
-        asked = session.request(
-            loaded,
-            [session.turn(options.prompt, media)],
-            options.max_new_tokens,
-            Sampling(options.temperature, options.top_p, seed=options.seed),
-        )
-        running = session.race(loaded, asked, chosen)
-        return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
-    except ValueError as reason:
-        progress.done()
-        raise Refused(str(reason)) from None
-    except torch.OutOfMemoryError as fault:
-        progress.done()
-        raise MemoryError(str(fault)) from None
+    sampling = Sampling(options.temperature, options.top_p, seed=options.seed)
+    return session.request(loaded, [session.turn(prompt, media)], options.max_new_tokens, sampling)
 
 
 def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> Iterator[Record]:
     """Pass records on; write each to the trace at once, so that a crash leaves what there was."""
     for record in running:
         if saved is not None:
-            _save(record, saved)
+            try:
+                saved.write(records.dumps(record) + "\n")
+                saved.flush()
+            except OSError as fault:
+                raise _unwritable(saved.name, fault) from None
         if not quiet and isinstance(record, Round):
             sys.stdout.write(tables.plain("".join(token.text for token in record.tokens)))
             sys.stdout.flush()
         yield record
     if not quiet:
         sys.stdout.write("\n")
-
-
-def _save(record: Record, saved: TextIO) -> None:
-    try:
-        saved.write(records.dumps(record) + "\n")
-        saved.flush()
-    except OSError as fault:
-        raise Refused(f"--trace {saved.name} cannot be written: {fault.strerror or fault}.") from None
 
 
 @contextmanager
@@ -187,8 +239,7 @@ def _opened(path: str | None) -> Iterator[TextIO | None]:
     try:
         file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below, without a second complaint
     except (OSError, ValueError) as fault:
-        reason = getattr(fault, "strerror", None) or fault
-        raise Refused(f"--trace {path} cannot be written: {reason}.") from None
+        raise _unwritable(path, fault) from None
     try:
         yield file
     finally:
@@ -196,25 +247,30 @@ def _opened(path: str | None) -> Iterator[TextIO | None]:
             file.close()
 
 
+def _unwritable(path: str, fault: Exception) -> Refused:
+    return Refused(f"--trace {path} cannot be written: {getattr(fault, 'strerror', None) or fault}.")
+
+
 def _say_numbers(lanes: list[Lane]) -> None:
     if len(lanes) > 1:
         for lane in lanes:
             sys.stdout.write(f"{lane.begin.title}: {tables.plain(lane.text)}\n\n")
-    sys.stdout.write(tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS, "markdown") + "\n")
+    sys.stdout.write(tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS) + "\n")
     for lane in lanes[1:]:
-        beside = compare(lane, lanes[0])
-        said = beside.doubt() or beside.why_slow()
+        said = remarks.remark(lane, lanes)
         if said:
             sys.stdout.write(f"{lane.begin.title}: {said}\n")
     sys.stdout.write("tau counts tokens per target forward, the target's own token included.\n")
 
 
-def _print_json(document: object) -> None:
+def print_json(document: object) -> None:
+    """One line of JSON on standard output."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _first(row: dict[str, object], fields: Sequence[str]) -> dict[str, object]:
-    return {name: row[name] for name in fields}
+def _fields(lane: Lane) -> dict[str, object]:
+    row = tables.lane_row(lane)
+    return {name: row[name] for name in tables.GENERATE_FIELDS}
 
 
 def _code(lanes: list[Lane]) -> int:

@@ -11,9 +11,9 @@ from typing import Any
 
 from specvl_demo import registry
 from specvl_demo.cli import progress
-from specvl_demo.cli.answer import find_pair, load_options, pick, served
+from specvl_demo.cli.answer import find_pair, load_options, pick, print_json
 from specvl_demo.cli.parse import Refused
-from specvl_demo.methods import METHODS, Choice
+from specvl_demo.methods.base import METHODS, Choice
 from specvl_demo.pairs import Pair
 from specvl_demo.registry import Loaded
 
@@ -30,36 +30,42 @@ def run(options: argparse.Namespace) -> int:
     chosen = _choices(options, pair, before)
     from specvl_demo.bench import guard, suites
 
+    recorded = guard.settings_of(before) if before is not None else {}
+    name = options.action or (before or {}).get("suite") or options.suite
     try:
-        if before is not None:
-            guard.settings_of(before)
-        suite = suites.find(options.action or (before or {}).get("suite") or options.suite)
-        report = {"suite": suite.name, **suite.run(_asked(options, pair, chosen, suite, before))}
-        findings = guard.compare(before, report) if before is not None else None
-    except ValueError as reason:
-        raise Refused(str(reason)) from None
+        report = {"suite": name, **suites.find(name).run(_asked(options, pair, chosen, name, recorded))}
     finally:
         progress.done()
-    return _show(options, report) if findings is None else _say(findings, options.json)
+    if before is None:
+        return _show(options, report)
+    findings = guard.compare(before, report)
+    well = all(one.well for one in findings)
+    if options.json:
+        print_json({"well": well, "rows": [vars(one) for one in findings]})
+    else:
+        sys.stdout.write("".join(f"{one.sentence}\n" for one in findings))
+    return int(not well)
 
 
 def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
-    """The report as JSON, as Markdown, or in sections of files; without ratios where those mean little."""
-    if options.json and not options.write:
-        _print_json(report)
-        return 0
-    from specvl_demo.bench import measure, pages, suites
+    """The report as JSON, as Markdown, as charts, in sections of files; without ratios where the machine was
+    busy."""
+    from specvl_demo.bench import measure, pages, plots, suites
 
+    shown = report if options.busy else measure.held_back(report)
     try:
-        page_of = suites.find(report["suite"]).page
-        page = page_of(report if options.busy else measure.held_back(report))
-        if measure.is_busy(report) and not options.busy and page_of is pages.answers:
-            page.before.append(measure.busy_sentence(report["machine"]))
+        page = suites.find(report["suite"]).page(shown)
         for file in options.write:
             pages.write(page, Path(file), report["suite"])
-    except ValueError as reason:
-        raise Refused(str(reason)) from None
-    if not options.write:
+        if options.plots:
+            plots.write(shown, Path(options.plots))
+        if options.report:
+            Path(options.report).write_text(page.markdown(), encoding="utf-8")
+    except OSError as fault:
+        raise Refused(f"{fault.filename} cannot be written: {fault.strerror}.") from None
+    if options.json:
+        print_json(report)
+    elif not (options.write or options.plots or options.report):
         sys.stdout.write(page.markdown())
     return 0
 
@@ -67,46 +73,47 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
 def _choices(options: argparse.Namespace, pair: Pair, recorded: Mapping[str, Any] | None) -> list[Choice]:
     """`ar`, then the methods that were named, all that the pair serves, or those of the record."""
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
-    names = served(pair) if names == ["all"] else names
+    names = registry.served(pair, options.temperature) if names == ["all"] else names
     settings = [] if options.suite in OWN_SETTINGS and not options.action else options.set
     if recorded is not None:
-        names = [name for name in recorded["settings"]["methods"] if name in METHODS]
-    return pick(["ar", *(name for name in dict.fromkeys(names) if name != "ar")], settings, pair, 0.0)
+        names = [name for name in recorded["settings"].get("methods", ()) if name in METHODS]
+    names = ["ar", *(name for name in dict.fromkeys(names) if name != "ar")]
+    return pick(names, settings, pair, options.temperature)
 
 
 def _asked(
-    options: argparse.Namespace,
-    pair: Pair,
-    chosen: Sequence[Choice],
-    suite: Any,
-    recorded: Mapping[str, Any] | None,
+    options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice], name: str, recorded: Mapping[str, Any]
 ) -> Any:
     """What the suite is to do: as the options say, else as the record was made, else as the suite does."""
-    from specvl_demo.bench.suites import Asked
+    from specvl_demo.bench.guard import REPEATS
+    from specvl_demo.bench.suites import Asked, find
+    from specvl_demo.core.types import Sampling
 
-    before = recorded["settings"] if recorded is not None else {}
+    if options.temperature and name != "lossless":
+        raise Refused(
+            "--temperature goes with --suite lossless: the others compare speeds of greedy answers."
+        )
+    suite = find(name)
 
-    def number(name: str) -> int:
-        return getattr(options, name) or before.get(name) or getattr(suite, name)
-
-    def load(roles: Sequence[str]) -> Loaded:
-        return registry.load(pair, list(roles), None, progress.tell, load_options(options))
+    def load(roles: Sequence[Any], dtype: Any) -> Loaded:
+        return registry.load(pair, list(roles), dtype, progress.tell, load_options(options))
 
     return Asked(
         pair=pair,
         choices=chosen,
-        named=options.methods != "all",
-        repeats=number("repeats"),
-        max_new_tokens=number("max_new_tokens"),
-        prompts=number("prompts"),
+        repeats=options.repeats or (REPEATS if recorded else suite.repeats),
+        max_new_tokens=options.max_new_tokens or recorded.get("max_new_tokens") or suite.max_new_tokens,
+        prompts=options.prompts or suite.prompts,
         load=load,
         tell=progress.tell,
-        peers=options.peers or len(before.get("rivals", ())) > 1,
+        peers=options.peers,
         busy=options.busy,
         dtype=options.dtype,
         data=options.data,
         media=Path(options.media) if options.media else None,
+        heads=Path(options.heads) if options.heads else None,
         settings=dict(options.set),
+        sampling=Sampling(options.temperature, options.top_p, seed=options.seed),
     )
 
 
@@ -121,16 +128,3 @@ def _recorded(option: str, path: str) -> dict[str, Any]:
     if not isinstance(found, dict) or not {"suite", "machine", "settings", "rows"} <= set(found):
         raise Refused(f"{option} {path} is no report of `bench --json`.")
     return found
-
-
-def _say(findings: Sequence[Any], as_json: bool) -> int:
-    """A sentence a row; exit code 1 where any is worse."""
-    if as_json:
-        _print_json({"well": all(one.well for one in findings), "rows": [vars(one) for one in findings]})
-    else:
-        sys.stdout.write("".join(f"{one.sentence}\n" for one in findings))
-    return int(not all(one.well for one in findings))
-
-
-def _print_json(document: object) -> None:
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")

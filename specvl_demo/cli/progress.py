@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+from tqdm import tqdm
 
-BAR = 24
-"""Characters of a bar."""
+_bars: list[tqdm] = []
 
 
 def tell(text: str, share: float | None = None) -> None:
@@ -13,15 +12,15 @@ def tell(text: str, share: float | None = None) -> None:
 
     Nothing where standard error is no terminal, so that a refusal stands alone.
     """
-    if sys.stderr.isatty():
-        full = round(BAR * min(max(share or 0.0, 0.0), 1.0))
-        bar = "" if share is None else f"[{'█' * full}{'·' * (BAR - full)}] {100 * share:3.0f} %  "
-        sys.stderr.write(f"\r{bar}{text}…\x1b[K")
-        sys.stderr.flush()
+    if not _bars:
+        _bars.append(tqdm(total=1.0, leave=False, disable=None))
+    bar = _bars[0]
+    bar.bar_format = "{desc}…" if share is None else "{bar:24} {percentage:3.0f} %  {desc}…"
+    bar.n = share or 0.0
+    bar.set_description_str(text)
 
 
 def done() -> None:
     """Wipe the line."""
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+    while _bars:
+        _bars.pop().close()

@@ -1,17 +1,22 @@
-"""`trace check` and `trace show`: saved races, without torch."""
+"""`trace check | show | html | plot | schema`: saved races, without torch."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
+from specvl_demo import records
 from specvl_demo.cli.parse import Refused
 from specvl_demo.report import tables, trace
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check: list every problem, refuse with the first. Show: sum up, or refuse."""
+    """Check lists every problem and refuses with the first; the others refuse a trace that is not sound."""
+    if options.action == "schema":
+        sys.stdout.write(json.dumps(records.schema(), indent=1) + "\n")
+        return 0
     name = tables.one_line(Path(options.file).name)
     lanes, problems = trace.inspect(options.file)
     if problems:
@@ -21,6 +26,18 @@ def run(options: argparse.Namespace) -> int:
         raise Refused(f"{name} is not a sound trace: {problems[0]}{more}.")
     if options.action == "show":
         sys.stdout.write(trace.summary(lanes) + "\n")
+    elif options.action in ("html", "plot"):
+        from specvl_demo.report import html
+
+        out = Path(options.out or Path(options.file).with_suffix(".plots.html"))
+        text = html.page(lanes) if options.action == "html" else html.charts(lanes, name)
+        try:
+            out.write_text(text, encoding="utf-8")
+        except (OSError, ValueError) as fault:
+            raise Refused(
+                f"--out {out} cannot be written: {getattr(fault, 'strerror', None) or fault}."
+            ) from None
+        sys.stdout.write(f"{out}\n")
     else:
         rounds = sum(len(lane.rounds) for lane in lanes)
         cut = [lane.begin.lane for lane in lanes if lane.end is None]

@@ -1,16 +1,253 @@
-"""`train RECIPE …`: hands the words over to the recipe."""
+"""`train RECIPE …`: a table of what can be trained, its options, and what it writes where.
+
+A recipe's fields are options too, read by the kind of their standards. Its module is imported only when it
+runs.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
-from specvl_demo.cli.parse import Refused
-from specvl_demo.training import commands
+from specvl_demo.cli.parse import DTYPES, Option, Parser, Refused, add, flag, number, option, whole
+from specvl_demo.machine import cores
+from specvl_demo.pairs import ROLES
+
+ASSETS = Path(__file__).parents[2] / "assets" / "pocket"
+DRAFTERS = ("drafter", *(role for role in ROLES if role not in ("small", "assistant")))
+Options = argparse.Namespace
+
+
+@dataclass(frozen=True)
+class Training:
+    """One row of the table. run: gets the options, and the recipe with what they say. recipe: its standards,
+    whose fields are options."""
+
+    about: str
+    run: Callable[[Options, Any], int]
+    options: tuple[Option, ...]
+    recipe: Callable[[], Any] = lambda: None
+
+
+def folder(name: str, default: str | Path | None, about: str) -> Option:
+    """An option that names a folder or a file."""
+    return option(name, about=about, type=Path, default=None if default is None else Path(default))
+
+
+def count(name: str, default: int, about: str, low: int = 1, high: int = 10**9) -> Option:
+    """An option that is a whole number."""
+    return option(name, about=about, type=whole(low, high), default=default)
+
+
+def pocket(o: Options, recipe: Any) -> int:
+    from specvl_demo.training.train_pocket import main
+
+    folder, out = _writable(o.folder, "--folder"), _writable(o.out)
+    main(folder, out, recipe, o.fresh, o.workers, not o.no_compile, start=o.start)
+    return 0
+
+
+def pocket_recipe() -> Any:
+    from specvl_demo.training.train_pocket import Recipe
+
+    return Recipe()
+
+
+def photo(o: Options, recipe: Any) -> int:
+    from specvl_demo.training import train_photo
+
+    done = train_photo.main(o.data, o.base, o.tower, o.folder, o.out, recipe, o.minutes, o.fresh, o.start)
+    sys.stdout.write(f"{o.out}\n" if done else "Stopped before the last step; the same command goes on.\n")
+    return 0
+
+
+def photo_recipe() -> Any:
+    from specvl_demo.training.photo import Recipe
+
+    return Recipe()
+
+
+def drafter(method: str) -> Training:
+    """A drafter of any pair: the small model, or the head of a method."""
+
+    def recipe() -> Any:
+        from specvl_demo.training.drafters import KINDS
+
+        return KINDS[method].recipe
+
+    def run(o: Options, told: Any) -> int:
+        from specvl_demo import pairs, registry
+        from specvl_demo.training import stages
+        from specvl_demo.training.drafters import KINDS
+
+        pair = pairs.find(o.pair)
+        # Another target's answers and features are of no use, and its head has no place among the shipped.
+        runs = Path("runs") if pair.id == "pocket" else Path("runs") / pair.id
+        shipped = pairs.ASSETS / pair.id / method
+        places = stages.Places(
+            folder=o.folder or runs / method,
+            out=_writable(o.out or (shipped if pair.shipped else runs / f"head-{method}")),
+            work=o.work or runs / "features",
+            answers=o.answers or runs / "answers.jsonl",
+            prompts=o.prompts,
+            data=o.data,
+        )
+        loaded = registry.load(pair, roles=(), dtype=o.dtype)
+        sizes = o.conversations, o.held_out
+        card = stages.main(loaded, KINDS[method], told, places, *sizes, o.minutes, o.fresh, o.eight_bits)
+        sys.stdout.write(json.dumps(card, indent=1) + "\n")
+        return 0
+
+    kind = "the small drafter" if method == "drafter" else f"the {method} head"
+    about = f"Train {kind} of a pair on its target's own answers."
+    return Training(f"{about} RUNS is runs for the pocket pair, runs/PAIR for others.", run, HEAD, recipe)
+
+
+def evaluate(o: Options, _: None) -> int:
+    """Held-out accuracy of a target."""
+    if o.pair == "photo":
+        report, lines = _photo_report(o)
+    else:
+        from specvl_demo.world.evaluate import evaluate as measure
+        from specvl_demo.world.evaluate import lines
+
+        report = measure(o.target or ASSETS / "target", o.scenes, o.questions, o.examples)
+    text = json.dumps(report, indent=1) if o.json else "\n".join(lines(report))
+    sys.stdout.write(f"{text}\n")
+    return 0
+
+
+def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """The photo pair's part of `evaluate`: its report, and what makes lines of one."""
+    from specvl_demo import pairs
+    from specvl_demo.training import photo_eval, train_photo
+    from specvl_demo.vlm import photo_weights
+
+    if o.data is None:
+        raise Refused("evaluate --pair photo needs --data: a folder of pictures with a captions file")
+    o.folder.mkdir(parents=True, exist_ok=True)
+    target = o.target or photo_weights.target(pairs.find("photo").target.folder, sys.stderr.write)
+    base = train_photo.base_folder(None, o.folder)
+    return photo_eval.evaluate(target, o.data, base, o.folder, o.photographs), photo_eval.lines
+
+
+def _writable(folder: Path, option: str = "--out") -> Path:
+    """The folder, made; Refused where nothing can be written there: before hours are spent, not after."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as fault:
+        raise Refused(f"{option} {folder} cannot be written: {fault.strerror or fault}.") from None
+
+
+FRESH = flag("--fresh", "do not go on from the checkpoint")
+MINUTES = option("--minutes", about="stop training after so long; call again to go on", type=number(0, 1e6))
+PHOTOGRAPHS = "pictures with a captions file in Flickr8k's or COCO's layout"
+HEAD = (
+    option("--pair", about="whose target (default: pocket)", default="pocket"),
+    folder("--out", None, "the finished drafter (default: in assets; of other pairs: RUNS/head-METHOD)"),
+    folder("--folder", None, "checkpoints (default: RUNS/METHOD)"),
+    folder("--work", None, "answers and features (default: RUNS/features)"),
+    folder("--answers", None, "made when missing (default: RUNS/answers.jsonl)"),
+    folder("--prompts", None, "questions, for targets other than the pocket one"),
+    folder("--data", None, "captioned photographs to ask about instead"),
+    count("--conversations", 6000, "to learn from"),
+    count("--held-out", 150, "conversations that are only measured"),
+    option("--dtype", about="of the target", choices=DTYPES),
+    MINUTES,
+    FRESH,
+    flag("--eight-bits", "store the finished weights in eight bits, half the size"),
+)
+TRAININGS: dict[str, Training] = {
+    "pocket": Training(
+        "Train the pocket target from drawn pictures; a stopped run goes on where it was.",
+        pocket,
+        (
+            folder("--folder", "runs/pocket", "checkpoints"),
+            folder("--out", ASSETS / "target", "the finished model"),
+            folder("--start", None, "folder of a finished model to begin with"),
+            count("--workers", 1, "processes that draw pictures", 0, 4096),
+            flag("--no-compile", "where no C++ compiler is at hand"),
+            FRESH,
+        ),
+        pocket_recipe,
+    ),
+    "photo": Training(
+        "Train the photo target's eyes on captioned photographs; a stopped run goes on where it was.",
+        photo,
+        (
+            option("--data", about=f"{PHOTOGRAPHS}; classes to name in things/", type=Path, required=True),
+            folder("--base", None, "language model: a folder or GGUF (default: the pair's)"),
+            folder("--tower", None, "the EfficientNet-Lite0 package's file; a missing one is named"),
+            folder("--start", None, "finished weights to go on from, without a warm phase"),
+            folder("--folder", "runs/photo", "checkpoints, views, answers"),
+            folder("--out", "runs/photo/delta", "the finished weights"),
+            MINUTES,
+            FRESH,
+        ),
+        photo_recipe,
+    ),
+    **{method: drafter(method) for method in DRAFTERS},
+    "evaluate": Training(
+        "Held-out accuracy of a target: scenes compared exactly, photographs by captions and questions.",
+        evaluate,
+        (
+            option("--pair", about="whose target", choices=("pocket", "photo"), default="pocket"),
+            folder("--target", None, "a target's folder (default: the pair's)"),
+            folder("--data", None, f"photo: {PHOTOGRAPHS}"),
+            folder("--folder", "runs/photo", "photo: the base's answers"),
+            count("--photographs", 1000, "photo: how many"),
+            count("--scenes", 500, "pocket: to describe"),
+            count("--questions", 200, "pocket: of every other kind"),
+            count("--examples", 0, "also show so many answers of each kind", 0),
+            flag("--json", "one JSON document"),
+        ),
+    ),
+}
+
+
+def _reader(standard: object) -> Callable[[str], object]:
+    """How an option of a recipe is read, by its standard; no amount is negative."""
+    if isinstance(standard, bool):
+        return _truth
+    if isinstance(standard, int):
+        return whole(0, 10**12)
+    return number(0, 1e12) if isinstance(standard, float) else type(standard)
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be true or false, not {text!r}")
+    return text.lower() == "true"
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one recipe; an unknown one, or one that cannot start, is refused."""
-    try:
-        return commands.main(options.recipe, options.rest)
-    except (ValueError, FileNotFoundError) as reason:
-        raise Refused(str(reason)) from None
+    # Before any recipe imports transformers, which fails beside a torchvision whose operators do not load.
+    import specvl_demo.decoders  # noqa: F401, I001
+
+    import torch
+
+    name = options.recipe
+    if name not in TRAININGS:
+        raise Refused(f"unknown recipe {name!r}; known: {', '.join(TRAININGS)}")
+    training, recipe = TRAININGS[name], TRAININGS[name].recipe()
+    standards = {f.name: getattr(recipe, f.name) for f in fields(recipe)} if recipe is not None else {}
+    parser = Parser(
+        prog=f"python -m specvl_demo train {name}", description=training.about, allow_abbrev=False
+    )
+    add(parser, (count("--threads", cores(), "CPU threads (default: all)", 1, 4096), *training.options))
+    for key, value in standards.items():
+        add(parser, [option("--" + key.replace("_", "-"), type=_reader(value), default=value)])
+    told = parser.parse_args(options.rest)
+    torch.set_num_threads(told.threads)
+    if recipe is not None:
+        recipe = replace(recipe, **{key: getattr(told, key) for key in standards})
+    return training.run(told, recipe)

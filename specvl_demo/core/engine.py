@@ -8,30 +8,36 @@ furthest behind. Knows tokens, seconds and records; nothing of pictures, files o
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
 
-from specvl_demo.core.memory import Memory
+from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.recorder import Recorder
 from specvl_demo.core.sampling import Sampler
-from specvl_demo.core.text import Lexicon
 from specvl_demo.core.types import (
     Capture,
     Drafter,
     Encoded,
-    Eyes,
     Policy,
     Prefill,
     Prompt,
     Sampling,
+    Session,
     Start,
     Target,
     Verifier,
+    VisionEncoder,
 )
-from specvl_demo.records import Begin, End, Record, Round, Seen, Stop, Totals
+from specvl_demo.records import MAX_NEW_TOKENS, Begin, Chart, End, Record, Round, Seen, Stop, Totals
+
+NOT_FINITE = (
+    "{name} gave logits that are not finite: its weights are damaged, or the dtype is too narrow for it. "
+    "Try --dtype float32, or load the weights again."
+)
 
 
 @dataclass(frozen=True)
@@ -39,30 +45,31 @@ class Request:
     """One question to one target, whatever methods answer it.
 
     detail "light" leaves out candidates and the target's log-probabilities. cancelled is asked before every
-    round. memory: of the conversation it belongs to; read when lanes begin, written when they end.
+    round.
     """
 
     id: str
     prompt: Prompt
     target: Target
-    lexicon: Lexicon
+    lexicon: TokenTexts
     sampling: Sampling = field(default_factory=Sampling)
     max_new_tokens: int = 160
     detail: Literal["full", "light"] = "full"
     pair: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     cancelled: Callable[[], bool] = bool
-    memory: Memory | None = None
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is at least 1, got {self.max_new_tokens}")
+        if not 1 <= self.max_new_tokens <= MAX_NEW_TOKENS:
+            raise ValueError(f"max_new_tokens is from 1 to {MAX_NEW_TOKENS}, got {self.max_new_tokens}")
 
 
 @dataclass(frozen=True)
 class Parts:
     """One row of the method table, assembled for one lane.
 
+    draws: what is drafted at a temperature above 0: the drafter's token at the target's own draw (a uniform,
+    or Gumbel noise for both), or its likeliest.
     ahead: begins work that needs the prompt alone and may run while the target prefills (a captioner's);
     whoever wants its result waits for it.
     """
@@ -75,6 +82,8 @@ class Parts:
     policy: Policy
     verifier: Verifier
     drafter_model: str | None = None
+    draws: Literal["shared", "gumbel", "argmax"] = "argmax"
+    charts: Sequence[Chart] = ()
     ahead: Callable[[Prompt], None] | None = None
 
     @property
@@ -83,24 +92,34 @@ class Parts:
         return f"{self.method} {sorted(self.settings.items())}"
 
 
-class Shared:
-    """What the lanes of a request compute once: encodings by model, prefills by capture."""
+class SharedPrefill:
+    """What the lanes of a request compute once: encodings by model, prefills by capture.
+
+    A prefill holds keys and values of the whole prompt; it is dropped when all lanes made for it have begun.
+    """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self._encoded: dict[int, Encoded] = {}
         self._prefills: dict[Capture, Prefill] = {}
+        self._expected: Counter[Capture] = Counter()
 
-    def encoded(self, eyes: Eyes | Target) -> Encoded:
+    def expect(self, capture: Capture) -> None:
+        """One more lane will want the prefill that keeps this."""
+        self._expected[capture] += 1
+
+    def begun(self, capture: Capture) -> None:
+        """A lane that was expected has its own copy."""
+        self._expected[capture] -= 1
+        if not self._expected[capture]:
+            self._prefills.pop(capture, None)
+
+    def encoded(self, eyes: VisionEncoder | Target) -> Encoded:
         """The prompt as this model's decoder gets it."""
-        # By decoder: a target and the eyes of a drafter may be two faces of one model.
-        key = id(eyes.decoder)
+        # By decoder: a target and a drafter may be two faces of one model, or share all but layers.
+        key = id(getattr(eyes, "encodes_like", eyes.decoder))
         if key not in self._encoded:
-            prompt, memory = self.request.prompt, self.request.memory
-            before = None if memory is None else memory.encoded.get(eyes.decoder)
-            self._encoded[key] = eyes.encode(prompt, before=before)
-            if memory is not None:
-                memory.encoded[eyes.decoder] = self._encoded[key]
+            self._encoded[key] = eyes.encode(self.request.prompt)
         return self._encoded[key]
 
     def prefill(self, capture: Capture) -> Prefill:
@@ -116,15 +135,20 @@ class Shared:
     def prefill_apart(self, capture: Capture) -> Prefill:
         """A pass of one lane's own: it computes something else meanwhile, and nobody else shall wait for
         that."""
-        target, memory = self.request.target, self.request.memory
-        before = None if memory is None else memory.past(capture.layers)
-        return target.prefill(self.encoded(target), capture, before=before)
+        target = self.request.target
+        return target.prefill(self.encoded(target), capture)
 
 
 class Lane:
-    """One method answering one request. Call `begin` once, `step` until `done`, `end` once."""
+    """One method answering one request. Call `begin` once, `step` until `done`, `end` once.
 
-    def __init__(self, name: str, parts: Parts, shared: Shared) -> None:
+    max_new_tokens: fewer than the request's, None for as many. Without `end` nothing is left to the
+    conversation's next question.
+    """
+
+    def __init__(
+        self, name: str, parts: Parts, shared: SharedPrefill, max_new_tokens: int | None = None
+    ) -> None:
         self.name = name
         self.parts = parts
         self.clock = 0.0
@@ -133,8 +157,11 @@ class Lane:
         self.stop: Stop | None = None
         self._shared = shared
         self._request = shared.request
-        self._remaining = shared.request.max_new_tokens
+        self._most = min(max_new_tokens or MAX_NEW_TOKENS, shared.request.max_new_tokens)
+        self._remaining = self._most
+        shared.expect(parts.drafter.capture)
         self._said: list[int] = []
+        self._session: Session | None = None
 
     @property
     def done(self) -> bool:
@@ -159,7 +186,7 @@ class Lane:
             prefill = shared.prefill_apart(parts.drafter.capture)
         borrowed = 0.0
 
-        def encode(eyes: Eyes) -> Encoded:
+        def encode(eyes: VisionEncoder) -> Encoded:
             nonlocal borrowed
             started = time.perf_counter()
             seen = shared.encoded(eyes)
@@ -167,6 +194,8 @@ class Lane:
                 borrowed += seen.seconds - (time.perf_counter() - started)
             return seen
 
+        session = target.open(prefill, self._most, parts.policy.max_nodes, parts.drafter.capture)
+        shared.begun(parts.drafter.capture)
         start = Start(
             prompt=prompt,
             encoded=encoded,
@@ -175,9 +204,9 @@ class Lane:
             target_decoder=target.decoder,
             vocabulary=target.vocabulary,
             sampling=request.sampling,
-            max_new_tokens=request.max_new_tokens,
-            max_nodes=parts.policy.max_nodes,
-            before=None if request.memory is None else request.memory.drafted.get(parts.key),
+            max_new_tokens=self._most,
+            max_nodes=max(parts.policy.max_nodes, getattr(parts.policy, "max_fed", 0)),
+            session=session,
         )
         watch = target.stopwatch()
         watch.start()
@@ -186,18 +215,14 @@ class Lane:
         watch.lap("draft")
         # What was taken from the lanes' common store costs this lane as much as if it had made it itself.
         draft_prefill_s = max(0.0, watch.read()["draft"] + borrowed)
-        self._watch = watch
-        self._session = target.open(
-            prefill,
-            request.max_new_tokens,
-            parts.policy.max_nodes,
-            parts.drafter.capture,
-            remember=request.memory is not None,
-        )
+        self._watch, self._session = watch, session
         device = target.decoder.device
         self._device = device
         self._eos = target.vocabulary.eos
-        self._sampler = Sampler(request.sampling, request.max_new_tokens + parts.policy.max_nodes, device)
+        n_positions = self._most + parts.policy.max_nodes
+        self._sampler = Sampler(request.sampling, n_positions, device, gumbel=parts.draws == "gumbel")
+        coupled = parts.draws != "argmax" and not request.sampling.greedy
+        self._draws = self._sampler if coupled else None
         self._root = int(prompt.ids[-1])
         self._recorder = Recorder(request.lexicon, self._root, request.detail == "full")
         self.before = encoded.seconds + prefill.seconds + draft_prefill_s
@@ -223,6 +248,8 @@ class Lane:
             prefill_s=prefill.seconds,
             draft_prefill_s=draft_prefill_s,
             seen=self._seen(),
+            charts=list(parts.charts),
+            exactness=target.exactness(parts.policy.max_nodes) if parts.lossless else "lossy",
         )
 
     def _seen(self) -> list[Seen]:
@@ -237,31 +264,40 @@ class Lane:
     @torch.inference_mode()
     def step(self) -> Round | None:
         """One round; None when the request was cancelled instead."""
-        if self._request.cancelled():
+        request = self._request
+        if request.cancelled():
             self.stop = "cancelled"
             return None
         drafter, policy, watch = self.parts.drafter, self.parts.policy, self._watch
+        session = self._session
+        if session is None:
+            raise RuntimeError("a lane begins before it steps: call begin() first")
         watch.start()
         root = torch.tensor([self._root], device=self._device)
-        tree = policy.grow(drafter, root, self._remaining - 1)
+        tree = policy.propose(drafter, root, self._remaining - 1, self._draws)
         watch.lap("draft_s")
-        scores = self._session.score(tree)
-        verdict = self.parts.verifier.judge(tree, scores, self._sampler)
+        scores = session.score(tree)
+        verdict = self.parts.verifier.verify(tree, scores, self._sampler)
+        if not scores.logits[verdict.path].amax(-1).isfinite().all():
+            raise FloatingPointError(NOT_FINITE.format(name=self._request.target.name))
         watch.lap("verify_s")
         kept = self._cut(verdict.tokens)
         path = verdict.path[: len(kept)]
         said = self._recorder.ask(drafter, tree, path)
         notes = {**tree.notes, **verdict.notes, **drafter.notes()}
+        if request.detail == "full" and not request.sampling.greedy:
+            rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
+            notes["draws"] = self._sampler.told(scores.logits[path], kept, rows)
         watch.lap("other_s")
-        self._session.commit(path)
+        session.commit(path)
         if not self.done:
             drafter.commit(tree, verdict, scores)
-            policy.learn(tree, verdict)
+            policy.update(tree, verdict)
             self._sampler.advance(len(kept))
         watch.lap("commit_s")
         written = self._recorder.write(tree, scores, verdict, kept, said, last=self.done)
         watch.lap("other_s")
-        laps = watch.read()
+        laps: dict[str, Any] = watch.read()
         self.clock += sum(laps.values())
         round_ = Round(
             lane=self.name,
@@ -274,26 +310,16 @@ class Lane:
         self.totals = self.totals.plus(round_)
         return round_
 
+    @torch.inference_mode()
     def end(self, stop: Stop | None = None, message: str | None = None) -> End:
         """Close the lane; stop and message say why where the loop did not decide it."""
         self.stop = stop or self.stop or "cancelled"
-        if self._request.memory is not None:
-            self._remember(self._request.memory)
+        if self._session is not None:
+            said = torch.tensor([int(self._request.prompt.ids[-1]), *self._said], device=self._device)
+            # On nobody's clock.
+            self._session.close(said)
+            self.parts.drafter.close(said)
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes(), message)
-
-    @torch.inference_mode()
-    def _remember(self, memory: Memory) -> None:
-        """Leave what the next question of this conversation can go on from; on nobody's clock."""
-        prompt, parts, layers = self._request.prompt, self.parts, self.parts.drafter.capture.layers
-        said = torch.tensor([int(prompt.ids[-1]), *self._said])
-        # All lossless lanes say the same, and it is most likely their answer that is asked about.
-        if parts.lossless or not memory.holds(layers, self._request.id):
-            ids = torch.cat((prompt.ids[:-1].cpu(), said))
-            memory.keep(layers, self._session.past(self._request.id, ids))
-        drafted = parts.drafter.past(said.to(self._device))
-        if drafted is not None:
-            memory.drafted[parts.key] = drafted
-        memory.ran.add(parts.key)
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:
         """What of a round's tokens is kept: up to the first end of sequence, never more than asked for."""

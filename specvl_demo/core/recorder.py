@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specvl_demo.core.text import Lexicon, Speaker
+from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, Scores, Verdict
 from specvl_demo.records import Candidate, Origin, Token, Tree
@@ -51,9 +51,9 @@ class Said(NamedTuple):
 class Recorder:
     """One lane's. before: the prompt's last token. full: candidates and target log-probabilities too."""
 
-    def __init__(self, lexicon: Lexicon, before: int, full: bool) -> None:
+    def __init__(self, lexicon: TokenTexts, before: int, full: bool) -> None:
         self._word = lexicon.word
-        self._speaker = Speaker(lexicon, before)
+        self._speaker = Detokenizer(lexicon, before)
         self._full = full
 
     def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int]) -> Said | None:

@@ -2,17 +2,25 @@
 
 Given logits [T, V] and the tree they belong to. One draw per answer position, fixed by the seed before
 anything is decoded: a token depends on its position and its distribution alone, not on how the tree around it
-looked. So with one seed a lossless method and plain decoding say the same, also when sampling. Knows nothing
-of drafters.
+looked. So with one seed a lossless method and AR say the same, also when sampling. A drafter may be given the
+same draws: its drafts are then still a function of the text so far and of the draws.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from specvl_demo.core import types
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Sampling
+
+COUPLED = 0.85
+"""How often a token drafted with the target's own draw is taken to be the target's."""
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -37,14 +45,24 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 class Sampler:
-    """One lane's choice of tokens. `n_positions`: the longest answer plus the deepest tree, in tokens."""
+    """One lane's choice of tokens. `n_positions`: the longest answer plus the deepest tree, in tokens.
 
-    def __init__(self, sampling: Sampling, n_positions: int, device: torch.device) -> None:
-        self.sampling = sampling
+    gumbel: a position's draw is one exponential per token instead of one uniform, and its token the argmax of
+    p / E. The law is the same; two distributions that are given the same draw agree more often when both are
+    flat.
+    """
+
+    def __init__(
+        self, sampling: Sampling, n_positions: int, device: torch.device, gumbel: bool = False
+    ) -> None:
+        self.sampling, self.device, self.gumbel = sampling, device, gumbel
         self._emitted = 0
+        self._drafted: list[Tensor] = []
+        self._noise: dict[int, Tensor] = {}
         if not sampling.greedy:
             generator = torch.Generator().manual_seed(sampling.seed)
-            self._draws = torch.rand(n_positions, generator=generator, dtype=torch.float64).to(device)
+            self._uniform = torch.rand(n_positions, generator=generator, dtype=torch.float64)
+            self._draws = self._uniform.to(device)
 
     def choose(self, logits: Tensor, tree: DraftTree) -> Tensor:
         """The target's token at every node: logits [T, V] -> ids [T].
@@ -55,10 +73,98 @@ class Sampler:
         """
         if self.sampling.greedy:
             return logits.argmax(-1)
-        mass = probabilities(logits, self.sampling).double().cumsum(-1)
-        draws = self._draws[self._emitted + tree.shape.depth_on(mass.device)]
-        return torch.searchsorted(mass, (draws * mass[:, -1]).unsqueeze(-1), right=True).squeeze(-1)
+        return self._at(probabilities(logits, self.sampling), tree.shape.depth, tree.shape.depth_on)
+
+    def draft(self, logp: Tensor, depth: int) -> Tensor:
+        """What the drafter would say with the target's own draw: its log-probabilities [k, V] -> ids [k].
+
+        depth: how far the fed nodes are below the root. To be called once for every `Drafter.extend`.
+        """
+        probs = probabilities(logp, self.sampling)
+        self._drafted.append(probs)
+        return self._at(probs, [depth] * len(probs), lambda device: depth)
+
+    def told(
+        self, logits: Tensor, tokens: Sequence[int], rows: Sequence[int]
+    ) -> dict[str, list[float | None]]:
+        """For the record, of the emitted tokens: probability p, draft probability q, and the overlap
+        sum min(p, q), which bounds how often any draft can be the target's token; without Gumbel noise also
+        the uniform, and how much of either distribution stands before the token (p_below, q_below). The
+        token is the one for which the uniform lies between p_below and p_below + p.
+
+        logits [n, V]: the target's, where they were chosen. rows: the drafter's there, -1 where it was not
+        asked. Both distributions are those after temperature and cuts.
+        """
+        n, ids = len(tokens), torch.tensor(tokens, device=logits.device)
+        target, fed = probabilities(logits, self.sampling), [i for i, row in enumerate(rows) if row >= 0]
+        found = [*_places(target, ids)]
+        if self._drafted and fed:
+            drafted = torch.cat(self._drafted)[[rows[i] for i in fed]].to(ids.device)
+            # The drafter may know fewer ids than the target.
+            drafted = F.pad(drafted, (0, target.shape[-1] - drafted.shape[-1]))
+            found += [*_places(drafted, ids[fed]), torch.minimum(target[fed], drafted).sum(-1)]
+        numbers = torch.cat(found).tolist()
+        told: dict[str, list[float | None]] = {"p": numbers[:n], "p_below": numbers[n : 2 * n]}
+        for at, name in enumerate(("q", "q_below", "overlap")):
+            values = numbers[2 * n + at * len(fed) :][: len(fed)]
+            known = dict(zip(fed, values, strict=False))
+            told[name] = [known.get(i) for i in range(n)]
+        if self.gumbel:
+            del told["p_below"], told["q_below"]
+        else:
+            told["uniform"] = self._uniform[self._emitted : self._emitted + n].tolist()
+        return told
 
     def advance(self, n_tokens: int) -> None:
         """The answer has grown by n_tokens."""
         self._emitted += n_tokens
+        self._drafted.clear()
+        self._noise = {at: noise for at, noise in self._noise.items() if at >= self._emitted}
+
+    def _at(
+        self, probs: Tensor, depth: Sequence[int], depth_on: Callable[[torch.device], Tensor | int]
+    ) -> Tensor:
+        """ids [k] that these distributions [k, V] give at the draws of positions `depth` below the root."""
+        if self.gumbel:
+            noise = torch.stack([self._exponentials(self._emitted + d, probs) for d in depth])
+            return (probs / noise).argmax(-1)
+        mass = probs.double().cumsum(-1)
+        draws = self._draws[self._emitted + depth_on(mass.device)].to(mass.device)
+        return torch.searchsorted(mass, (draws * mass[:, -1]).unsqueeze(-1), right=True).squeeze(-1)
+
+    def _exponentials(self, at: int, like: Tensor) -> Tensor:
+        """[V] standard exponentials of an answer position; of a smaller vocabulary the first ones."""
+        kept = self._noise.get(at)
+        if kept is None or len(kept) < like.shape[-1]:
+            generator = torch.Generator().manual_seed((self.sampling.seed * 0x9E3779B1 + at) % 2**63)
+            # From single uniforms, so that the first ones are the same however many are drawn.
+            uniform = torch.rand(like.shape[-1], generator=generator, dtype=torch.float64)
+            kept = (-torch.log1p(-uniform)).clamp_min(1e-300).to(like.device)
+            self._noise[at] = kept
+        return kept[: like.shape[-1]]
+
+
+def _places(probs: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Where ids [n] stand in distributions [n, V]: their probability [n], and that of all before them [n]."""
+    own = probs.gather(-1, ids[:, None])
+    return own[:, 0], ((probs.double().cumsum(-1).gather(-1, ids[:, None]) - own)[:, 0]).clamp_min(0)
+
+
+def best(logp: Tensor, k: int, draws: types.Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The k tokens to draft after each fed node: (scores, log-probabilities, ids), each [n, k], best first.
+
+    Without draws the likeliest, scored by log-probability. With draws the coupled token comes first: it is
+    the target's with a probability near Σ min(p, q), the others share what is left in proportion to q.
+    # choice: that probability is taken as COUPLED for the scores, which only decide what a full tree keeps.
+    """
+    k = min(k, logp.shape[-1])
+    if draws is None:
+        top = logp.topk(k, dim=-1)
+        return top.values, top.values, top.indices
+    coupled = draws.draft(logp, depth)[:, None]
+    own = logp.gather(-1, coupled)
+    others = logp.scatter(-1, coupled, -torch.inf).topk(max(k - 1, 1), dim=-1)
+    rest = torch.log1p(-own.exp().clamp_max(1 - 1e-6)) - math.log1p(-COUPLED)
+    scores = torch.cat((torch.full_like(own, math.log(COUPLED)), others.values - rest), -1)
+    ids, values = torch.cat((coupled, others.indices), -1), torch.cat((own, others.values), -1)
+    return scores[:, :k], values[:, :k], ids[:, :k]

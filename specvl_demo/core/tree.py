@@ -86,6 +86,20 @@ class TreeShape:
         """[T] int64 parent on a device with the root as its own parent, kept for the next time."""
         return self._kept(("parent", device), lambda: torch.tensor((0, *self.parent[1:]), device=device))
 
+    def paths_on(self, device: torch.device) -> Tensor:
+        """[T, depth + 1] int64: every node's ancestor at every depth, itself at its own, 0 below that."""
+
+        def make() -> Tensor:
+            paths = torch.zeros(len(self), max(self.depth) + 1, dtype=torch.int64)
+            rows = paths.numpy()
+            for node, parent in enumerate(self.parent):
+                if parent >= 0:
+                    rows[node] = rows[parent]
+                rows[node, self.depth[node]] = node
+            return paths.to(device)
+
+        return self._kept(("paths", device), make)
+
     def additive(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Additive mask [T, length + T]: a node sees all cached tokens, its ancestors and itself.
 

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.records import Span
+from specvl_demo.records import MAX_TEMPERATURE, MIN_TEMPERATURE, Span
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Prompt:
     templated.
     inputs: what the processor returned (ids, pixels, grids...), passed on to the model and never looked into
     here. source: what it was made from, for a model that prepares pictures in its own way; opaque too.
-    prepared: the pictures as they were made ready, so that a next question need not do it again; opaque. The
+    cache: of the conversation it belongs to; None: everything is computed afresh, and nothing is kept. The
     last token is text; it stays out of the prefill and is the root of the first round, so that `target KV
     length == n + emitted - 1` holds from the start and every token is decided in a round.
     """
@@ -40,7 +41,7 @@ class Prompt:
     spans: tuple[Span, ...] = ()
     text: str = ""
     source: Any = None
-    prepared: Any = None
+    cache: PrefixCache | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.ids.ndim != 1 or self.visual.shape != self.ids.shape:
@@ -69,7 +70,8 @@ class Encoded:
     seconds: what the encoding took; every lane that uses it is charged in full.
     index: [n] the target's prompt position of every position, -1 for none, where a drafter prepares pictures
         in its own way and its prompt is another one; None where it is the same prompt.
-    made_of: the prompt it was made of. scene: encodings that share one vision pass share this mark.
+    prompt: the one that was encoded. keys: [n] int64, equal where two encodings of a conversation have the
+        same token, or the same place of the same pictures; None: the ids.
     """
 
     ids: Tensor
@@ -83,8 +85,8 @@ class Encoded:
     seconds: float = 0.0
     source: Any = None
     index: Tensor | None = None
-    made_of: Prompt | None = None
-    scene: object = field(default_factory=object)
+    prompt: Prompt | None = None
+    keys: Tensor | None = None
 
     def in_prompt(self, positions: Tensor) -> Tensor:
         """The target's prompt position of these positions; -1 stays -1."""
@@ -117,6 +119,7 @@ class Encoded:
             index=self.in_prompt(index),
             blocks=None if self.blocks is None else self.blocks[index],
             deepstack=None if self.deepstack is None else self.deepstack[:, rows],
+            keys=None if self.keys is None else self.keys[index],
         )
 
 
@@ -215,10 +218,14 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature <= 10.0:
-            raise ValueError(f"temperature is between 0 (greedy) and 10, got {self.temperature}")
-        if 0.0 < self.temperature < 1e-3:
-            raise ValueError(f"temperature is 0 (greedy) or at least 0.001, got {self.temperature}")
+        if not 0.0 <= self.temperature <= MAX_TEMPERATURE:
+            raise ValueError(
+                f"temperature is between 0 (greedy) and {MAX_TEMPERATURE:g}, got {self.temperature}"
+            )
+        if 0.0 < self.temperature < MIN_TEMPERATURE:
+            raise ValueError(
+                f"temperature is 0 (greedy) or at least {MIN_TEMPERATURE}, got {self.temperature}"
+            )
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p is above 0 and at most 1, got {self.top_p}")
         if self.top_k < 0:
@@ -243,7 +250,7 @@ class Vocabulary:
 
 
 class Decoder(Protocol):
-    """A language model inside a VLM, on its device. Implemented by `targets.lean` and `targets.hf`.
+    """A language model inside a VLM, on its device. Implemented in `decoders`.
 
     Positions and masks are arguments; nothing of a request is kept on it.
     """
@@ -268,14 +275,14 @@ class Decoder(Protocol):
         ...
 
 
-class Eyes(Protocol):
+class VisionEncoder(Protocol):
     """A vision-language model as a view sees it: how it turns a prompt into decoder inputs."""
 
     @property
     def decoder(self) -> Decoder: ...
 
-    def encode(self, prompt: Prompt, before: Encoded | None = None) -> Encoded:
-        """Vision tower, projector, merge. before: this model's encoding of the conversation so far."""
+    def encode(self, prompt: Prompt) -> Encoded:
+        """Vision tower, projector, merge."""
         ...
 
     def project(self, features: Tensor) -> Tensor:
@@ -289,9 +296,9 @@ class Context:
 
     ids [c], visual [c] bool, embeds [c, D]; positions [c] or [3, c]; next_position: the position of the root,
     that is of the prompt's last token, in this context (a number, the same on all axes).
-    index: [c] prompt position of every context position, -1 where it is not one of the prompt's. blocks [c]
-    and deepstack [levels, visual positions, D]: as in Encoded, cut to these positions. Most
-    views are `encoded.context(name, keep)`.
+    index: [c] prompt position of every context position, -1 where it is not one of the prompt's. blocks [c],
+    keys [c] and deepstack [levels, visual positions, D]: as in Encoded, cut to these positions. Most views
+    are `encoded.context(name, keep)`.
     """
 
     name: str
@@ -303,6 +310,21 @@ class Context:
     index: Tensor
     blocks: Tensor | None = None
     deepstack: Tensor | None = None
+    keys: Tensor | None = None
+
+    def text_only(self) -> Context:
+        """Without its visual positions, renumbered from 0: for decoders of one position axis."""
+        kept = (~self.visual).nonzero()[:, 0]
+        return Context(
+            name=self.name,
+            ids=self.ids[kept],
+            visual=self.visual[kept],
+            embeds=self.embeds[kept],
+            positions=torch.arange(len(kept), device=kept.device),
+            next_position=len(kept),
+            index=self.index[kept],
+            keys=None if self.keys is None else self.keys[kept],
+        )
 
 
 class View(Protocol):
@@ -312,7 +334,7 @@ class View(Protocol):
     capture: Capture
     """What the view needs of the target's prefill."""
 
-    def see(self, encoded: Encoded, eyes: Eyes, prefill: Prefill) -> Context:
+    def see(self, encoded: Encoded, eyes: VisionEncoder, prefill: Prefill) -> Context:
         """From the drafter's own encoding, its eyes and the target's prefill, what it shall see."""
         ...
 
@@ -324,49 +346,20 @@ class Start:
     encoded and prefill are the target's. encode(eyes) gives the prompt as another model sees it, computed
     once a request and charged to every lane that asks. target_decoder: the target's embeddings and head, to
     share.
-    max_nodes: the largest tree the policy grows. before: what the drafter kept of the conversation so far.
+    max_nodes: the most nodes that the policy feeds the drafter or has scored in a round.
+    session: the lane's own on the target, to read; it stands before the root.
     """
 
     prompt: Prompt
     encoded: Encoded
     prefill: Prefill
-    encode: Callable[[Eyes], Encoded]
+    encode: Callable[[VisionEncoder], Encoded]
     target_decoder: Decoder
     vocabulary: Vocabulary
     sampling: Sampling
     max_new_tokens: int
     max_nodes: int
-    before: Drafted | None = None
-
-
-@dataclass(frozen=True)
-class Past:
-    """The target's rows of a prompt and its answer, kept for the next question.
-
-    request: whose. ids: [r] int64, the tokens of the rows. scene: of their encoding. cache: opaque, exactly r
-    rows. hidden: [r, D] last hidden states; layers: {i: [r, D]} as asked by a Capture.
-    """
-
-    request: str
-    ids: Tensor
-    scene: object
-    cache: Any
-    hidden: Tensor
-    layers: Mapping[int, Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Drafted:
-    """A drafter's rows of a prompt and its answer, kept for the next question.
-
-    contexts: what its views saw. said: [r] the tokens whose rows follow. scene: of their encoding. cache:
-    opaque.
-    """
-
-    contexts: Sequence[Context]
-    said: Tensor
-    scene: object
-    cache: Any
+    session: Session | None = None
 
 
 class Target(Protocol):
@@ -380,25 +373,23 @@ class Target(Protocol):
     @property
     def vocabulary(self) -> Vocabulary: ...
 
-    def encode(self, prompt: Prompt, before: Encoded | None = None) -> Encoded:
+    def encode(self, prompt: Prompt) -> Encoded:
         """Run the vision tower once; positions and merged embeddings as the decoder gets them."""
         ...
 
-    def prefill(self, encoded: Encoded, capture: Capture = ..., before: Past | None = None) -> Prefill:
-        """One pass over positions 0..n-2, or over those that are not among the rows kept before."""
+    def prefill(self, encoded: Encoded, capture: Capture = ...) -> Prefill:
+        """One pass over positions 0..n-2, or over those that are not in the conversation's prefix cache."""
         ...
 
-    def open(
-        self,
-        prefill: Prefill,
-        max_new_tokens: int,
-        max_nodes: int,
-        capture: Capture = ...,
-        remember: bool = False,
-    ) -> Session:
+    def open(self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...) -> Session:
         """A lane's own copy of the prefill's cache, with room for the answer and one tree of max_nodes.
-        capture.layers are kept for every scored tree too. remember: `past` will be asked.
+        capture.layers are kept for every scored tree too.
         """
+        ...
+
+    def exactness(self, max_nodes: int) -> str:
+        """What a lossless lane with trees of so many nodes gives: "exact", or a few words on what may differ
+        from plain decoding."""
         ...
 
     def stopwatch(self) -> Stopwatch:
@@ -418,6 +409,10 @@ class Session(Protocol):
         """Tokens in the cache: prompt + emitted - 1."""
         ...
 
+    def rows(self, layer: int) -> Tensor:
+        """Keys and values of all decided rows in a layer [2, 1, heads, length, width]; to be read only."""
+        ...
+
     def score(self, tree: DraftTree) -> Scores:
         """One forward over all nodes of the tree."""
         ...
@@ -426,8 +421,8 @@ class Session(Protocol):
         """Keep these nodes of the scored tree (root first), forget the others."""
         ...
 
-    def past(self, request: str, ids: Tensor) -> Past:
-        """All rows, for the next question. ids: the prompt's and the answer's, at least one a row."""
+    def close(self, said: Tensor) -> None:
+        """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix cache."""
         ...
 
 
@@ -446,8 +441,8 @@ class Drafter(Protocol):
         """See the prompt (prefill). Called once."""
         ...
 
-    def past(self, said: Tensor) -> Drafted | None:
-        """All rows, for the next question; said: the prompt's last token and the answer. None: keeps none."""
+    def close(self, said: Tensor) -> None:
+        """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix cache."""
         ...
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
@@ -493,7 +488,7 @@ class Mixer(Protocol):
         """Log-probabilities of views [m, k, V] -> of the mixture [k, V]; fixed weights within a round."""
         ...
 
-    def learn(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
+    def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """After verification: the views' log-probabilities [m, p, V], the target's raw logits [p, V] and the
         emitted ids at the first p nodes of the accepted path, all that were fed to the drafter: every
         accepted position and the first mismatch, not the bonus of a fully accepted chain.
@@ -509,13 +504,18 @@ class Policy(Protocol):
     """Decides the shape of the tree. A policy object serves one lane."""
 
     max_nodes: int
-    """The most nodes it ever has scored by the target or fed to the drafter in a round, root included."""
+    """The most nodes of its trees, the root included. One that feeds the drafter more in a round says in
+    `max_fed` how many."""
 
-    def grow(self, drafter: Drafter, root: Tensor, room: int) -> DraftTree:
-        """Draft at most `room` tokens deep below root [1]; room 0 gives the root alone."""
+    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+        """Draft at most `room` tokens deep below root [1]; room 0 gives the root alone.
+
+        draws: gives the token that the drafter says with the target's own draw; None when greedy, or where
+        the likeliest tokens are drafted.
+        """
         ...
 
-    def learn(self, tree: DraftTree, verdict: Verdict) -> None:
+    def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """See what became of the tree."""
         ...
 
@@ -529,7 +529,7 @@ class Verifier(Protocol):
         """See the prompt's prefill; refuse what it cannot serve (ValueError with a sentence)."""
         ...
 
-    def judge(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
+    def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """Accept a path of the tree. One device computation and one host read."""
         ...
 
@@ -539,6 +539,10 @@ class Sampler(Protocol):
 
     def choose(self, logits: Tensor, tree: DraftTree) -> Tensor:
         """logits [T, V] -> ids [T] on the same device."""
+        ...
+
+    def draft(self, logp: Tensor, depth: int) -> Tensor:
+        """A drafter's log-probabilities [k, V], `depth` below the root, -> ids [k] with the target's draw."""
         ...
 
 

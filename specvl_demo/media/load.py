@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -159,7 +160,7 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
     clock.start()
     with child:
         try:
-            _hand_over(child.stdin, json.dumps(job).encode())
+            _hand_over(child.stdin, json.dumps(job).encode() + b"\n")
             return [_read(child.stdout, path, kind, limits, late) for path, kind, _ in items]
         finally:
             clock.cancel()
@@ -167,11 +168,13 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
 
 
 def _hand_over(pipe: BinaryIO, job: bytes) -> None:
+    """The pipe stays open: a decoder ends when whoever started it does."""
     try:
         pipe.write(job)
-        pipe.close()
-    except OSError:
-        return  # it has ended already: reading will say so
+        pipe.flush()
+    except OSError:  # it has ended already: reading will say so
+        with suppress(OSError):
+            pipe.close()
 
 
 def _read(pipe: BinaryIO, path: Path, kind: str, limits: Limits, late: threading.Event) -> Picture | Clip:

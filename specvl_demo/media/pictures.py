@@ -7,6 +7,7 @@ Files of visitors are decoded in a process of their own (`worker`), which calls 
 from __future__ import annotations
 
 import io
+import re
 import struct
 import threading
 import warnings
@@ -133,7 +134,9 @@ def _check_declared(data: bytes, kind: str, name: str, limits: Limits) -> None:
     """What must be known before the library opens a file at all."""
     if kind == "JPEG":
         # Every pass of a progressive file costs as much as the whole picture and may be a few bytes long.
-        n_scans = data.count(b"\xff\xda")
+        n_scans = count_scans(data)
+        if n_scans is None:
+            raise _damaged(name, kind)
         if n_scans > limits.max_scans:
             raise MediaError(
                 f"{name} goes {n_scans} times over its pixels; at most {limits.max_scans} times are accepted."
@@ -142,6 +145,30 @@ def _check_declared(data: bytes, kind: str, name: str, limits: Limits) -> None:
         # The library reserves two canvases when it opens the file, before anybody can ask for the size.
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
         check_size(name, width, height, limits)
+
+
+# A marker: 0xFF and a code. 0xFF00 is a byte of pixels; D0 to D7 and 01 have nothing behind them.
+_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
+
+
+_MOST_SEGMENTS = 10_000
+"""64 MB are a thousand full segments."""
+
+
+def count_scans(data: bytes) -> int | None:
+    """How often a JPEG goes over its pixels, by its markers to the end of the image (ISO 10918-1, annex B).
+
+    What stands in a segment, such as a thumbnail, or behind the end, such as a camera's clip, does not count.
+    None where there are more segments than any file needs.
+    """
+    scans, at = 0, 2
+    for _ in range(_MOST_SEGMENTS):
+        found = _MARKER.search(data, at)
+        if found is None or data[found.start() + 1] == 0xD9:
+            return scans
+        scans += data[found.start() + 1] == 0xDA
+        at = found.end() + max(2, int.from_bytes(data[found.end() : found.end() + 2], "big"))
+    return None
 
 
 def _open(data: bytes, kind: str) -> Image.Image:

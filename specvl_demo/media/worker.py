@@ -12,6 +12,7 @@ import json
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -265,10 +266,16 @@ def answer(item: dict, n: int, limits: Limits) -> None:
     out.flush()
 
 
+def _end_with_the_reader() -> NoReturn:
+    os.read(0, 1)  # nothing comes any more: it returns when the pipe is closed
+    os._exit(1)
+
+
 def main() -> NoReturn:
     """Read the job from standard input, answer it file by file, and end at once: decoders may hang in their
-    own clean-up."""
-    job = json.load(sys.stdin)
+    own clean-up. Where standard input closes before, nobody waits for the answers any more."""
+    job = json.loads(sys.stdin.buffer.readline())
+    threading.Thread(target=_end_with_the_reader, daemon=True).start()
     limits = Limits(**job["limits"])
     limit_resources(job["seconds"])
     for item in job["items"]:

@@ -1,7 +1,7 @@
-"""Numbers of a lane, and of a lane beside the plain model, as folds over its rounds.
+"""Numbers of a lane, and of a lane beside the AR lane, as folds over its rounds.
 
-τ counts tokens per target forward with the target's own token, everywhere. Speeds are Σ tokens / Σ seconds,
-never a mean of ratios; what nobody measured is None. Knows records only.
+τ is the acceptance length with the target's own token, everywhere. Speeds are Σ tokens / Σ seconds, never a
+mean of ratios; what was not measured is None.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from specvl_demo.records import Begin, End, Record, Round, Totals, fold
+from specvl_demo.records import PHASES, Begin, End, Record, Round, Totals, fold
 
 SLACK = 0.02
 """How far a measured speedup may lie above τ before it is called a mistake: timers are not exact."""
 
 TOO_LITTLE = 0.05
-"""Plain steps below which a cost is no reason to be slow: it would be told as 0.0."""
+"""AR steps below which a cost is no reason to be slow: it would show as 0.0."""
 
 
 class Lane(NamedTuple):
@@ -81,15 +81,13 @@ class Metrics:
 
     @property
     def relaxed_share(self) -> float | None:
-        """Share of emitted tokens that the target alone would not have said."""
+        """Share of emitted tokens that the target alone would not have chosen."""
         return _ratio(self.totals.n_relaxed, self.totals.n_tokens)
 
     @property
     def shares(self) -> dict[str, float | None]:
         """Shares of decoding time: draft, verify, commit, other; they sum to 1."""
-        t = self.totals
-        phases = {"draft": t.draft_s, "verify": t.verify_s, "commit": t.commit_s, "other": t.other_s}
-        return {name: _ratio(seconds, t.decode_s) for name, seconds in phases.items()}
+        return {name: _ratio(seconds, self.totals.decode_s) for name, seconds in _phases(self.totals)}
 
 
 def measure(lanes: Lane | Iterable[Lane]) -> Metrics:
@@ -101,14 +99,14 @@ def measure(lanes: Lane | Iterable[Lane]) -> Metrics:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method beside the plain autoregressive model on the same requests."""
+    """A method beside the AR baseline on the same requests."""
 
     metrics: Metrics
     ar: Metrics
 
     @property
     def speedup_decode(self) -> float | None:
-        """S: decode tokens per second over the plain model's. Above τ it would be a mistake."""
+        """S: decode tokens per second over AR's. Above τ it would be a mistake."""
         return _ratio(self.metrics.totals.tokens_per_s, self.ar.totals.tokens_per_s)
 
     @property
@@ -118,10 +116,9 @@ class Comparison:
 
     @property
     def rho(self) -> dict[str, float | None]:
-        """ρ by phase: what a round costs in plain steps. S = τ / Σρ."""
+        """ρ by phase: what a round costs in AR steps. S = τ / Σρ."""
         t, step = self.metrics.totals, self.ar.step_s
-        phases = {"draft": t.draft_s, "verify": t.verify_s, "commit": t.commit_s, "other": t.other_s}
-        return {name: _ratio(_ratio(seconds, t.n_rounds), step) for name, seconds in phases.items()}
+        return {name: _ratio(_ratio(seconds, t.n_rounds), step) for name, seconds in _phases(t)}
 
     @property
     def limit(self) -> float | None:
@@ -133,7 +130,7 @@ class Comparison:
 
     @property
     def plausible(self) -> bool:
-        """Whether S ≤ τ. A verify pass cannot be cheaper than the plain step it contains."""
+        """Whether S ≤ τ. A verify pass cannot be cheaper than the AR step it contains."""
         speedup, tau = self.speedup_decode, self.metrics.totals.tau
         return speedup is None or tau is None or speedup <= tau * (1 + SLACK)
 
@@ -142,28 +139,28 @@ class Comparison:
         if self.plausible:
             return None
         return (
-            f"Not to be believed: the measured speedup {self.speedup_decode:.1f} lies above τ "
-            f"{self.metrics.totals.tau:.1f}, which nothing can reach; the machine was busy, measure again."
+            f"not meaningful: the measured speedup {self.speedup_decode:.1f} lies above τ "
+            f"{self.metrics.totals.tau:.1f}, which nothing can reach; the machine was busy, measure again"
         )
 
     def why_slow(self) -> str | None:
-        """One sentence on why the method is not faster than the plain model here; None where it is."""
-        speedup, tau, rho = self.speedup_decode, self.metrics.totals.tau, self.rho
-        if speedup is None or tau is None or speedup >= 1 or None in rho.values():
+        """One sentence on why the method is not faster than AR here; None where it is."""
+        speedup, tau = self.speedup_decode, self.metrics.totals.tau
+        rho = {name: cost for name, cost in self.rho.items() if cost is not None}
+        if speedup is None or tau is None or speedup >= 1 or len(rho) < len(PHASES):
             return None
         draft, verify, rest = rho["draft"], rho["verify"], rho["commit"] + rho["other"]
         free_draft_pays, cheap_verify_pays = tau >= verify + rest, tau >= draft + 1 + rest
         if tau >= draft + verify and rest >= TOO_LITTLE:
-            reason = f"all that is not a model costs {rest:.1f} plain steps a round"
+            reason = f"all that is not a model costs {rest:.1f} AR steps a round"
         elif draft >= TOO_LITTLE and free_draft_pays and (draft >= verify - 1 or not cheap_verify_pays):
-            reason = f"drafting costs {draft:.1f} plain steps a round"
+            reason = f"drafting costs {draft:.1f} AR steps a round"
         elif cheap_verify_pays and verify >= 1 + TOO_LITTLE:
-            reason = f"verifying {self.nodes_per_round:.0f} nodes costs {verify:.1f} plain steps here"
+            reason = f"verifying {self.nodes_per_round:.0f} nodes costs {verify:.1f} AR steps here"
         else:
-            reason = (
-                f"too few drafted tokens are accepted ({self.metrics.totals.accepted_per_round:.1f} a round)"
-            )
-        return f"Slower than the plain model: {reason}, and a round brings {tau:.1f} tokens."
+            kept = self.metrics.totals.accepted_per_round
+            reason = f"too few drafted tokens are accepted ({kept:.1f} a round)"
+        return f"slower than AR: {reason}, and a round emits {tau:.1f} tokens"
 
     @property
     def nodes_per_round(self) -> float:
@@ -173,16 +170,12 @@ class Comparison:
 
 
 def compare(lanes: Lane | Iterable[Lane], ar: Lane | Iterable[Lane]) -> Comparison:
-    """The comparison of a method's lanes with the plain model's on the same requests."""
+    """The comparison of a method's lanes with AR's on the same requests."""
     return Comparison(measure(lanes), measure(ar))
 
 
-def first_difference(ids: Sequence[int], other: Sequence[int]) -> int | None:
-    """Index of the first token in which two answers differ, an end being a difference; None where equal."""
-    for index, (a, b) in enumerate(zip(ids, other, strict=False)):
-        if a != b:
-            return index
-    return None if len(ids) == len(other) else min(len(ids), len(other))
+def _phases(totals: Totals) -> list[tuple[str, float]]:
+    return [(phase.removesuffix("_s"), getattr(totals, phase)) for phase in PHASES]
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

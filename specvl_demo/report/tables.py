@@ -1,19 +1,13 @@
-"""Lanes and bench rows as Markdown, CSV or JSON. What nobody measured is blank, never 0.
-
-Given rows as dictionaries and the columns to show. Text in cells may come from strangers: it is escaped.
-"""
+"""Lanes and bench rows as Markdown tables. What was not measured is blank, never 0; text is escaped."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from specvl_demo.report.metrics import Lane, compare, first_difference, measure
-
-Format = Literal["markdown", "csv", "json"]
+from specvl_demo.records import Begin
+from specvl_demo.report.metrics import Lane, compare, measure
+from specvl_demo.report.remarks import agreement
 
 GENERATE_FIELDS = (
     "text",
@@ -76,7 +70,7 @@ def lane_row(lane: Lane) -> dict[str, Any]:
 
 
 def lane_rows(lanes: Iterable[Lane]) -> list[dict[str, Any]]:
-    """`lane_row` of every lane of a race, with the comparison to its autoregressive lane where it has one."""
+    """`lane_row` of every lane of a race, with the comparison to its AR lane where it has one."""
     lanes = list(lanes)
     ar = next((lane for lane in lanes if lane.begin.method == "ar"), None)
     rows = []
@@ -86,30 +80,21 @@ def lane_rows(lanes: Iterable[Lane]) -> list[dict[str, Any]]:
         )
         if ar is not None:
             beside = compare(lane, ar)
-            difference = first_difference(lane.token_ids, ar.token_ids)
+            found = agreement(lane, ar)
             row |= {
                 "speedup_decode": beside.speedup_decode,
                 "speedup_total": beside.speedup_total,
-                "identical_to_ar": difference is None,
-                "first_difference": difference,
+                # Of an answer that was stopped nobody knows.
+                "identical_to_ar": None if found.kind == "so_far" else found.kind == "same",
+                "first_difference": None if found.kind in ("same", "so_far") else found.at,
+                "agreement": found.sentence(),
             }
         rows.append(row)
     return rows
 
 
-def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: Format) -> str:
-    """The rows as text; missing and None cells are blank (null in JSON)."""
-    if form == "json":
-        picked = [{column: row.get(column) for column in columns} for row in rows]
-        return json.dumps(picked, ensure_ascii=False, indent=2, allow_nan=False)
-    if form == "csv":
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_csv(row.get(column)) for column in columns] for row in rows)
-        return out.getvalue()
-    if form != "markdown":
-        raise ValueError(f"tables are written as markdown, csv or json, not {form!r}")
+def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """The rows as a Markdown table; missing and None cells are blank."""
     cells = [list(columns), *([_markdown(row.get(column)) for column in columns] for row in rows)]
     widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(columns))]
     lines = [
@@ -117,6 +102,16 @@ def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], form: Form
     ]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines)
+
+
+def facts(begin: Begin) -> str:
+    """Where and how a race was run, on one line."""
+    temperature = begin.sampling.get("temperature", 0)
+    sampling = f"temperature {temperature}, seed {begin.sampling.get('seed')}" if temperature else "greedy"
+    versions = ", ".join(f"{name} {version}" for name, version in begin.versions.items())
+    return one_line(
+        " · ".join((begin.pair, begin.device, begin.dtype, sampling, versions or "no versions recorded"))
+    )
 
 
 def cell(value: Any) -> str:
@@ -147,12 +142,3 @@ def _markdown(value: Any) -> str:
     for sign in "\\|`*_<>[]":
         text = text.replace(sign, "\\" + sign)
     return text.replace("\\_", "_")  # underscores inside words need no escape and read better without
-
-
-def _csv(value: Any) -> Any:
-    text = cell(value) if isinstance(value, bool | list | tuple) else value
-    if not isinstance(text, str):
-        return text
-    # Spreadsheets run cells that begin like a formula; an apostrophe keeps them text.
-    mark = "'" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else ""
-    return mark + text.replace("\r", " ")  # which would end the row: the writer quotes line feeds alone

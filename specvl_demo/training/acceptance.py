@@ -7,8 +7,9 @@ tokens as when it drafts for real. Knows neither trees nor clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from torch import Tensor
@@ -67,13 +68,10 @@ def measure(
     return tally.report()
 
 
-def _runs(mask: Sequence[bool]) -> list[tuple[int, int]]:
+def _runs(mask: Sequence[bool]) -> Iterator[tuple[int, int]]:
     """[start, stop) of every run of True."""
-    runs, start = [], None
-    for i, on in enumerate([*mask, False]):
-        if on and start is None:
-            start = i
-        elif not on and start is not None:
-            runs.append((start, i))
-            start = None
-    return runs
+    stop = 0
+    for on, run in groupby(mask):
+        start, stop = stop, stop + len(list(run))
+        if on:
+            yield start, stop

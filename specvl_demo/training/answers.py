@@ -1,38 +1,95 @@
 """Conversations in the target's own words: what drafters are trained on, since these they will have to guess.
 
-A conversation is drawn from a seed, and every answer in it is replaced by what the target says greedily, turn
-after turn; the file holds seeds and answers, and whose they are; pictures are drawn again when needed. Knows
-the pocket world and a saved target.
+Questions are drawn from a seed with their scenes, or stand in the lines of a file with their pictures. The
+target answers all of them greedily; a file keeps seeds or lines, answers, and whose they are.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
 from tqdm import tqdm
-from transformers import AutoProcessor, LlavaForConditionalGeneration, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from specvl_demo import fingerprints
-from specvl_demo.targets.vlm import VLM
-from specvl_demo.training import batches, pocket, samples
-from specvl_demo.training.converse import Script, context_of, converse
-from specvl_demo.training.texts import Sample, text_of
-from specvl_demo.training.train_pocket import see
+from specvl_demo.core.types import Prompt
+from specvl_demo.training import batches, pictures, pocket
+from specvl_demo.training.features import Example, extended
+from specvl_demo.vlm.prompts import PromptBuilder, Turn
+from specvl_demo.vlm.target import VLMTarget
+from specvl_demo.world import samples
+from specvl_demo.world.texts import Sample, text_of
 
 MOST_TURNS = 3
 AHEAD = 12
 """Batches that are drawn together, so that conversations of like length can be."""
+BATCHED = frozenset({"input_ids", "attention_mask", "pixel_values"})
+"""Inputs that prompts of one batch may have: a picture is one tensor of pixels, whatever it shows."""
+
+
+@torch.inference_mode()
+def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) -> list[list[int]]:
+    """The target's greedy answers of at most `most` ids, the end of sequence included.
+
+    prompts: a model's inputs for batches of one; they are answered all at once, padded on the left, where
+    that is possible. An answer is cut before a placeholder, which would stand for a picture.
+    """
+    if len(prompts) > 1 and not all(BATCHED.issuperset(one) for one in prompts):
+        return [answer for one in prompts for answer in replies(target, [one], most)]
+    model: Any = target.vlm.model
+    sizes = [one["input_ids"].shape[1] for one in prompts]
+    longest = max(sizes)
+    inputs: dict[str, Any] = dict(prompts[0])
+    pads = [(longest - n, 0) for n in sizes]
+    ids = [F.pad(one["input_ids"], pad) for one, pad in zip(prompts, pads, strict=True)]
+    mask = [F.pad(torch.ones(1, n), pad) for n, pad in zip(sizes, pads, strict=True)]
+    inputs |= {"input_ids": torch.cat(ids), "attention_mask": torch.cat(mask).long()}
+    pixels = [one["pixel_values"] for one in prompts if "pixel_values" in one]
+    if pixels:
+        inputs["pixel_values"] = torch.cat(pixels).to(model.dtype)
+    inputs = {k: v.to(model.device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
+    made = model.generate(**inputs, max_new_tokens=most, do_sample=False)
+    answers = []
+    for row in made[:, longest:].tolist():
+        ends = (i + 1 for i, token in enumerate(row) if token in target.vocabulary.eos)
+        said = row[: next(ends, len(row))]
+        answers.append(list(takewhile(lambda token: token not in target.vocabulary.banned, said)))
+    return answers
+
+
+def written(path: Path, weights: str | None) -> int:
+    """How many answers a file holds, all of these weights; ValueError where not.
+
+    A last line that was cut off is taken away: it will be written again.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return 0
+    text = path.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if any(row.get("weights", "unknown") != weights for row in map(json.loads, whole.splitlines())):
+        raise ValueError(f"{path} holds the answers of other weights; delete it, or name another file")
+    if whole != text:
+        path.write_text(whole)
+    return whole.count("\n")
+
+
+# ---------------------------------------------------------------- drawn scenes
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """A sample with the target's answers, and its pictures as the model gets them (uint8 [P, 96, 96, 3])."""
+    """A sample, and its pictures as the model gets them (uint8 [P, 96, 96, 3])."""
 
     seed: int
     sample: Sample
@@ -40,98 +97,142 @@ class Conversation:
 
 
 def drawn(seed: int) -> Conversation:
-    """The conversation of a seed, still with the grammar's answers."""
+    """The conversation of a seed, with the grammar's answers."""
     rng = random.Random(seed)
     if rng.random() < 0.3:
         sample = samples.several_pictures(rng, 4)
     else:
         sample = samples.one_picture(rng, rng.randint(1, 6), 130, 0.0, 0.14)
     sample = replace(sample, turns=sample.turns[:MOST_TURNS])
-    box = batches.content_box(rng)
-    pictures = np.stack([np.asarray(batches.letterboxed(p, box, rng)) for p in sample.pictures])
-    return Conversation(seed, sample, pictures)
+    box = pictures.content_box(rng)
+    shown = np.stack([np.asarray(pictures.letterboxed(p, box, rng)) for p in sample.pictures])
+    return Conversation(seed, sample, shown)
 
 
-def with_answers(conversation: Conversation, answers: list[str]) -> Conversation:
-    """The same conversation with the first turns answered like this, later turns dropped."""
-    turns = tuple(replace(t, answer=[a]) for t, a in zip(conversation.sample.turns, answers, strict=False))
-    return replace(conversation, sample=replace(conversation.sample, turns=turns))
-
-
-@torch.inference_mode()
 def regenerate(
-    folder: Path, out: Path, n: int, seed: int, batch: int = 48, max_new_tokens: int = 150
+    target: VLMTarget,
+    tokenizer: PreTrainedTokenizerBase,
+    weights: str | None,
+    out: Path,
+    n: int,
+    seed: int,
+    batch: int = 48,
+    most: int = 150,
 ) -> None:
-    """Write `n` conversations in the target's words to `out` (JSON lines); goes on where an earlier call
-    stopped. ValueError where other weights answered there.
+    """Write `n` drawn conversations in the target's words to `out` (JSON lines).
+
+    Goes on where an earlier call stopped; ValueError where other weights answered there.
     """
-    weights = fingerprints.of_folder(folder)
-    done = said_by(weights, out)
-    if done >= n:
-        return
-    processor = AutoProcessor.from_pretrained(folder)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).to(device).eval()
-    vlm = VLM(model, folder.name)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    bar = tqdm(total=n, initial=done, desc="the target's answers", mininterval=5, disable=None)
+    done = written(out, weights)
+    bar = tqdm(total=n, initial=min(done, n), desc="the target's answers", mininterval=5, disable=None)
     with out.open("a") as file:
         for first in range(done, n, AHEAD * batch):
             some = [drawn(seed * 10**9 + i) for i in range(first, min(n, first + AHEAD * batch))]
             answers: dict[int, list[str]] = {}
-            # Of like length together: a batch runs until its last conversation ends.
+            # Of like length together: a batch runs until its last answer ends.
             order = sorted(some, key=lambda c: sum(map(samples.length, c.sample.turns)))
             for at in range(0, len(order), batch):
-                for c, said in _replies(vlm, processor.tokenizer, order[at : at + batch], max_new_tokens):
-                    answers[c.seed] = said
-                    bar.update()
+                part = order[at : at + batch]
+                said = zip(part, _turn_by_turn(target, tokenizer, part, most), strict=True)
+                answers |= {c.seed: one for c, one in said}
+                bar.update(len(part))
             rows = ({"seed": c.seed, "weights": weights, "answers": answers[c.seed]} for c in some)
             file.writelines(json.dumps(row) + "\n" for row in rows)
             file.flush()
     bar.close()
 
 
-def _replies(
-    vlm: VLM, tokenizer: PreTrainedTokenizerBase, conversations: list[Conversation], most: int
-) -> Iterator[tuple[Conversation, list[str]]]:
-    """Every conversation with the target's answers to all its turns."""
-    pixels = batches.to_pixels([p for c in conversations for p in c.pictures]).to(vlm.decoder.device)
-    seen = iter(see(vlm.model, pixels))
-    scripts = []
-    for c in conversations:
-        asked = [
-            [
-                pocket.USER,
-                *tokenizer.encode(" " + text_of(turn.question), add_special_tokens=False),
-                pocket.ASSISTANT,
-            ]
-            for turn in c.sample.turns
+def _turn_by_turn(
+    target: VLMTarget, tokenizer: PreTrainedTokenizerBase, some: Sequence[Conversation], most: int
+) -> list[list[str]]:
+    """The target's answers to all turns of some conversations."""
+    said: list[list[str]] = [[] for _ in some]
+    ids = [[pocket.BOS] for _ in some]
+    for number in range(max(len(c.sample.turns) for c in some)):
+        now = [k for k, c in enumerate(some) if number < len(c.sample.turns)]
+        for k in now:
+            question = text_of(some[k].sample.turns[number].question)
+            shown = [] if number else pocket.picture_ids(tokenizer, len(some[k].pictures))
+            asked = tokenizer.encode(" " + question, add_special_tokens=False)
+            ids[k] += [pocket.USER, *shown, *asked, pocket.ASSISTANT]
+        prompts = [
+            {
+                "input_ids": torch.tensor([ids[k]]),
+                "pixel_values": pictures.to_pixels(list(some[k].pictures)),
+            }
+            for k in now
         ]
-        ids = [pocket.BOS, pocket.USER, *pocket.picture_ids(tokenizer, len(c.pictures)), *asked[0][1:-1]]
-        visual = torch.cat([next(seen) for _ in c.pictures])
-        context = context_of(vlm.decoder, ids, visual, pocket.IMAGE)
-        scripts.append(Script(context, [asked[0][-1:], *asked[1:]]))
-    for c, answers in zip(conversations, converse(vlm, scripts, most), strict=True):
-        yield c, tokenizer.batch_decode(answers, skip_special_tokens=True)
+        for k, answer in zip(now, replies(target, prompts, most), strict=True):
+            ids[k] += [*(token for token in answer if token not in target.vocabulary.eos), pocket.EOS]
+            said[k].append(tokenizer.decode(answer, skip_special_tokens=True))
+    return said
 
 
-def said_by(weights: str | None, path: Path) -> int:
-    """How many conversations the file holds, all in the words of these weights; ValueError where not.
+def drawn_examples(tokenizer: PreTrainedTokenizerBase, said: Path, most: int) -> Iterator[Example]:
+    """The conversations that `regenerate` wrote."""
+    for row in [json.loads(line) for line in said.read_text().splitlines()][:most]:
+        conversation = drawn(row["seed"])
+        sample = conversation.sample
+        turns = [replace(t, answer=[a]) for t, a in zip(sample.turns, row["answers"], strict=False)]
+        encoded = batches.encode(tokenizer, replace(sample, turns=tuple(turns)))
+        ids = torch.tensor(encoded.ids)
+        inputs = {
+            "input_ids": ids[None],
+            "attention_mask": torch.ones_like(ids)[None],
+            "pixel_values": pictures.to_pixels(list(conversation.pictures)),
+        }
+        yield Example(inputs, torch.tensor(encoded.labels) != -100, ids == pocket.IMAGE)
 
-    A last line that was cut off is taken away: it will be said again.
+
+# ---------------------------------------------------------------- questions of a file
+
+
+def ask_all(
+    target: VLMTarget,
+    prompter: PromptBuilder,
+    lines: Sequence[Mapping[str, Any]],
+    folder: Path,
+    out: Path,
+    weights: str | None,
+    most: int = 256,
+    batch: int = 24,
+) -> None:
+    """Have the target answer every line, `batch` at once; goes on where an earlier call stopped. ValueError
+    where other weights answered there.
+
+    A line is {"prompt": text, "images": [file, ...]}, files in `folder`. `out` gets the same lines with
+    "answer_ids" and the target's `weights` (see `fingerprints`), as JSON.
     """
-    if not path.exists():
-        return 0
-    text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    rows = [json.loads(line) for line in whole.splitlines()]
-    if any(row.get("weights", "unknown") != weights for row in rows):
-        raise ValueError(f"{path} holds the answers of other weights; delete it, or name another file")
-    if whole != text:
-        path.write_text(whole)
-    return len(rows)
+    done = written(out, weights)
+    bar = tqdm(total=len(lines) - done, desc="the target's answers", mininterval=5, disable=None)
+    with out.open("a") as file:
+        for start in range(done, len(lines), batch):
+            some = lines[start : start + batch]
+            prompts = [_prompt(prompter, line, folder, most).inputs for line in some]
+            for line, ids in zip(some, replies(target, prompts, most), strict=True):
+                file.write(json.dumps({**line, "weights": weights, "answer_ids": ids}) + "\n")
+            file.flush()
+            bar.update(len(some))
+    bar.close()
 
 
-def read(path: Path) -> list[tuple[int, list[str]]]:
-    """Seeds and answers of a file that `regenerate` wrote."""
-    return [(row["seed"], row["answers"]) for row in map(json.loads, path.read_text().splitlines())]
+def asked_examples(
+    prompter: PromptBuilder, said: Path, folder: Path, most: int, shortest: int = 0
+) -> Iterator[Example]:
+    """The conversations that `ask_all` wrote; answers of fewer than `shortest` tokens teach no drafting and
+    are left out (arXiv 2509.23928, §3.2 keeps those of more than five words)."""
+    lines = [json.loads(line) for line in said.read_text().splitlines()]
+    for line in [line for line in lines if len(line["answer_ids"]) >= shortest][:most]:
+        yield example(_prompt(prompter, line, folder, len(line["answer_ids"])), line["answer_ids"])
+
+
+def example(prompt: Prompt, answer_ids: list[int]) -> Example:
+    """A prompt and its answer."""
+    n, tail = len(prompt), torch.zeros(len(answer_ids), dtype=torch.bool)
+    belongs = torch.cat((torch.zeros(n, dtype=torch.bool), ~tail))
+    return Example(extended(prompt.inputs, answer_ids), belongs, torch.cat((prompt.visual, tail)))
+
+
+def _prompt(prompter: PromptBuilder, line: Mapping[str, Any], folder: Path, room: int) -> Prompt:
+    images = tuple(Image.open(folder / name).convert("RGB") for name in line.get("images", ()))
+    return prompter.prompt([Turn(line["prompt"], images)], room=room)

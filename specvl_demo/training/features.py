@@ -1,9 +1,9 @@
 """The target's features of whole conversations, computed once and kept on disk in half precision.
 
-Given a Hugging Face VLM and conversations in its own words, writes shards that heads are trained on: tokens,
-which of them are answers, last hidden states; for heads that look at pictures the projected visual tokens;
-for DREAM the intermediate layer of lowest attention entropy and how much the target attends to every visual
-token. Text-only stores drop visual rows before they are written. Knows no heads and no losses.
+Shards hold tokens, which of them are answers, and last hidden states; for those that look at pictures the
+projected visual tokens; where asked the intermediate layer of lowest attention entropy and how much the
+target attends to every visual token, or the inputs of a low, a middle and a high layer. Text-only stores drop
+visual rows before they are written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from specvl_demo.drafters.dream import IMPORTANCE_ROWS
+from specvl_demo.methods.eagle3 import default_layers as levels_of
+from specvl_demo.methods.heads.features import IMPORTANCE_ROWS
 
 SHARD = 64
 """Conversations in a file."""
@@ -39,15 +41,24 @@ class Example:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a recipe wants kept. visual: rows of visual tokens. middle: an intermediate layer and
-    importance."""
+    """What a recipe wants kept. visual: rows of visual tokens. middle: an intermediate layer and importance.
+    levels: the inputs of three layers.
+
+    select: the intermediate layer is the calmest of a token, or of a sample on average. state: its input or
+    its output.
+    """
 
     visual: bool
-    middle: bool
+    middle: bool = False
+    levels: bool = False
+    select: str = "token"
+    state: str = "input"
 
     def covers(self, other: Needs) -> bool:
         """Whether a store with this holds what the other one wants."""
-        return self.visual >= other.visual and self.middle >= other.middle
+        same = (self.select, self.state) == (other.select, other.state)
+        enough = self.visual >= other.visual and self.levels >= other.levels
+        return enough and self.middle >= other.middle and (same or not other.middle)
 
 
 @dataclass
@@ -55,7 +66,7 @@ class Rows:
     """One conversation out of a store: n tokens, v of them visual.
 
     ids [n], answer [n], visual [n], features [n, D], embeds [v, D] (visual tokens), middle [n, D],
-    importance [v]; the last three are empty where the store does not keep them.
+    importance [v], levels [n, 3D]; the last four are empty where the store does not keep them.
     """
 
     ids: Tensor
@@ -65,9 +76,10 @@ class Rows:
     embeds: Tensor
     middle: Tensor
     importance: Tensor
+    levels: Tensor
 
 
-_PER_TOKEN = ("ids", "answer", "visual", "features", "middle")
+_PER_TOKEN = ("ids", "answer", "visual", "features", "middle", "levels")
 _PER_VISUAL = ("embeds", "importance")
 
 
@@ -84,10 +96,13 @@ def extended(inputs: Mapping[str, Any], answer: Sequence[int]) -> dict[str, Any]
     return more
 
 
-def chosen_layers(n_layers: int) -> range:
-    """Layers whose attention DREAM compares: 1 .. int(0.4 L) - 2 (its code; the paper names none), at least
-    layer 1."""
-    return range(1, max(2, int(0.4 * n_layers) - 1))
+def chosen_layers(n_layers: int, select: str = "token") -> range:
+    """Layers whose attention is compared for the intermediate one.
+
+    # choice: arXiv 2505.19201 eq. 2 takes the minimum over all layers, averaged over a sample's tokens; its
+    # code takes it for every token among the layers 1 .. int(0.4 L) - 2, here at least layer 1.
+    """
+    return range(n_layers) if select == "sample" else range(1, max(2, int(0.4 * n_layers) - 1))
 
 
 @torch.inference_mode()
@@ -100,7 +115,9 @@ def build(
     a folder with another manifest is refused.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = {"needs": asdict(needs), "width": model.get_input_embeddings().weight.shape[1], **about}
+    usual = {"select": "token", "state": "input"}.items()
+    told = dict(asdict(needs).items() - usual)
+    manifest = {"needs": told, "width": model.get_input_embeddings().weight.shape[1], **about}
     path = folder / "manifest.json"
     if path.exists() and json.loads(path.read_text()) != json.loads(json.dumps(manifest)):
         raise ValueError(
@@ -108,13 +125,12 @@ def build(
         )
     path.write_text(json.dumps(manifest, indent=1))
     done = len(list(folder.glob("features-*.safetensors")))
-    device = model.get_input_embeddings().weight.device
-    with _watched(model, needs.middle) as watch:
+    with _watched(model, needs) as seen:
         waiting: list[dict[str, Tensor]] = []
         for i, example in enumerate(tqdm(examples, desc="features", mininterval=5, disable=None)):
             if i < done * SHARD:
                 continue
-            waiting.append(_rows(model, example, needs, watch, device))
+            waiting.append(_rows(model, example, needs, seen))
             if len(waiting) == SHARD:
                 _write(folder, done, waiting)
                 done, waiting = done + 1, []
@@ -168,10 +184,8 @@ class Store(torch.utils.data.Dataset):
 def text_only(rows: Rows) -> Rows:
     """The same without visual rows, as a text-only store holds them."""
     keep = ~rows.visual
-    cut = {
-        name: getattr(rows, name)[keep] if len(getattr(rows, name)) else getattr(rows, name)
-        for name in _PER_TOKEN
-    }
+    found = {name: getattr(rows, name) for name in _PER_TOKEN}
+    cut = {name: x[keep] if len(x) else x for name, x in found.items()}
     return Rows(**cut, embeds=rows.embeds[:0], importance=rows.importance[:0])
 
 
@@ -179,90 +193,98 @@ def text_only(rows: Rows) -> Rows:
 
 
 @dataclass
-class _Watch:
-    """What hooks put aside during a forward."""
+class Seen:
+    """What a forward leaves: the decoder's input embeddings and last hidden states [1, n, D]; of the layers
+    that are wanted their inputs, outputs and attention weights."""
 
-    decoder: dict[str, Any]
-    hidden: list[Tensor]
-    inputs: dict[int, Tensor]
-    weights: dict[int, Tensor]
+    embeds: Tensor | None = None
+    features: Tensor | None = None
+    inputs: dict[int, Tensor] = field(default_factory=dict)
+    outputs: dict[int, Tensor] = field(default_factory=dict)
+    weights: dict[int, Tensor] = field(default_factory=dict)
+
+    def calmest(self, layers: Sequence[int], needs: Needs) -> Tensor:
+        """For every token the state of the layer whose attention there has the least entropy, mean over heads
+        [n, D] (arXiv 2505.19201 eq. 2); or of the one layer that has it on average over the sample."""
+        spread = torch.stack([torch.special.entr(self.weights[i][0].float()).sum(-1).mean(0) for i in layers])
+        found = self.inputs if needs.state == "input" else self.outputs
+        if needs.select == "sample":
+            return found[layers[int(spread.mean(1).argmin())]][0]
+        states = torch.stack([found[i][0] for i in layers])
+        return states[spread.argmin(0), torch.arange(states.shape[1], device=states.device)]
 
 
 @contextmanager
-def _watched(model: nn.Module, middle: bool) -> Iterator[_Watch]:
-    """Hooks on the decoder; with `middle` it attends eagerly, so that attention weights exist."""
-    decoder, watch = model.get_decoder(), _Watch({}, [], {}, {})
-    n_layers = len(decoder.layers)
+def _watched(model: nn.Module, needs: Needs) -> Iterator[Seen]:
+    """Hooks on the decoder; for a middle layer it attends eagerly, so that attention weights exist."""
+    decoder, seen = model.get_decoder(), Seen()
+    n = len(decoder.layers)
+    chosen = set(chosen_layers(n, needs.select)) if needs.middle else set()
+
+    def into(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        seen.embeds = kwargs["inputs_embeds"]
+
+    def out_of(_: nn.Module, args: Any, out: Any) -> None:
+        seen.features = out.last_hidden_state
+
+    def into_layer(i: int, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        seen.inputs[i] = args[0] if args else kwargs["hidden_states"]
+
+    def out_of_layer(i: int, _: nn.Module, args: Any, out: Any) -> None:
+        seen.outputs[i] = out[0] if isinstance(out, tuple) else out
+
+    def out_of_attention(i: int, _: nn.Module, args: Any, out: Any) -> None:
+        seen.weights[i] = out[1]
+
     with ExitStack() as stack:
-
-        def hook(handle: Any) -> None:
-            stack.callback(handle.remove)
-
-        def at_decoder(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-            watch.decoder = kwargs
-
-        def after_decoder(_: nn.Module, args: Any, out: Any) -> None:
-            watch.hidden = [out.last_hidden_state]
-
-        def at_layer(i: int) -> Any:
-            def keep(_: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-                watch.inputs[i] = args[0] if args else kwargs["hidden_states"]
-
-            return keep
-
-        def after_attention(i: int) -> Any:
-            def keep(_: nn.Module, args: Any, out: Any) -> None:
-                watch.weights[i] = out[1]
-
-            return keep
-
-        hook(decoder.register_forward_pre_hook(at_decoder, with_kwargs=True))
-        hook(decoder.register_forward_hook(after_decoder))
-        if middle:
-            before = decoder.config._attn_implementation
+        handles = [decoder.register_forward_pre_hook(into, with_kwargs=True)]
+        handles.append(decoder.register_forward_hook(out_of))
+        for i in chosen | set(levels_of(n) if needs.levels else ()):
+            before = partial(into_layer, i)
+            handles.append(decoder.layers[i].register_forward_pre_hook(before, with_kwargs=True))
+        for i in chosen if needs.state == "output" else ():
+            handles.append(decoder.layers[i].register_forward_hook(partial(out_of_layer, i)))
+        if needs.middle:
+            stack.callback(decoder.set_attn_implementation, decoder.config._attn_implementation)
             decoder.set_attn_implementation("eager")
-            stack.callback(decoder.set_attn_implementation, before)
-            for i in chosen_layers(n_layers):
-                hook(decoder.layers[i].register_forward_pre_hook(at_layer(i), with_kwargs=True))
-            for i in {*chosen_layers(n_layers), n_layers - 1}:
-                hook(decoder.layers[i].self_attn.register_forward_hook(after_attention(i)))
-        yield watch
+        for i in chosen | ({n - 1} if needs.middle else set()):
+            after = partial(out_of_attention, i)
+            handles.append(decoder.layers[i].self_attn.register_forward_hook(after))
+        for handle in handles:
+            stack.callback(handle.remove)
+        yield seen
 
 
-def _rows(
-    model: nn.Module, example: Example, needs: Needs, watch: _Watch, device: torch.device
-) -> dict[str, Tensor]:
-    inputs = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in example.inputs.items()}
+def _rows(model: nn.Module, example: Example, needs: Needs, seen: Seen) -> dict[str, Tensor]:
+    """One conversation as a shard keeps it; see `Rows`."""
+    weight = model.get_input_embeddings().weight
+    inputs = {
+        k: v.to(weight.device, weight.dtype if v.is_floating_point() else v.dtype)
+        if isinstance(v, Tensor)
+        else v
+        for k, v in example.inputs.items()
+    }
     model(**inputs, use_cache=False)
+    assert seen.embeds is not None and seen.features is not None
     n, visual = example.answer.shape[0], example.visual
     keep = torch.ones(n, dtype=torch.bool) if needs.visual else ~visual
     empty = torch.zeros(0, dtype=torch.float16)
-    rows = {
-        "ids": inputs["input_ids"][0].cpu().int()[keep],
-        "answer": example.answer[keep],
-        "visual": visual[keep],
-        "features": _half(watch.hidden[0][0])[keep],
-        "embeds": empty,
-        "middle": empty,
-        "importance": empty,
-    }
+    rows = dict.fromkeys((*_PER_TOKEN, *_PER_VISUAL), empty)
+    rows["ids"] = inputs["input_ids"][0].cpu().int()[keep]
+    rows |= {"answer": example.answer[keep], "visual": visual[keep]}
+    rows["features"] = _half(seen.features[0])[keep]
     if needs.visual:
-        rows["embeds"] = _half(watch.decoder["inputs_embeds"][0])[visual]
+        rows["embeds"] = _half(seen.embeds[0])[visual]
+    if needs.levels:
+        levels = levels_of(len(model.get_decoder().layers))
+        rows["levels"] = _half(torch.cat([seen.inputs[i][0] for i in levels], -1))[keep]
     if needs.middle:
-        rows["middle"] = _half(_calmest(watch))[keep]
+        layers = chosen_layers(len(model.get_decoder().layers), needs.select)
+        rows["middle"] = _half(seen.calmest(layers, needs))[keep]
         begun = int(example.answer.int().argmax()) - 1
-        last = watch.weights[max(watch.weights)][0].float().mean(0)[max(0, begun - IMPORTANCE_ROWS) : begun]
+        last = seen.weights[max(seen.weights)][0].float().mean(0)[max(0, begun - IMPORTANCE_ROWS) : begun]
         rows["importance"] = _half(last.sum(0))[visual]
     return rows
-
-
-def _calmest(watch: _Watch) -> Tensor:
-    """For every token the input of the layer whose attention there has the least entropy, mean over heads [n,
-    D] (DREAM eq. 2; per token as in its code)."""
-    layers = sorted(watch.inputs)
-    entropy = torch.stack([torch.special.entr(watch.weights[i][0].float()).sum(-1).mean(0) for i in layers])
-    states = torch.stack([watch.inputs[i][0] for i in layers])
-    return states[entropy.argmin(0), torch.arange(states.shape[1], device=states.device)]
 
 
 def _half(x: Tensor) -> Tensor:

@@ -10,8 +10,9 @@ import copy
 import random
 from pathlib import Path
 
+import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch import nn
+from torch import Tensor, nn
 from transformers import (
     LlavaConfig,
     LlavaForConditionalGeneration,
@@ -22,8 +23,8 @@ from transformers import (
 )
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 
-from specvl_demo.training import samples, texts
-from specvl_demo.training.scenes import DIGITS, NUMBERS, PLACES
+from specvl_demo.world import samples, texts
+from specvl_demo.world.scenes import DIGITS, NUMBERS, PLACES
 
 SIDE, PATCH = 96, 16
 N_PATCHES = (SIDE // PATCH) ** 2
@@ -183,6 +184,25 @@ def start_layer(layer: nn.Module) -> None:
         p.data.normal_(std=0.04)
     for p in (layer.self_attn.q_proj.bias, layer.self_attn.k_proj.bias, layer.self_attn.v_proj.bias):
         p.data.zero_()
+
+
+def see(model: LlavaForConditionalGeneration, pixels: Tensor) -> Tensor:
+    """Projected visual tokens [P, N, D] of pictures [P, 3, 96, 96]."""
+    out = model.model.get_image_features(pixel_values=pixels).pooler_output
+    return torch.stack(list(out))
+
+
+@torch.no_grad()
+def rescale(model: LlavaForConditionalGeneration, pixels: Tensor) -> None:
+    """Alignment fixes directions, not lengths: give word rows and visual tokens the lengths a language model
+    starts well from.
+    """
+    table = model.get_input_embeddings().weight
+    table.mul_(0.02 * table.shape[1] ** 0.5 / table.norm(dim=1, keepdim=True).clamp_min(1e-3))
+    factor = 0.04 / see(model, pixels).pow(2).mean().sqrt()
+    last = model.model.multi_modal_projector.linear_2
+    last.weight.mul_(factor)
+    last.bias.mul_(factor)
 
 
 def split_layers(model: LlavaForConditionalGeneration) -> dict[nn.Parameter, nn.Parameter]:

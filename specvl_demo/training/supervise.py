@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
-from specvl_demo.training.batches import GROUP_NAMES, Batch
-from specvl_demo.training.texts import GROUPS
+from specvl_demo.training.batches import Batch
+from specvl_demo.training.pictures import GROUP_NAMES
+from specvl_demo.world.texts import GROUPS
 
 WEIGHT = {"kind": 1.0, "colour": 0.7, "size": 0.4, "ground": 0.15, "place": 0.5, "number": 0.5}
 

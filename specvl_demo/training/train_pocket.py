@@ -4,87 +4,92 @@
 2. language: next-token loss on answers, visual words weighted, with pointer supervision of the middle layer.
    At the share `split_at` of the steps every block is split into two that add half of what it added, so that
    the deep model starts where the shallow one stood and every one of its blocks carries weight.
+3. renderings: the tower again, on many renderers with augmentation; the language model is frozen, so that
+   drafters on its states stay valid.
 
-One run has one schedule; the optimizer's state is saved, so a stopped run goes on where it was. Runs on a
-CPU or one GPU.
+The loop, its checkpoints and its log are `trainer`'s. Runs on a CPU or one GPU.
 """
 
 from __future__ import annotations
 
-import json
-import time
+import copy
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.data import Dataset
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
-from specvl_demo.training import optim, pocket
-from specvl_demo.training.batches import Batch, Conversations, Glances, stream
+from specvl_demo import fingerprints
+from specvl_demo.training import optim, pocket, trainer
+from specvl_demo.training.batches import Batch, Conversations
+from specvl_demo.training.pictures import Glances, Renderings, stream
+from specvl_demo.training.pocket import rescale, see
 from specvl_demo.training.supervise import Pointers
+from specvl_demo.training.trainer import Trainer
 
 
-@dataclass
-class Recipe:
-    """What a run depends on; `steps` may be changed when resuming, the rest may not."""
+@dataclass(frozen=True)
+class Recipe(trainer.Recipe):
+    """tower_steps, steps, rendering_steps: of the three phases; 0 leaves a phase out. layers: before they are
+    split. begin: where in the curriculum. tower_factor: of the learning rates, for what sees, in phase 2.
+    glances: crowded pictures in a batch, for the tower alone. *_weight: of the losses. average: of the
+    weights that are shipped, a step.
+    """
 
-    seed: int = 1
+    steps: int = 4000
+    batch: int = 24
+    muon_lr: float = 6e-3
+    decay: float = 0.55
     layers: int = 8
     split_at: float = 0.65
     begin: float = 0.0
     tower_steps: int = 3500
-    steps: int = 4000
-    batch: int = 24
-    lr: float = 2e-3
-    muon_lr: float = 6e-3
+    rendering_steps: int = 8000
     tower_factor: float = 0.15
     glances: int = 12
-    decay: float = 0.55
     visual_weight: float = 2.0
     align_weight: float = 0.3
     point_weight: float = 0.5
+    keep_weight: float = 2.0
     average: float = 0.995
 
 
-class Run:
-    """Model, heads, optimizers and the step reached: everything a checkpoint holds."""
+class Target:
+    """The model that learns, its supervision heads and the average that is shipped."""
 
     def __init__(
         self, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, device: torch.device, compiled: bool
     ) -> None:
         torch.manual_seed(recipe.seed)
-        self.recipe, self.tokenizer, self.device, self.compiled = recipe, tokenizer, device, compiled
+        self.recipe, self.compiled = recipe, compiled
         self.model = pocket.make_model(len(tokenizer), recipe.layers).to(device)
         self.pointers = Pointers(tokenizer, self.model.config.text_config.hidden_size).to(device)
-        self.average: dict[str, Tensor] | None = None
-        self.tower_step = self.step = 0
-        self._prepare()
-
-    def _prepare(self) -> None:
-        """Build the optimizers, and compile the layers where asked."""
-        r, m = self.recipe, self.model
-        vision = [(m.model.vision_tower, r.tower_factor), (m.model.multi_modal_projector, r.tower_factor)]
-        self.opts = optim.optimizers([*vision, (self.pointers, 1.0), (m, 1.0)], r.lr, r.muon_lr)
-        self.tower_opts = optim.optimizers(
-            [
-                (m.model.vision_tower, 1.0),
-                (m.model.multi_modal_projector, 1.0),
-                (m.get_input_embeddings(), 1.0),
-            ],
-            r.lr,
-            2 * r.lr,
-        )
-        if self.compiled:
-            torch._dynamo.config.recompile_limit = 256
-            for layer in [*m.get_decoder().layers, *m.model.vision_tower.encoder.layers]:
-                layer.compile(dynamic=True)
+        self.average = self._averaged()
+        self._compile()
 
     @property
     def n_layers(self) -> int:
         return len(self.model.get_decoder().layers)
+
+    @property
+    def seeing(self) -> list[nn.Module]:
+        """What turns pixels into visual tokens."""
+        return [self.model.model.vision_tower, self.model.model.multi_modal_projector]
+
+    def tower_optimizers(self) -> list[torch.optim.Optimizer]:
+        r, words = self.recipe, self.model.get_input_embeddings()
+        return optim.optimizers([(part, 1.0) for part in (*self.seeing, words)], r.lr, 2 * r.lr)
+
+    def language_optimizers(self) -> list[torch.optim.Optimizer]:
+        r = self.recipe
+        parts = [*((part, r.tower_factor) for part in self.seeing), (self.pointers, 1.0), (self.model, 1.0)]
+        return optim.optimizers(parts, r.lr, r.muon_lr)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Projected visual tokens [P, N, D]; states of an early and a middle layer, last hidden states
@@ -104,8 +109,9 @@ class Run:
         return visual, early, middle, decoder.norm(x)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """All losses of the language phase, and what to print."""
+        """All losses of the language phase, and what to log."""
         r, table = self.recipe, self.model.get_input_embeddings().weight
+        batch = batch.to(table.device)
         visual, early, middle, last = self.forward(batch)
         target = batch.labels[:, 1:]
         asked = target != -100
@@ -131,156 +137,129 @@ class Run:
             "@" + k: v for k, v in (read | changed | numbered).items()
         }
 
-    def update(self, loss: Tensor, opts: list[torch.optim.Optimizer], factor: float) -> None:
-        optim.set_lr(opts, factor)
-        for opt in opts:
-            opt.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for opt in opts:
-            opt.step()
-
-    @torch.no_grad()
-    def fold_average(self) -> None:
-        """Keep a running average of the weights: what is shipped."""
-        state = self.model.state_dict()
-        if self.average is None:
-            self.average = {k: v.clone() for k, v in state.items()}
-        decay = self.recipe.average
-        for k, v in state.items():
-            self.average[k].lerp_(v, 1 - decay) if v.is_floating_point() else self.average[k].copy_(v)
-
-    def save(self, folder: Path) -> None:
-        """Write the checkpoint atomically."""
-        folder.mkdir(parents=True, exist_ok=True)
-        data = {
-            "recipe": asdict(self.recipe),
-            "n_layers": self.n_layers,
-            "tower_step": self.tower_step,
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "pointers": self.pointers.state_dict(),
-            "average": self.average,
-            "opts": [o.state_dict() for o in self.opts],
-            "tower_opts": [o.state_dict() for o in self.tower_opts],
-        }
-        torch.save(data, folder / "state.tmp")
-        (folder / "state.tmp").rename(folder / "state.pt")
-
-    def split(self) -> None:
-        """Turn every block of the language model into two; both inherit its optimizer state."""
-        old = {p: opt.state.get(p, {}) for opt in self.opts for g in opt.param_groups for p in g["params"]}
+    def split(self, opts: list[torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
+        """Turn every block of the language model into two; the new optimizers inherit the state of both."""
+        old = {p: opt.state.get(p, {}) for opt in opts for g in opt.param_groups for p in g["params"]}
         twins = pocket.split_layers(self.model)
-        self.average = None
-        self._prepare()
-        for opt in self.opts:
+        self.average = self._averaged()
+        self._compile()
+        opts = self.language_optimizers()
+        for opt in opts:
             for p in (p for g in opt.param_groups for p in g["params"]):
                 opt.state[p] = {k: v.clone() for k, v in old[twins.get(p, p)].items()}
+        return opts
 
-    def load(self, folder: Path) -> None:
-        """Go on from a checkpoint."""
-        data = torch.load(folder / "state.pt", map_location=self.device, weights_only=True)
-        if data["n_layers"] > self.n_layers:
-            self.split()
-        self.model.load_state_dict(data["model"])
-        self.pointers.load_state_dict(data["pointers"])
-        self.average, self.step, self.tower_step = data["average"], data["step"], data["tower_step"]
-        for opt, state in zip(
-            [*self.opts, *self.tower_opts], [*data["opts"], *data["tower_opts"]], strict=True
-        ):
-            opt.load_state_dict(state)
+    def _averaged(self) -> AveragedModel:
+        return AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.recipe.average))
+
+    def _compile(self) -> None:
+        if self.compiled:
+            torch._dynamo.config.recompile_limit = 256
+            for layer in [*self.model.get_decoder().layers, *self.model.model.vision_tower.encoder.layers]:
+                layer.compile(dynamic=True)
 
 
-def see(model: LlavaForConditionalGeneration, pixels: Tensor) -> Tensor:
-    """Projected visual tokens [P, N, D] of pictures [P, 3, 96, 96]."""
-    out = model.model.get_image_features(pixel_values=pixels).pooler_output
-    return torch.stack(list(out))
+@dataclass(frozen=True)
+class Run:
+    """One call of `main`: where checkpoints lie, what they depend on, how batches are drawn."""
+
+    folder: Path
+    identity: dict[str, Any]
+    fresh: bool
+    workers: int
+    save_every_s: float
+
+    def phase(
+        self, name: str, parts: dict[str, Any], opts: list[torch.optim.Optimizer], steps: int, decay: float
+    ) -> Trainer:
+        """A phase."""
+        return Trainer(name, self.folder, self.identity, parts, opts, steps, decay)
+
+    def train(self, loop: Trainer, data: Dataset, loss: Callable[[Any], Any], **more: Any) -> None:
+        """Go through a data set from where the phase stands."""
+        more["save_every_s"] = self.save_every_s
+        loop.train(lambda step: stream(data, step, self.workers), loss, **more)
 
 
-@torch.no_grad()
-def rescale(model: LlavaForConditionalGeneration, pixels: Tensor) -> None:
-    """Alignment fixes directions, not lengths: give word rows and visual tokens the lengths a language model
-    starts well from.
-    """
+def train_tower(target: Target, run: Run) -> None:
+    """Phase 1: visual tokens point at the embeddings of the words for what they show."""
+    recipe, model = target.recipe, target.model
+    parts = {"model": model, "pointers": target.pointers}
+    loop = run.phase("tower", parts, target.tower_optimizers(), recipe.tower_steps, decay=0.5)
+    if not run.fresh:
+        loop.resume()
     table = model.get_input_embeddings().weight
-    table.mul_(0.02 * table.shape[1] ** 0.5 / table.norm(dim=1, keepdim=True).clamp_min(1e-3))
-    factor = 0.04 / see(model, pixels).pow(2).mean().sqrt()
-    last = model.model.multi_modal_projector.linear_2
-    last.weight.mul_(factor)
-    last.bias.mul_(factor)
+    last: list[Tensor] = []
+
+    def loss(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, dict[str, float]]:
+        pixels, patches = (part.to(table.device) for part in batch)
+        last[:] = [pixels]
+        return target.pointers.align(see(model, pixels), patches, table)
+
+    run.train(loop, Glances(recipe.seed, recipe.tower_steps, 32), loss)
+    if last:
+        rescale(model, last[0])
+        loop.save()
 
 
-def train_tower(run: Run, workers: int, log: Path) -> None:
-    """Phase 1."""
-    total = run.recipe.tower_steps
-    bar = tqdm(total=total, initial=run.tower_step, desc="tower", mininterval=5)
-    table = run.model.get_input_embeddings().weight
-    for pixels, patches in stream(Glances(run.recipe.seed, total, 32), run.tower_step, workers):
-        loss, seen = run.pointers.align(see(run.model, pixels.to(run.device)), patches.to(run.device), table)
-        run.update(loss, run.tower_opts, optim.warm_then_linear(run.tower_step / total, 0.5))
-        run.tower_step += 1
-        bar.update()
-        if run.tower_step % 50 == 0:
-            bar.set_postfix(loss=f"{loss.item():.3f}")
-            _log(log, {"tower_step": run.tower_step, "loss": loss.item()} | seen)
-        if run.tower_step == total:
-            rescale(run.model, pixels.to(run.device))
+def train_language(target: Target, tokenizer: PreTrainedTokenizerFast, run: Run) -> None:
+    """Phase 2: next-token loss on answers; at `split_at`, if that is below 1, the model doubles its depth."""
+    r = target.recipe
+
+    def phase(opts: list[torch.optim.Optimizer]) -> Trainer:
+        parts = {"model": target.model, "pointers": target.pointers, "average": target.average}
+        return run.phase("language", parts, opts, r.steps, r.decay)
+
+    def average() -> None:
+        if loop.step > 0.5 * r.steps:
+            target.average.update_parameters(target.model)
+
+    loop = phase(target.language_optimizers())
+    saved = None if run.fresh else loop.checkpoint()
+    split_at = round(r.split_at * r.steps)
+    if saved is not None and saved["step"] > split_at:
+        loop = phase(target.split(loop.opts))
+    if saved is not None:
+        loop.load(saved)
+    data = Conversations(tokenizer, r.seed, r.steps, r.batch, r.glances, r.begin)
+    if loop.step <= split_at < r.steps:
+        run.train(loop, data, target.loss, after=average, stop_at=split_at)
+        step, loop = loop.step, phase(target.split(loop.opts))
+        loop.step = step
+    run.train(loop, data, target.loss, after=average)
 
 
-def train_language(run: Run, workers: int, folder: Path, save_every_s: float) -> None:
-    """Phase 2."""
-    r = run.recipe
-    bar = tqdm(total=r.steps, initial=run.step, desc="language", mininterval=5)
-    recent: list[dict[str, float]] = []
-    saved, began, tokens = time.monotonic(), time.monotonic(), 0
-    data = Conversations(run.tokenizer, r.seed, r.steps, r.batch, r.glances, r.begin)
-    for batch in stream(data, run.step, workers):
-        progress = run.step / r.steps
-        if progress >= r.split_at and run.n_layers == r.layers:
-            run.split()
-        loss, seen = run.loss(batch.to(run.device))
-        run.update(loss, run.opts, optim.warm_then_linear(progress, r.decay))
-        run.step += 1
-        if progress > 0.5:
-            run.fold_average()
-        recent.append(seen)
-        tokens += batch.ids.numel()
-        bar.update()
-        if run.step % 25 == 0:
-            mean = _means(recent)
-            recent = []
-            rate = tokens / (time.monotonic() - began)
-            bar.set_postfix(
-                nll=f"{mean['nll']:.3f}", visual=f"{mean['visual']:.3f}", rate=f"{rate:.0f} tok/s"
-            )
-            _log(
-                folder / "log.jsonl", {"step": run.step, "layers": run.n_layers, "tok_s": round(rate)} | mean
-            )
-        if time.monotonic() - saved > save_every_s:
-            run.save(folder)
-            saved = time.monotonic()
+def train_renderings(model: LlavaForConditionalGeneration, words: Pointers, recipe: Recipe, run: Run) -> None:
+    """Phase 3: word alignment of varied renderings, while visual tokens stay close to what the tower so far
+    makes of the same scenes cleanly drawn, wherever that is right."""
+    before = copy.deepcopy(model).requires_grad_(False)
+    model.requires_grad_(False)
+    seeing = nn.ModuleList([model.model.vision_tower, model.model.multi_modal_projector])
+    opts = optim.optimizers([(seeing.requires_grad_(True), 1.0)], recipe.lr / 2, 2 * recipe.lr)
+    loop = run.phase("renderings", {"seeing": seeing}, opts, recipe.rendering_steps, decay=0.9)
+    if not run.fresh:
+        loop.resume()
+    table = model.get_input_embeddings().weight
 
+    def loss(batch: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, dict[str, float]]:
+        varied, clean, patches = (part.to(table.device) for part in batch)
+        with torch.no_grad():
+            wanted = see(before, clean)
+            sure = words.right(wanted, patches, table)
+        seen = see(model, varied)
+        align, named = words.align(seen, patches, table)
+        away = (seen - wanted).pow(2).mean(-1) / wanted.pow(2).mean()
+        keep = away[sure].mean() if sure.any() else align.new_zeros(())
+        return align + recipe.keep_weight * keep, {"kind": named["kind"], "away": keep.item()}
 
-def _means(rows: list[dict[str, float]]) -> dict[str, float]:
-    keys = {k for row in rows for k in row}
-    out = {}
-    for k in sorted(keys):
-        values = [row[k] for row in rows if k in row and row[k] == row[k]]
-        if values:
-            out[k] = round(sum(values) / len(values), 4)
-    return out
-
-
-def _log(path: Path, row: dict) -> None:
-    with path.open("a") as f:
-        f.write(json.dumps(row) + "\n")
+    run.train(loop, Renderings(recipe.seed, recipe.rendering_steps, 2 * recipe.batch), loss)
 
 
 def main(
     folder: Path,
     out: Path,
     recipe: Recipe | None = None,
-    resume: bool = True,
+    fresh: bool = False,
     workers: int = 1,
     compiled: bool = True,
     save_every_s: float = 300.0,
@@ -288,34 +267,26 @@ def main(
 ) -> None:
     """Train (or go on training) the pocket target; checkpoints in `folder`, the finished model in `out`.
 
-    `start` is the folder of a finished model of `recipe.layers` layers to begin with, instead of at random.
+    fresh: do not go on from a checkpoint. start: folder of a finished model of `recipe.layers` layers to
+    begin with, instead of at random and with the first phase.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     recipe = recipe or Recipe()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = folder / "tokenizer"
     known = path if path.exists() else start
     tokenizer = PreTrainedTokenizerFast.from_pretrained(known) if known else pocket.train_tokenizer()
     tokenizer.save_pretrained(path)
-    run = Run(recipe, tokenizer, device, compiled)
-    if resume and (folder / "state.pt").exists():
-        run.load(folder)
-    elif start:
+    target = Target(recipe, tokenizer, device, compiled)
+    identity = asdict(recipe) | ({"start": fingerprints.of_folder(start)} if start else {})
+    run = Run(folder, identity, fresh, workers, save_every_s)
+    if start:
         trained = LlavaForConditionalGeneration.from_pretrained(start, dtype=torch.float32)
-        run.model.load_state_dict(trained.state_dict())
-        run.tower_step = recipe.tower_steps
-    if run.tower_step < recipe.tower_steps:
-        train_tower(run, workers, folder / "log.jsonl")
-        run.save(folder)
-    train_language(run, workers, folder, save_every_s)
-    run.save(folder)
-    export(folder, out)
-
-
-def export(folder: Path, out: Path) -> None:
-    """Write the averaged weights of a checkpoint as a folder that `transformers` loads."""
-    data = torch.load(folder / "state.pt", map_location="cpu", weights_only=True)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder / "tokenizer")
-    model = pocket.make_model(len(tokenizer), data["n_layers"])
-    model.load_state_dict(data["average"] or data["model"])
+        target.model.load_state_dict(trained.state_dict())
+    elif recipe.tower_steps:
+        train_tower(target, run)
+    if recipe.steps:
+        train_language(target, tokenizer, run)
+    model = target.average.module if recipe.steps else target.model
+    if recipe.rendering_steps:
+        train_renderings(model, target.pointers, recipe, run)
     pocket.save(model, pocket.make_processor(tokenizer), out)

@@ -1,10 +1,13 @@
 /* What goes in: pictures or a clip, the question, pair, methods and their parameters, sampling. One plain object holds
    the request; every control reads and writes it. Given the catalog and what to do on Run and Stop. */
 
-import { h, put, icon } from './dom.js';
+import { h, put, icon, roving } from './dom.js';
+import { LoadingPanel } from './loading.js';
 import { MediaWell } from './media.js';
-import { MethodPanel, tries } from './methodpanel.js';
+import { MethodPanel } from './methodpanel.js';
+import { scope } from './scope.js';
 import { Fields, Panel, field } from './settings.js';
+import { Tiles } from './tiles.js';
 import { W } from './words.js';
 
 export const MOST_LANES = 4;
@@ -21,9 +24,12 @@ const sampling = (limits) => [
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
   return {
-    pair: pair.id, media: [], question: '', system: '', methods: [...catalog.defaults.methods], settings: {}, sampling: {}, history: [],
+    pair: pair.id, media: [], question: '', system: '', methods: [...catalog.defaults.methods], settings: {}, sampling: {}, loading: {}, history: [],
   };
 }
+
+/** What is chosen beside pair, question and methods: sampling, and how this pair is brought up. */
+export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
 export class Ask extends EventTarget {
   constructor(catalog, api) {
@@ -42,39 +48,55 @@ export class Ask extends EventTarget {
     this.question = h('textarea', { id: 'vl-question', rows: '2', maxlength: catalog.limits.question,
       placeholder: W.ask.questionHint, on: {
         input: () => { this.request.question = this.question.value; this.changed(); },
-        keydown: (e) => { if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) this.run(); },
+        keydown: (e) => {
+          if (e.key !== 'Enter' || e.shiftKey || e.isComposing) return;
+          e.preventDefault();
+          this.run();
+        },
       } });
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
     this.before = h('div', { class: 'vl-before' });
-    this.examples = h('div', { class: 'vl-examples', role: 'group', 'aria-label': W.ask.examples },
-      catalog.examples.map((example) => this.tile(example)));
+    this.tiles = new Tiles(catalog, (example) => this.choose(example));
     this.pair = h('select', { id: 'vl-pair', on: { change: () => { this.request.pair = this.pair.value; this.show(); this.changed(); } } },
       catalog.pairs.map((p) => h('option', { value: p.id, text: p.available ? p.title : W.ask.unavailable(p.title), disabled: !p.available })));
     this.pairNote = h('p', { class: 'vl-help' });
-    this.methods = h('div', { class: 'vl-methods', role: 'group', 'aria-labelledby': 'vl-methods-title' },
-      catalog.methods.filter((m) => m.name !== 'ar').map((m) => this.chip(m)));
+    this.scopeNote = h('p', { class: 'vl-scope', role: 'status' });
+    this.methods = roving(h('div', { class: 'vl-methods', role: 'toolbar', 'aria-labelledby': 'vl-methods-title' },
+      catalog.methods.filter((m) => m.name !== 'ar').map((m) => this.chip(m))));
+    this.methodNote = h('p', { class: 'vl-help vl-method-note', role: 'status' });
     this.settings = h('div', { class: 'vl-settings' });
+    this.tryLive = h('input', { type: 'checkbox', id: 'vl-live', role: 'switch' });
     this.sampling = new Panel(W.ask.sampling, () => this.resetSampling());
+    this.loading = new LoadingPanel(catalog, () => this.changed());
     this.system = h('textarea', { id: 'vl-system', rows: '2', maxlength: catalog.limits.question,
       on: { input: () => { this.request.system = this.system.value; this.changed(); } } });
+    this.changes = h('span', { class: 'vl-changed' });
     this.showSampling();
     this.go = h('button', { type: 'submit', class: 'vl-primary', id: 'vl-run' }, icon('play'), h('span', { text: W.ask.run }));
     this.halt = h('button', { type: 'button', class: 'vl-secondary', id: 'vl-stop', disabled: true,
       on: { click: () => this.dispatchEvent(new Event('stop')) } }, icon('stop'), W.ask.stop);
-    this.more = h('button', { type: 'button', class: 'vl-small vl-more', 'aria-expanded': 'false', on: { click: () => {
-      this.more.setAttribute('aria-expanded', String(this.node.classList.toggle('open')));
-    } } }, W.ask.more, icon('chevron', 13));
+    this.more = h('button', { type: 'button', class: 'vl-secondary vl-more', 'aria-expanded': 'false', 'aria-label': W.ask.more, on: { click: () => this.unfold() } },
+      icon('edit'), h('span', { text: W.ask.moreShort }));
     this.waiting = h('progress', { class: 'vl-waiting', hidden: true, 'aria-label': W.ask.waiting });
-    this.status = h('p', { class: 'vl-status', role: 'status', id: 'vl-status' });
+    this.status = h('p', { class: 'vl-status', id: 'vl-status' }); // the stage says the same aloud
     this.node = h('form', { class: 'vl-ask', 'aria-label': W.ask.title, on: { submit: (e) => { e.preventDefault(); this.run(); } } },
       h('div', { class: 'vl-ask-scroll' },
-        catalog.examples.length > 0 && section(W.ask.examples, this.examples), this.more,
+        catalog.examples.length > 0 && section(W.ask.examples, this.tiles.node),
         h('div', { class: 'vl-ask-rest' }, this.before, this.well.node,
-          h('div', { class: 'vl-field' }, this.questionLabel, this.question),
-          h('div', { class: 'vl-field' }, h('label', { for: 'vl-pair', text: W.ask.pair }), this.pair, this.pairNote),
-          h('div', { class: 'vl-field' }, h('span', { class: 'vl-label', id: 'vl-methods-title', text: W.ask.methods(MOST_LANES) }), this.methods),
-          this.settings, this.sampling.node)),
-      h('div', { class: 'vl-ask-foot' }, this.waiting, this.status, h('div', { class: 'vl-buttons' }, this.go, this.halt)));
+          h('div', { class: 'vl-field' }, this.questionLabel, this.question, h('p', { class: 'vl-help vl-keys', text: W.ask.keys })),
+          h('div', { class: 'vl-field' }, h('label', { for: 'vl-pair', text: W.ask.pair }), this.pair, this.pairNote, this.scopeNote),
+          h('div', { class: 'vl-field' }, h('span', { class: 'vl-label', id: 'vl-methods-title', text: W.ask.methods(MOST_LANES) }), this.methods, this.methodNote),
+          h('details', { class: 'vl-parameters' }, h('summary', {}, icon('chevron'), h('span', { text: W.ask.parameters }), this.changes),
+            h('label', { class: 'vl-live', for: 'vl-live', title: W.ask.tryLiveHelp }, this.tryLive, W.ask.tryLive),
+            this.settings, this.sampling.node, this.loading.node))),
+      h('div', { class: 'vl-ask-foot' }, this.waiting, this.status, h('div', { class: 'vl-buttons' }, this.more, this.go, this.halt)));
+  }
+
+  /** On a small screen the form is folded away under its own button. */
+  unfold(open = !this.node.classList.contains('open')) {
+    this.node.classList.toggle('open', open);
+    this.more.setAttribute('aria-expanded', String(open));
+    if (open) this.node.scrollIntoView({ block: 'start' });
   }
 
   /** Earlier turns stand above the question. */
@@ -93,36 +115,54 @@ export class Ask extends EventTarget {
     this.question.focus();
   }
 
-  tile(example) {
-    return h('button', { type: 'button', class: 'vl-tile', title: example.why, data: { example: example.id },
-      on: { click: () => this.choose(example) } },
-    h('span', { class: 'vl-tile-media' }, example.thumbs.length
-      ? example.thumbs.slice(0, 2).map((src) => h('img', { src, alt: '', loading: 'lazy' }))
-      : example.media.map((m) => h('video', { src: m.url, muted: true, playsinline: true, preload: 'metadata' }))),
-    h('span', { text: example.title }));
-  }
-
   chip(method) {
     const box = h('input', { type: 'checkbox', value: method.name, on: { change: () => this.toggle(method.name, box.checked) } });
-    return h('label', { class: `vl-method${method.lossless ? '' : ' lossy'}`, title: method.help, data: { method: method.name } },
+    const tell = () => put(this.methodNote, this.refusal(method) ?? `${method.title}: ${method.help}`);
+    return h('label', { class: `vl-method${method.lossless ? '' : ' lossy'}`, title: method.help, data: { method: method.name }, on: { focusin: tell, pointerenter: tell } },
       box, h('i', { class: 'vl-swatch' }), h('span', { text: method.title }),
       !method.lossless && h('span', { class: 'vl-mark', title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' }));
   }
 
+  /** Why a method cannot be chosen now; null where it can. */
+  refusal(method) {
+    const served = this.catalog.pairs.find((p) => p.id === this.request.pair).methods[method.name];
+    if (typeof served === 'string') return served;
+    const full = this.request.methods.length >= MOST_LANES && !this.request.methods.includes(method.name);
+    return full ? W.ask.fullLanes(MOST_LANES) : null;
+  }
+
   toggle(name, on) {
-    const kept = this.request.methods.filter((m) => m !== name);
-    this.request.methods = on ? [...kept, name].slice(-MOST_LANES) : kept;
+    const refused = on && this.refusal(this.catalog.methods.find((m) => m.name === name));
+    if (refused) put(this.methodNote, refused);
+    else this.request.methods = [...this.request.methods.filter((m) => m !== name), ...(on ? [name] : [])];
     this.show();
     this.changed();
   }
 
-  /** Fill the form from an example; the page may play its recorded race at once. */
+  /** Fill the whole form from an example: the page shows the race that was recorded of just this. */
   choose(example) {
-    Object.assign(this.request, { media: example.media.map((m) => ({ ...m, example: example.id })), question: example.question,
-      methods: [...example.methods] }, example.request ?? {});
+    this.fill(example);
+    this.dispatchEvent(new CustomEvent('example', { detail: example }));
+  }
+
+  fill(example, methods = example.methods) {
+    this.well.forgive();
+    Object.assign(this.request, this.of(example, methods), { history: this.request.history });
     this.show();
     this.changed();
-    this.dispatchEvent(new CustomEvent('example', { detail: example }));
+  }
+
+  /** The request of an example. */
+  of(example, methods = example.methods) {
+    return { ...blank(this.catalog), media: example.media.map((m) => ({ ...m, example: example.id })), question: example.question,
+      methods: [...methods], ...(example.pair && { pair: example.pair }) };
+  }
+
+  /** What the form asks, as a text that is equal where the same race is asked for. */
+  key(request = this.request) {
+    const { pair, media, question, system, methods, settings, history } = request;
+    const used = methods.map((name) => [name, Object.entries(settings[name] ?? {}).sort()]);
+    return JSON.stringify([pair, media.map((m) => m.path), question.trim(), system, used, Object.entries(chosen(request)).sort(), history.length]);
   }
 
   /** Take over a whole request, from a link say; unknown names are dropped. */
@@ -144,21 +184,24 @@ export class Ask extends EventTarget {
     this.pair.value = request.pair;
     const pair = catalog.pairs.find((p) => p.id === request.pair);
     put(this.pairNote, pair.available ? pair.help : pair.reason);
-    this.well.scenes(Boolean(pair.scenes));
+    this.well.scenes(pair.knows === 'scenes');
+    this.tiles.show(pair);
     for (const chip of this.methods.children) {
       const name = chip.dataset.method;
-      const reason = pair.methods[name];
+      const method = catalog.methods.find((m) => m.name === name);
+      const reason = this.refusal(method);
       const at = request.methods.indexOf(name);
       const box = chip.querySelector('input');
       box.checked = at >= 0;
-      box.disabled = typeof reason === 'string';
-      chip.classList.toggle('off', box.disabled);
-      chip.title = box.disabled ? reason : catalog.methods.find((m) => m.name === name).help;
+      box.setAttribute('aria-disabled', String(reason !== null)); // it can still be reached, to be told why
+      chip.classList.toggle('off', reason !== null);
+      chip.title = reason ?? method.help;
       if (at >= 0) chip.dataset.lane = at + 1;
       else delete chip.dataset.lane;
     }
     this.system.value = request.system;
     this.showSampling();
+    this.loading.show(pair, request.loading[pair.id] ??= {});
     this.panels();
   }
 
@@ -184,21 +227,23 @@ export class Ask extends EventTarget {
       if (old.get(key)?.values === values) return old.get(key);
       const method = this.catalog.methods.find((m) => m.name === name);
       const panel = new MethodPanel(method, this.request.pair, values,
-        { ask: this.api.panel, change: () => this.changed(), link: () => this.dispatchEvent(new Event('link')) }, this.tries(method));
+        { ask: this.api.panel, change: () => this.changed(), link: () => this.dispatchEvent(new Event('link')),
+          tryOut: (id) => this.dispatchEvent(new CustomEvent('try', { detail: { example: id, method: method.name } })) }, this.catalog);
       panel.node.dataset.key = key;
       panel.node.values = values;
       return panel.node;
     }));
   }
 
-  /** The examples that show a method at its best and at its worst, folded away. */
-  tries(method) {
-    const found = tries(this.catalog.lessons.methods[method.name], this.catalog.examples,
-      (id) => this.dispatchEvent(new CustomEvent('try', { detail: { example: id, method: method.name } })));
-    return found && h('details', { class: 'vl-tries' }, h('summary', {}, icon('chevron'), h('span', { text: W.ask.tries(method.title) })), found);
-  }
+  /** What the chosen pair cannot judge about the question, in a sentence; '' where it can. */
+  get scope() { return this.request.question.trim() || this.request.media.length ? scope(this.catalog, this.request) : ''; }
 
-  changed() { this.dispatchEvent(new Event('change')); }
+  changed() {
+    const n = this.request.methods.reduce((sum, name) => sum + Object.keys(this.request.settings[name] ?? {}).length, Object.keys(chosen(this.request)).length);
+    put(this.changes, n ? W.settings.changed(n) : '');
+    put(this.scopeNote, this.scope);
+    this.dispatchEvent(new Event('change'));
+  }
 
   /** What the conversation has too much of to be asked about, in a sentence; null where it fits. */
   full() {
@@ -218,10 +263,15 @@ export class Ask extends EventTarget {
       return;
     }
     if (this.well.busy) { this.say(W.ask.uploading, true); return; }
+    const [refused] = this.well.refused;
+    if (refused) { this.say(W.media.refusedRun(refused.name), true); return; }
     const full = this.full();
     if (full) { this.say(full, true); return; }
-    const { sampling: chosen, ...rest } = structuredClone(this.request);
-    this.dispatchEvent(new CustomEvent('run', { detail: { ...rest, ...chosen } }));
+    const unfit = this.loading.refusal;
+    if (unfit) { this.say(unfit, true); return; }
+    const { sampling, loading, ...rest } = structuredClone(this.request);
+    this.unfold(false);
+    this.dispatchEvent(new CustomEvent('run', { detail: { ...rest, ...chosen({ ...rest, sampling, loading }) } }));
   }
 
   setRunning(running) {
@@ -237,6 +287,7 @@ export class Ask extends EventTarget {
     this.status.classList.toggle('wrong', wrong);
     this.waiting.hidden = !(this.running && text && !wrong); // until the first words come
     this.node.setAttribute('aria-busy', String(this.running));
+    this.dispatchEvent(new CustomEvent('say', { detail: { text, wrong } }));
   }
 }
 

@@ -2,6 +2,7 @@
    What it draws is a spec (see charts.js); how it looks and how it is fed is decided here. */
 
 import { h } from './dom.js';
+import { explained } from './explain.js';
 import { W } from './words.js';
 
 let loading = null;
@@ -34,13 +35,14 @@ export function palette(node) {
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false };
 
 export class Chart {
-  /** spec: {id, title, help, x, y, build(race, colours) -> {traces, legend, xmax, xend, ymax, ymin, say} or null}. */
+  /** spec: {id, title, help, x, y, right, build(race, colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say} or
+   *  null}: names of the axes, and what is drawn. */
   constructor(spec, race, painter, url) {
     Object.assign(this, { spec, race, painter, url });
     this.legend = h('ul', { class: 'vl-legend' });
     this.plot = h('div', { class: 'vl-plot', role: 'img', 'aria-label': spec.title });
     this.node = h('section', { class: 'vl-card vl-chart', data: { chart: spec.id } },
-      h('header', {}, h('h2', { text: spec.title, title: spec.help })), this.legend, this.plot);
+      h('header', {}, explained('h2', spec.title, spec.help)), this.legend, this.plot);
     this.revision = 0;
     this.layout = null;
     painter.register(this.node, () => this.draw());
@@ -88,18 +90,19 @@ export class Chart {
 
   /** Axes: fixed ranges, up to `xend` where the end is known, else growing in steps, so that most redraws leave the
    *  layout as it is. */
-  frame({ xmax, xend = null, ymax, ymin = 0, right = null, shapes = [] }) {
+  frame({ xmin = 0, xmax, xend = null, ymax, ymin = 0, right = null, shapes = [] }) {
     const c = this.colours;
     const axis = { color: c.muted, gridcolor: c.line, zeroline: false, fixedrange: true, tickfont: { size: 10.5 }, ticklen: 0,
       automargin: false };
+    const name = (text) => ({ text, standoff: 4, font: { size: 10.5 } });
     return {
-      margin: { l: 34, r: right ? 30 : 10, t: 6, b: 30 }, showlegend: false, paper_bgcolor: 'rgba(0,0,0,0)',
+      margin: { l: 44, r: right ? 42 : 10, t: 8, b: 32 }, showlegend: false, paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)', font: { family: 'inherit', size: 11, color: c.muted },
       hovermode: this.spec.hover ?? (this.race.finished ? 'x unified' : false), dragmode: false, shapes,
       hoverlabel: { font: { size: 11 } },
-      xaxis: { ...axis, range: [0, xend ?? step(xmax, this.spec.xunit ?? 10)], nticks: 5, showgrid: false, title: { text: this.spec.x, standoff: 4, font: { size: 10.5 } } },
-      yaxis: { ...axis, range: [ymin, ymax], nticks: 4 },
-      ...(right && { yaxis2: { ...axis, range: right, nticks: 4, overlaying: 'y', side: 'right', showgrid: false } }),
+      xaxis: { ...axis, range: [xmin, xend ?? step(xmax, this.spec.xunit ?? 10)], nticks: 5, showgrid: false, title: name(this.spec.x) },
+      yaxis: { ...axis, range: [ymin, ymax], nticks: 4, title: name(this.spec.y) },
+      ...(right && { yaxis2: { ...axis, range: right, nticks: 4, overlaying: 'y', side: 'right', showgrid: false, title: name(this.spec.right) } }),
     };
   }
 

@@ -8,6 +8,7 @@ import { W } from './words.js';
 
 const DASHES = ['solid', 'dash', 'dot', 'dashdot', 'longdash', 'longdashdot'];
 const MOST_POINTS = 1500;
+const SETTLED = 3;
 
 const flat = (x, y, more) => ({ type: 'scatter', mode: 'lines', x, y, hoverinfo: 'x+y+name', ...more });
 
@@ -23,7 +24,7 @@ const lastRound = (lane) => (lane.end ? lane.rounds.length : null);
 
 /** Accepted, relaxed and target tokens of every round, stacked. */
 export const perRound = {
-  id: 'per-round', title: W.charts.perRound, help: W.charts.perRoundHelp, x: W.charts.round,
+  id: 'per-round', title: W.charts.perRound, help: W.charts.perRoundHelp, x: W.charts.round, y: W.charts.tokens,
   build(race, c) {
     const lane = race.focused;
     if (!lane || !lane.rounds.length) return null;
@@ -50,13 +51,14 @@ export const perRound = {
 
 /** Decode speed of every lane over the baseline's, as both stand after each round, and the focused lane's limit. */
 export const speedup = {
-  id: 'speedup', title: W.charts.speedup, help: W.charts.speedupHelp, x: W.charts.seconds, xunit: 0.5,
+  id: 'speedup', title: W.charts.speedup, help: W.charts.speedupHelp, x: W.charts.seconds, y: W.charts.times, xunit: 0.5,
   build(race, c) {
     const base = race.baseline;
     if (!base || !base.rounds.length) return null;
     const lines = [];
     for (const lane of race.list.filter((l) => l !== base)) {
-      const points = shownRounds(race, lane).map((r) => [r.clock_s, costs(lane, base, r.index + 1)]).filter(([, cost]) => cost);
+      // A ratio of two or three steps says nothing yet and would stretch the axis.
+      const points = shownRounds(race, lane).map((r) => [r.clock_s, costs(lane, base, r.index + 1)]).filter(([clock, cost]) => cost && base.roundsBy(clock) >= SETTLED);
       if (!points.length) continue;
       const x = points.map(([clock]) => clock);
       const look = { colour: c.lanes[lane.number % c.lanes.length], dash: DASHES[(lane.number - 1) % DASHES.length], width: 2 };
@@ -67,11 +69,10 @@ export const speedup = {
     }
     if (!lines.length) return null;
     const ends = race.list.filter((l) => l !== base);
-    const settled = lines.flatMap((l) => l.y.slice(Math.min(3, l.y.length - 1)));
     return {
       traces: lines.map((l) => flat(l.x, l.y, { name: l.name, line: { color: l.colour, width: l.width, dash: l.dash } })),
       legend: lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
-      xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])), xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock)) : null, ymax: step(Math.max(2, ...settled) * 1.05, 1),
+      xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])), xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock)) : null, ymax: step(1.1 * Math.max(1.8, ...lines.flatMap((l) => l.y)), 1),
       shapes: [line(1, c.muted)],
       say: W.charts.speedupSay(race.list.filter((l) => l !== base).map((l) => [l.begin.title, fmt.times(race.speedup(l))])),
     };
@@ -80,7 +81,7 @@ export const speedup = {
 
 /** How often a round keeps at least so many drafted tokens. */
 export const byDepth = {
-  id: 'by-depth', title: W.charts.byDepth, help: W.charts.byDepthHelp, x: W.charts.depth,
+  id: 'by-depth', title: W.charts.byDepth, help: W.charts.byDepthHelp, x: W.charts.depth, y: W.charts.percent,
   build(race, c) {
     const lane = race.focused;
     if (!lane) return null;
@@ -88,18 +89,18 @@ export const byDepth = {
     if (!rounds.length) return null;
     const deepest = Math.max(1, ...rounds.map((r) => r.path.length - 1));
     const x = Array.from({ length: deepest }, (_, i) => i + 1);
-    const y = x.map((d) => rounds.filter((r) => r.path.length > d).length / rounds.length);
+    const y = x.map((d) => (100 * rounds.filter((r) => r.path.length > d).length) / rounds.length);
     return {
       traces: [{ type: 'bar', x, y, marker: { color: c.draft }, name: W.charts.kept, hoverinfo: 'x+y' }],
       legend: [{ name: W.charts.kept, colour: c.draft, fill: true }],
-      xmax: deepest + 0.5, ymax: 1, say: W.charts.byDepthSay(x.map((d, i) => `${d}: ${fmt.percent(y[i])}`)),
+      xmin: 0.4, xmax: deepest, xend: deepest + 0.6, ymax: 100, say: W.charts.byDepthSay(x.map((d, i) => `${d}: ${fmt.percent(y[i] / 100)}`)),
     };
   },
 };
 
 /** Seconds of draft, verify, commit and other, round by round. */
 export const phases = {
-  id: 'phases', title: W.charts.phases, help: W.charts.phasesHelp, x: W.charts.round,
+  id: 'phases', title: W.charts.phases, help: W.charts.phasesHelp, x: W.charts.round, y: W.charts.ms,
   build(race, c) {
     const lane = race.focused;
     if (!lane || !lane.rounds.length) return null;
@@ -107,12 +108,12 @@ export const phases = {
     const x = [...rounds.map((r) => r.index), rounds.length ? rounds[rounds.length - 1].index + 1 : 1];
     const spent = (phase) => [...rounds, ...rounds.slice(-1)].map((r) => 1000 * r[phase]);
     const names = Object.keys(c.phases);
-    const top = [...rounds.map((r) => names.reduce((sum, n) => sum + r[n], 0) * 1000)].sort((a, b) => a - b);
+    const top = lane.rounds.map((r) => names.reduce((sum, n) => sum + r[n], 0) * 1000);
     return {
       traces: names.map((n) => flat(x, spent(n), {
         name: W.phases[n], stackgroup: 'one', line: { shape: 'hv', width: 0.5, color: c.phases[n] }, fillcolor: c.phases[n] })),
       legend: names.map((n) => ({ name: W.phases[n], colour: c.phases[n], fill: true })),
-      xmax: race.shown(lane), xend: lastRound(lane), ymax: Math.max(1, 1.15 * (top[Math.floor(0.97 * (top.length - 1))] ?? 1)),
+      xmax: race.shown(lane), xend: lastRound(lane), ymax: Math.max(1, 1.08 * Math.max(...top)),
       say: W.charts.phasesSay(names.map((n) => `${W.phases[n]} ${fmt.percent(race.now(lane)[n] / race.now(lane).clock)}`)),
     };
   },

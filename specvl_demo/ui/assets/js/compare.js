@@ -1,7 +1,8 @@
 /* Methods over several races, summed: what the comparison's table and scatter show. Σ tokens over Σ seconds, never a mean
    of ratios; unknown stays null. Knows folds; nothing of the page. */
 
-import { PHASES, firstDifference } from './fold.js';
+import { PHASES } from './fold.js';
+import { agreement, timing } from './verdict.js';
 
 export class Tally {
   constructor() { this.rows = new Map(); }
@@ -16,6 +17,7 @@ export class Tally {
       const t = lane.at(Infinity);
       const b = base.at(Infinity);
       row.races += 1;
+      row.disturbed += lane !== base && timing(lane, base).kind === 'disturbed';
       row.tokens += t.tokens;
       row.rounds += t.rounds;
       row.relaxed += t.relaxed;
@@ -31,7 +33,7 @@ export class Tally {
   row(lane) {
     const { method, title, lossless } = lane.begin;
     if (!this.rows.has(method)) {
-      this.rows.set(method, { method, title, lossless, races: 0, same: 0, agreed: 0, compared: 0, first: null, gap: null,
+      this.rows.set(method, { method, title, lossless, races: 0, disturbed: 0, same: 0, agreed: 0, compared: 0, first: null, gap: null,
         tokens: 0, rounds: 0, relaxed: 0, seconds: 0, base_tokens: 0, base_seconds: 0, base_rounds: 0,
         draft_s: 0, verify_s: 0, commit_s: 0, other_s: 0 });
     }
@@ -40,17 +42,11 @@ export class Tally {
 
   /** Same answer as the plain model's? Where it first differs, by how little the plain model preferred its own token. */
   fidelity(row, lane, base) {
-    const i = firstDifference(base, lane);
-    const whole = i === null && lane.tokens.length === base.tokens.length;
-    row.same += whole;
+    const { kind, at, gap, words } = agreement(lane, base);
+    row.same += kind === 'same';
     row.compared += base.tokens.length;
-    row.agreed += i ?? Math.min(base.tokens.length, lane.tokens.length);
-    if (whole) return;
-    const at = i ?? Math.min(lane.tokens.length, base.tokens.length);
-    if (row.first === null || at < row.first) {
-      row.first = at;
-      row.gap = gap(base, lane, at);
-    }
+    row.agreed += base.tokens.length * (words ?? 1);
+    if (kind !== 'same' && (row.first === null || at < row.first)) Object.assign(row, { first: at, gap });
   }
 
   /** Rows as they are read: speeds, ratios, shares. */
@@ -68,25 +64,14 @@ export class Tally {
   }
 }
 
-/** How much more the plain model liked its own token than the lane's, in nats; null where that was not recorded. */
-function gap(base, lane, at) {
-  const own = base.tokens[at];
-  const other = lane.tokens[at];
-  if (!own || !other) return null;
-  const list = base.rounds[own.round].candidates?.[own.at] ?? [];
-  const prob = (id) => list.find((c) => c.id === id)?.prob;
-  const [a, b] = [prob(own.id), prob(other.id)];
-  return a && b ? Math.log(a / b) : null;
-}
-
 const COLUMNS = ['method', 'races', 'tau', 'speed', 'speedup', 'rho_draft', 'rho_verify', 'rho_commit', 'rho_other', 'same', 'first_difference', 'logit_gap',
   'relaxed_share', 'agreement', 'paper'];
 
 /** The table as comma-separated values. */
-export function csv(rows, papers) {
+export function csv(rows, published) {
   // Spreadsheets run cells that begin like a formula; an apostrophe keeps them text.
   const inert = (v) => (typeof v === 'string' && /^[=+\-@\t\r]/.test(v) ? `'${v}` : String(v ?? ''));
   const quote = (v) => (/[",\r\n]/.test(inert(v)) ? `"${inert(v).replaceAll('"', '""')}"` : inert(v));
-  const line = (r) => [r.method, r.races, r.tau, r.speed, r.speedup, ...PHASES.map((p) => r.rho[p]), r.same, r.first, r.gap, r.relaxed_share, r.agreement, papers[r.method]?.text];
+  const line = (r) => [r.method, r.races, r.tau, r.speed, r.speedup, ...PHASES.map((p) => r.rho[p]), r.same, r.first, r.gap, r.relaxed_share, r.agreement, published(r.method)?.join(' ')];
   return `${[COLUMNS, ...rows.map(line)].map((cells) => cells.map(quote).join(',')).join('\n')}\n`;
 }

@@ -2,10 +2,11 @@
    fidelity, export. A run that is stopped keeps what was done. */
 
 import { h, put, icon, fmt } from './dom.js';
+import { chosen } from './ask.js';
 import { Chart } from './chart.js';
 import { csv, Tally } from './compare.js';
+import { term } from './explain.js';
 import { PHASES } from './fold.js';
-import { PAPERS } from './papers.js';
 import { Race } from './race.js';
 import * as trace from './trace.js';
 import { W } from './words.js';
@@ -45,11 +46,11 @@ export class CompareView {
     this.node = h('div', { class: 'vl-compare' },
       h('section', { class: 'vl-card vl-c-form' },
         h('div', {}, h('h2', { text: W.compare.methods }), this.methods),
-        h('div', {}, h('h2', { text: W.compare.inputs }), line(this.useCurrent, W.compare.current), line(this.useExamples, W.compare.examples(catalog.examples.length)),
+        h('div', {}, h('h2', { text: W.compare.inputs }), line(this.useCurrent, W.compare.current), line(this.useExamples, W.compare.examples),
           line(this.scenes, W.compare.scenes), line(this.seed, W.compare.seed),
           h('div', { class: 'vl-buttons' }, this.go, this.halt), this.progress, this.said)),
       h('section', { class: 'vl-card vl-c-table', tabindex: '0', 'aria-label': W.compare.table }, h('table', {},
-        h('thead', {}, h('tr', {}, W.compare.columns.map(([text, help]) => h('th', { scope: 'col', text, title: help })))), this.body)),
+        h('thead', {}, h('tr', {}, W.compare.columns.map(([text, help]) => h('th', { scope: 'col' }, term(text, help))))), this.body)),
       h('p', { class: 'vl-help', text: W.compare.note }), this.scatter.node, this.export);
   }
 
@@ -66,9 +67,11 @@ export class CompareView {
       if (!this.touched) box.checked = asked.has(box.value);
     }
     this.touched = true;
-    this.scenes.disabled = !pair.scenes;
-    this.seed.disabled = !pair.scenes;
+    this.scenes.disabled = this.seed.disabled = pair.knows !== 'scenes';
   }
+
+  /** The examples that the pair of the form was made for. */
+  get examples() { return this.catalog.examples.filter((e) => e.pair === this.current().pair); }
 
   get chosen() { return [...this.methods.querySelectorAll('input:checked:enabled')].map((box) => box.value); }
 
@@ -77,7 +80,7 @@ export class CompareView {
     const current = this.current();
     const out = [];
     if (this.useCurrent.checked) out.push({ question: current.question, media: current.media, history: current.history });
-    if (this.useExamples.checked) out.push(...this.catalog.examples.map(({ question, media }) => ({ question, media })));
+    if (this.useExamples.checked) out.push(...this.examples.map(({ question, media }) => ({ question, media })));
     const n = this.scenes.disabled ? 0 : Math.min(MOST_SCENES, Number(this.scenes.value) || 0);
     for (let i = 0; i < n; i += 1) {
       const item = await this.api.server.scene({ seed: (Number(this.seed.value) || 0) * 1000 + i });
@@ -107,10 +110,10 @@ export class CompareView {
   }
 
   async one(job, text) {
-    const { pair, settings, sampling, system } = this.current();
+    const { pair, settings, system } = this.current();
     const race = new Race();
     this.say(text);
-    const failed = await this.runner.run({ pair, settings, system, ...sampling, ...job }, {
+    const failed = await this.runner.run({ pair, settings, system, ...chosen(this.current()), ...job }, {
       status: (what) => this.say([text, what].filter(Boolean).join(' ')), record: (record) => race.take(record),
     });
     this.tally.take(race);
@@ -146,38 +149,54 @@ export class CompareView {
   row(r) {
     const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), style: { 'flex-grow': String(r.rho[p] ?? 0) }, title: `${W.phases[p]} ${fmt.number(r.rho[p])}` }));
     const total = PHASES.reduce((sum, p) => sum + (r.rho[p] ?? NaN), 0);
-    const paper = PAPERS[r.method];
+    const paper = this.published(r.method);
     const same = r.method === 'ar' ? W.compare.itself : r.same === r.races ? W.compare.allSame(r.races)
       : W.compare.differs(r.same, r.races, r.first, r.gap === null ? null : fmt.number(r.gap));
     return h('tr', {}, h('th', { scope: 'row' }, r.title, !r.lossless && h('span', { class: 'vl-badge lossy', text: W.lane.lossy })),
-      h('td', { text: String(r.races) }), h('td', { text: fmt.number(r.tau) }), h('td', { text: fmt.speed(r.speed) }), h('td', { class: 'speedup', text: fmt.times(r.speedup) }),
+      h('td', { text: String(r.races) }), h('td', { text: fmt.number(r.tau) }), h('td', { text: fmt.speed(r.speed) }), h('td', { class: r.disturbed ? '' : 'speedup' }, fmt.times(r.speedup), r.disturbed > 0 && h('small', { text: W.compare.disturbed(r.disturbed, r.races) })),
       h('td', {}, h('span', { class: 'vl-c-rho' }, fmt.number(total), h('span', { class: 'vl-shares' }, shares),
         r.method !== 'ar' && h('small', { text: W.compare.split(PHASES.map((p) => fmt.number(r.rho[p]))) }))),
       h('td', { class: 'text', text: same }), h('td', { text: r.lossless ? '–' : fmt.percent(r.relaxed_share) }),
-      h('td', { class: 'text paper' }, paper ? [h('b', { text: paper.speedup }), ` ${paper.setting}`] : '–'));
+      h('td', { class: 'text paper' }, paper ? [h('b', { text: paper[0] }), ` ${paper[1]}`] : '–'));
   }
+
+  /** What the method's paper reports, with its setting: other models, machines and counting, only to be read beside ours. */
+  published(method) { return this.catalog.methods.find((m) => m.name === method)?.learn?.published; }
 
   repaint() { this.scatter.repaint(); }
 
-  saveTable() { trace.download('comparison.csv', csv(this.tally.table(), PAPERS), 'text/csv'); }
+  saveTable() { trace.download('comparison.csv', csv(this.tally.table(), (method) => this.published(method)), 'text/csv'); }
 
   savePicture() {
     window.Plotly?.downloadImage(this.scatter.plot, { format: 'png', width: 1200, height: 800, filename: 'comparison' });
   }
 }
 
+/** On which side of its point each name stands: names that would print over each other take turns. */
+function labels(rows) {
+  const turns = ['top center', 'bottom center', 'middle right', 'middle left'];
+  const near = (a, b) => Math.abs(a.speedup - b.speedup) < 0.35 && Math.abs(a.agreement - b.agreement) < 0.08;
+  const turn = new Map();
+  for (const r of rows) {
+    const taken = rows.filter((o) => o !== r && turn.has(o) && near(o, r)).map((o) => turn.get(o));
+    turn.set(r, turns.find((t) => !taken.includes(t)) ?? turns[0]);
+  }
+  return new Map(rows.map((r) => [r.method, turn.get(r)]));
+}
+
 /** Speed over fidelity, one point a method. */
 function scatter(view) {
   return {
-    id: 'scatter', title: W.compare.scatter, help: W.compare.scatterHelp, x: W.track.speedup, xunit: 0.5, hover: 'closest',
+    id: 'scatter', title: W.compare.scatter, help: W.compare.scatterHelp, x: W.charts.times, y: W.compare.agreement, xunit: 0.5, hover: 'closest',
     build(_, c) {
       const rows = view.tally.table();
       if (!rows.length) return null;
+      const sides = labels(rows);
       const groups = [[true, W.compare.lossless, 'circle', c.draft], [false, W.compare.relaxed, 'diamond', c.relaxed]]
         .map(([lossless, name, symbol, colour]) => ({ name, symbol, colour, rows: rows.filter((r) => r.lossless === lossless) })).filter((g) => g.rows.length);
       return {
         traces: groups.map((g) => ({ type: 'scatter', mode: 'markers+text', name: g.name, x: g.rows.map((r) => r.speedup), y: g.rows.map((r) => 100 * r.agreement),
-          text: g.rows.map((r) => r.title), textposition: 'top center', textfont: { size: 11, color: c.ink }, marker: { color: g.colour, symbol: g.symbol, size: 10 }, hoverinfo: 'text+x+y', cliponaxis: false })),
+          text: g.rows.map((r) => r.title), textposition: g.rows.map((r) => sides.get(r.method)), textfont: { size: 11, color: c.ink }, marker: { color: g.colour, symbol: g.symbol, size: 10 }, hoverinfo: 'text+x+y', cliponaxis: false })),
         legend: groups.map((g) => ({ name: g.name, colour: g.colour, fill: true })), xmax: Math.max(...rows.map((r) => r.speedup ?? 0)) * 1.1, ymin: 0, ymax: 108,
         say: W.compare.scatterSay(rows.map((r) => [r.title, fmt.times(r.speedup), fmt.percent(r.agreement)])),
       };

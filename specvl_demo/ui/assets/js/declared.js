@@ -1,4 +1,4 @@
-/* Reads a chart that a method declares as plain data (report/declared.py) into a spec that chart.js draws.
+/* Reads a chart that a method declares as plain data (`Begin.charts`) into a spec that chart.js draws.
    Knows kinds of charts; knows no method. */
 
 import { DASHES, flat, lastRound, shownRounds } from './charts.js';
@@ -8,7 +8,7 @@ import { W } from './words.js';
 
 export function declared(chart) {
   return {
-    id: chart.id, title: chart.title, help: chart.help, x: W.charts.round, right: Boolean(chart.y_right),
+    id: chart.id, title: chart.title, help: chart.help, x: W.charts.round, y: chart.y, right: chart.y_right,
     build(race, c) {
       const lane = race.focused;
       const rounds = lane ? shownRounds(race, lane) : [];
@@ -43,9 +43,9 @@ function read(series, rounds) {
     const value = dig(r, series.path);
     if (Array.isArray(value)) {
       const nodes = series.nodes && dig(r, series.nodes);
-      const marks = new Set((series.mark && dig(r, series.mark)) ?? []);
+      const marks = new Set([series.mark && dig(r, series.mark)].flat());
       value.forEach((v, i) => {
-        const marked = Boolean(nodes && marks.has(nodes[i]));
+        const marked = Array.isArray(nodes) && marks.has(nodes[i]);
         add(marked ? series.marked : series.name, r.index + (i + 0.5) / value.length, v, { points: true, marked });
       });
     } else if (value && typeof value === 'object') {

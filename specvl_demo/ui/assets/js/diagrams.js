@@ -37,7 +37,7 @@ function drawTree(parent, kept, x0, x1, y0, y1) {
 
 export const DIAGRAMS = {
   ar: () => canvas('One token after the other', ...[0, 1, 2, 3, 4, 5].flatMap((i) => [i && link([30 + 52 * (i - 1), 66], [30 + 52 * i, 66], 'target'), dot(30 + 52 * i, 66, i ? 'target' : 'root')]).filter(Boolean)),
-  chain: () => canvas('Five drafted tokens, three kept', ...drawTree([-1, 0, 1, 2, 3, 4], [1, 2, 3], 24, 290, 66, 66), say(190, 96, 'turned down'), say(104, 44, 'kept')),
+  chain: () => canvas('Five drafted tokens, three kept', ...drawTree([-1, 0, 1, 2, 3, 4], [1, 2, 3], 24, 290, 66, 66), say(190, 96, 'rejected'), say(104, 44, 'kept')),
   tree: () => canvas('A tree of fixed shape with its kept path', ...drawTree([-1, 0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 8], [1, 4, 8], 24, 296, 16, 116)),
   ngram: () => canvas('The same words earlier in the text',
     say(10, 44, '… a small blue circle at the top …', '', 'start'), say(10, 96, '… a small blue', '', 'start'), say(116, 96, 'circle at the', 'draft', 'start'),
@@ -50,6 +50,11 @@ export const DIAGRAMS = {
   lvspec: () => relevance('Only the most visual tokens must match', ['there', 'is', 'a', 'red', 'star', 'at', 'the'], [0.2, 0.15, 0.25, 0.85, 0.95, 0.35, 0.2], 0.6, 'cut'),
   fly: () => relevance('Where the target hesitates, a mismatch may pass', ['it', 'shows', 'two', 'big', 'stars', 'on'], [0.2, 0.75, 0.1, 0.8, 0.15, 0.3], 0.55, 'gate'),
   eagle2: () => canvas('The likeliest paths are grown first', ...drawTree([-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2], [1, 4, 6, 8], 24, 296, 16, 116)),
+  eagle3: () => canvas('Three layers feed one; the likeliest paths are grown first', ...drawTree([-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2], [1, 4, 6, 8], 24, 296, 16, 116)),
+  native: () => canvas('Every draft looks at the target’s own memory',
+    ...[0, 1, 2, 3, 4, 5].map((i) => svg('rect', { x: 16 + 28 * i, y: 22, width: 22, height: 20, rx: 3, class: 'word' })),
+    ...[0, 1, 2].flatMap((i) => [link([100, 44], [196 + 44 * i, 88], 'draft'), dot(196 + 44 * i, 94, 'draft')]),
+    say(98, 16, 'the target’s keys and values'), say(240, 120, 'drafts without a cache')),
   hivis: () => canvas('The drafter sees the words and the target’s states, never the patches',
     ...[0, 1, 2, 3, 4].map((i) => svg('rect', { x: 16 + 26 * i, y: 22, width: 20, height: 20, rx: 3, class: 'ghost' })),
     ...[0, 1, 2, 3, 4].map((i) => svg('rect', { x: 160 + 30 * i, y: 22, width: 24, height: 20, rx: 3, class: 'word' })),

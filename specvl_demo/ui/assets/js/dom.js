@@ -42,6 +42,10 @@ const ICONS = {
   shapes: 'M5.2 3a2.4 2.4 0 1 0 .01 0M9 2.8h4.6v4.6H9zM8 9l3 4.6H5z',
   close: 'M4 4l8 8M12 4l-8 8',
   reset: 'M3.2 8a4.8 4.8 0 1 0 1.6-3.6M3 2.5v3h3',
+  back: 'M11.5 3.5v9L6 8zM4 3.5h1.6v9H4z',
+  next: 'M4.5 3.5v9L10 8zM10.4 3.5H12v9h-1.6z',
+  page: 'M4 2h5.5L12.5 5v9H4zM9 2v3.5h3.5M6 8.5h4.5M6 11h4.5',
+  copy: 'M5.5 5.5h7v7.5h-7zM3.5 10.5v-8h7',
   link: 'M6.8 9.2l2.4-2.4M7 4.8l1.3-1.3a2.5 2.5 0 0 1 3.6 3.6L10.6 8.4M9 11.2l-1.3 1.3a2.5 2.5 0 0 1-3.6-3.6L5.4 7.6',
   save: 'M8 2.5v7.2M5 7l3 3 3-3M3 12.8h10',
   open: 'M8 10.2V3M5 5.7l3-3 3 3M3 12.8h10',
@@ -55,7 +59,7 @@ const ICONS = {
 
 /** A small line drawing, hidden from screen readers: the button around it carries the words. */
 export function icon(name, size = 16) {
-  const solid = ['play', 'pause', 'stop'].includes(name);
+  const solid = ['play', 'pause', 'stop', 'back', 'next'].includes(name);
   return svg('svg', { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true', class: 'vl-icon' },
     svg('path', { d: ICONS[name], fill: solid ? 'currentColor' : 'none', stroke: solid ? 'none' : 'currentColor' }));
 }
@@ -74,6 +78,24 @@ export const fmt = {
 /** A token's piece of text where it stands alone: spaces and line breaks made visible. */
 export function shown(text) {
   return text === '' ? '∅' : text.replace(/\n/g, '↵').replace(/^ /, '␣');
+}
+
+/** One Tab stop for all controls of a box: arrow keys walk through them, Tab leaves. */
+export function roving(box, selector = 'button, input') {
+  const all = () => [...box.querySelectorAll(selector)].filter((node) => !node.closest('[hidden]'));
+  const settle = (now) => { for (const node of all()) node.tabIndex = node === now ? 0 : -1; };
+  box.addEventListener('focusin', (e) => { if (all().includes(e.target)) settle(e.target); });
+  box.addEventListener('keydown', (e) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
+    const list = all();
+    const at = list.indexOf(e.target);
+    if (!step || at < 0) return;
+    e.preventDefault();
+    list[(at + step + list.length) % list.length].focus();
+  });
+  box.settle = () => { const list = all(); settle(list.find((node) => node.tabIndex === 0 && node.hasAttribute('tabindex')) ?? list[0]); };
+  box.settle();
+  return box;
 }
 
 /** A switch between the few values of a choice, as buttons that a keyboard walks. */

@@ -138,11 +138,12 @@ export function firstDifference(a, b) {
   return null;
 }
 
-/** What a round of a lane costs in steps of the plain model, by phase, after k rounds of the lane; null while unknown.
+/** What a round of a lane costs in AR steps, by phase, after k rounds of the lane, beside as much of the AR lane as its
+ *  clock had seen by then; of whole lanes without k. Null while unknown.
  *  limit: the speedup if nothing but the two models took time. */
 export function costs(lane, base, k = Infinity) {
   const t = lane.at(k);
-  const b = base.at(Math.max(1, base.roundsBy(t.clock)));
+  const b = base.at(k === Infinity ? k : Math.max(1, base.roundsBy(t.clock)));
   if (!t.rounds || !b.rounds || !b.clock) return null;
   const step = b.clock / b.rounds;
   const rho = Object.fromEntries(PHASES.map((p) => [p, t[p] / t.rounds / step]));

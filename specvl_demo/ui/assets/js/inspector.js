@@ -1,7 +1,8 @@
 /* Where one token comes from: its round and depth, why it stands there, what the target and every view of the drafter
    held likely, and the heat of the picture's patches. Given a race and its selection; draws nothing else. */
 
-import { h, fmt, shown } from './dom.js';
+import { h, fmt, icon, shown } from './dom.js';
+import { explained } from './explain.js';
 import { reason } from './fold.js';
 import { tokenChip } from './lane.js';
 import { pictures, heatmap } from './patches.js';
@@ -15,9 +16,10 @@ export class Inspector {
     this.head = h('div', { class: 'vl-inspect-head', 'aria-live': 'polite' });
     this.body = h('div', { class: 'vl-inspector-body' });
     this.node = h('section', { class: 'vl-card vl-inspector', 'aria-label': W.inspect.title },
-      h('header', {}, h('h2', { text: W.inspect.title }), this.head), this.body);
+      h('header', {}, explained('h2', W.inspect.title, W.inspect.help), this.head,
+        h('button', { type: 'button', class: 'vl-tool vl-sheet-close', 'aria-label': W.inspect.close, on: { click: () => this.race.select(null) } }, icon('close'))), this.body);
     this.draw = this.draw.bind(this);
-    race.on('reset select focus', () => painter.soon(this.draw));
+    race.on('reset select focus head round', () => painter.soon(this.draw));
     this.draw();
   }
 
@@ -25,6 +27,14 @@ export class Inspector {
     const { race } = this;
     const s = race.selected;
     const lane = race.focused;
+    this.node.classList.toggle('picked', Boolean(s?.picked));
+    const going = !s && lane && race.currentRound;
+    if (going && going === this.going) return;
+    this.going = going;
+    if (going) {
+      this.body.replaceChildren(...this.round(lane, going), h('p', { class: 'vl-hint', text: W.inspect.hint }));
+      return;
+    }
     if (!s || !lane) {
       this.head.replaceChildren();
       this.body.replaceChildren(h('p', { class: 'vl-hint', text: W.inspect.hint }));
@@ -49,7 +59,7 @@ export class Inspector {
     return [
       h('p', { class: 'vl-chips' }, round.tokens.map((t, i) => h('button', { type: 'button', class: 'vl-plainbutton',
         'aria-label': W.inspect.open(shown(t.text)),
-        on: { click: () => this.race.select({ lane: lane.name, token: first + i }) } }, tokenChip(t.text, t.origin)))),
+        on: { click: () => this.race.select({ lane: lane.name, token: first + i, picked: true }) } }, tokenChip(t.text, t.origin)))),
       this.times(round), this.notes(round.notes),
     ];
   }
@@ -58,12 +68,12 @@ export class Inspector {
     const n = lane.at(Infinity).tokens;
     const move = (step) => h('button', { type: 'button', class: 'vl-small', 'aria-label': step < 0 ? W.inspect.previous : W.inspect.next,
       disabled: index + step < 0 || index + step >= n, text: step < 0 ? '‹' : '›',
-      on: { click: () => this.race.select({ lane: lane.name, token: index + step }) } });
+      on: { click: () => this.race.select({ lane: lane.name, token: index + step, picked: true }) } });
     this.head.replaceChildren(tokenChip(token.text, lane.begin.method === 'ar' ? 'ar' : token.origin),
       h('span', { text: W.inspect.place(index, round.index, token.at + 1) }), move(-1), move(1));
     return [h('div', { class: 'vl-inspect-grid' },
       h('div', { class: 'vl-inspect-words' }, h('p', { class: 'vl-why', text: this.why(lane, round, token) }), this.parts(lane, token, index),
-        this.candidates(round, token), this.times(round),
+        this.chance(round, token), this.candidates(round, token), this.times(round),
         this.notes(round.notes, round.path[token.at + 1])),
       this.sight(lane, round, token))];
   }
@@ -76,7 +86,7 @@ export class Inspector {
     return h('p', { class: 'vl-chips' }, h('span', { class: 'vl-hint', text: W.inspect.parts(shown(piece.text), piece.stop - piece.start) }),
       lane.tokens.slice(piece.start, piece.stop).map((part, i) => h('button', { type: 'button', class: 'vl-plainbutton',
         'aria-label': W.inspect.part(i + 1, W.origins[part.origin]), 'aria-current': piece.start + i === index ? 'true' : null,
-        on: { click: () => this.race.select({ lane: lane.name, token: piece.start + i }) } },
+        on: { click: () => this.race.select({ lane: lane.name, token: piece.start + i, picked: true }) } },
       tokenChip(part.text || `#${part.id}`, plain ? 'ar' : part.origin))));
   }
 
@@ -88,6 +98,28 @@ export class Inspector {
     const sampled = Number(lane.begin.sampling.temperature) > 0;
     return W.why[reason(round, token.at)]({ text: shown(token.text), p, sampled, top: top && shown(top.text),
       topP: top && fmt.prob(top.prob), drafted: round.tree.tokens.length - 1 });
+  }
+
+  /** Where the token was drawn by chance: its share of the target's and of the drafter's distribution, both laid out from
+   *  0 to 1 in the order of the vocabulary, with the draw across them: whoever has the token under it says the token.
+   *  Null where the record says nothing of it. */
+  chance(round, token) {
+    const { draws } = round.notes;
+    const at = (name) => (Array.isArray(draws?.[name]) && Number.isFinite(draws[name][token.at]) ? draws[name][token.at] : null);
+    const p = at('p');
+    if (p === null) return null;
+    const [q, overlap, uniform, pBelow, qBelow] = ['q', 'overlap', 'uniform', 'p_below', 'q_below'].map(at);
+    const percent = (x) => `${(100 * Math.min(1, Math.max(0, x))).toFixed(1)}%`;
+    const bar = (name, x, below) => {
+      if (x === null) return null;
+      const drawn = below !== null && uniform !== null;
+      return h('div', { class: 'vl-draw' }, h('span', { text: name }),
+        h('i', drawn ? { role: 'img', 'aria-label': W.inspect.drawn(uniform >= below && uniform < below + x) } : {},
+          h('b', { style: { left: percent(below ?? 0), width: percent(x) } }), drawn && h('u', { style: { left: percent(uniform) } })),
+        h('span', { text: fmt.prob(x) }));
+    };
+    return h('div', { class: 'vl-draws' }, bar(W.views.target, p, pBelow), bar(W.inspect.drafter, q, qBelow),
+      h('p', { class: 'vl-help', text: W.inspect.draws(uniform === null ? null : fmt.prob(uniform), overlap === null ? null : fmt.percent(overlap)) }));
   }
 
   /** Candidates of the target and of every view, one row a token. */
@@ -118,7 +150,7 @@ export class Inspector {
   sight(lane, round, token) {
     const shownPictures = pictures(this.race.meta.shown ?? [], lane.begin.spans);
     if (!shownPictures.length) return null;
-    const heat = round.notes.heat?.[token.at] ?? null;
+    const heat = Array.isArray(round.notes.heat) ? String(round.notes.heat[token.at] ?? '') : null;
     return heatmap(lane, shownPictures, heat);
   }
 
@@ -129,9 +161,9 @@ export class Inspector {
 
   /** What is particular to the method, as it recorded it; of lists over drafted nodes only the value of `node`. */
   notes(notes, node = null) {
-    const at = notes.nodes?.indexOf(node) ?? -1;
+    const at = Array.isArray(notes.nodes) ? notes.nodes.indexOf(node) : -1;
     const over = (value) => Array.isArray(value) && Array.isArray(notes.nodes) && value.length === notes.nodes.length;
-    const rows = Object.entries(notes).filter(([key]) => key in W.notes)
+    const rows = Object.entries(notes).filter(([key]) => Object.hasOwn(W.notes, key))
       .map(([key, value]) => [key, node !== null && over(value) ? value[at] : value]).filter(([, value]) => value !== undefined);
     if (!rows.length) return null;
     return h('dl', { class: 'vl-notes' }, rows.flatMap(([key, value]) => [

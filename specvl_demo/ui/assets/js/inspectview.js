@@ -8,6 +8,7 @@ import { declared } from './declared.js';
 import { dig } from './fold.js';
 import { Inspector } from './inspector.js';
 import { tokenChip } from './lane.js';
+import { laneSwitch } from './track.js';
 import { TreeView } from './tree.js';
 import { W } from './words.js';
 
@@ -18,25 +19,19 @@ export class InspectView {
     this.inspector = new Inspector(race, painter);
     this.rounds = new RoundTable(race, painter);
     this.charts = [];
-    this.lanes = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': W.track.lane });
+    this.lanes = laneSwitch(race);
     this.grid = h('div', { class: 'vl-charts' });
     this.node = h('div', { class: 'vl-inspect' }, this.lanes,
       h('div', { class: 'vl-inspect-main' }, h('div', { class: 'vl-stack' }, this.tree.node, this.rounds.node), this.inspector.node), this.grid);
-    race.on('reset lane focus', () => { this.pickLanes(); this.pickCharts(); });
+    race.on('reset lane begin focus', () => { this.lanes.fill(); this.pickCharts(); });
     race.on('round end head', () => { for (const chart of this.charts) chart.update(); });
     race.on('end', () => this.pickCharts());
-    this.pickLanes();
-  }
-
-  pickLanes() {
-    this.lanes.replaceChildren(...this.race.list.map((lane) => h('button', { type: 'button', text: lane.begin.title,
-      'aria-pressed': String(lane.name === this.race.focus), on: { click: () => this.race.setFocus(lane.name) } })));
   }
 
   pickCharts() {
     const lane = this.race.focused;
-    const carried = Object.values(this.catalog.charts)
-      .filter((chart) => lane?.rounds.some((r) => dig(r, chart.series[0].path) !== undefined));
+    const carried = (lane?.begin.charts ?? [])
+      .filter((chart) => lane.rounds.some((r) => dig(r, chart.series[0]?.path ?? '') !== undefined));
     const specs = lane ? [...carried.map(declared), perRound, byDepth, phases, speedup] : [];
     if (specs.map((s) => s.id).join() !== this.charts.map((c) => c.spec.id).join()) {
       for (const chart of this.charts) chart.remove();

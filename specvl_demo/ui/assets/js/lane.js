@@ -2,9 +2,18 @@
    tokens that make one character together. Colours come from the records' origins; a second cue (the line under the
    text) says the same. */
 
-import { h, put, shown } from './dom.js';
+import { align } from './align.js';
+import { h, put, icon, shown } from './dom.js';
+import { term } from './explain.js';
 import { rejected } from './fold.js';
 import { W } from './words.js';
+
+/** What a lane promises beside the autoregressive one. Single precision has no badge: there rounding changed no token. */
+function guarantee({ lossless, exactness, dtype }) {
+  if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
+  if (exactness === 'exact') return term(W.lane.exact, W.lane.exactHelp(dtype), 'vl-badge');
+  return exactness && dtype !== 'float32' ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge') : null;
+}
 
 export class LaneView {
   constructor(race, lane, painter) {
@@ -20,7 +29,8 @@ export class LaneView {
 
   build() {
     const { begin } = this.lane;
-    this.text = h('div', { class: 'vl-words' });
+    this.text = h('span', { class: 'vl-said' });
+    this.guess = h('span', { class: 'vl-guess', 'aria-hidden': 'true' });
     // The newest words stay in view by layout alone: the box scrolls from its bottom.
     this.box = h('div', {
       class: `vl-text${this.plain ? ' plain' : ''}`, tabindex: '0', role: 'log', 'aria-live': 'off',
@@ -31,15 +41,24 @@ export class LaneView {
         pointerover: (e) => this.hover(e.target.closest('[data-i]')),
         pointerleave: () => this.hover(null),
       },
-    }, this.text);
+    }, this.full = h('div', { class: 'vl-full', 'aria-hidden': 'true' }), h('div', { class: 'vl-words' }, this.text, this.guess));
     this.note = h('span', { class: 'vl-lane-note' });
+    this.copy = h('button', { type: 'button', class: 'vl-tool', hidden: true, 'aria-label': W.lane.copy(begin.title), title: W.lane.copy(begin.title),
+      on: { click: () => this.copyText() } }, icon('copy', 14));
     this.node = h('section', { class: 'vl-lane', data: { lane: this.lane.number } },
       h('header', {},
         h('button', { type: 'button', class: 'vl-lane-name', 'aria-label': W.lane.focus(begin.title),
           on: { click: () => this.race.setFocus(this.lane.name) } },
-        h('i', { class: 'vl-swatch' }), begin.title),
-        !begin.lossless && h('span', { class: 'vl-badge lossy', text: W.lane.lossy, title: W.lane.lossyHelp }), this.note),
+        h('i', { class: 'vl-swatch' }), this.title = h('span', { text: begin.title })),
+        this.promise = h('span', { class: 'vl-promise' }), this.note, this.copy),
       this.box);
+    this.begun();
+  }
+
+  /** What only the lane's first record tells. */
+  begun() {
+    const badge = this.plain ? null : guarantee(this.lane.begin);
+    this.promise.replaceChildren(...(badge ? [badge] : []));
     this.mark();
   }
 
@@ -50,7 +69,40 @@ export class LaneView {
     const want = this.lane.whole[this.race.shown(this.lane)];
     if (want < this.nodes.length) this.cut(want);
     if (want > this.nodes.length) this.append(want);
+    this.guesses();
     this.mark();
+  }
+
+  /** What is drafted in the round on its way, behind the answer: pale until the check has passed over it, then kept or
+   *  struck. */
+  guesses() {
+    const making = this.plain ? null : this.race.making(this.lane);
+    if (!making) {
+      if (this.guess.childNodes.length) this.guess.replaceChildren();
+      this.guessed = null;
+      return;
+    }
+    const { round, drafted, verified } = making;
+    const { tree, path, tokens } = round;
+    if (this.guessed !== round) {
+      this.guessed = round;
+      const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
+      const nodes = [...kept, ...rejected(round).map((node) => [node, 'rejected'])];
+      this.guess.replaceChildren(...nodes.map(([node, kind]) => h('span', { class: 'tk', data: { kind }, text: tree.texts?.[node] ?? '·' })));
+    }
+    const all = [...this.guess.children];
+    all.forEach((node, i) => {
+      const place = (i + 1) / all.length;
+      node.hidden = place > drafted + 1e-9;
+      node.className = `tk ${place <= verified ? node.dataset.kind : 'guess'}`;
+    });
+  }
+
+  copyText() {
+    navigator.clipboard?.writeText(this.lane.text.trim()).then(() => {
+      this.copy.replaceChildren(icon('check', 14));
+      setTimeout(() => this.copy.replaceChildren(icon('copy', 14)), 1500);
+    }, () => { getSelection().selectAllChildren(this.text); });
   }
 
   cut(want) {
@@ -108,7 +160,36 @@ export class LaneView {
     }
     this.light(mine ? s.round ?? lane.tokens[s.token]?.round ?? null : null);
     this.node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
+    const known = race.list.every((one) => one.end);
+    this.node.classList.toggle('done', known);
+    put(this.full, known ? lane.text : '');
+    // A replay of an answer that is longer than its box goes along with the newest words.
+    const newest = known && race.head !== null && this.box.scrollHeight > this.box.clientHeight + 4 && this.nodes[this.nodes.length - 1];
+    if (newest) this.box.scrollTop = newest.offsetTop - this.box.clientHeight + 48;
+    this.copy.hidden = !race.over(lane);
+    put(this.title, lane.begin.title);
     put(this.note, this.ending());
+    this.compare();
+  }
+
+  /** Where this answer and the autoregressive one differ, once both are there: other words are marked, and of the
+   *  autoregressive answer what it shares with the lane in focus is shaded. */
+  compare() {
+    const { race, lane } = this;
+    const base = race.baseline;
+    const against = lane === base ? race.focused : lane;
+    const key = race.finished && base && against !== base ? against.name : null;
+    if (key === this.compared) return;
+    this.compared = key;
+    const found = key && align(base, against);
+    const own = lane === base;
+    this.nodes.forEach((node, p) => {
+      const { start, stop } = lane.pieces[p];
+      const differs = Boolean(found) && (own ? found.base : found.other).has(stop - 1);
+      node.classList.toggle('other', differs);
+      node.classList.toggle('shared', own && Boolean(found) && start < found.shared);
+      if (differs) node.title = own ? W.lane.missing : W.lane.other;
+    });
   }
 
   ending() {
@@ -132,7 +213,8 @@ export class LaneView {
 
   /** A piece of several tokens is inspected from its last one, which made it whole. */
   pick(node) {
-    if (node) this.race.select({ lane: this.lane.name, token: Number(node.dataset.i) + Number(node.dataset.n) - 1 });
+    if (node && matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet
+    if (node) this.race.select({ lane: this.lane.name, token: Number(node.dataset.i) + Number(node.dataset.n) - 1, picked: true });
   }
 
   key(event) {
@@ -144,7 +226,7 @@ export class LaneView {
       const s = this.race.selected;
       const at = s?.lane === this.lane.name && s.token !== undefined ? s.token : step > 0 ? -1 : 0;
       const token = Math.min(last, Math.max(0, at + step));
-      this.race.select({ lane: this.lane.name, token });
+      this.race.select({ lane: this.lane.name, token, picked: true });
       this.nodeOf(token)?.scrollIntoView({ block: 'nearest' });
     }
     event.preventDefault();

@@ -4,6 +4,12 @@
 const KEY = 'race';
 const LONGEST = 8000;
 
+/** The view that this page's address names, null where it names none: `#learn`, or `#race=…` with a request. */
+export function view(known) {
+  const [name] = location.hash.slice(1).split('=');
+  return known.includes(name) ? name : null;
+}
+
 /** The address of this page with a request in it. */
 export function write(request) {
   const { history, media, ...rest } = request;

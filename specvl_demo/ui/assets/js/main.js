@@ -10,23 +10,28 @@ import { InspectView } from './inspectview.js';
 import { LearnView } from './learnview.js';
 import * as link from './link.js';
 import { Painter } from './paint.js';
+import { WATCHABLE_S } from './player.js';
 import { Race } from './race.js';
 import { RaceView } from './raceview.js';
 import { ReplayView } from './replayview.js';
 import { Runner } from './runner.js';
 import { themeButton } from './theme.js';
 import * as trace from './trace.js';
+import { Visit } from './visit.js';
+import { WhatIfView } from './whatifview.js';
 import { W } from './words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
+const BREATH_MS = 1200; // between a live race that was too quick to see and its replay
+const CHANGED_MS = 700;  // so long a parameter must stand before it is tried live
 
 /** root: the element to fill. api: {server, upload, trigger, watch, url(name)} as the component gives them. */
 export async function mount(root, api) {
   // The drawing library is fetched and read now, so that no race has to wait for it; without it, all but charts works.
   const drawing = plotly(api.url('plotly')).catch(() => null);
-  const page = new Page(root, api, await api.server.catalog());
+  const page = new Page(root, api, await api.server.known());
   window.specvl = page;
-  await Promise.all([page.start(), drawing]);
+  await Promise.all([page.visit.start(), drawing]);
   page.ready = true;
   return page;
 }
@@ -40,13 +45,15 @@ class Page {
     this.chat = new Conversation((turn, again) => this.takeUp(turn, again), (turns) => this.ask.setHistory(turns));
     this.ask.conversation(this.chat.node);
     this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), {
-      save: () => this.save(), link: () => this.link(), follow: () => this.follow(),
+      save: () => this.save(), share: () => this.share(), link: () => this.link(), follow: () => this.follow(),
     });
     this.inspect = new InspectView(this.race, this.painter, catalog, api.url('plotly'));
-    this.replay = new ReplayView(catalog, (records, meta) => this.show(records, meta, true));
+    this.replay = new ReplayView(catalog, (records, meta) => this.again(records, meta), (example) => this.ask.choose(example));
     this.runner = new Runner(api);
     this.compare = new CompareView(catalog, this.runner, this.painter, api, () => this.ask.request);
+    this.whatif = new WhatIfView(this.race, this.painter);
     this.learn = new LearnView(catalog, (id, method) => this.tryOut(id, method));
+    this.visit = new Visit(this);
     this.build();
     this.listen();
   }
@@ -58,6 +65,7 @@ class Page {
       h('div', { class: 'vl-panel', role: 'tabpanel', id: `vl-view-${name}`, 'aria-labelledby': `vl-tab-${name}`, hidden: true })]));
     this.panels.race.append(this.view.node);
     this.panels.inspect.append(this.inspect.node);
+    this.panels.whatif.append(this.whatif.node);
     this.panels.compare.append(this.compare.node);
     this.panels.replay.append(this.replay.node);
     this.panels.learn.append(this.learn.node);
@@ -69,10 +77,12 @@ class Page {
         h('div', { class: 'vl-tabs', role: 'tablist', 'aria-label': W.name }, this.tabs),
         h('span', { class: 'vl-machine', text: this.catalog.machine }), theme),
       this.body));
-    this.open('race');
+    this.open(link.view(Object.keys(W.tabs)) ?? 'race', false);
   }
 
-  open(name) {
+  /** Show a view; it gets its own address, so that Back works, unless it comes from one. */
+  open(name, fresh = true) {
+    if (fresh && this.body.dataset.view !== name) history.pushState(null, '', `#${name}`);
     for (const tab of this.tabs) {
       const on = tab.dataset.view === name;
       tab.setAttribute('aria-selected', String(on));
@@ -98,6 +108,9 @@ class Page {
     ask.addEventListener('try', (e) => this.tryOut(e.detail.example, e.detail.method));
     ask.addEventListener('stop', () => this.runner.stop());
     ask.addEventListener('example', (e) => { this.chat.set([]); this.example(e.detail); });
+    ask.addEventListener('change', () => { this.fit(); this.tryLive(); this.visit.remember(); });
+    ask.addEventListener('say', (e) => { if (e.detail.wrong) this.view.tell(e.detail.text, true); });
+    window.addEventListener('popstate', () => this.open(link.view(Object.keys(W.tabs)) ?? 'race', false));
     document.addEventListener('dragover', (e) => { if ([...e.dataTransfer.types].includes('Files')) e.preventDefault(); });
     document.addEventListener('drop', (e) => this.drop(e));
   }
@@ -111,30 +124,67 @@ class Page {
     if (file) { this.open('replay'); this.replay.open(file); } else this.ask.well.add(files);
   }
 
+  /** Whether the race on the page is still the one that the form asks for; told where it is not. */
+  fit() {
+    const { form } = this.race.meta;
+    this.view.outdated(!this.ask.running && form !== undefined && form !== this.ask.key());
+  }
+
+  /** With the switch on, the question runs again when a parameter has changed. */
+  tryLive() {
+    clearTimeout(this.trying);
+    const { form } = this.race.meta;
+    if (!this.ask.tryLive.checked || form === undefined || form === this.ask.key()) return;
+    this.trying = setTimeout(() => {
+      if (this.ask.running) { this.runner.stop(); this.tryLive(); } else this.ask.run();
+    }, CHANGED_MS);
+  }
+
   async run(request) {
     this.open('race');
-    this.view.player.pause();
     this.ask.setRunning(true);
     this.painter.streaming(true);
-    let waiting = true;
+    const { methods, limits, machine } = this.catalog;
+    const lanes = ['ar', ...request.methods].map((name) => methods.find((m) => m.name === name));
+    const pictures = request.media.filter((item) => item.kind === 'image').map(({ name, url }) => ({ name, frames: [url] }));
+    this.race.clear({ source: 'live', question: request.question, machine, form: this.ask.key(), asked: structuredClone(this.ask.request), shown: pictures, scope: this.ask.scope });
+    this.race.expect(lanes, request.max_new_tokens ?? limits.tokens);
+    let first = null;
     const failed = await this.runner.run(request, {
-      status: (text) => this.ask.say(text),
+      status: (text) => { this.ask.say(text); this.view.await(text); },
       record: (record) => {
-        if (waiting) this.race.clear({ source: 'live', question: request.question, machine: this.catalog.machine });
-        if (waiting) this.ask.say('');
-        waiting = false;
+        if (first === null) this.ask.say('');
+        if (record.kind === 'begin') this.ask.loading.echo(record);
+        first ??= performance.now();
         this.race.take(record);
       },
-      heat: (lanes) => this.heat(lanes),
+      heat: (found) => this.heat(found),
     });
+    const lasted = (performance.now() - first) / 1000;
     this.ask.setRunning(false);
     this.painter.streaming(false);
-    if (!waiting) this.replay.keep(this.race);
+    this.view.await('');
+    if (first === null) this.race.clear({ source: 'live', question: request.question, form: this.race.meta.form });
+    else this.replay.keep(this.race);
+    this.visit.remember();
     this.asked = request;
     const stopped = this.race.list.some((lane) => lane.end?.stop === 'cancelled');
     const ended = stopped ? W.run.stopped : W.run.finished(this.race.list.length);
-    this.ask.say(failed ?? (waiting ? W.run.unbegun : ended), failed !== null);
-    this.view.offerFollow(!waiting && failed === null);
+    this.ask.say(failed ?? (first === null ? W.run.unbegun : ended), failed !== null);
+    if (first === null && failed === null) this.view.tell(W.run.unbegun);
+    this.view.offerFollow(first !== null && failed === null);
+    this.fit();
+    if (first === null || failed !== null || stopped) return;
+    if (lasted < WATCHABLE_S && !STILL.matches) this.showAgain();
+    else this.view.point();
+  }
+
+  /** A race that was over in a blink is shown again, slowly, unless somebody already looks closer. */
+  showAgain() {
+    const { meta } = this.race;
+    setTimeout(() => {
+      if (this.race.meta === meta && !this.race.selected && !this.view.player.playing && this.race.head === null) this.view.player.replay();
+    }, BREATH_MS);
   }
 
   /** Heat of every token comes when all lanes are in; it becomes part of their rounds. */
@@ -166,53 +216,58 @@ class Page {
 
   /** An example with one method beside the plain model, run at once. */
   tryOut(id, method) {
-    const example = this.catalog.examples.find((e) => e.id === id);
     this.chat.set([]);
-    this.ask.restore({ media: example.media, question: example.question, methods: [method] });
-    this.open('race');
+    this.ask.fill(this.catalog.examples.find((e) => e.id === id), [method]);
     this.ask.run();
   }
 
-  /** Show a recorded race at once; Run then makes it live. */
-  async example(example) {
-    if (!example.trace || this.ask.running) return;
+  /** The recorded race of an example, at once; Run then makes it live. */
+  async example(example, loop = false) {
+    if (this.ask.running) return;
+    const meta = { source: 'recorded', example: example.id, price: example.price, scope: example.missed?.length ? W.scope.missed(example.missed) : '', question: example.question, machine: example.machine, form: this.ask.key(), asked: structuredClone(this.ask.request) };
     try {
-      this.show(await trace.fetched(example.trace), { source: 'recorded', question: example.question, machine: example.machine }, true);
+      if (example.trace) this.show(await trace.fetched(example.trace), meta, true, loop);
+      else { this.race.clear({ question: example.question }); this.open('race'); }
     } catch (fault) {
+      this.race.clear({ question: example.question });
       this.ask.say(fault.message, true);
     }
   }
 
-  /** Put records on the page; `play` runs them at their true speeds. */
-  show(records, meta, play) {
+  /** Put records on the page; `play` shows how they came, `loop` again and again. The form asks what they answer, where
+   *  that is known. */
+  show(records, meta, play, loop = false) {
     if (this.ask.running) { this.ask.say(W.run.busy, true); return; }
-    this.race.clear(meta);
+    if (meta.asked && meta.form !== this.ask.key()) { this.chat.set(meta.asked.history); this.ask.restore(meta.asked); }
+    this.race.clear(meta.asked ? { ...meta, form: this.ask.key() } : meta);
     for (const record of records) this.race.take(record);
     this.view.offerFollow(false);
     this.open('race');
-    if (play && !STILL.matches) this.view.player.replay();
+    this.ask.say('');
+    if (meta.file) this.view.tell(W.run.fromFile(meta.file));
+    if (play && !STILL.matches) this.view.player.replay(loop);
+    else this.view.point();
   }
 
-  async start() {
-    const asked = link.read();
-    const first = this.catalog.examples.find((e) => e.trace);
-    if (asked) await this.restore(asked);
-    else if (first) {
-      this.ask.restore(first);
-      await this.example(first);
-    }
-  }
-
-  /** The settings of a link; its pictures are drawn again or taken from the examples. */
-  async restore(asked) {
-    const scenes = Array.isArray(asked.scenes) ? asked.scenes.slice(0, this.catalog.limits.files) : [];
-    const drawn = await Promise.all(scenes.map((scene) => this.api.server.scene(scene)));
-    const example = this.catalog.examples.find((e) => e.id === asked.example);
-    const media = example ? example.media : drawn.filter((item) => item.path).map((item) => ({ ...item, kind: 'image' }));
-    this.ask.restore({ ...asked, media });
+  /** A kept race again, with the form as it was; files of an earlier visit are sent once more. */
+  async again(records, meta) {
+    if (this.ask.running) { this.ask.say(W.run.busy, true); return; }
+    this.show(records, meta.asked ? { ...meta, asked: await this.visit.revive(meta.asked) } : meta, true);
   }
 
   save() { trace.download('race.trace.jsonl', trace.write(trace.recordsOf(this.race))); }
+
+  /** The race as one file that opens anywhere, made by the server from the trace. */
+  async share() {
+    const { api } = this;
+    this.ask.say(W.run.sharing);
+    const sent = await api.upload(new File([trace.write(trace.recordsOf(this.race))], 'race.trace.jsonl')).catch(() => null);
+    const made = sent ? await api.server.share(sent.path).catch(() => null) : null;
+    const file = made?.url && await fetch(new URL(made.url, document.baseURI)).catch(() => null);
+    if (!file?.ok) { this.ask.say(made?.problem ?? W.run.notShared, true); return; }
+    trace.download('race.html', await file.blob(), 'text/html');
+    this.ask.say(W.run.shared);
+  }
 
   async link() {
     const address = link.write(this.ask.request);

@@ -1,25 +1,28 @@
 /* Pictures and clips of a question: upload, drop, paste, camera, drawn scenes; thumbnails that can be taken away.
    Checks count, kind and size before anything is sent; the server checks again. */
 
-import { h, icon, fmt } from './dom.js';
+import { h, icon, fmt, roving } from './dom.js';
 import { Composer } from './composer.js';
+import { keepFile } from './keep.js';
 import { W } from './words.js';
 
 export class MediaWell {
   constructor(catalog, api, onchange) {
     Object.assign(this, { limits: catalog.limits, api, onchange });
     this.media = [];
+    this.refused = []; // files that did not become part of the question: {name, why}
     this.busy = 0;
     const accept = [...this.limits.picture_types, ...this.limits.clip_types].join(',');
     this.input = h('input', { type: 'file', id: 'vl-files', multiple: true, accept, class: 'vl-hidden', tabindex: '-1', 'aria-label': W.media.choose,
       on: { change: () => { this.add([...this.input.files]); this.input.value = ''; } } });
-    this.strip = h('ul', { class: 'vl-thumbs', 'aria-label': W.media.list });
+    this.strip = roving(h('ul', { class: 'vl-thumbs', 'aria-label': W.media.list }));
+    this.outside = h('ul', { class: 'vl-refused' });
     this.note = h('p', { class: 'vl-help vl-media-note', role: 'status' });
     this.sceneButton = this.tool('shapes', W.media.scene, () => this.compose());
     this.hint = h('p', { class: 'vl-drop-hint', text: W.media.hint });
     this.node = h('div', { class: 'vl-well', role: 'group', 'aria-label': W.media.title }, this.strip, this.hint,
-      h('div', { class: 'vl-tools' }, this.tool('image', W.media.upload, () => this.input.click()),
-        this.tool('camera', W.media.camera, () => this.shoot()), this.sceneButton), this.input, this.note);
+      roving(h('div', { class: 'vl-tools', role: 'toolbar', 'aria-label': W.media.choose }, this.tool('image', W.media.upload, () => this.input.click()),
+        this.tool('camera', W.media.camera, () => this.shoot()), this.sceneButton)), this.input, this.outside, this.note);
     this.composer = new Composer(catalog.scene, api, (item) => this.change([...this.media, item]));
     this.node.append(this.composer.node);
     this.listen();
@@ -61,11 +64,33 @@ export class MediaWell {
     this.say('');
     for (const file of files) {
       const kind = this.kind(file);
-      if (!kind) { this.say(W.media.unknown(file.name), true); continue; }
-      if (file.size > this.limits.bytes) { this.say(W.media.large(file.name, fmt.bytes(file.size), fmt.bytes(this.limits.bytes)), true); continue; }
-      if (this.media.length + this.busy >= this.limits.files) { this.say(W.media.many(this.limits.files), true); break; }
-      await this.send(file, kind);
+      const { limits } = this;
+      const types = [...limits.picture_types, ...limits.clip_types].map((t) => t.slice(1).toUpperCase()).join(', ');
+      if (!kind) this.refuse(file.name, W.media.unknown(file.name, types));
+      else if (file.size > limits.bytes) this.refuse(file.name, W.media.large(file.name, fmt.bytes(file.size), fmt.bytes(limits.bytes)));
+      else if (this.media.length + this.busy >= limits.files) this.refuse(file.name, W.media.many(limits.files));
+      else await this.send(file, kind);
     }
+  }
+
+  /** A file that is not part of the question: it stays in sight, and no race runs until it is taken away. */
+  refuse(name, why) {
+    this.refused.push({ name, why });
+    this.showRefused();
+  }
+
+  forgive() {
+    this.refused = [];
+    this.showRefused();
+  }
+
+  showRefused() {
+    this.outside.replaceChildren(...this.refused.map((one) => h('li', { class: 'wrong' }, h('span', { text: one.why }),
+      h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.media.remove(one.name), on: { click: () => {
+        this.refused = this.refused.filter((other) => other !== one);
+        this.showRefused();
+        this.onchange(this.media);
+      } } }, icon('close', 12)))));
   }
 
   async send(file, kind) {
@@ -75,11 +100,13 @@ export class MediaWell {
     try {
       sent = await this.api.upload(file);
     } catch {
-      this.say(W.media.failed(file.name), true);
+      this.say('');
+      this.refuse(file.name, W.media.failed(file.name));
       return;
     } finally {
       this.busy -= 1;
     }
+    keepFile(sent.path, file);
     this.change([...this.media, { path: sent.path, url: sent.url, name: file.name, kind }]);
   }
 
@@ -93,11 +120,20 @@ export class MediaWell {
     this.say('');
     this.node.classList.toggle('full', media.length > 0);
     this.strip.replaceChildren(...media.map((item, i) => h('li', {}, item.kind === 'video'
-      ? h('video', { src: item.url, muted: true, playsinline: true, preload: 'metadata', 'aria-label': item.name, controls: true })
-      : h('img', { src: item.url, alt: item.name, on: { error: () => this.say(W.media.broken(item.name), true) } }),
+      ? h('video', { src: item.url, muted: true, playsinline: true, preload: 'metadata', 'aria-label': item.name, loop: true,
+        on: { pointerenter: (e) => e.target.play().catch(() => null), pointerleave: (e) => e.target.pause() } })
+      : h('img', { src: item.url, alt: item.name, on: { error: () => this.broken(item) } }),
     item.kind === 'video' && h('span', { class: 'vl-clipmark', 'aria-hidden': 'true', text: W.media.clip }),
     h('button', { type: 'button', class: 'vl-remove', 'aria-label': W.media.remove(item.name),
       on: { click: () => this.change(this.media.filter((_, j) => j !== i)) } }, icon('close', 12)))));
+    this.strip.settle();
+  }
+
+  /** A file that the browser cannot show will not be read by the model either. */
+  broken(item) {
+    if (!this.media.includes(item)) return;
+    this.change(this.media.filter((other) => other !== item));
+    this.refuse(item.name, W.media.broken(item.name));
   }
 
   compose() {

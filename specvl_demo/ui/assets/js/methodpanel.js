@@ -4,18 +4,27 @@
 
 import { Combos } from './combos.js';
 import { h, icon, put } from './dom.js';
+import { CHOICES, PARAMS, SLOTS } from './parameters.js';
 import { Fields, Panel } from './settings.js';
 import { W } from './words.js';
 
 const PRESET = 'preset';
 
+/** A parameter with what it and its choices are called. */
+const named = (param) => ({ ...param, title: PARAMS[param.key] ?? param.key.replaceAll('_', ' '),
+  choices: param.choices.map((value) => [value, choice(param.key, value)]) });
+
+const choice = (key, value) => CHOICES[key]?.[value] ?? value.replaceAll('-', ' ');
+
 export class MethodPanel {
   /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change(),
-   *  link(): share all settings}. tries: the examples that show the method, a node or null. */
-  constructor(method, pair, values, on, tries) {
+   *  link(): share all settings, tryOut(example id)}. */
+  constructor(method, pair, values, on, catalog) {
     Object.assign(this, { method, pair, values, on });
     this.panel = new Panel(W.ask.settingsOf(method.title), () => this.reset());
-    this.node = h('div', { class: 'vl-method-panel' }, this.panel.node, tries);
+    const shown = tries(catalog.lessons.methods[method.name], catalog.examples, on.tryOut);
+    this.tries = shown && h('details', { class: 'vl-tries' }, h('summary', {}, icon('chevron'), h('span', { text: W.ask.tries(method.title) })), shown);
+    this.node = h('div', { class: 'vl-method-panel' }, this.panel.node, this.tries);
     this.problem = h('p', { class: 'vl-help wrong', role: 'status' });
     this.combos = new Combos(() => this.values, (kept) => this.take(kept), () => on.link());
     this.load();
@@ -33,11 +42,11 @@ export class MethodPanel {
     const { told } = this;
     put(this.problem, told.problem ?? '');
     const presets = (told.presets ?? []).length > 1 && { key: PRESET, kind: 'choice', title: W.settings.preset, help: W.settings.presetHelp,
-      default: told.standard, choices: told.presets.map((p) => [p, p]) };
-    const shape = [presets, ...(told.parts ?? [])].filter(Boolean);
+      default: told.standard, choices: told.presets.map((name) => [name, choice(PRESET, name)]) };
+    const shape = [presets, ...(told.parts ?? []).map((part) => ({ ...part, title: SLOTS[part.key][0], help: SLOTS[part.key][1] }))].filter(Boolean);
     const reload = () => { this.load(); this.changed(); };
     this.parts = new Fields(shape, this.values, reload);
-    this.params = new Fields(told.params ?? [], this.values, () => this.changed());
+    this.params = new Fields((told.params ?? []).map(named), this.values, () => this.changed());
     this.panel.fill(this.parts.node, this.problem.textContent ? this.problem : null, this.params.node, told.free && this.combos.node);
     this.panel.node.hidden = !shape.length && !this.params.params.length;
     this.tally();

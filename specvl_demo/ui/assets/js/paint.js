@@ -1,10 +1,10 @@
 /* When things are drawn. Text goes on screen in the next frame; charts wait for frames without text, at most one a
    frame, the one that waits longest, and each chart's rate adapts so that all of them together take their share of the main
-   thread at most. That share is smaller while a race streams in: the engine may compute on the same machine, and a chart
-   costs a hundred times what a word does. Charts off screen are not drawn until they come into view. */
+   thread at most. While a race streams in they are drawn twice a second and no more: the engine may compute on the same
+   machine, and a chart costs a hundred times what a word does. Charts off screen are not drawn until they come into view. */
 
-const PACE = { share: 0.25, shortest: 200 };
-const STREAMING = { share: 0.08, shortest: 500 };
+const PACE = { share: 0.25, shortest: 200, longest: 480 };
+const STREAMING = { share: 0.08, shortest: 460, longest: 480 };
 const PATIENCE_MS = 150; // so long a chart gives way to text
 
 export class Painter {
@@ -80,7 +80,7 @@ export class Painter {
       next.dirty = false;
       next.draw();
       next.cost = 0.7 * next.cost + 0.3 * (performance.now() - start);
-      next.due = now + Math.max(this.pace.shortest, this.cost / this.pace.share);
+      next.due = now + Math.min(this.pace.longest, Math.max(this.pace.shortest, this.cost / this.pace.share));
       waiting.shift();
     }
     if (this.texts.size) this.wake();

@@ -32,8 +32,8 @@ function paint(lane, span, mode, heat) {
   if (mode === 'heat') {
     const before = lane.begin.spans.filter((s) => s.stop <= span.start).reduce((sum, s) => sum + s.stop - s.start, 0);
     const bytes = decoded(heat);
-    const low = Math.min(...bytes);
-    const high = Math.max(...bytes);
+    const low = bytes.reduce((a, b) => Math.min(a, b), 255);
+    const high = bytes.reduce((a, b) => Math.max(a, b), 0);
     const values = [...bytes.subarray(before, before + n)];
     return { kind: 'heat', cover: values.map((v) => (high > low ? (v - low) / (high - low) : 0)) };
   }

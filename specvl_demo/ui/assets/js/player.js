@@ -1,47 +1,79 @@
-/* Runs a finished race again at its true speeds: play, pause, scrub, slower and faster. Moves the race's head along
-   the lanes' own clocks; the views do the rest. */
+/* Shows a finished race again, stretched so that an eye can follow it, or at its true speed: play, pause, scrub, step
+   round by round. Moves the race's head along the lanes' own clocks; the views do the rest. */
 
 import { h, put, icon, fmt, segmented } from './dom.js';
 import { W } from './words.js';
 
-const RATES = [[0.1, '⅒×'], [0.25, '¼×'], [0.5, '½×'], [1, '1×']];
-const WATCHABLE_S = 4;
+const SHOW_S = 8;            // so long a stretched replay lasts
+const LONGEST_S = 10;        // races that last longer are shown faster than they were
+export const WATCHABLE_S = 6; // those that last at least so long are shown as they were
+const STEP_S = 1.6;          // so long one round takes when it is stepped through
+const PAUSE_MS = 3500;       // between two passes of a replay that goes on by itself
+const VISIBLE_S = 0.3;       // rounds that take less on screen are shown whole
 
 export class Player {
   constructor(race) {
     this.race = race;
-    this.rate = 1;
+    this.mode = 'show';
     this.playing = false;
+    this.looping = false;
     this.step = this.step.bind(this);
-    this.button = h('button', { type: 'button', class: 'vl-round', on: { click: () => this.toggle() } });
+    const tool = (name, text, fn) => h('button', { type: 'button', class: 'vl-round', 'aria-label': text, title: text, on: { click: fn } }, icon(name));
+    this.button = tool('play', W.player.play, () => this.toggle());
+    this.back = tool('back', W.player.back, () => this.stepBack());
+    this.next = tool('next', W.player.next, () => this.stepNext());
     this.slider = h('input', { type: 'range', min: 0, max: 1000, value: 0, 'aria-label': W.player.slider,
       on: { input: () => this.scrub(Number(this.slider.value) / 1000) } });
     this.time = h('output', { class: 'vl-time' });
-    this.rates = segmented(W.player.rate, RATES, 1, (rate) => { this.rate = Number(rate); });
-    this.node = h('div', { class: 'vl-player', hidden: true, role: 'group', 'aria-label': W.player.title }, this.button,
+    this.rates = segmented(W.player.rate, [['show', ''], ['true', W.player.trueSpeed]], 'show', (mode) => { this.mode = mode; this.pace(); });
+    this.node = h('div', { class: 'vl-player', hidden: true, role: 'group', 'aria-label': W.player.title }, this.back, this.button, this.next,
       this.slider, this.time, this.rates);
-    race.on('reset', () => this.pause());
-    race.on('reset end head lane', () => this.show());
+    race.on('reset', () => { this.pause(); this.loop(false); this.setMode('show'); });
+    race.on('reset end head lane begin', () => this.show());
+    // Whoever touches anything wants to look: the replay then no longer begins anew by itself.
+    for (const type of ['pointerdown', 'keydown']) document.addEventListener(type, () => this.loop(false), true);
     this.show();
   }
 
-  /** From the start, as a race that nobody has seen yet; slowed down where it would be over in a blink. */
-  replay() {
-    this.race.select(null);
-    this.setRate(RATES.map(([rate]) => rate).filter((rate) => this.race.length / rate >= WATCHABLE_S).at(-1) ?? RATES[0][0]);
+  /** Race seconds that pass in a second of a stretched replay. */
+  get stretch() {
+    const { length } = this.race;
+    if (length >= WATCHABLE_S) return Math.max(1, length / LONGEST_S);
+    return length / SHOW_S;
+  }
+
+  /** From the start, as a race that nobody has seen yet. `loop`: again and again until somebody touches the page. */
+  replay(loop = false) {
+    if (this.race.selected) this.race.select(null);
+    this.loop(loop);
+    this.setMode('show');
     this.race.setHead(0);
     this.play();
   }
 
-  setRate(rate) {
-    this.rate = rate;
-    this.rates.show(rate);
+  loop(on) {
+    this.looping = on;
+    clearTimeout(this.again);
   }
 
-  play() {
+  setMode(mode) {
+    this.mode = mode;
+    this.rates.show(mode);
+    this.pace();
+  }
+
+  pace() {
+    this.rate = this.mode === 'show' ? this.stretch : 1;
+    const rounds = Math.max(1, ...this.race.list.map((lane) => (lane.begin.method === 'ar' ? 0 : lane.rounds.length)));
+    this.race.slow = this.race.length / rounds / this.rate >= VISIBLE_S;
+  }
+
+  play(until = null) {
     if (this.race.head === null || this.race.head >= this.race.length) this.race.setHead(0);
     this.playing = true;
+    this.until = until;
     this.last = null;
+    this.pace();
     this.show();
     requestAnimationFrame(this.step);
   }
@@ -58,13 +90,44 @@ export class Player {
 
   /** Show the whole race at once. */
   finish() {
+    this.loop(false);
+    this.end();
+  }
+
+  end() {
     this.playing = false;
     this.race.setHead(null);
+    this.race.emit('shown');
+    if (this.looping) this.again = setTimeout(() => { if (!this.race.selected?.picked) this.replay(true); }, PAUSE_MS);
   }
 
   scrub(part) {
     this.playing = false;
+    this.pace();
     this.race.setHead(part * this.race.length);
+  }
+
+  /** The next round of the lane in focus, as it happened: drafted, checked, kept or struck. */
+  stepNext() {
+    const { race } = this;
+    const lane = race.focused;
+    if (race.selected) race.select(null);
+    if (race.head === null || race.finished) race.setHead(0);
+    const k = race.shown(lane);
+    if (!lane.rounds[k]) { this.end(); return; }
+    const until = lane.at(k + 1).clock;
+    this.play(until);
+    this.rate = Math.max(1e-6, (until - race.head) / STEP_S);
+    race.slow = true;
+  }
+
+  stepBack() {
+    const { race } = this;
+    const lane = race.focused;
+    this.playing = false;
+    if (race.selected) race.select(null);
+    const k = race.shown(lane) - (race.making(lane)?.drafted > 0 ? 0 : 1);
+    race.setHead(lane.at(Math.max(0, k)).clock);
   }
 
   step(now) {
@@ -72,7 +135,11 @@ export class Player {
     const passed = this.last === null ? 0 : (now - this.last) / 1000;
     this.last = now;
     const head = (this.race.head ?? 0) + passed * this.rate;
-    if (head >= this.race.length) this.finish();
+    if (this.until !== null && head >= this.until) {
+      this.playing = false;
+      this.race.setHead(this.until);
+      if (this.until >= this.race.length) this.end();
+    } else if (head >= this.race.length) this.end();
     else {
       this.race.setHead(head);
       requestAnimationFrame(this.step);
@@ -81,13 +148,14 @@ export class Player {
 
   show() {
     const { race } = this;
-    const ready = race.lanes.size > 0 && race.list.every((lane) => lane.end);
+    const ready = race.length > 0 && race.list.every((lane) => lane.end);
     this.node.hidden = !ready;
     if (!ready) return;
     const head = race.head ?? race.length;
     this.slider.value = race.length ? Math.round((1000 * head) / race.length) : 0;
     this.slider.setAttribute('aria-valuetext', fmt.seconds(head));
     put(this.time, `${head.toFixed(2)} / ${race.length.toFixed(2)} s`);
+    put(this.rates.firstChild, W.player.stretched(1 / this.stretch));
     if (this.drawn !== this.playing) {
       this.drawn = this.playing;
       this.button.replaceChildren(icon(this.playing ? 'pause' : 'play'));

@@ -1,8 +1,11 @@
 /* The race that the page shows: its lanes, how far each is shown, what is selected. Views listen and draw.
-   Events: 'reset', 'lane', 'round' {lane}, 'end' {lane}, 'head', 'select', 'focus'. */
+   Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head', 'select', 'focus'. */
 
 import { Lane } from './fold.js';
 import { shown } from './trace.js';
+
+/** What a lane says of itself before it has begun. */
+const UNKNOWN = { kind: 'begin', sampling: {}, spans: [], seen: [], notes: {}, models: {}, vision_s: 0, prefill_s: 0, draft_prefill_s: 0 };
 
 export class Race extends EventTarget {
   constructor() {
@@ -12,8 +15,9 @@ export class Race extends EventTarget {
 
   clear(meta = {}) {
     this.lanes = new Map();
-    this.meta = meta;       // {source: 'live' | 'recorded', question, machine, shown: [{name, frames: [url]}]}
+    this.meta = meta;       // {source: 'live' | 'recorded', question, machine, form, shown: [{name, frames: [url]}]}
     this.head = null;       // seconds on every lane's own clock that are shown; null: everything there is
+    this.slow = false;      // whether a replay is slow enough to show what happens within a round
     this.focus = null;      // name of the lane that the tree and the charts show
     this.selected = null;   // {lane, token} or {lane, round}
     this.emit('reset');
@@ -23,15 +27,21 @@ export class Race extends EventTarget {
 
   on(types, fn) { for (const type of types.split(' ')) this.addEventListener(type, (e) => fn(e.detail, type)); }
 
+  /** Lanes that were asked for and have not begun: [{name, title, lossless}], in their order. */
+  expect(lanes, most) {
+    for (const { name, title, lossless } of lanes) {
+      this.open({ ...UNKNOWN, lane: name, method: name, title, lossless, max_new_tokens: most }).pending = true;
+    }
+  }
+
   /** Take one record, as it stands in a trace. */
   take(record) {
     if (record.kind === 'begin') {
-      const lane = new Lane(record);
-      lane.number = this.lanes.size;
-      if (record.notes.media) this.meta.shown = shown(record);
-      this.lanes.set(lane.name, lane);
-      if (this.focus === null || this.lanes.get(this.focus).begin.method === 'ar') this.focus = lane.name;
-      this.emit('lane', { lane });
+      if (record.notes.media?.length) this.meta.shown = shown(record);
+      const waiting = this.lanes.get(record.lane);
+      if (!waiting) { this.open(record); return; }
+      Object.assign(waiting, { begin: record, pending: false });
+      this.emit('begin', { lane: waiting });
       return;
     }
     const lane = this.lanes.get(record.lane);
@@ -45,6 +55,15 @@ export class Race extends EventTarget {
     }
   }
 
+  open(begin) {
+    const lane = new Lane(begin);
+    lane.number = this.lanes.size;
+    this.lanes.set(lane.name, lane);
+    if (this.focus === null || this.lanes.get(this.focus).begin.method === 'ar') this.focus = lane.name;
+    this.emit('lane', { lane });
+    return lane;
+  }
+
   get list() { return [...this.lanes.values()]; }
 
   get focused() { return this.lanes.get(this.focus) ?? null; }
@@ -54,6 +73,18 @@ export class Race extends EventTarget {
 
   /** Rounds of a lane that are shown now. */
   shown(lane) { return this.head === null ? lane.rounds.length : lane.roundsBy(this.head); }
+
+  /** The round of a lane that is on its way at the moment shown, in a replay slow enough to see it: how much of it is
+   *  drafted and how much is verified, 0 to 1; null where there is none. */
+  making(lane) {
+    const k = this.shown(lane);
+    const round = lane.rounds[k];
+    if (!this.slow || this.head === null || !round) return null;
+    const since = this.head - lane.at(k).clock;
+    const rest = round.clock_s - lane.at(k).clock - round.draft_s;
+    const part = (done, all) => (all > 0 ? Math.min(1, Math.max(0, done / all)) : 1);
+    return { round, drafted: part(since, round.draft_s), verified: since < round.draft_s ? 0 : part(since - round.draft_s, rest) };
+  }
 
   /** Totals of a lane as shown now. */
   now(lane) { return lane.at(this.shown(lane)); }
@@ -102,7 +133,7 @@ export class Race extends EventTarget {
     this.emit('select');
   }
 
-  /** The round that the tree shows: the selected one, else the newest shown of the focused lane. */
+  /** The round that the tree shows: the selected one, else the one on its way or the newest shown of the focused lane. */
   get currentRound() {
     const lane = this.focused;
     if (!lane || !lane.rounds.length) return null;
@@ -111,6 +142,6 @@ export class Race extends EventTarget {
       const index = s.token !== undefined ? lane.tokens[s.token]?.round : s.round;
       if (lane.rounds[index]) return lane.rounds[index];
     }
-    return lane.rounds[Math.max(0, this.shown(lane) - 1)];
+    return this.making(lane)?.round ?? lane.rounds[Math.max(0, this.shown(lane) - 1)];
   }
 }

@@ -3,9 +3,13 @@
 
 import { h, put, icon } from './dom.js';
 import { Chart } from './chart.js';
+import { term } from './explain.js';
+import { Guide } from './guide.js';
+import { headline, instructive } from './headline.js';
 import { byDepth, perRound, phases, speedup } from './charts.js';
 import { declared } from './declared.js';
-import { costs, dig, firstDifference, whySlow } from './fold.js';
+import { costs, dig, whySlow } from './fold.js';
+import { agreement, timing } from './verdict.js';
 import { Inspector } from './inspector.js';
 import { LaneView } from './lane.js';
 import { Player } from './player.js';
@@ -13,10 +17,9 @@ import { Track } from './track.js';
 import { TreeView } from './tree.js';
 import { W } from './words.js';
 
-const SLACK = 0.02; // timers are not exact
 
 export class RaceView {
-  /** on: {save(), link(), follow()}: what the buttons around the race do. */
+  /** on: {save(), share(), link(), follow()}: what the buttons around the race do. */
   constructor(race, painter, catalog, plotlyUrl, on) {
     Object.assign(this, { race, painter, catalog, plotlyUrl, on });
     this.lanes = new Map();
@@ -26,11 +29,17 @@ export class RaceView {
     this.inspector = new Inspector(race, painter);
     this.charts = [perRound, speedup, phases].map((spec) => this.chart(spec));
     this.own = null;
+    this.waiting = '';
+    this.say = this.say.bind(this);
     this.build();
-    race.on('reset', () => { this.lanes.clear(); this.texts.replaceChildren(); this.title(); this.methodCharts(); });
+    race.on('reset', () => { this.lanes.clear(); this.texts.replaceChildren(); this.await(''); this.stage.classList.remove('outdated'); this.tell(''); this.title(); this.methodCharts(); });
     race.on('lane', ({ lane }) => this.addLane(lane));
+    race.on('lane begin', () => this.pictures());
+    race.on('lane begin round end head reset', () => painter.soon(this.say));
+    race.on('shown', () => this.point());
     race.on('round end', ({ lane }) => { this.lanes.get(lane.name)?.update(); this.redraw(); });
     race.on('head select focus', () => { for (const view of this.lanes.values()) view.update(); this.redraw(); });
+    race.on('begin', ({ lane }) => { const view = this.lanes.get(lane.name); view.begun(); view.update(); });
     race.on('lane focus', (_, type) => this.methodCharts(type === 'focus'));
     race.on('round', ({ lane }) => { if (lane.rounds.length === 1 && lane === race.focused) this.methodCharts(); });
     race.on('end head', () => this.verdict());
@@ -43,21 +52,69 @@ export class RaceView {
     this.question = h('p', { class: 'vl-question' });
     this.thumbs = h('span', { class: 'vl-question-media' });
     this.tools = h('div', { class: 'vl-race-tools' },
-      this.tool('link', W.run.link, () => this.on.link()), this.tool('save', W.run.save, () => this.on.save()));
+      this.tool('link', W.run.link, () => this.on.link()), this.tool('page', W.run.share, () => this.on.share()), this.tool('save', W.run.save, () => this.on.save()));
     this.texts = h('div', { class: 'vl-lanes' });
+    // Long answers scroll in step.
+    this.texts.addEventListener('scroll', (e) => {
+      if (this.race.head !== null || !this.race.finished) return;
+      for (const { box } of this.lanes.values()) if (box !== e.target && box.scrollTop !== e.target.scrollTop) box.scrollTop = e.target.scrollTop;
+    }, true);
     this.said = h('p', { class: 'vl-verdict', role: 'status' });
     this.followUp = h('button', { type: 'button', class: 'vl-small', hidden: true, text: W.chat.follow, title: W.chat.followHint, on: { click: () => this.on.follow() } });
     const box = h('input', { type: 'checkbox', id: 'vl-rejected', on: { change: () => this.node.classList.toggle('rejects', box.checked) } });
     this.legend = h('div', { class: 'vl-textlegend', role: 'note', 'aria-label': W.legend.title },
-      ['draft', 'relaxed', 'target', 'rejected'].map((o) => h('span', { class: `tk ${o}`, text: W.legend[o] })),
+      ['draft', 'relaxed', 'target', 'rejected'].map((o) => term(W.legend[o], W.learn.origins[o], `tk ${o}`)),
       h('label', { for: 'vl-rejected' }, box, W.legend.showRejected));
     this.grid = h('div', { class: 'vl-charts' });
-    this.node = h('div', { class: 'vl-race idle' },
+    this.sentence = h('p', { class: 'vl-headline' });
+    this.notice = h('p', { class: 'vl-notice', role: 'status' });
+    const pair = h('div', { class: 'vl-pair' }, this.tree.node, this.inspector.node);
+    const numbers = h('div', { class: 'vl-card' }, this.track.node);
+    this.guide = new Guide(this.race, this.player, [this.texts, pair, numbers]);
+    this.scope = h('p', { class: 'vl-scope' });
+    this.stage = h('div', { class: 'vl-stage' }, numbers, this.scope, this.texts, h('div', { class: 'vl-under' }, this.legend, this.said, this.followUp), pair, this.grid);
+    this.node = h('div', { class: 'vl-race idle' }, this.notice,
       h('div', { class: 'vl-start' }, h('h2', { text: W.start.title }), h('p', { text: W.start.text })),
       h('div', { class: 'vl-race-head' }, this.badge, this.thumbs, this.question, this.player.node, this.tools),
-      h('div', { class: 'vl-card' }, this.track.node), this.texts, h('div', { class: 'vl-under' }, this.legend, this.said, this.followUp),
-      h('div', { class: 'vl-pair' }, this.tree.node, this.inspector.node), this.grid);
+      h('div', { class: 'vl-says' }, this.sentence, this.guide.open), this.guide.node, this.stage);
     this.methodCharts();
+  }
+
+  /** What the machine is doing while nothing is written yet; '' once there is something to see. */
+  await(text) {
+    this.waiting = text;
+    this.painter.soon(this.say);
+  }
+
+  /** The sentence above the race. */
+  say() {
+    const waits = this.waiting !== '' && !this.race.list.some((lane) => lane.rounds.length);
+    const nodes = headline(this.race, waits ? this.waiting : '');
+    const words = nodes.map((n) => n.textContent ?? n).join('');
+    if (this.spoken !== words) this.sentence.replaceChildren(...nodes);
+    this.spoken = words;
+    this.sentence.classList.toggle('waiting', waits);
+    this.guide.open.hidden = !this.race.list.some((lane) => lane !== this.race.baseline && lane.end && lane.rounds.length);
+  }
+
+  /** Something that whoever looks at the race must know: what went wrong, or that it is another one than the form's. */
+  tell(text, wrong = false) {
+    put(this.notice, text);
+    this.notice.classList.toggle('wrong', wrong);
+  }
+
+  /** The form asks something else now: the race is greyed until one fits again. */
+  outdated(on) {
+    this.stage.classList.toggle('outdated', on);
+    if (on) this.tell(W.run.outdated(this.race.meta.question || W.chat.nothing));
+    else if (!this.notice.classList.contains('wrong')) this.tell('');
+  }
+
+  /** A race that was shown to its end opens its most instructive token, unless the visitor looks at one already. */
+  point() {
+    const lane = this.race.focused;
+    const token = lane && this.race.selected === null ? instructive(lane) : null;
+    if (token !== null) this.race.select({ lane: lane.name, token });
   }
 
   tool(name, text, fn) { return h('button', { type: 'button', class: 'vl-tool', title: text, 'aria-label': text, on: { click: fn } }, icon(name)); }
@@ -68,29 +125,31 @@ export class RaceView {
     put(this.badge, meta.source === 'recorded' ? W.run.recorded : meta.source === 'live' ? W.run.live : '');
     this.badge.title = meta.machine ? W.run.recordedOn(meta.machine) : '';
     put(this.question, meta.question ?? '');
+    this.node.classList.toggle('idle', !meta.source);
+    put(this.scope, meta.scope ?? '');
     this.thumbs.replaceChildren();
     put(this.said, '');
   }
 
+  pictures() {
+    const list = (this.race.meta.shown ?? []).filter((m) => m.frames[0]);
+    if (list.length === this.thumbs.children.length) return;
+    this.thumbs.replaceChildren(...list.map((m) => h('img', { src: m.frames[0], alt: m.name, title: m.frames.length > 1 ? W.patches.frames(m.frames.length) : m.name })));
+  }
+
   addLane(lane) {
-    this.thumbs.replaceChildren(...(this.race.meta.shown ?? []).filter((m) => m.frames[0])
-      .map((m) => h('img', { src: m.frames[0], alt: m.name, title: m.frames.length > 1 ? W.patches.frames(m.frames.length) : m.name })));
     const view = new LaneView(this.race, lane, this.painter);
     this.lanes.set(lane.name, view);
     this.texts.append(view.node);
-    this.node.classList.remove('idle');
     this.texts.dataset.count = this.lanes.size;
   }
 
-  /** A chart of the focused lane's own: the first declared one, its method's before others', whose numbers its rounds
-   *  carry; where there is none, a common chart stands in its place. */
+  /** A chart of the focused lane's own: the first declared one whose numbers its rounds carry; where there is none, a common chart stands in its place. */
   methodCharts(now = false) {
     const lane = this.race.focused;
     if (!lane && this.own) { this.redraw(); return; } // the next race may well ask for the same
-    const method = this.catalog.methods.find((m) => m.name === lane?.begin.method);
-    const own = (method?.charts ?? []).map((id) => this.catalog.charts[id]);
-    const carried = [...own, ...Object.values(this.catalog.charts)]
-      .find((chart) => chart && lane?.rounds.some((r) => dig(r, chart.series[0].path) !== undefined));
+    const own = lane?.begin.charts ?? [];
+    const carried = own.find((chart) => lane.rounds.some((r) => dig(r, chart.series[0]?.path ?? '') !== undefined));
     const chart = carried ?? (lane?.rounds.length ? undefined : own[0]);
     const spec = chart ? declared(chart) : byDepth;
     if (spec.id !== this.own?.spec.id) {
@@ -113,17 +172,21 @@ export class RaceView {
     const { race } = this;
     const base = race.baseline;
     if (!race.finished || !base) { put(this.said, ''); return; }
+    const untimed = new Map();
     const lines = race.list.filter((lane) => lane !== base).flatMap((lane) => {
       const { title } = lane.begin;
-      const i = firstDifference(base, lane);
-      const whole = i === null && lane.tokens.length === base.tokens.length;
+      const found = agreement(lane, base);
+      const timed = timing(lane, base);
       const cost = costs(lane, base);
-      const slow = whySlow(cost);
-      return [
-        whole ? W.run.same(title) : W.run.differs(title, i ?? Math.min(lane.tokens.length, base.tokens.length)),
-        cost?.speedup > cost?.tau * (1 + SLACK) && W.run.doubt(title), slow && W.run.slow[slow](title, cost),
-      ].filter(Boolean);
+      const slow = timed.kind === 'sound' && whySlow(cost);
+      if (timed.kind !== 'sound') {
+        const why = W.run.timing[timed.kind](timed);
+        untimed.set(why, [...(untimed.get(why) ?? []), title]);
+      }
+      return [W.run.agreement[found.kind](title, found), slow && W.run.slow[slow](title, cost)].filter(Boolean);
     });
+    // What disturbs one lane mostly disturbs all: it is told once.
+    for (const [why, titles] of untimed) lines.push(`${titles.join(', ')}: ${why}`);
     put(this.said, lines.join(' · '));
   }
 }

@@ -32,6 +32,7 @@ export class Runner {
     this.busy = true;
     this.failed = null;
     this.stopping = false;
+    this.request = request;
     this.stream.reset();
     this.on = on;
     this.heard = Date.now();
@@ -52,19 +53,28 @@ export class Runner {
     if (this.busy && this.stream.run) this.api.server.stop(this.stream.run);
   }
 
-  /** The stream is silent: fetch what may have been missed; give up where the server does not answer any more. */
+  /** The stream is silent: fetch what may have been missed; give up where the server did not take the request, or does
+   *  not answer any more. */
   async look() {
-    if (Date.now() - this.heard < SILENT_MS) return;
+    const { run } = this.stream;
+    if (Date.now() - this.heard < (run ? SILENT_MS : SILENT_MS / 2)) return;
+    const { batches } = this.api.server;
     try {
-      if (this.stream.run) await this.stream.heal(this.stream.run);
-      else await this.api.server.batches('');
+      if (run) await this.stream.heal();
+      else await batches('');
       this.misses = 0;
+      // The event that asks tells nothing of a refusal; a call that carries the same does.
+      const taken = run || !this.busy || Array.isArray(await batches(this.request).catch(() => null));
+      if (!taken && this.busy) this.give(W.run.refused);
     } catch {
       this.misses += 1;
-      if (this.misses < MOST_MISSES) return;
-      this.failed = W.run.lost;
-      this.finish();
+      if (this.misses >= MOST_MISSES) this.give(W.run.lost);
     }
+  }
+
+  give(sentence) {
+    this.failed = sentence;
+    this.finish();
   }
 
   finish() {

@@ -19,9 +19,9 @@ export class Fields {
     const id = `vl-p${serial += 1}`;
     const input = control(param, id, (value) => this.set(param, value));
     const reset = h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.settings.reset(param.title),
-      title: W.settings.resetTo(write(param.default)), on: { click: () => this.set(param, param.default) } }, icon('reset', 13));
-    const help = [param.help, param.paper !== null && param.paper !== undefined && W.settings.paper(write(param.paper))];
-    const node = field(id, param.title, input, help.filter(Boolean).join(' '), reset);
+      title: W.settings.resetTo(write(param, param.default)), on: { click: () => this.set(param, param.default) } }, icon('reset', 13));
+    const help = [param.help, param.paper !== null && param.paper !== undefined && W.settings.paper(write(param, param.paper))];
+    const node = field(id, param.title, input, help.filter(Boolean).map((text) => text.replace(/\.?$/, '.')).join(' '), reset);
     node.classList.toggle('wide', param.kind === 'set');
     this.fields.set(param.key, { node, input, reset });
     return node;
@@ -67,7 +67,9 @@ export class Panel {
 
 const same = (a, b) => String(a) === String(b);
 
-const write = (value) => (typeof value === 'boolean' ? (value ? W.settings.on : W.settings.off) : String(value));
+/** A value as its control shows it. */
+const write = (param, value) => (typeof value === 'boolean' ? (value ? W.settings.on : W.settings.off)
+  : param.choices?.find(([choice]) => choice === value)?.[1] ?? String(value));
 
 /** An input for one kind of value; its `show` writes a value into it. */
 function control(param, id, onset) {

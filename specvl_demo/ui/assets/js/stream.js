@@ -1,5 +1,6 @@
-/* The live stream: JSON batches with sequence numbers, in order. Repeated batches are dropped; where one is missing the
-   whole run is fetched again, so that the last state is never lost.
+/* The live stream: JSON batches with sequence numbers, in order. Repeated batches are dropped, and so is whatever still
+   comes of a run that is over; where a batch is missing the whole run is fetched again, so that the last state is never
+   lost.
    Events of a batch: {k: 'run' | 'queue' | 'status' | 'begin' | 'round' | 'end' | 'error' | 'done', ...}. */
 
 export class Stream {
@@ -7,52 +8,58 @@ export class Stream {
   constructor(on, fetchRun) {
     this.on = on;
     this.fetchRun = fetchRun;
-    this.reset();
+    this.over = new Set(); // runs of which nothing is wanted any more
+    this.follow(null);
   }
 
+  /** Make ready for another run; what comes late of the one before must not be taken for it. */
   reset() {
-    this.run = null;
+    if (this.run) this.over.add(this.run);
+    this.follow(null);
+  }
+
+  follow(run) {
+    this.run = run;
     this.next = 0;
-    this.lag = 0;
-    this.healing = false;
-    this.finished = false;
+    this.newest = -1; // number of the newest batch that was seen
+    this.healing = null;
   }
 
   /** One batch as it came from the server. */
   feed(text) {
     if (!text) return;
     const batch = JSON.parse(text);
-    if (batch.run !== this.run) {
-      if (batch.seq !== 0) { this.heal(batch.run); return; }
-      this.reset();
-      this.run = batch.run;
-    }
-    if (batch.seq < this.next) return;
-    if (batch.seq > this.next) { this.heal(batch.run); return; }
-    this.take(batch);
+    if (this.over.has(batch.run)) return;
+    if (this.run === null) this.follow(batch.run);
+    if (batch.run !== this.run) return;
+    this.newest = Math.max(this.newest, batch.seq);
+    if (batch.seq === this.next) this.take(batch);
+    else if (batch.seq > this.next) this.heal().catch(() => {}); // the runner asks again, and tells where it fails
   }
 
   take(batch) {
     this.next = batch.seq + 1;
     this.stamp = batch.ts;
-    for (const event of batch.events) {
-      if (event.k === 'done') this.finished = true;
-      this.on[event.k]?.(event);
-    }
+    for (const event of batch.events) this.on[event.k]?.(event);
   }
 
-  /** Some batches never came: fetch them all and take what is new. */
-  async heal(run) {
-    if (this.healing) return;
-    this.healing = true;
-    const batches = await this.fetchRun(run).finally(() => { this.healing = false; });
-    if (run !== this.run) {
-      this.reset();
-      this.run = run;
-    }
-    for (const text of batches) {
-      const batch = JSON.parse(text);
-      if (batch.seq >= this.next) this.take(batch);
+  /** Some batches never came: fetch them all and take what is new, until the newest that was seen is among them. */
+  async heal() {
+    const { run } = this;
+    if (this.healing === run) return;
+    this.healing = run;
+    try {
+      do {
+        const before = this.next;
+        const batches = await this.fetchRun(run);
+        for (const text of this.run === run ? batches : []) {
+          const batch = JSON.parse(text);
+          if (this.run === run && batch.seq >= this.next) this.take(batch);
+        }
+        if (this.next === before) return;
+      } while (this.run === run && this.newest >= this.next);
+    } finally {
+      if (this.healing === run) this.healing = null;
     }
   }
 }

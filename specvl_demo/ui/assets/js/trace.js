@@ -1,60 +1,49 @@
 /* Traces: JSON lines of records, as the engine writes them. Read from text with checks that name the bad line, written
-   back from a race. A trace may come from a stranger: it is refused wherever `trace check` refuses it (records.py and
-   report/trace.py say the same), and nothing of it is ever markup. */
+   back from a race. A trace may come from a stranger: it is refused wherever `trace check` refuses it, and nothing of it
+   is ever markup. `schema.js` is exported from records.py; what lies between fields and records is checked here. */
 
 import { PHASES } from './fold.js';
+import SCHEMA from './schema.js';
 import { W } from './words.js';
 
-const SCHEMA = 1;
-const ORIGINS = ['draft', 'relaxed', 'target'];
-const STOPS = ['eos', 'length', 'cancelled', 'error'];
 const PICTURE = /^data:image\/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+$/;
 export const MOST_BYTES = 64 * (1 << 20);
 const MOST_LINE = 8 * (1 << 20);
 const MOST_LINES = 100_000;
 const MOST_LANES = 32;
-const MOST_DEEP = 32;
-const MOST_PROMPT = 2 ** 24;
 const MOST_PATCHES = 2 ** 20;
+const [FORMAT] = SCHEMA.$defs.Begin.properties.schema.enum;
 
-/* Types of values, as the records have them. */
 const isObject = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
-const text = (v) => typeof v === 'string' && v.isWellFormed?.() !== false;
-const whole = (v) => Number.isInteger(v) && Math.abs(v) < 2 ** 63;
-const number = (v) => typeof v === 'number' && Math.abs(v) < 1e300;
-const flag = (v) => typeof v === 'boolean';
-const any = (v) => shallow(v, MOST_DEEP);
-const maybe = (type) => (v) => v === null || type(v);
-const list = (type) => (v) => Array.isArray(v) && v.every(type);
-const map = (type) => (v) => isObject(v) && Object.entries(v).every(([key, item]) => text(key) && type(item));
-const oneOf = (...names) => (v) => names.includes(v);
-const shape = (needed, optional = {}) => (v) => isObject(v) && Object.keys(v).every((key) => Object.hasOwn(needed, key) || Object.hasOwn(optional, key))
-  && Object.entries(needed).every(([key, type]) => Object.hasOwn(v, key) && type(v[key]))
-  && Object.entries(optional).every(([key, type]) => !Object.hasOwn(v, key) || type(v[key]));
+const TYPES = {
+  object: isObject, array: Array.isArray, string: (v) => typeof v === 'string' && v.isWellFormed?.() !== false,
+  integer: Number.isInteger, number: (v) => typeof v === 'number', boolean: (v) => typeof v === 'boolean', null: (v) => v === null,
+};
 
-function shallow(v, levels) {
-  if (typeof v !== 'object' || v === null) return true;
-  return levels > 0 && Object.values(v).every((item) => shallow(item, levels - 1));
+/** Where a value breaks a JSON Schema, as a dotted path; null where it keeps it. Knows the words that schema.js uses. */
+export function breach(v, s, at) {
+  if (s.$ref) return breach(v, SCHEMA.$defs[s.$ref.split('/').pop()], at);
+  if (s.anyOf) return s.anyOf.some((one) => breach(v, one, at) === null) ? null : at;
+  if (s.enum && !s.enum.includes(v)) return at;
+  if (s.type && !TYPES[s.type](v)) return at;
+  if (v < s.minimum || v > s.maximum || v?.length < s.minItems || v?.length > s.maxItems) return at;
+  if (s.type === 'array') return first(v, (item, i) => breach(item, s.prefixItems?.[i] ?? s.items, `${at}[${i}]`));
+  if (s.type !== 'object') return null;
+  const missing = s.required?.find((key) => !Object.hasOwn(v, key));
+  if (missing) return `${at}.${missing}`;
+  return first(Object.entries(v), ([key, item]) => {
+    const inner = s.properties && Object.hasOwn(s.properties, key) ? s.properties[key] : s.additionalProperties;
+    return inner && TYPES.string(key) ? breach(item, inner, `${at}.${key}`) : `${at}.${key}`;
+  });
 }
 
-const KIND = { kind: text };
-const SECONDS = Object.fromEntries(PHASES.map((phase) => [phase, number]));
-const candidates = list(list(shape({ id: whole, text, prob: number })));
-const TYPES = {
-  begin: shape({ ...KIND, request: text, lane: text, method: text, title: text, settings: map(any), lossless: flag, pair: text,
-    models: map(maybe(text)), sampling: map(any), max_new_tokens: whole, dtype: text, device: text, versions: map(text), prompt: text,
-    n_prompt: whole, n_visual: whole, vision_s: number, prefill_s: number, draft_prefill_s: number,
-    spans: list(shape({ kind: oneOf('image', 'video'), media: whole, frame: whole, start: whole, stop: whole }, { rows: maybe(whole), cols: maybe(whole) })) },
-  { seen: list(shape({ view: text, n: whole, index: list(whole) }, { words: text })), notes: map(any), schema: whole }),
-  round: shape({ ...KIND, ...SECONDS, lane: text, index: whole, path: list(whole), clock_s: number,
-    tokens: list(shape({ id: whole, text, origin: oneOf(...ORIGINS) })),
-    tree: shape({ tokens: list(whole), parent: list(whole) },
-      { texts: maybe(list(text)), draft_logp: maybe(list(maybe(number))), target_logp: maybe(list(maybe(number))) }) },
-  { candidates: maybe(candidates), views: maybe(map(candidates)), notes: map(any) }),
-  end: shape({ ...KIND, lane: text, stop: oneOf(...STOPS),
-    totals: shape({}, { n_tokens: whole, n_rounds: whole, n_accepted: whole, n_relaxed: whole, n_drafted: whole, ...SECONDS }) },
-  { peak_bytes: maybe(whole), message: maybe(text) }),
-};
+function first(list, wrong) {
+  for (let i = 0; i < list.length; i += 1) {
+    const found = wrong(list[i], i);
+    if (found !== null) return found;
+  }
+  return null;
+}
 
 /** Records of a trace; throws an Error whose message says which line is wrong and why. */
 export function parse(written) {
@@ -85,15 +74,16 @@ export function parse(written) {
 }
 
 function check(r, lanes) {
-  if (!isObject(r) || !Object.hasOwn(TYPES, r.kind)) return W.trace.kind;
-  if (typeof r.lane !== 'string') return W.trace.lane;
+  const name = isObject(r) && Object.hasOwn(SCHEMA.discriminator.mapping, r.kind) && SCHEMA.discriminator.mapping[r.kind];
+  if (!name) return W.trace.kind;
+  if (r.kind === 'begin' && Number.isInteger(r.schema) && r.schema !== FORMAT) return W.trace.format(r.schema, FORMAT);
+  const wrong = breach(r, { $ref: name }, r.kind);
+  if (wrong) return W.trace.field(wrong.slice(0, 80));
   if (r.kind === 'begin') {
-    if (r.schema !== SCHEMA) return W.trace.schema(r.schema, SCHEMA);
     if (lanes.has(r.lane)) return W.trace.twice;
-    if (!TYPES.begin(r) || !soundBegin(r)) return W.trace.incomplete;
+    if (!soundBegin(r)) return W.trace.incomplete;
     if (lanes.size >= MOST_LANES) return W.trace.lanes(MOST_LANES);
-    r.seen ??= [];
-    r.notes ??= {};
+    Object.assign(r, { seen: r.seen ?? [], charts: r.charts ?? [], notes: r.notes ?? {} });
     const zero = Object.fromEntries(['n_tokens', 'n_rounds', 'n_accepted', 'n_relaxed', 'n_drafted', ...PHASES].map((key) => [key, 0]));
     lanes.set(r.lane, { begin: r, end: null, clock: 0, totals: zero });
     return null;
@@ -101,7 +91,6 @@ function check(r, lanes) {
   const lane = lanes.get(r.lane);
   if (!lane) return W.trace.before;
   if (lane.end) return W.trace.after;
-  if (!TYPES[r.kind](r)) return W.trace.incomplete;
   if (r.kind === 'end') {
     lane.end = r;
     return null;
@@ -115,22 +104,20 @@ function check(r, lanes) {
 }
 
 function soundBegin(b) {
-  return b.n_prompt >= 1 && b.n_prompt <= MOST_PROMPT && b.n_visual >= 0 && b.n_visual <= b.n_prompt
-    && b.spans.every((s) => s.start >= 0 && s.start < s.stop && s.stop <= b.n_prompt
-      && (s.rows ?? 1) >= 1 && (s.cols ?? 1) >= 1 && (s.rows ?? 1) * (s.cols ?? 1) <= MOST_PATCHES);
+  return b.n_visual <= b.n_prompt
+    && b.spans.every((s) => s.start < s.stop && s.stop <= b.n_prompt && (s.rows ?? 1) * (s.cols ?? 1) <= MOST_PATCHES);
 }
 
 function soundRound(r) {
   const { tokens, parent, texts, draft_logp: draft, target_logp: target } = r.tree;
   const size = tokens.length;
   const drafted = r.tokens.filter((t) => t.origin !== 'target');
-  return size >= 1 && parent.length === size && parent.every((p, i) => (i === 0 ? p === -1 : p >= 0 && p < i))
+  return parent.length === size && parent.every((p, i) => (i === 0 ? p === -1 : p >= 0 && p < i))
     && [texts, draft, target].every((values) => !values || values.length === size)
-    && r.tokens.length > 0 && r.tokens.slice(0, -1).every((t) => t.origin !== 'target')
+    && r.tokens.slice(0, -1).every((t) => t.origin !== 'target')
     && r.path[0] === 0 && r.path.every((node, i) => i === 0 || (node > 0 && node < size && parent[node] === r.path[i - 1]))
     && r.path.length === 1 + drafted.length && drafted.every((t, i) => t.id === tokens[r.path[i + 1]])
-    && [r.candidates, ...Object.values(r.views ?? {})].every((lists) => !lists || lists.length === r.tokens.length)
-    && PHASES.every((phase) => r[phase] >= 0);
+    && [r.candidates, ...Object.values(r.views ?? {})].every((lists) => !lists || lists.length === r.tokens.length);
 }
 
 function add(totals, r) {
@@ -153,10 +140,8 @@ export async function fetched(url) {
 
 /** What the model was shown, as a Begin carries it: [{name, frames: [url]}]; anything but base64 pictures is left out. */
 export function shown(begin) {
-  const list = begin.notes.media;
-  if (!Array.isArray(list)) return [];
-  const safe = (url) => (typeof url === 'string' && PICTURE.test(url) ? url : null);
-  return list.map((m) => ({ name: String(m?.name ?? ''), frames: Array.isArray(m?.frames) ? m.frames.map(safe) : [] }));
+  const safe = (url) => (url !== null && PICTURE.test(url) ? url : null);
+  return (begin.notes.media ?? []).map((m) => ({ name: m.name, frames: m.frames.map(safe) }));
 }
 
 /** Records as a trace, one JSON object a line. */

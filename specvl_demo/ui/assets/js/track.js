@@ -1,10 +1,20 @@
 /* The track: one row a lane, all bars on one scale, and the numbers that decide a race in aligned columns. */
 
 import { h, put, fmt } from './dom.js';
+import { term } from './explain.js';
 import { PHASES } from './fold.js';
+import { timing } from './verdict.js';
 import { W } from './words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where', 'place'];
+
+/** Buttons that choose the lane in focus; filled anew by its `fill`. */
+export function laneSwitch(race, fits = () => true) {
+  const box = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': W.track.lane });
+  box.fill = () => box.replaceChildren(...race.list.filter(fits).map((lane) => h('button', { type: 'button', text: lane.begin.title,
+    'aria-pressed': String(lane.name === race.focus), on: { click: () => race.setFocus(lane.name) } })));
+  return box;
+}
 
 export class Track {
   constructor(race, painter) {
@@ -16,12 +26,12 @@ export class Track {
     this.node = h('table', { class: 'vl-track' },
       h('caption', { class: 'vl-hidden', text: W.track.caption }),
       h('thead', {}, h('tr', {},
-        h('th', { scope: 'col', text: W.track.lane }), h('th', { scope: 'col', class: 'bar', text: W.track.progress }),
-        ...COLUMNS.map((c) => h('th', { scope: 'col', class: c, title: W.track[`${c}Help`], text: W.track[c] })))),
+        h('th', { scope: 'col' }, term(W.track.lane, W.track.laneHelp)), h('th', { scope: 'col', class: 'bar' }, term(W.track.progress, W.track.progressHelp)),
+        ...COLUMNS.map((c) => h('th', { scope: 'col', class: c }, term(W.track[c], W.track[`${c}Help`]))))),
       this.body);
     race.on('reset', () => { this.rows.clear(); this.body.replaceChildren(); });
     race.on('lane', ({ lane }) => this.add(lane));
-    race.on('lane round end head focus', () => painter.soon(this.draw));
+    race.on('lane begin round end head focus', () => painter.soon(this.draw));
   }
 
   add(lane) {
@@ -32,12 +42,13 @@ export class Track {
     const bar = h('div', { class: 'vl-bar', role: 'progressbar', 'aria-label': W.track.tokensOf(lane.begin.title),
       'aria-valuemin': 0, 'aria-valuemax': lane.begin.max_new_tokens }, fill);
     const count = h('span', { class: 'vl-count' });
+    const name = h('span', { text: lane.begin.title });
     const row = h('tr', { data: { lane: lane.number } },
       h('th', { scope: 'row' }, h('button', { type: 'button', class: 'vl-lane-name', 'aria-label': W.lane.focus(lane.begin.title),
-        on: { click: () => this.race.setFocus(lane.name) } }, h('i', { class: 'vl-swatch' }), lane.begin.title)),
+        on: { click: () => this.race.setFocus(lane.name) } }, h('i', { class: 'vl-swatch' }), name)),
       h('td', { class: 'bar' }, h('div', { class: 'vl-barline' }, bar, count)), ...Object.values(cells));
     this.body.append(row);
-    this.rows.set(lane.name, { row, fill, bar, count, shares, cells });
+    this.rows.set(lane.name, { row, name, fill, bar, count, shares, cells });
   }
 
   draw() {
@@ -45,8 +56,9 @@ export class Track {
     const order = race.order;
     const scale = Math.max(1, ...race.list.map((l) => (l.end ? l.at(Infinity).tokens : l.begin.max_new_tokens)));
     for (const lane of race.list) {
-      const { row, fill, bar, count, shares, cells } = this.rows.get(lane.name);
+      const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);
       const t = race.now(lane);
+      put(name, lane.begin.title);
       row.classList.toggle('focused', race.focus === lane.name);
       row.classList.toggle('over', race.over(lane));
       fill.style.transform = `scaleX(${Math.min(1, t.tokens / scale)})`;
@@ -61,7 +73,10 @@ export class Track {
         shares[i].style.flexGrow = share.toFixed(4);
         shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
       });
-      const place = order.indexOf(lane.name);
+      // No place and no bold figure where the times say nothing.
+      const sound = race.baseline && lane !== race.baseline && race.finished ? timing(lane, race.baseline).kind === 'sound' : true;
+      row.classList.toggle('unsound', !sound);
+      const place = !race.finished || race.list.every((one) => one === race.baseline || timing(one, race.baseline ?? one).kind === 'sound') ? order.indexOf(lane.name) : -1;
       put(cells.place, place < 0 ? '' : W.track.places[place] ?? `${place + 1}.`);
     }
   }

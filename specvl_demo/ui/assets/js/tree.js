@@ -1,17 +1,22 @@
 /* The token tree of one round: what was drafted, what the target kept, what it wrote instead. Own SVG: it redraws in
-   a millisecond. Columns are depths, node size and edge width follow the draft's probability. */
+   a millisecond. Columns are depths, wide enough for their words; node size and edge width follow the draft's
+   probability. While a round is on its way it grows: drafts appear level by level, then the check sweeps over them. */
 
+import { explained } from './explain.js';
 import { h, svg, put, fmt, shown } from './dom.js';
 import { children, depths, reason, rejected } from './fold.js';
 import { W } from './words.js';
 
-const PAD = { left: 18, right: 120, top: 20, bottom: 24 };
+const PAD = { left: 18, right: 24, top: 22, bottom: 26 };
+const CHAR = 6.7;   // width of a character of a label
+const LEAST = 46;   // width of a column at least
+const ROW = 12;     // height of a row at least
+const EVERY_MS = 250; // while a race streams in, a new round is drawn at most so often
 
 export class TreeView {
   constructor(race, painter) {
     this.race = race;
     this.painter = painter;
-    this.title = h('h2', { text: W.tree.title });
     this.facts = h('span', { class: 'vl-facts' });
     this.slider = h('input', { type: 'range', min: 0, max: 0, value: 0, 'aria-label': W.tree.slider,
       on: { input: () => this.scrub(Number(this.slider.value)) } });
@@ -19,12 +24,20 @@ export class TreeView {
       title: W.tree.followHelp, on: { click: () => race.select(null) } });
     this.svg = svg('svg', { class: 'vl-tree', role: 'img', 'aria-label': W.tree.title,
       on: { click: (e) => this.pick(e.target.closest('[data-at]')) } });
+    this.box = h('div', { class: 'vl-tree-box', tabindex: '0', role: 'group', 'aria-label': W.tree.title }, this.svg);
     this.node = h('section', { class: 'vl-card vl-tree-card' },
-      h('header', {}, this.title, this.facts, this.slider, this.live), this.svg);
-    painter.register(this.node, () => this.draw());
-    race.on('reset round head select focus end', (_, type) => painter.dirty(this.node, type === 'select' || type === 'focus'));
-    this.resized = new ResizeObserver(() => painter.dirty(this.node, true));
-    this.resized.observe(this.svg);
+      h('header', {}, explained('h2', W.tree.title, W.tree.help), this.facts, this.slider, this.live), this.box);
+    this.draw = this.draw.bind(this);
+    race.on('reset round head select focus end begin', (_, type) => this.soon(type));
+    this.resized = new ResizeObserver(() => { this.drawn = null; painter.soon(this.draw); });
+    this.resized.observe(this.box);
+  }
+
+  /** In the next frame; while rounds stream in, every EVERY_MS and once more after the last. */
+  soon(type) {
+    const wait = type === 'round' ? Math.max(0, (this.at ?? 0) + EVERY_MS - performance.now()) : 0;
+    if (!wait) { this.painter.soon(this.draw); return; }
+    this.later ??= setTimeout(() => { this.later = null; this.painter.soon(this.draw); }, wait);
   }
 
   scrub(index) {
@@ -34,27 +47,35 @@ export class TreeView {
   /** A node that became part of the answer opens its token. */
   pick(node) {
     const { focused, currentRound } = this.race;
-    if (node) this.race.select({ lane: focused.name, token: focused.at(currentRound.index).tokens + Number(node.dataset.at) });
+    if (node) this.race.select({ lane: focused.name, token: focused.at(currentRound.index).tokens + Number(node.dataset.at), picked: true });
   }
 
   draw() {
     const { race } = this;
     const lane = race.focused;
     const round = race.currentRound;
+    this.at = performance.now();
     this.live.setAttribute('aria-pressed', String(race.selected === null));
     if (!round) {
       this.svg.replaceChildren();
+      this.drawn = null;
       put(this.facts, '');
       return;
     }
-    this.slider.max = Math.max(0, race.shown(lane) - 1);
+    const making = race.selected ? null : race.making(lane);
+    this.slider.max = Math.max(0, race.shown(lane) - 1, round.index);
     this.slider.value = round.index;
     const drafted = round.tree.tokens.length - 1;
-    put(this.facts, W.tree.facts(lane.begin.title, round.index, drafted, round.path.length - 1));
-    this.slider.setAttribute('aria-valuetext', W.tree.facts(lane.begin.title, round.index, drafted, round.path.length - 1));
-    const width = this.svg.clientWidth;
-    const height = this.svg.clientHeight;
-    if (width && height) this.paint(round, width, height);
+    const facts = making && drafted ? W.tree.making(lane.begin.title, round.index, drafted, making.verified > 0)
+      : W.tree.facts(lane.begin.title, round.index, drafted, round.path.length - 1);
+    put(this.facts, facts);
+    this.slider.setAttribute('aria-valuetext', facts);
+    const width = this.box.clientWidth;
+    const height = this.box.clientHeight;
+    if (!width || !height) return;
+    if (this.drawn !== round) this.paint(round, width, height);
+    this.drawn = round;
+    this.grow(making);
   }
 
   paint(round, width, height) {
@@ -62,39 +83,72 @@ export class TreeView {
     const last = round.tokens[round.tokens.length - 1];
     const own = last.origin === 'target' ? last : null;
     const plan = lay(tree, path, own !== null);
-    const across = Math.max(3, ...plan.depth);
-    const px = (d) => PAD.left + (d / across) * (width - PAD.left - PAD.right);
-    const gap = plan.leaves > 1 ? (height - PAD.top - PAD.bottom) / (plan.leaves - 1) : height;
-    const py = (row) => (plan.leaves > 1 ? PAD.top + row * gap : height / 2);
-    const at = (i) => [px(plan.depth[i]), py(plan.row[i])];
+    const words = (i) => (i < tree.tokens.length ? tree.texts?.[i] ?? '' : own.text);
+    const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
+    const { px, wide } = columns(plan, words, prob, width);
+    const tall = Math.max(height, PAD.top + PAD.bottom + (plan.leaves - 1) * ROW);
+    const gap = plan.leaves > 1 ? Math.min(44, (tall - PAD.top - PAD.bottom) / (plan.leaves - 1)) : 0;
+    const first = (tall - gap * (plan.leaves - 1)) / 2;
+    const at = (i) => [px[plan.depth[i]], first + plan.row[i] * gap];
     const kept = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
     const place = new Map(path.slice(1).map((node, i) => [node, i]));
     const turned = rejected(round)[0];
     const kind = (i) => (i === 0 ? 'root' : kept.get(i) ?? (i === turned ? 'rejected' : 'idle'));
-    const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
-    const edges = svg('g');
-    const nodes = svg('g');
-    const labels = svg('g');
+    const [edges, nodes, labels] = [svg('g'), svg('g'), svg('g')];
+    this.parts = []; // what grows with the round: {depth, kind, nodes: elements}
     tree.tokens.forEach((_, i) => {
       const [x, y] = at(i);
-      if (i) edges.append(curve(at(tree.parent[i]), [x, y], `edge ${kind(i)}`, kept.has(i) ? 2.4 : 0.8 + 1.4 * (prob(i) ?? 0.3)));
-      nodes.append(svg('circle', { cx: x, cy: y, r: i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(prob(i) ?? 0.2), class: `node ${kind(i)}`,
+      const part = { depth: plan.depth[i], kind: kind(i), nodes: [], own: false };
+      const add = (group, element) => { group.append(element); part.nodes.push(element); };
+      if (i) add(edges, curve(at(tree.parent[i]), [x, y], 'edge', kept.has(i) ? 2.4 : 0.8 + 1.4 * (prob(i) ?? 0.3)));
+      add(nodes, svg('circle', { cx: x, cy: y, r: i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(prob(i) ?? 0.2), class: 'node',
         'data-at': place.get(i) }, svg('title', { text: this.describe(round, i) })));
-      const roomy = gap >= 12 || (gap >= 8 && (prob(i) ?? 0) > 0.2);
-      if (tree.texts && (kind(i) !== 'idle' || roomy)) labels.append(label(x, y, tree.texts[i], kind(i), plan.inner[i]));
-      if (prob(i) !== null && gap >= (plan.inner[i] ? 26 : 12)) labels.append(chance(x, y, prob(i), tree.texts?.[i] ?? '', plan.inner[i]));
+      if (tree.texts) add(labels, label(x, y, tree.texts[i], plan.inner[i]));
+      if (prob(i) !== null && (!plan.inner[i] || gap >= 26 || plan.leaves === 1)) add(labels, chance(x, y, prob(i), tree.texts?.[i] ?? '', plan.inner[i]));
+      this.parts.push(part);
     });
     if (own) {
       const [x, y] = at(tree.tokens.length);
-      edges.append(curve(at(path[path.length - 1]), [x, y], 'edge target', 1.6));
-      nodes.append(svg('path', { class: 'node target', 'data-at': round.tokens.length - 1, d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` },
-        svg('title', { text: W.tree.own(shown(own.text), W.reasons[reason(round, round.tokens.length - 1)]) })));
-      labels.append(label(x + 2, y, own.text, 'target', false));
+      const part = { depth: Infinity, kind: 'target', nodes: [curve(at(path[path.length - 1]), [x, y], 'edge', 1.6)] };
+      part.nodes.push(svg('path', { class: 'node', 'data-at': round.tokens.length - 1, d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` },
+        svg('title', { text: W.tree.own(shown(own.text), W.reasons[reason(round, round.tokens.length - 1)]) })), label(x + 2, y, own.text, false));
+      edges.append(part.nodes[0]);
+      nodes.append(part.nodes[1]);
+      labels.append(part.nodes[2]);
+      this.parts.push(part);
     }
-    this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
-    this.svg.replaceChildren(edges, nodes, labels);
+    this.sweep = svg('line', { class: 'sweep', y1: 4, y2: tall - 4 });
+    this.px = px;
+    this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
+    this.svg.style.width = `${wide}px`;
+    this.svg.style.height = `${tall}px`;
+    this.svg.replaceChildren(edges, nodes, labels, this.sweep);
     this.svg.setAttribute('aria-label', W.tree.say(round.index, tree.tokens.length - 1,
       round.tokens.map((t) => `${shown(t.text)} (${W.origins[t.origin]})`)));
+  }
+
+  /** Show as much of the round as is made: {drafted, verified}, null for all of it. */
+  grow(making) {
+    const deepest = this.px.length - 1;
+    const drafted = making ? making.drafted * deepest : Infinity;
+    const verified = making ? making.verified * deepest : Infinity;
+    for (const { depth, kind, nodes } of this.parts) {
+      const there = depth === Infinity ? !making : depth === 0 || depth <= drafted;
+      const settled = depth === 0 || depth <= verified || !making;
+      for (const node of nodes) {
+        node.style.opacity = there ? '' : '0';
+        const [role] = node.classList;
+        node.setAttribute('class', `${role} ${settled ? kind : 'idle'}`);
+      }
+    }
+    const on = making && making.verified > 0 && making.verified < 1;
+    this.sweep.style.opacity = on ? '' : '0';
+    if (on) {
+      const i = Math.min(deepest - 1, Math.floor(verified));
+      const x = this.px[i] + (verified - i) * (this.px[i + 1] - this.px[i]);
+      this.sweep.setAttribute('x1', x);
+      this.sweep.setAttribute('x2', x);
+    }
   }
 
   describe(round, i) {
@@ -103,6 +157,27 @@ export class TreeView {
     const p = (list) => (list?.[i] != null ? fmt.prob(Math.exp(list[i])) : null);
     return W.tree.node(shown(tree.texts?.[i] ?? `#${tree.tokens[i]}`), p(tree.draft_logp), p(tree.target_logp));
   }
+}
+
+/** Where the columns stand: wide enough for the words above inner nodes, spread over the room there is; where there is
+ *  too little, the whole is wider and scrolls. */
+function columns(plan, words, prob, width) {
+  const deepest = Math.max(1, ...plan.depth);
+  const need = Array.from({ length: deepest }, () => LEAST);
+  let right = 0;
+  plan.depth.forEach((d, i) => {
+    const text = CHAR * short(words(i)).length;
+    if (plan.inner[i]) need[d] = Math.max(need[d], text + 8);
+    else right = Math.max(right, need.slice(d).reduce((a, b) => a - b, text + (prob(i) === null ? 16 : 52)));
+  });
+  const least = need.reduce((a, b) => a + b, 0);
+  const room = width - PAD.left - PAD.right;
+  // The words behind the leaves need room too, however the columns stretch.
+  const scale = Math.min(2.2, Math.max(1, (room - Math.max(0, right)) / least));
+  const px = [PAD.left];
+  for (const step of need) px.push(px[px.length - 1] + step * scale);
+  const ends = plan.depth.map((d, i) => px[d] + (plan.inner[i] ? 0 : CHAR * short(words(i)).length + (prob(i) === null ? 16 : 52)));
+  return { px, wide: Math.max(width, Math.max(...ends) + PAD.right) };
 }
 
 /** Depth and row of every node: leaves one below the other, parents beside the middle of their children, the kept path
@@ -139,12 +214,12 @@ function curve([x0, y0], [x1, y1], cls, width) {
 const short = (text) => shown(text.length > 14 ? `${text.slice(0, 13)}…` : text);
 
 /** Beside a leaf, above a node that has children. */
-function label(x, y, text, kind, inner) {
-  return svg('text', { x: (x + (inner ? 3 : 8)).toFixed(1), y: (y + (inner ? -7 : 3.5)).toFixed(1), class: kind, text: short(text) });
+function label(x, y, text, inner) {
+  return svg('text', { class: 'word', x: (x + (inner ? 3 : 8)).toFixed(1), y: (y + (inner ? -7 : 3.5)).toFixed(1), text: short(text) });
 }
 
 /** The drafter's probability: behind a leaf's text, below a node that has children. */
 function chance(x, y, p, text, inner) {
-  const at = inner ? [x - 8, y + 16] : [x + 14 + 6.7 * short(text).length, y + 3.5];
-  return svg('text', { x: at[0].toFixed(1), y: at[1].toFixed(1), class: 'chance', text: fmt.prob(p) });
+  const at = inner ? [x - 8, y + 16] : [x + 14 + CHAR * short(text).length, y + 3.5];
+  return svg('text', { class: 'chance', x: at[0].toFixed(1), y: at[1].toFixed(1), text: fmt.prob(p) });
 }

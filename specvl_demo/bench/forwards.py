@@ -1,0 +1,106 @@
+"""A method's rounds with the forwards they made: how long each draft step and each verification took.
+
+Drafter and target session are wrapped, so that exactly what a round runs is timed, by the device's own clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from torch import Tensor
+
+from specvl_demo.core.engine import Lane, Request, SharedPrefill
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import Drafter, Session, Stopwatch, Target
+from specvl_demo.methods.base import Choice, assemble
+from specvl_demo.records import Record, Round
+from specvl_demo.registry import Loaded
+
+NO_MODEL = ("none", "ngram")
+"""Drafters that make no forward."""
+
+
+@dataclass(frozen=True)
+class TimedRound:
+    """A round with its forwards. steps: (nodes fed, seconds) of each draft step, the root's first."""
+
+    round: Round
+    verify_s: float
+    steps: tuple[tuple[int, float], ...]
+
+    @property
+    def forward_s(self) -> float:
+        """Seconds of all its forwards, drafter's and target's."""
+        return self.verify_s + sum(seconds for _, seconds in self.steps)
+
+
+def run(loaded: Loaded, choice: Choice, request: Request) -> tuple[list[Record], list[TimedRound]]:
+    """A method's records of a request, and its rounds with the forwards they made."""
+    log = _Log(request.target.stopwatch())
+    target = cast("Target", _Logged(request.target, log))
+    parts = assemble(choice, loaded.models)
+    if choice.drafter.name not in NO_MODEL:
+        parts = replace(parts, drafter=cast("Drafter", _Logged(parts.drafter, log)))
+    lane = Lane(choice.method.name, parts, SharedPrefill(replace(request, target=target)))
+    records: list[Record] = [lane.begin()]
+    rounds = []
+    while not lane.done:
+        log.start()
+        round_ = lane.step()
+        if round_ is not None:
+            records.append(round_)
+            rounds.append(TimedRound(round_, *log.read()))
+    return [*records, lane.end()], rounds
+
+
+class _Log:
+    """The forwards of one round."""
+
+    def __init__(self, watch: Stopwatch) -> None:
+        self._watch = watch
+
+    def start(self) -> None:
+        """A round begins."""
+        self._widths: list[int] = []
+        self._watch.start()
+
+    @contextmanager
+    def forward(self, width: int | None) -> Iterator[None]:
+        """A draft step that feeds so many nodes; None: verification."""
+        self._watch.lap("")
+        yield
+        self._watch.lap("verify" if width is None else str(len(self._widths)))
+        if width is not None:
+            self._widths.append(width)
+
+    def read(self) -> tuple[float, tuple[tuple[int, float], ...]]:
+        """Seconds of verification; (nodes fed, seconds) of every draft step."""
+        laps = self._watch.read()
+        return laps["verify"], tuple((width, laps[str(i)]) for i, width in enumerate(self._widths))
+
+
+class _Logged:
+    """A drafter, or the target and its session, whose forwards are logged; otherwise what it wraps."""
+
+    def __init__(self, inner: Any, log: _Log) -> None:
+        self._inner, self._log = inner, log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Any:
+        """See `core.types.Drafter`."""
+        with self._log.forward(tokens.shape[0]):
+            return self._inner.extend(tokens, parents)
+
+    def score(self, tree: DraftTree) -> Any:
+        """See `core.types.Session`."""
+        with self._log.forward(None):
+            return self._inner.score(tree)
+
+    def open(self, *args: Any, **kwargs: Any) -> Session:
+        """See `core.types.Target`."""
+        return cast("Session", _Logged(self._inner.open(*args, **kwargs), self._log))

@@ -1,0 +1,171 @@
+"""The most that a method can gain on a pair and a device, derived from operations and bytes alone.
+
+A forward over n rows takes at least max(bytes read / bandwidth, operations / arithmetic rate). With draft
+depth γ and T nodes verified, a round brings τ tokens for one target forward over T rows (V) and γ draft
+forwards (D): ceiling = τ · step / (V + γ · D). τ follows from a stated acceptance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specvl_demo.pairs import Checkpoint, Pair
+
+if TYPE_CHECKING:
+    from specvl_demo.methods.base import Choice
+
+LOOKUP_ACCEPTANCE, CHAIN_ACCEPTANCE, TREE_ACCEPTANCE = 0.2, 0.7, 0.8
+"""Share of draft levels kept, given that the level above was kept.
+
+# choice: about what trained drafters reach on answers about pictures; a tree's level has several candidates,
+prompt lookup seldom finds any.
+"""
+TOWERS: dict[str, tuple[float, float]] = {
+    "LLaVA": (0.30e9, 0.30e9),
+    "LLaVA-NeXT": (0.30e9, 0.30e9),
+    "LLaVA-OneVision": (0.40e9, 0.40e9),
+    "Qwen2-VL": (0.67e9, 0.67e9),
+    "Qwen2.5-VL": (0.67e9, 0.67e9),
+    "Qwen3-VL": (0.50e9, 0.40e9),
+    "SmolVLM": (0.40e9, 0.09e9),
+    "Gemma 3": (0.42e9, 0.42e9),
+    "Pixtral": (0.40e9, 0.0),
+    "Mistral 3": (0.40e9, 0.0),
+    "Idefics3": (0.40e9, 0.0),
+    "InternVL": (0.30e9, 0.30e9),
+}
+"""Weights of the vision towers of targets and small drafters by family, rounded: no step reads them."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a data sheet says: memory read a second, dense half-precision operations a second, memory."""
+
+    name: str
+    bytes_per_s: float
+    flops_per_s: float
+    memory_bytes: float
+
+
+DEVICES = (
+    Device("T4", 320e9, 65e12, 16e9),
+    Device("A10G", 600e9, 70e12, 24e9),
+    Device("L4", 300e9, 121e12, 24e9),
+    Device("A100", 2039e9, 312e12, 80e9),
+    Device("H100", 3350e9, 989e12, 80e9),
+)
+CPU = Device("two CPU cores", 36e9, 167e9, 16e9)
+"""As measured on one machine in float32 by `bench --suite steps`."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A round's draft: depth in draft forwards, rows that each feeds, nodes verified with the root."""
+
+    depth: int
+    width: int
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """speedup over AR at an acceptance, with the acceptance length it gives; pays_from: the least acceptance
+    at which the method is as fast as AR, None where it never is."""
+
+    speedup: float
+    acceptance: float
+    tau: float
+    pays_from: float | None
+
+
+def device_of(name: str) -> Device:
+    """The device whose data sheet fits a GPU's name, or a CPU's machine. ValueError with the known ones."""
+    if name.lower() == "cpu":
+        return CPU
+    words = name.replace("-", " ").split()
+    for device in DEVICES:
+        if device.name in words:
+            return device
+    raise ValueError(f"No data sheet of {name!r} is here; known: {', '.join(d.name for d in DEVICES)}, cpu.")
+
+
+def shape_of(choice: Choice) -> Shape:
+    """The draft of a method with its settings, at its largest. ValueError for a policy that is not known."""
+    params = {key: value for key, value in choice.params.items() if isinstance(value, int)}
+    policy, gamma = choice.policy.name, params.get("gamma", 0)
+    if policy == "one-node":
+        return Shape(0, 0, 1)
+    if policy == "chain":
+        return Shape(gamma, 1, gamma + 1)
+    if policy == "branches":
+        return Shape(gamma, params["count"], 1 + gamma * params["count"])
+    if policy == "beam":
+        return Shape(gamma, params["beams"], 1 + gamma * params["beams"])
+    if policy == "static-tree":
+        return Shape(min(5, params["tree_nodes"] - 1), 4, params["tree_nodes"])
+    if policy == "best-first":
+        return Shape(params["loops"] + 1, params["width"], params["nodes"])
+    if policy == "entropy-tree":
+        return Shape(params["max_depth"], params["max_width"], params["max_nodes"])
+    raise ValueError(f"The draft of policy {policy!r} has no known shape.")
+
+
+def ceiling(
+    pair: Pair,
+    choice: Choice,
+    device: Device,
+    weight_bytes: float = 2.0,
+    target_bytes: float | None = None,
+    acceptance: float | None = None,
+) -> Ceiling:
+    """The ceiling of a method on a pair; ValueError where the pair lacks its drafter.
+
+    weight_bytes: of one number of the drafter and the caches. target_bytes: of one of the target's weights
+    where it is packed. acceptance: None takes the stated one of its kind of draft.
+    """
+    shape, (tower, small_tower) = shape_of(choice), TOWERS.get(pair.family, (0.0, 0.0))
+    packed = weight_bytes if target_bytes is None else target_bytes
+
+    def target(rows: int) -> float:
+        return _forward_s(pair.target, tower, packed, weight_bytes, pair.n_tokens, rows, device)
+
+    draft = 0.0
+    role = next((role for role in pair.drafters if role == choice.drafter.role), None)
+    if role is None and choice.drafter.role is not None:
+        raise ValueError(f"{pair.id} has no drafter of kind {choice.drafter.role!r}.")
+    if role is not None:
+        one = pair.drafters[role]
+        context = pair.n_tokens * max(1, len(choice.views))
+        rows = max(1, shape.width) * max(1, len(choice.views))
+        away = small_tower if role == "small" else 0.0
+        draft = _forward_s(one, away, weight_bytes, weight_bytes, context, rows, device)
+    step, round_s = target(1), target(shape.nodes) + shape.depth * draft
+    if acceptance is None:
+        branches = shape.nodes > shape.depth + 1
+        acceptance = TREE_ACCEPTANCE if branches else CHAIN_ACCEPTANCE
+        acceptance = LOOKUP_ACCEPTANCE if choice.drafter.role is None else acceptance
+    steps = (share / 100 for share in range(101))
+    pays_from = next((share for share in steps if tau(share, shape.depth) * step >= round_s), None)
+    length = tau(acceptance, shape.depth)
+    return Ceiling(length * step / round_s, acceptance, length, pays_from)
+
+
+def tau(acceptance: float, depth: int) -> float:
+    """Acceptance length, the target's own token included: 1 + a + a² + … + a^depth."""
+    return sum(acceptance**level for level in range(depth + 1))
+
+
+def _forward_s(
+    one: Checkpoint,
+    tower: float,
+    weight_bytes: float,
+    cache_bytes: float,
+    context: int,
+    rows: int,
+    device: Device,
+) -> float:
+    """The least seconds of a forward over so many rows behind so many tokens."""
+    weights = max(one.params - tower, 0.1 * one.params)
+    read = weights * weight_bytes + one.kv * context * cache_bytes
+    return max(read / device.bytes_per_s, 2.0 * weights * rows / device.flops_per_s)

@@ -1,0 +1,84 @@
+"""Token ids to pieces of text, as they are decided.
+
+Given a function that decodes ids, gives the piece each token adds: a character spread over several tokens
+appears with the token that completes it. Works on token ids alone, so a click on a piece of text leads to its
+token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+_BROKEN = "\N{REPLACEMENT CHARACTER}"
+
+
+def whole(text: str) -> str:
+    """The text with halves of characters (lone surrogates) replaced: no tokenizer takes them, nor UTF-8."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class Decode(Protocol):
+    """Decodes ids as one text. keep_special: whether special tokens show."""
+
+    def __call__(self, ids: Sequence[int], keep_special: bool = False) -> str: ...
+
+
+class TokenTexts:
+    """Remembers what ids decode to; shared by the lanes of one tokenizer.
+
+    vocabulary: ids below this are looked up at once, so that no lane pays for being the first to say them.
+    """
+
+    def __init__(self, decode: Decode, vocabulary: int = 0) -> None:
+        self._decode = decode
+        self._after: dict[tuple[int, ...], str] = {}
+        self._pieces: dict[int, str] = {}
+        self._words: dict[int, str] = {}
+        for token in range(vocabulary):
+            self.word(token)
+
+    def after(self, before: int, ids: tuple[int, ...]) -> str:
+        """The text that `ids` add behind the token `before`."""
+        key = (before, *ids)
+        if key not in self._after:
+            self._after[key] = self._difference(key)
+        return self._after[key]
+
+    def piece(self, token: int) -> str:
+        """The text a token adds behind any other; special tokens add none."""
+        if token not in self._pieces:
+            # Decoders drop the leading space of the first token: ask for the second of two.
+            self._pieces[token] = self._difference((token, token))
+        return self._pieces[token]
+
+    def word(self, token: int) -> str:
+        """A token by itself, with its leading space; special tokens by their name."""
+        if token not in self._words:
+            self._words[token] = self.piece(token) or self._decode([token], keep_special=True)
+        return self._words[token]
+
+    def _difference(self, key: tuple[int, ...]) -> str:
+        head, whole = self._decode(key[:1]), self._decode(key)
+        return whole[len(head) :] if whole.startswith(head) else self._decode(key[1:])
+
+
+class Detokenizer:
+    """The text of one answer, token by token."""
+
+    def __init__(self, lexicon: TokenTexts, before: int) -> None:
+        """before: the prompt's last token."""
+        self._lexicon = lexicon
+        self._before = before
+        self._open: tuple[int, ...] = ()
+
+    def say(self, token: int, last: bool = False) -> str:
+        """The piece this token adds; empty while a character is incomplete, unless the answer ends."""
+        piece = self._lexicon.piece(token)
+        if self._open or _BROKEN in piece:
+            self._open = (*self._open, token)
+            piece = self._lexicon.after(self._before, self._open)
+            if piece.endswith(_BROKEN) and not last and len(self._open) < 4:
+                return ""
+        self._before, self._open = token, ()
+        return piece

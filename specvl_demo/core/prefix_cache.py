@@ -1,0 +1,70 @@
+"""Prefix caching: what a conversation's questions have in common is computed once.
+
+A conversation holds one `PrefixCache`, and its prompts carry it. Models and drafters leave entries under keys
+of their own and go on from as many leading rows as match the next prompt. Whoever holds it holds the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from specvl_demo.core.types import Context
+
+
+class PrefixCache(dict[Hashable, Any]):
+    """One conversation's entries by owner: opaque to all but who left them.
+
+    warm: lanes (`Parts.key`) that have run in this conversation and need no warming up.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.warm: set[Hashable] = set()
+
+
+PADDING = torch.iinfo(torch.int64).min
+"""The key of a row of padding."""
+
+
+def row_keys(contexts: Sequence[Context], said: Tensor | None = None) -> Tensor:
+    """[1 + axes, m, N] int64: the key and the positions of every row of m left-padded contexts.
+
+    said: [r] ids of text that follows in all of them. Rows with equal keys up to and including their own hold
+    equal keys and values.
+    """
+    size = max(len(context.ids) for context in contexts)
+    more = 0 if said is None else len(said)
+    axes = 1 if contexts[0].positions.ndim == 1 else contexts[0].positions.shape[0]
+    keys = contexts[0].ids.new_full((1 + axes, len(contexts), size + more), PADDING)
+    for row, context in enumerate(contexts):
+        first = size - len(context.ids)
+        keys[0, row, first:size] = context.ids if context.keys is None else context.keys
+        keys[1:, row, first:size] = context.positions
+        if said is not None:
+            keys[0, row, size:] = said
+            keys[1:, row, size:] = context.next_position + torch.arange(more, device=said.device)
+    return keys
+
+
+def common(first: Tensor, second: Tensor) -> int:
+    """In how many leading columns two arrays of keys [..., a] and [..., b] agree."""
+    if first.shape[:-1] != second.shape[:-1]:
+        return 0
+    n = min(first.shape[-1], second.shape[-1])
+    differ = (first[..., :n] != second[..., :n]).flatten(0, -2).any(0).nonzero()
+    return int(differ[0]) if len(differ) else n
+
+
+def new_columns(keys: Tensor, contexts: Sequence[Context]) -> int | None:
+    """How many of the contexts' last columns follow rows with these keys, at least one; None where none are
+    shared, or where a picture is among what is new.
+    """
+    size = max(len(context.ids) for context in contexts)
+    new = size - min(common(keys, row_keys(contexts)), size - 1)
+    text = all(new <= len(one.ids) and not bool(one.visual[-new:].any()) for one in contexts)
+    return new if text and new < size else None

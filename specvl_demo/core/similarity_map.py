@@ -1,0 +1,45 @@
+"""How much each token of an answer has to do with each patch of a picture, by the target's own hidden states.
+
+Given a request and an answer, scores the answer once more as one chain: works after any method, costs no lane
+anything. Knows positions that are visual; nothing of pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.engine import SharedPrefill
+from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.types import NOTHING
+
+CHUNK = 64
+"""Tokens scored at once: bounds the memory for their logits."""
+
+
+@torch.inference_mode()
+def heat(shared: SharedPrefill, ids: Sequence[int]) -> Tensor:
+    """[len(ids), n_visual] uint8 on the CPU: cosine of a token's last hidden state with a visual position's.
+
+    shared: what the lanes of the request had in common; the pictures are not encoded again. 0 and 255 are the
+    extremes over the whole answer; [len(ids), 0] where the prompt shows nothing.
+    """
+    asked = shared.request
+    visual = asked.prompt.visual
+    if not ids or not bool(visual.any()):
+        return torch.zeros(len(ids), 0, dtype=torch.uint8)
+    prefill = shared.prefill(NOTHING)
+    device = prefill.hidden.device
+    seen = prefill.hidden[visual[: len(prefill.hidden)].to(device)]
+    fed = torch.tensor([int(asked.prompt.ids[-1]), *ids], device=device)
+    session = asked.target.open(prefill, len(fed), CHUNK)
+    hidden = []
+    for part in fed.split(CHUNK):
+        hidden.append(session.score(DraftTree(part, chain(len(part) - 1))).hidden)
+        session.commit(range(len(part)))
+    own = torch.nn.functional.normalize(torch.cat(hidden)[1:].float(), dim=-1)
+    likeness = own @ torch.nn.functional.normalize(seen.float(), dim=-1).T
+    low, high = likeness.min(), likeness.max()
+    return (255 * (likeness - low) / (high - low).clamp_min(1e-6)).round().byte().cpu()

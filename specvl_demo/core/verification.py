@@ -1,0 +1,145 @@
+"""Verification: which drafted tokens stay, given the target's scores of a drafted tree.
+
+Strict verification keeps exactly what the target would have said itself. A drafted tree is a function of the
+text so far and of the seed's draws, so one rule is exact for chains and trees, greedy and sampled: choose the
+target's token at every node, then walk from the root to the child that carries it. Relaxed verification is
+the frame for methods that let other tokens through, and are not lossless.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree, TreeShape
+from specvl_demo.core.types import Sampler, Scores, Start, Verdict
+
+
+def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list[int]:
+    """Nodes from the root along the first children that carry the token chosen at their parent."""
+    path = [0]
+    children = shape.children
+    while True:
+        want = chosen[path[-1]]
+        follower = next((child for child in children[path[-1]] if tokens[child] == want), None)
+        if follower is None:
+            return path
+        path.append(follower)
+
+
+class Strict:
+    """Lossless: the emitted tokens are the target's own, for any tree."""
+
+    lossless = True
+
+    def begin(self, start: Start) -> None:
+        """Serves every request."""
+
+    def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
+        """The longest path of tokens that the target chose at their parents, and its choice at the end."""
+        chosen_there = sampler.choose(scores.logits, tree)
+        tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
+        path = walk(tree.shape, tokens, chosen)
+        return Verdict(
+            path=path,
+            tokens=[chosen[node] for node in path],
+            relaxed=[False] * (len(path) - 1),
+            chosen=chosen,
+        )
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One way from the root to a leaf; all lists have one entry per drafted token, the root has none.
+
+    draft and target: the drafted token and the target's own in its place. signal: the verifier's number.
+    free: neither token is one of those that must never be relaxed.
+    """
+
+    nodes: Sequence[int]
+    draft: Sequence[int]
+    target: Sequence[int]
+    signal: Sequence[float]
+    free: Sequence[bool]
+
+    @property
+    def exact(self) -> list[bool]:
+        """Where the draft is what the target says."""
+        return [d == t for d, t in zip(self.draft, self.target, strict=True)]
+
+
+class RelaxedVerifier(ABC):
+    """The longest accepted branch wins, the first of equals; a subclass says which tokens may stay.
+
+    Every branch is judged by itself. End-of-sequence, special and placeholder tokens are never relaxed, on
+    either side.
+    """
+
+    lossless = False
+    name: str
+
+    def begin(self, start: Start) -> None:
+        """Refuses sampling: both papers compare with the target's likeliest token."""
+        if not start.sampling.greedy:
+            raise ValueError(
+                f"{self.name} compares drafts with the target's likeliest token and has no meaning at "
+                f"temperature {start.sampling.temperature:g}; set it to 0 or choose a lossless method"
+            )
+        vocabulary = start.vocabulary
+        self._never = vocabulary.special | vocabulary.eos | set(vocabulary.banned)
+
+    def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
+        """The longest accepted branch, then the target's own token after it."""
+        chosen, branches = self._branches(tree, scores, sampler)
+        best: list[Branch] = []
+        stays: list[bool] = []
+        for branch in branches:
+            flags = self.accepts(branch)
+            length = flags.index(False) if False in flags else len(flags)
+            if not best or length > len(stays):
+                best, stays = [branch], flags[:length]
+        branch, count = best[0], len(stays)
+        path = [0, *branch.nodes[:count]]
+        relaxed = [not exact for exact in branch.exact[:count]]
+        return Verdict(
+            path=path,
+            tokens=[*branch.draft[:count], chosen[path[-1]]],
+            relaxed=relaxed,
+            chosen=chosen,
+            notes={
+                "relaxed_nodes": [n for n, r in zip(path[1:], relaxed, strict=True) if r],
+                **self.notes(branch),
+            },
+        )
+
+    @abstractmethod
+    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
+        """[T] the number by which a drafted token is judged; the root's is not used."""
+
+    @abstractmethod
+    def accepts(self, branch: Branch) -> list[bool]:
+        """For every token of a branch, whether it may stay if all before it stay."""
+
+    @abstractmethod
+    def notes(self, branch: Branch) -> Mapping[str, Any]:
+        """What to record about the branch that won; plain Python values."""
+
+    def _branches(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> tuple[list[int], list[Branch]]:
+        choice = sampler.choose(scores.logits, tree)
+        # One host read for all three: ids stay exact in float32 below 2^24, above any vocabulary.
+        table = torch.stack([tree.tokens.float(), choice.float(), self.signal(scores, tree).float()]).tolist()
+        tokens, chosen = [int(t) for t in table[0]], [int(t) for t in table[1]]
+        branches = []
+        for leaf, below in enumerate(tree.shape.children):
+            if below:
+                continue
+            path = tree.shape.path(leaf)
+            draft, target = [tokens[n] for n in path[1:]], [chosen[n] for n in path[:-1]]
+            free = [d not in self._never and t not in self._never for d, t in zip(draft, target, strict=True)]
+            branches.append(Branch(path[1:], draft, target, [table[2][n] for n in path[1:]], free))
+        return chosen, branches

@@ -1,0 +1,52 @@
+"""A drafter whose output head has rows for the ids that its target says most, and for no others.
+
+A head over a whole vocabulary can cost as much as the drafter's layers. What is not drafted can still be
+said: the target's own tokens come from its own head. Sources: FR-Spec (arXiv 2502.14856), EAGLE-3 (arXiv
+2503.01840).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specvl_demo.decoders.backend import Backend
+
+
+class DraftVocabulary:
+    """A backend whose head says R ids, as one that says the target's V: ids without a row are at -inf.
+
+    ids: [R], the target's id of each row, the commonest first. vocab: V. rows: [R], which row of the inner
+    head says each; None where that head has these rows alone.
+    """
+
+    def __init__(self, inner: Backend, ids: Tensor, vocab: int, rows: Tensor | None = None) -> None:
+        if rows is None and inner.vocab != len(ids):
+            raise ValueError(
+                f"the draft vocabulary has {len(ids)} ids, but the output head {inner.vocab} rows"
+            )
+        self.inner, self.ids, self.vocab = inner, ids.long().to(inner.device), vocab
+        self.rows = torch.arange(len(ids)) if rows is None else rows.long()
+        self._say = inner.logits if rows is None else inner.part(self.rows)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [..., D] -> logits [..., V]."""
+        said = self._say(hidden)
+        wide = said.new_full((*said.shape[:-1], self.vocab), -torch.inf)
+        return wide.index_copy_(-1, self.ids, said)
+
+
+def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVocabulary:
+    """A decoder that says `size` ids: the first of its own draft vocabulary, else of `commonest`."""
+    if isinstance(decoder, DraftVocabulary):
+        inner, ids, rows = decoder.inner, decoder.ids[:size], decoder.rows[:size]
+        return DraftVocabulary(inner, ids, decoder.vocab, rows)
+    known = [i for i in commonest if i < decoder.vocab][:size]
+    ids = torch.tensor(known)
+    return DraftVocabulary(decoder, ids, decoder.vocab, ids)

@@ -1,0 +1,317 @@
+"""Steps of fixed shapes, so that a CUDA device can replay them as graphs: of decoders and of trained heads.
+
+Small calls (a step, a tree, a draft, also exact ones and those that keep layer states) are padded to one of a
+few row counts, read a whole cache under a mask, and write where a tensor says; prefills and calls that keep
+attention go the ordinary way. On a CPU the same step runs without a graph, which is what tests hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.types import Capture
+from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
+from specvl_demo.decoders.huggingface import HFCache, HFDecoder
+from specvl_demo.decoders.kv_cache import KVCache, Layout
+
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+LEAST_ROWS = 512
+
+
+class StepShape(NamedTuple):
+    """What a graph is recorded for. rows: padded. layers: whose inputs are kept. tail: columns behind the
+    cache's in the mask of an exact step, 0 in an ordinary one."""
+
+    rows: int
+    layers: tuple[int, ...]
+    tail: int
+
+
+class StaticCache(HFCache):
+    """A cache that can also be written at rows given by a tensor and read as a whole. It keeps the graphs
+    that were recorded over its buffers, and goes back to its decoder when nobody uses it any more.
+
+    room: rows there is room for now. Behind them lie as many as the largest call, so that padding is always
+    written somewhere.
+    """
+
+    room = 0
+
+    def __init__(self, steps: FixedSteps, layers: Sequence[Layout], batch: int, span: int) -> None:
+        super().__init__(layers, batch, span, steps.host.dtype)
+        self._steps = steps
+        self.at: Tensor | None = None
+        self.steps: dict[StepShape, _Step] = {}
+        self.n_layers = len(layers)
+
+    def lend(self, room: int) -> StaticCache:
+        """The cache, empty, with room for so many rows; what a mask hides is a number too."""
+        self.room, self.length = room, 0
+        self.clear()
+        return self
+
+    def release(self) -> None:
+        """Give it back, with its graphs."""
+        self._steps.take_back(self)
+
+    def prepare(self) -> None:
+        """Record now what other caches had to record, rather than in a lane's time."""
+        for shape in self._steps.seen:
+            self._steps.step(self, shape)
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """As any cache; at `self.at` and with the whole buffer as answer while a fixed step runs."""
+        if self.at is None:
+            return super().write(layer, keys, values)
+        data = self.layer(layer)
+        data[0].index_copy_(2, self.at, keys)
+        data[1].index_copy_(2, self.at, values)
+        return data[0], data[1]
+
+    def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """As any cache; while a fixed step runs, slots that are rows given by a tensor."""
+        if self.at is None:
+            return super().spans(k)
+        layers = [self.layer(i) for i in range(self.n_layers)]
+        slots = cast("tuple[Tensor, ...]", tuple(_Rows(data, self.at) for data in layers))
+        return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
+
+    def another(self, room: int) -> StaticCache:
+        """An empty cache from the same pool."""
+        return self._steps.lent(self.batch, room)
+
+
+class _Rows(NamedTuple):
+    """Rows of a layer's buffer [2, batch, heads, span, width], written as a slot is."""
+
+    data: Tensor
+    at: Tensor
+
+    def copy_(self, rows: Tensor) -> None:
+        """Write keys and values [2, batch, heads, k, width]."""
+        self.data.index_copy_(3, self.at, rows)
+
+
+@dataclass
+class _Step:
+    """The buffers of one step shape on one cache, and the graph over them where the device has graphs."""
+
+    call: ForwardInput
+    at: Tensor
+    kept: ForwardOutput
+    hidden: Tensor | None = None
+    graph: torch.cuda.CUDAGraph | None = None
+
+
+class Host(Protocol):
+    """What computes steps. input_width: of the rows that it is given."""
+
+    input_width: int
+    axes: int
+    window: int | None
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def layouts(self) -> list[Layout]:
+        """Where every layer keeps its rows."""
+        ...
+
+    def decode(self, call: ForwardInput) -> Tensor:
+        """Hidden states [B, T, D]; the cache is written but not yet longer."""
+        ...
+
+    def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
+        """Put the inputs of chosen layers aside until the stack is closed."""
+        ...
+
+
+class FixedSteps:
+    """The fixed steps of one host, and the caches that they are recorded on.
+
+    A graph is bound to its buffers, so that caches are used again, one lane after the other: a pair records
+    as often as lanes hold caches at once. seen: step shapes that were run.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.free: list[StaticCache] = []
+        self.seen: dict[StepShape, None] = {}
+        self._pool: tuple[int, int] | None = None
+
+    # Caches and buffers outlive the mode that they are first asked for in.
+    @torch.inference_mode(False)
+    def lent(self, batch: int, room: int) -> StaticCache:
+        """A cache that is free, else a new one in place of the one that has been free for longest."""
+        span = _span(room + BUCKETS[-1])
+        for cache in self.free:
+            if (cache.batch, cache.span) == (batch, span):
+                self.free.remove(cache)
+                return cache.lend(room)
+        del self.free[:1]
+        return StaticCache(self, self.host.layouts(), batch, span).lend(room)
+
+    def take_back(self, cache: StaticCache) -> None:
+        """Nobody uses this cache any more."""
+        self.free.append(cache)
+
+    def forward(self, call: ForwardInput, otherwise: Callable[[ForwardInput], Tensor]) -> Tensor:
+        """Hidden states [B, T, D]; the cache is T rows longer afterwards. otherwise: the ordinary way."""
+        shape, cache, size = self._shape(call), call.cache, call.x.shape[1]
+        if shape is None or not isinstance(cache, StaticCache):
+            return otherwise(call)
+        self.seen[shape] = None
+        step = self.step(cache, shape)
+        self._fill(step, call)
+        self._run(step, cache)
+        cache.advance(size)
+        hidden = step.hidden[:, :size].clone()
+        if call.kept is not None:
+            call.kept.layers |= {i: states[:, :size].clone() for i, states in step.kept.layers.items()}
+            if cache.n_layers in shape.layers:
+                call.kept.layers[cache.n_layers] = hidden
+        return hidden
+
+    def _shape(self, call: ForwardInput) -> StepShape | None:
+        """None: the ordinary way."""
+        size, kept = call.x.shape[1], call.kept
+        if call.deepstack is not None or size > BUCKETS[-1]:
+            return None
+        # Many rows without a mask are a causal prefill; one row alone sees just what lies before it.
+        if (call.mask is None and size > 1) or (kept is not None and kept.capture.attention):
+            return None
+        tail = 0 if call.columns is None else call.columns.shape[1] - call.cache.span
+        rows = next(bucket for bucket in BUCKETS if bucket >= size)
+        return StepShape(rows, () if kept is None else kept.capture.layers, tail)
+
+    def step(self, cache: StaticCache, shape: StepShape) -> _Step:
+        """The buffers of a shape on a cache, recorded where the device has graphs."""
+        if shape not in cache.steps:
+            step = self._buffers(cache, shape)
+            if self.host.device.type == "cuda":
+                self._record(step, cache)
+            cache.steps[shape] = step
+        return cache.steps[shape]
+
+    @torch.inference_mode(False)
+    def _buffers(self, cache: StaticCache, shape: StepShape) -> _Step:
+        host, batch, rows = self.host, cache.batch, shape.rows
+        device = host.device
+        # An exact step's masks are summed up in float32.
+        dtype = torch.float32 if shape.tail else host.dtype
+
+        def mask() -> Tensor:
+            return torch.zeros(batch, 1, rows, cache.span + shape.tail, dtype=dtype, device=device)
+
+        axes = (host.axes,) if host.axes > 1 else ()
+        call = ForwardInput(
+            x=torch.zeros(batch, rows, host.input_width, dtype=host.dtype, device=device),
+            positions=torch.zeros(*axes, batch, rows, dtype=torch.int64, device=device),
+            cache=cache,
+            mask=mask(),
+            window_mask=None if host.window is None else mask(),
+        )
+        if shape.tail:
+            columns = torch.arange(cache.span + shape.tail, device=device).clamp_max(cache.span - 1)
+            call.columns = columns.repeat(rows, 1)
+        at = torch.arange(rows, device=device)
+        return _Step(call, at, ForwardOutput(Capture(layers=shape.layers)))
+
+    def _fill(self, step: _Step, call: ForwardInput) -> None:
+        """Put a call into the buffers. Rows of padding are written behind it and see themselves alone."""
+        size, rows, cache = call.x.shape[1], len(step.at), call.cache
+        step.call.x.zero_()[:, :size] = call.x
+        step.call.positions.zero_()[..., :size] = call.positions
+        first = cache.length
+        torch.arange(first, first + rows, out=step.at)
+        if step.call.columns is not None and call.columns is not None:
+            step.call.columns.copy_(call.columns)
+        for buffer, own in ((step.call.mask, call.mask), (step.call.window_mask, call.window_mask)):
+            if buffer is None:
+                continue
+            given = call.mask if own is None else own
+            if call.columns is not None and given is not None:
+                buffer.copy_(given)
+                continue
+            buffer.fill_(torch.finfo(buffer.dtype).min)
+            seen = buffer[..., :size, : first + size]
+            if given is None:
+                seen.zero_()
+            else:
+                seen.copy_(given)
+            buffer[..., size:, first + size : first + rows].diagonal(dim1=-2, dim2=-1).zero_()
+
+    def _run(self, step: _Step, cache: StaticCache) -> None:
+        if step.graph is None:
+            self._compute(step, cache)
+        else:
+            step.graph.replay()
+
+    def _record(self, step: _Step, cache: StaticCache) -> None:
+        """Run once to have kernels chosen, on a stream of its own as recording wants it; record.
+
+        It writes rows that no cache reads: those of an empty one, or the first behind its length.
+        """
+        step.at += cache.length
+        device = self.host.device
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            self._compute(step, cache)
+        torch.cuda.current_stream(device).wait_stream(stream)
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._compute(step, cache)
+        step.graph = graph
+
+    def _compute(self, step: _Step, cache: StaticCache) -> None:
+        cache.at = step.at
+        try:
+            with ExitStack() as stack:
+                self.host.watch(step.kept, stack)
+                step.hidden = self.host.decode(step.call)
+        finally:
+            cache.at = None
+
+
+class StaticDecoder(HFDecoder):
+    """A `backend.Backend`: `HFDecoder` with fixed-shape small steps.
+
+    fixed: whether steps have fixed shapes, those of heads that draft for it too; see `calibration`.
+    """
+
+    fixed = True
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+        if self.is_split:
+            raise ValueError("graphs span one device; this model is spread over several")
+        self.input_width = self.width
+        self.steps = FixedSteps(self)
+
+    def new_cache(self, batch: int, room: int) -> KVCache:
+        """An empty cache that `forward` writes into."""
+        return self.steps.lent(batch, room) if self.fixed else super().new_cache(batch, room)
+
+    def forward(self, call: ForwardInput) -> Tensor:
+        """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
+        return self.steps.forward(call, super().forward) if self.fixed else super().forward(call)
+
+
+def _span(rows: int) -> int:
+    """Rows of a cache: the next of four sizes between a power of two and its double, so that questions of
+    about one length share caches."""
+    quarter = LEAST_ROWS // 4
+    while 8 * quarter < rows:
+        quarter *= 2
+    return max(LEAST_ROWS, -(-rows // quarter) * quarter)

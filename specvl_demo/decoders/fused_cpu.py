@@ -1,0 +1,210 @@
+"""A lean forward over the weights of a small Llama-type decoder on a CPU.
+
+Given a Hugging Face decoder and its head, copies their weights into a layout that suits one to a few rows at
+a time and computes the same hidden states and logits (a test holds it against its twin, `huggingface`). Keeps
+nothing of a request: positions, masks and the cache are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specvl_demo.decoders import matrix
+from specvl_demo.decoders.backend import ForwardInput, attention_of
+from specvl_demo.decoders.exact import ordered_attention
+from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.matrix import Matrix
+
+_PLAIN = ("LlamaModel", "MistralModel", "Qwen2Model")
+_WIDEST = 1024
+_LONGEST = 32768
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def why_not(decoder: nn.Module) -> str | None:
+    """Why this decoder cannot run lean here, as the end of a sentence; None when it can."""
+    name, config = type(decoder).__name__, decoder.config
+    weight = next(decoder.parameters())
+    types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    rope = config.rope_parameters.get("rope_type", "default") if name in _PLAIN else None
+    if name not in _PLAIN:
+        return f"{name} is not one of the plain decoders {', '.join(_PLAIN)}"
+    if weight.device.type != "cpu" or weight.dtype not in _DTYPES:
+        return f"it runs on {weight.device.type} in {weight.dtype}; lean is for float32 and bfloat16 on a CPU"
+    if weight.dtype == torch.bfloat16 and matrix.PACKING is None:
+        return "this torch has no products of float32 rows with a matrix in half precision"
+    if config.hidden_size > _WIDEST:
+        return f"it is {config.hidden_size} wide; above {_WIDEST} the library's own kernels are as fast"
+    if types != {"full_attention"} or (name == "MistralModel" and config.sliding_window is not None):
+        return "it attends through a sliding window"
+    if rope != "default":
+        return f"its rotary positions are of type {rope}"
+    if config.hidden_act != "silu":
+        return f"its activation is {config.hidden_act}"
+    first = decoder.layers[0]
+    if first.self_attn.o_proj.bias is not None or first.mlp.down_proj.bias is not None:
+        return "its output projections have biases"
+    return None
+
+
+class _Layer(NamedTuple):
+    """One layer's weights; the norms' [D] with sqrt(D) in them."""
+
+    norm: Tensor
+    qkv: Matrix
+    bias: Tensor | None
+    out: Matrix
+    after_norm: Tensor
+    gate_up: Matrix
+    down: Matrix
+
+
+class FusedDecoder:
+    """A `backend.Backend` whose matrices are laid out for one to a few rows (`matrix.Matrix`).
+
+    RMSNorm is x / hypot(|x|, sqrt(D eps)) times a weight that holds sqrt(D); sqrt(D eps) is carried as one
+    more number of x, so that a length is the root by itself. Rotary pairs lie side by side (rows of q and
+    k are permuted alike, which their product cannot see), so a rotation is one complex product. What layers
+    write and read in turn lies in one buffer a forward, seen through views made once. In bfloat16 weights
+    alone are so; all that is computed, and the cache, is float32.
+    """
+
+    window: int | None = None
+    near_blocks = False
+    axes = 1
+
+    def __init__(self, decoder: nn.Module, head: nn.Module) -> None:
+        reason = why_not(decoder)
+        if reason:
+            raise ValueError(f"this decoder cannot run lean: {reason}")
+        config = decoder.config
+        self.width: int = config.hidden_size
+        self.n_layers: int = config.num_hidden_layers
+        self.vocab: int = head.weight.shape[0]
+        self.device = torch.device("cpu")
+        self.dtype = head.weight.dtype
+        self._heads: int = config.num_attention_heads
+        self._kv_heads: int = config.num_key_value_heads
+        self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
+        with torch.inference_mode():
+            self._root: float = (self.width * config.rms_norm_eps) ** 0.5
+            self._layers = [self._fold(layer) for layer in decoder.layers]
+            self._table = decoder.embed_tokens.weight.detach()
+            self._output = head.weight.detach()
+            self._head = Matrix(self._output.float())
+            layers = [part for layer in self._layers for part in layer if isinstance(part, Matrix)]
+            self.n_weights = sum(part.numel for part in (*layers, self._head))
+            self.n_bytes = sum(part.n_bytes for part in (*layers, self._head))
+            self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
+            self._norm = decoder.norm.weight.float() * self.width**0.5
+            positions = torch.arange(min(config.max_position_embeddings, _LONGEST)).float()
+            angles = positions[:, None] * decoder.rotary_emb.inv_freq.float()
+            # [positions, 1, width / 2]: the turn of every rotary pair at every position, for all heads.
+            self._turns = torch.polar(torch.ones_like(angles), angles)[:, None]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [...] -> embeddings [..., D]."""
+        return F.embedding(ids, self._table)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [..., D] after the final norm -> logits [..., V]."""
+        return self._head(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], self.vocab)
+
+    def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        """`logits` by these rows [R] of the head alone: hidden [..., D] -> [..., R]."""
+        kept = Matrix(self._output[rows].float())
+        return lambda hidden: kept(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], len(rows))
+
+    def new_cache(self, batch: int, room: int) -> KVCache:
+        """An empty cache that `forward` writes into."""
+        layer = Layout(self.device, self._kv_heads, self._head_width)
+        return KVCache([layer] * self.n_layers, batch, room, torch.float32)
+
+    def forward(self, call: ForwardInput) -> Tensor:
+        """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
+        if call.deepstack is not None:
+            raise ValueError("a lean decoder takes no DeepStack rows; use the Hugging Face backend")
+        batch, size, width = call.x.shape
+        causal = call.mask is None and size > 1
+        if causal and call.cache.length:
+            raise ValueError("several rows behind cached ones need a mask")
+        heads, kv_heads, head = self._heads, self._kv_heads, self._head_width
+        all_heads, row = heads + 2 * kv_heads, (heads + 2 * kv_heads) * head
+        # Views into the joint projection [B, T, all heads, width]: queries [B, heads, T, width], and keys and
+        # values as the cache has them, [2, B, kv_heads, T, width].
+        as_queries = (batch, heads, size, head), (size * row, head, row, 1)
+        as_cached = (
+            (2, batch, kv_heads, size, head),
+            (kv_heads * head, size * row, head, row, 1),
+            heads * head,
+        )
+        turns, kept = self._turned(call.positions), call.kept
+        call.cache.whole = call.columns is not None
+        slots, keys, values = call.cache.spans(size)
+        call.cache.whole = False
+        mask = None if call.mask is None else call.mask.float()
+        grown = F.pad(call.x.reshape(-1, width).float(), (0, 1), value=self._root)
+        x, unit = grown[:, :width], grown.new_empty(batch * size, width)
+        h = grown.new_empty(batch * size, row)
+        rotated = torch.view_as_complex(h.view(batch, size, all_heads, head // 2, 2))
+        q, fresh = h.as_strided(*as_queries), h.as_strided(*as_cached)
+        for i, (norm, qkv, bias, out, after_norm, gate_up, down) in enumerate(self._layers):
+            if kept is not None and i in kept.capture.layers:
+                kept.layers[i] = x.reshape(batch, size, width).to(self.dtype, copy=True)
+            torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
+            qkv.into(h, unit.mul_(norm), bias)
+            rotated.mul_(turns)
+            slots[i].copy_(fresh)
+            if call.columns is not None and mask is not None:
+                a = ordered_attention(q, keys[i], values[i], mask, call.columns, head**-0.5)
+            else:
+                a = F.scaled_dot_product_attention(
+                    q, keys[i], values[i], attn_mask=mask, is_causal=causal, enable_gqa=heads != kv_heads
+                )
+            if kept is not None and i in kept.capture.attention:
+                rows, scale = kept.capture.rows, head**-0.5
+                kept.attention[i] = attention_of(q, keys[i], mask, rows, scale)
+            out.onto(x, a.transpose(1, 2).reshape(-1, heads * head))
+            torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
+            gate, up = gate_up(unit.mul_(after_norm)).chunk(2, -1)
+            down.onto(x, F.silu(gate).mul_(up))
+        call.cache.advance(size)
+        torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
+        hidden = unit.mul_(self._norm).view(batch, size, width).to(self.dtype)
+        if kept is not None and self.n_layers in kept.capture.layers:
+            kept.layers[self.n_layers] = hidden
+        return hidden
+
+    def _turned(self, positions: Tensor) -> Tensor:
+        """[B or 1, T, all heads, width / 2] complex: turns queries and keys, leaves values as they are."""
+        turns = self._turns[positions]
+        heads = turns.expand(-1, -1, self._heads + self._kv_heads, -1)
+        return torch.cat((heads, torch.ones_like(turns).expand(-1, -1, self._kv_heads, -1)), dim=2)
+
+    def _fold(self, layer: nn.Module) -> _Layer:
+        attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
+        order = torch.arange(self._head_width).view(2, -1).t().reshape(-1)
+
+        def pairs(weight: Tensor, heads: int) -> Tensor:
+            return weight.unflatten(0, (heads, self._head_width))[:, order].flatten(0, 1)
+
+        shapes = ((attn.q_proj, self._heads), (attn.k_proj, self._kv_heads))
+        qkv = torch.cat([*(pairs(p.weight, heads) for p, heads in shapes), attn.v_proj.weight])
+        bias = None
+        if attn.q_proj.bias is not None:
+            bias = torch.cat([*(pairs(p.bias, heads) for p, heads in shapes), attn.v_proj.bias])
+        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
+        return _Layer(
+            norm=layer.input_layernorm.weight.float() * scale,
+            qkv=Matrix(qkv.float()),
+            bias=None if bias is None else bias.float(),
+            out=Matrix(attn.o_proj.weight.float()),
+            after_norm=layer.post_attention_layernorm.weight.float() * scale,
+            gate_up=Matrix(gate_up.float()),
+            down=Matrix(mlp.down_proj.weight.float()),
+        )

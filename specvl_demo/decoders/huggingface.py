@@ -1,0 +1,269 @@
+"""The decoder of any Hugging Face vision-language model, driven with explicit masks and positions.
+
+Given a model's decoder, embeddings and head as they were loaded; changes nothing but which attention function
+the decoder calls. Hybrid sliding windows, three-axis positions and DeepStack are served here. Keeps nothing
+of a request: positions, masks and the cache are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from specvl_demo.decoders.backend import ForwardInput, ForwardOutput, attention_of
+from specvl_demo.decoders.exact import ordered_attention
+from specvl_demo.decoders.kv_cache import KVCache, Layout
+
+ATTENTION = "specvl_tree"
+_PACKED_ROWS = 256
+
+
+class HFDecoder:
+    """A `backend.Backend` over `model.get_decoder()`."""
+
+    def __init__(self, model: nn.Module) -> None:
+        AttentionInterface.register(ATTENTION, _attention)
+        # Without a mask function of the same name the library would leave padded batches without a mask.
+        AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+        self._decoder = model.get_decoder()
+        self._decoder.set_attn_implementation(ATTENTION)
+        self._embeddings = model.get_input_embeddings()
+        self._head = model.get_output_embeddings()
+        if self._head is None:
+            raise ValueError(f"{type(model).__name__} has no output head; load it with its language model")
+        config = self._decoder.config
+        types = set(getattr(config, "layer_types", None) or ())
+        window = getattr(config, "sliding_window", None)
+        sliding = "sliding_attention" in types or (not types and window is not None)
+        self.window: int | None = window if sliding else None
+        self._hybrid = sliding and len(types) > 1
+        self._softcap = getattr(config, "final_logit_softcapping", None)
+        self.width: int = config.hidden_size
+        self.n_layers: int = config.num_hidden_layers
+        self.vocab: int = self._head.weight.shape[0]
+        rope = getattr(config, "rope_parameters", None) or {}
+        self.axes = 3 if "mrope_section" in rope else 1
+        read = [*self._decoder.layers.parameters(), self._head.weight]
+        self.n_weights = sum(weight.numel() for weight in read)
+        self.n_bytes = sum(weight.nbytes for weight in read)
+        # Layers differ in shape in Gemma 4.
+        each = getattr(config, "per_layer_config", None) or [config] * self.n_layers
+        self._shapes = [
+            (
+                getattr(one, "num_key_value_heads", None) or one.num_attention_heads,
+                getattr(one, "head_dim", None) or self.width // one.num_attention_heads,
+            )
+            for one, _ in zip(each, self._decoder.layers, strict=True)
+        ]
+        self.near_blocks = config.model_type == "gemma4_text"
+        self.n_cached = sum(2 * heads * width for heads, width in self._shapes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where ids, masks and logits are; layers may lie elsewhere."""
+        return self._embeddings.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the output head; the precision that drafts and masks are made in."""
+        return self._head.weight.dtype
+
+    @property
+    def is_split(self) -> bool:
+        """Whether layers lie on several devices."""
+        return len({layer.device for layer in self.layouts()}) > 1
+
+    def layouts(self) -> list[Layout]:
+        """Where every layer keeps its rows: on several devices where a model larger than a card was spread.
+
+        Asked anew each time: on a ZeroGPU Space the weights move after they were loaded.
+        """
+        layers = zip(self._decoder.layers, self._shapes, strict=True)
+        return [Layout(next(layer.parameters()).device, *shape) for layer, shape in layers]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [...] -> embeddings [..., D], by the module: some families scale what the table holds."""
+        return self._embeddings(ids)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [..., D] after the final norm -> logits [..., V]."""
+        return self._capped(self._head(hidden))
+
+    def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        """`logits` by these rows [R] of the head alone: hidden [..., D] -> [..., R]."""
+        weight = self._head.weight
+        kept = weight[rows.to(weight.device)]
+        return lambda hidden: self._capped(nn.functional.linear(hidden.to(kept.device), kept))
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        logits = logits.to(self.device)
+        if self._softcap is not None:
+            logits = torch.tanh(logits / self._softcap) * self._softcap
+        return logits
+
+    def new_cache(self, batch: int, room: int) -> KVCache:
+        """An empty cache that `forward` writes into."""
+        return HFCache(self.layouts(), batch, room, self.dtype)
+
+    def forward(self, call: ForwardInput) -> Tensor:
+        """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
+        if not isinstance(call.cache, HFCache):
+            raise TypeError(
+                f"this decoder writes into its own kind of cache, got {type(call.cache).__name__}"
+            )
+        with ExitStack() as stack:
+            if call.kept is not None:
+                self.watch(call.kept, stack)
+            call.cache.whole = call.columns is not None
+            stack.callback(setattr, call.cache, "whole", False)
+            hidden = self.decode(call)
+        call.cache.advance(call.x.shape[1])
+        if call.kept is not None and self.n_layers in call.kept.capture.layers:
+            call.kept.layers[self.n_layers] = hidden
+        return hidden
+
+    def decode(self, call: ForwardInput) -> Tensor:
+        """The library's decoder; the cache is written but not yet longer."""
+        arguments: dict[str, Any] = {
+            "inputs_embeds": call.x,
+            "position_ids": call.positions.expand(*call.positions.shape[:-2], *call.x.shape[:2]),
+            "attention_mask": self._masks(call),
+            "past_key_values": call.cache.adapter,
+            "use_cache": True,
+            "specvl": _Asked(self.device, call.kept, call.mask is not None, call.columns),
+        }
+        if call.deepstack is not None:
+            arguments["visual_pos_masks"] = call.visual
+            arguments["deepstack_visual_embeds"] = list(call.deepstack)
+        return self._decoder(**arguments).last_hidden_state.to(self.device)
+
+    def _masks(self, call: ForwardInput) -> Tensor | dict[str, Tensor] | None:
+        if call.mask is None:
+            return None
+        if self.window is not None and call.window_mask is None:
+            raise ValueError(
+                f"this decoder looks through a window of {self.window}; it needs a window mask too"
+            )
+        full, window = (
+            m if m is None or m.ndim == 4 else m[None, None] for m in (call.mask, call.window_mask)
+        )
+        if self._hybrid:
+            return {"full_attention": full, "sliding_attention": window}
+        return full if self.window is None else window
+
+    def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
+        """Put the inputs of chosen layers aside while the forward runs."""
+
+        def watch(i: int) -> None:
+            def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+                states = args[0] if args else kwargs["hidden_states"]
+                kept.layers[i] = states.to(self.device)  # of a split model all meet on one device
+
+            handle = self._decoder.layers[i].register_forward_pre_hook(hook, with_kwargs=True)
+            stack.callback(handle.remove)
+
+        for i in kept.capture.layers:
+            if i < self.n_layers:
+                watch(i)
+
+
+class HFCache(KVCache):
+    """A `KVCache` with the face that Hugging Face decoders write to."""
+
+    def __init__(self, layers: Sequence[Layout], batch: int, room: int, dtype: torch.dtype) -> None:
+        super().__init__(layers, batch, room, dtype)
+        self.adapter = Cache(layers=[_CacheLayer(self, i) for i in range(len(layers))])
+
+
+class _CacheLayer(CacheLayerMixin):
+    """One layer's view of the cache. Keeps all tokens also for sliding layers: the window is the mask's
+    business, since the distance between two nodes of a tree is not that of their rows.
+    """
+
+    is_sliding = False
+    is_compileable = False
+
+    def __init__(self, cache: KVCache, layer: int) -> None:
+        super().__init__()
+        self._cache, self._layer = cache, layer
+        self.is_initialized = True
+
+    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to do: the buffer exists."""
+
+    def update(self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Add the new rows; all rows, these included."""
+        return self._cache.write(self._layer, keys, values)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Columns of the mask, and the first position they stand for."""
+        return self._cache.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Rows that are filled."""
+        return self._cache.length
+
+    def get_max_length(self) -> int:
+        """Rows that fit."""
+        return self._cache.room
+
+    get_max_cache_shape = get_max_length
+
+
+@dataclass
+class _Asked:
+    """Travels through the decoder's keyword arguments to the attention function. device: for what is kept."""
+
+    device: torch.device
+    kept: ForwardOutput | None
+    packed: bool
+    columns: Tensor | None = None
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    specvl: _Asked | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The library's fused attention; on request also probabilities, and query heads packed as rows.
+
+    Packing lets the heads of a group share keys and values, which the library would copy once a head for
+    every masked call. Exact.
+    """
+    if specvl is not None and specvl.kept is not None and module.layer_idx in specvl.kept.capture.attention:
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        rows = specvl.kept.capture.rows
+        found = attention_of(query, key, attention_mask, rows, scale)
+        specvl.kept.attention[module.layer_idx] = found.to(specvl.device)
+    if specvl is not None and specvl.columns is not None and attention_mask is not None:
+        scale, columns = (
+            query.shape[-1] ** -0.5 if scaling is None else scaling,
+            specvl.columns.to(query.device),
+        )
+        mixed = ordered_attention(query, key, value, attention_mask[0, 0], columns, scale)
+        return mixed.transpose(1, 2).contiguous(), None
+    groups, size = query.shape[1] // key.shape[1], query.shape[2]
+    if specvl is None or not specvl.packed or groups == 1 or size > _PACKED_ROWS or attention_mask is None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
+    batch, heads, _, width = query.shape
+    packed = query.reshape(batch, key.shape[1], groups * size, width)
+    mask = attention_mask.repeat(1, 1, groups, 1)
+    mixed = nn.functional.scaled_dot_product_attention(packed, key, value, attn_mask=mask, scale=scaling)
+    return mixed.reshape(batch, heads, size, width).transpose(1, 2).contiguous(), None

@@ -1,0 +1,110 @@
+"""Matrices laid out once for products with one to a few rows.
+
+On a CPU in half precision where that changes nothing, or nothing that matters: a step of a decoder reads
+every weight once, and reading is what it waits for. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_LEAST = 90_000
+"""Numbers of a matrix below which it stays in a CPU's caches, and a product costs what its call costs."""
+_LARGE, _FEW = 300_000, 2
+"""A smaller matrix is multiplied with this few rows as fast without packing."""
+
+
+def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
+    """FBGEMM's operators that pack a matrix in half precision and multiply float32 rows by it, summing in
+    float32. They are none of torch's public ones: None where this build lacks them or they do something else.
+    """
+    try:
+        pack = torch.ops.quantized.linear_prepack_fp16
+        # The operator itself: its overload looks through the arguments of every call in Python.
+        product = torch.ops.quantized.linear_dynamic_fp16.default._op
+        x = torch.arange(1.0, 1.0 + 3 * 64).view(3, 64)
+        same = torch.equal(product(x, pack(torch.eye(64), None)), x)
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+    return (pack, product) if same else None
+
+
+PACKING = _packing()
+
+
+def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
+    """(numbers in half precision, factor): float32 numbers whose product with the factor, a power of two, is
+    exactly `weight`. None where half precision cannot hold them, as it can all that was stored in float16 and
+    nearly always bfloat16's."""
+    most = weight.abs().max().item()
+    if not 0 < most < math.inf:
+        return None
+    for factor in dict.fromkeys((1.0, 2.0 ** (math.frexp(most)[1] - 15))):
+        half = (weight.float() / factor).half()
+        if torch.equal(half.float() * factor, weight.float()):
+            return half.float(), factor
+    return None
+
+
+class Matrix:
+    """y = x Wᵀ for rows x [rows, in], with W [out, in].
+
+    Packed by FBGEMM where W is on a CPU and half precision holds its numbers: such a product costs half the
+    reading, needs no copy into blocks, sums in float32, and gives a row the same bits whatever stands beside
+    it. Otherwise, and for one or two rows where caches hold the matrix, the library's product. Both give the
+    weight's own precision. n_bytes: what a product with one row reads.
+    """
+
+    def __init__(self, weight: Tensor, rounded: bool = False) -> None:
+        """weight: [out, in]. rounded: its numbers may be rounded to half precision, as a drafter's may."""
+        self.numel = weight.numel()
+        self.n_bytes = self.numel * weight.dtype.itemsize
+        self.dtype = weight.dtype
+        self._packed, self._factor, self._table = None, 1.0, weight.t()[:0]
+        halves = None
+        if PACKING is not None and weight.device.type == "cpu" and self.numel >= _LEAST:
+            halves = in_half(weight.half() if rounded and weight.dtype == torch.float32 else weight)
+        if halves is not None and PACKING is not None:
+            self._packed, self._factor = PACKING[0](halves[0], None), halves[1]
+        self._plain_few = self.numel < _LARGE
+        if self._packed is not None and not self._plain_few:
+            self.n_bytes = 2 * self.numel
+        if self._packed is None or self._plain_few:
+            # [in, out]; a GPU's products read either order, and its memory is dear.
+            self._table = weight.t() if weight.is_cuda else weight.t().contiguous()
+
+    def packed(self, x: Tensor) -> Tensor | None:
+        """[rows, in] -> [rows, out] by the packed matrix; None where the library's product is as fast."""
+        if self._packed is None or PACKING is None or (self._plain_few and x.shape[0] <= _FEW):
+            return None
+        product = PACKING[1](x if x.dtype == torch.float32 else x.float(), self._packed)
+        product = product if self._factor == 1 else product.mul_(self._factor)
+        return product if self.dtype == torch.float32 else product.to(self.dtype)
+
+    def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
+        """x [rows, in], plus [rows or 1, out] or None -> x Wᵀ + plus, [rows, out]."""
+        product = self.packed(x)
+        if product is not None:
+            return product if plus is None else product.add_(plus)
+        x = x.to(self.dtype)
+        return torch.mm(x, self._table) if plus is None else torch.addmm(plus, x, self._table)
+
+    def onto(self, out: Tensor, x: Tensor) -> None:
+        """Add the product to `out` [rows, out], which has the weight's precision."""
+        product = self.packed(x)
+        out.addmm_(x, self._table) if product is None else out.add_(product)
+
+    def into(self, out: Tensor, x: Tensor, plus: Tensor | None) -> None:
+        """Write x Wᵀ + plus into `out` [rows, out], which has the weight's precision."""
+        product = self.packed(x)
+        if product is not None:
+            out.copy_(product) if plus is None else torch.add(product, plus, out=out)
+        elif plus is None:
+            torch.mm(x, self._table, out=out)
+        else:
+            torch.addmm(plus, x, self._table, out=out)

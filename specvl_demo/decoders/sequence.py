@@ -1,0 +1,318 @@
+"""One decoder's sequence as it grows by trees: cache, positions and masks belong together here.
+
+Given embeddings of tree nodes and their parents, gives hidden states, and keeps the path that was chosen.
+Serves m aligned sequences at once (the views of a drafter), left-padded so that new rows share their columns.
+Knows nothing of tokens, pictures or acceptance.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specvl_demo.core.prefix_cache import new_columns, row_keys
+from specvl_demo.core.tree import TreeShape, chain
+from specvl_demo.core.types import Capture, Context
+from specvl_demo.decoders import exact
+from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
+from specvl_demo.decoders.kv_cache import KVCache
+
+
+class CachedSequence:
+    """m sequences on one decoder.
+
+    length: rows that are decided, the same for all sequences. Nodes fed behind them are numbered 0, 1, ...
+    until `keep` decides which of them stay.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        cache: KVCache,
+        next_position: Tensor,
+        axes: int = 1,
+        pad: Tensor | None = None,
+    ) -> None:
+        """next_position: [m] position of the next decided row. axes: 3 for three-axis positions.
+        pad: [m, cache.length] bool, True where a row is padding.
+        """
+        self.backend = backend
+        self.cache = cache
+        self.length = cache.length
+        self._axes = axes
+        self._next = next_position[:, None]
+        self._fed = 0
+        self._is_chain = True
+        self._low = torch.finfo(backend.dtype).min
+        self._pad: Tensor | None = None
+        self._padded = pad
+        if pad is not None:
+            self._pad = torch.zeros(pad.shape[0], 1, 1, cache.room, dtype=backend.dtype, device=pad.device)
+            self._pad[:, 0, 0, : pad.shape[1]].masked_fill_(pad, self._low)
+        self._block: Tensor | None = None
+        self._depth: Tensor | None = None
+        weakref.finalize(self, cache.release).atexit = False
+
+    def fork(self, room: int, rows: int | None = None) -> CachedSequence:
+        """The decided rows in a cache of their own, with `room` rows in all.
+
+        rows: take only the first of them; those left out must be text, one position each.
+        """
+        rows = self.length if rows is None else rows
+        following = self._next[:, 0] - (self.length - rows)
+        return CachedSequence(self.backend, self.cache.copy(room, rows), following, self._axes, self._padded)
+
+    def score(
+        self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None = None, least: int | None = None
+    ) -> Tensor:
+        """All nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D].
+
+        least: rows from which a step is exact (`proof.least_rows`). Where the tree allows it the step is then
+        padded and ordered; hidden [1, rows, D] and what is kept have padding behind the nodes, so that the
+        head is exact too. Wants one sequence without padding, its cache cleared.
+        """
+        if least is not None and exact.serves(shape):
+            return self._score_exactly(x, shape, kept, least)
+        mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
+        self._fed = 0
+        return self._run(x, shape.depth_on(x.device), mask, kept)
+
+    def root(self, x: Tensor) -> Tensor:
+        """The first forward of a round: x [m, k, D] -> hidden [m, k, D]. The last row is the round's root,
+        node 0; rows before it are decided tokens that were not fed yet.
+        """
+        late = x.shape[1] - 1
+        hidden = self.score(x, chain(late))
+        self.length += late
+        self._next = self._next + late
+        self._fed, self._is_chain = 1, True
+        return hidden
+
+    def extend(self, x: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
+        """k more nodes below nodes fed in this round: x [m, k, D] -> hidden [m, k, D]."""
+        first, end = self._fed, self._fed + x.shape[1]
+        in_a_row = not isinstance(parents, Tensor) and list(parents) == [*range(first - 1, end - 1)]
+        if self._is_chain and in_a_row:
+            new = chain(end - first - 1)
+            mask = None if len(new) == 1 else new.additive(self.length + first, x.dtype, x.device)
+            return self._run(x, chain(end - 1).depth_on(x.device), mask)
+        parents = torch.as_tensor(parents, device=x.device)
+        block, depth = self._buffers(end, x)
+        if self._is_chain:
+            self._start_branching(depth, first)
+        seen = self.cache.room
+        # New rows see themselves already; what was fed before them they see as their parents do.
+        fed = self._among[:, :first]
+        fed[first:end] = fed[parents]
+        torch.add(depth[parents], 1, out=depth[first:end])
+        return self._run(x, depth[:end], block[first:end, seen - self.length : seen + end])
+
+    def forget(self, rows: int) -> None:
+        """Of a chain that was fed in this round, keep the first `rows` nodes only."""
+        if not self._is_chain:
+            raise ValueError("only a chain can be cut; these nodes branch")
+        self._fed = min(self._fed, rows)
+
+    def keep(self, nodes: Sequence[int]) -> None:
+        """These fed nodes, a path from node 0 on, become decided rows; the others are forgotten."""
+        self.cache.keep(self.length, nodes)
+        self.length += len(nodes)
+        self._next = self._next + len(nodes)
+        self._fed = 0
+
+    def _score_exactly(self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None, least: int) -> Tensor:
+        size, rows = len(shape), exact.padded(len(shape), least)
+        self.cache.truncate(self.length)
+        ordered = exact.order(shape, rows, self.length, self.cache.span, self.backend.window, x.device)
+        positions = self._next + F.pad(shape.depth_on(x.device), (0, rows - size))
+        if self._axes > 1:
+            positions = positions.expand(self._axes, *positions.shape)
+        x = F.pad(x, (0, 0, 0, rows - size))
+        call = ForwardInput(x, positions, self.cache, **ordered._asdict(), kept=kept)
+        hidden = self.backend.forward(call)
+        self.cache.truncate(self.length + size)
+        self._fed = size
+        return hidden
+
+    def _run(
+        self, x: Tensor, depth: Tensor, mask: Tensor | None, kept: ForwardOutput | None = None
+    ) -> Tensor:
+        """depth: of all nodes of this round, the new ones last. mask [k, length + nodes], or None where each
+        new node sees all before it.
+        """
+        size = x.shape[1]
+        self.cache.truncate(self.length + self._fed)
+        mask, window_mask = self._masks(mask, depth, size)
+        positions = self._next + depth[-size:]
+        if self._axes > 1:
+            positions = positions.expand(self._axes, *positions.shape)
+        call = ForwardInput(x, positions, self.cache, mask=mask, window_mask=window_mask, kept=kept)
+        hidden = self.backend.forward(call)
+        self._fed += size
+        return hidden
+
+    def _masks(self, mask: Tensor | None, depth: Tensor, size: int) -> tuple[Tensor | None, Tensor | None]:
+        """The mask with padding, and the same for layers with a sliding window."""
+        end, window = self.length + depth.shape[0], self.backend.window
+        window_mask = mask
+        if window is not None and end > window:
+            if mask is None:
+                mask = torch.zeros(size, end, dtype=self.backend.dtype, device=depth.device)
+            # Rows count along the sequence: two siblings are equally far from what lies before them.
+            place = torch.cat((torch.arange(self.length, device=depth.device), self.length + depth))
+            far = place[-size:, None] - place >= window
+            window_mask = mask.masked_fill(far, self._low)
+        if self._pad is not None:
+            padding = self._pad[..., :end]
+            window_mask = padding if window_mask is None else window_mask + padding
+            mask = padding if mask is None else mask + padding
+        return mask, window_mask
+
+    def _buffers(self, rows: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Additive ancestor mask of fed nodes [R, room + R], zero in the first `room` columns; depths [R]."""
+        if self._block is None or self._block.shape[0] < rows:
+            size, room = max(64, 2 * rows), self.cache.room
+            block = torch.zeros(size, room + size, dtype=x.dtype, device=x.device)
+            depth = torch.zeros(size, dtype=torch.int64, device=x.device)
+            self._alone = torch.full((size, size), self._low, dtype=x.dtype, device=x.device)
+            self._alone.fill_diagonal_(0.0)
+            self._among = block[:, room:]
+            self._among.copy_(self._alone)
+            if self._block is not None and not self._is_chain:
+                old = self._block.shape[0]
+                block[:old, : room + old] = self._block
+                depth[:old] = self._depth
+            self._block, self._depth = block, depth
+        return self._block, self._depth
+
+    def _start_branching(self, depth: Tensor, fed: int) -> None:
+        """Write down the chain that was fed so far in this round."""
+        self._among.copy_(self._alone)
+        if fed > 1:
+            self._among[:fed, :fed].masked_fill_(chain(fed - 1).ancestors.to(depth.device), 0.0)
+            depth[:fed] = chain(fed - 1).depth_on(depth.device)
+        self._is_chain = False
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Rows of an earlier question, in a cache without room to spare.
+
+    keys: `row_keys` [1 + axes, m, r] of what the rows stand for.
+    """
+
+    keys: Tensor
+    stream: CachedSequence
+
+    @classmethod
+    def of(cls, stream: CachedSequence, contexts: Sequence[Context], said: Tensor) -> Prefix:
+        """A copy of a stream's decided rows: those of its contexts, then of as many tokens that were said."""
+        return cls(row_keys(contexts, said)[..., : stream.length], stream.fork(stream.length))
+
+
+def grown(
+    stream: CachedSequence,
+    room: int,
+    rows: int,
+    x: Tensor,
+    kept: ForwardOutput | None = None,
+    backend: Backend | None = None,
+) -> tuple[CachedSequence, Tensor]:
+    """A copy of a stream's first `rows` rows, and x [m, k, D] computed behind them. Gives it and the hidden
+    states of what is new [m, k, D].
+
+    room: rows of its cache. backend: which goes on, where another does.
+    """
+    twin, new = stream.fork(room, rows), x.shape[1]
+    twin.backend = backend or twin.backend
+    hidden = twin.score(x, chain(new - 1), kept)
+    twin.keep(range(new))
+    return twin, hidden
+
+
+def prefill(
+    backend: Backend,
+    contexts: Sequence[Context],
+    room: int,
+    capture: Capture | None = None,
+    prefix: Prefix | None = None,
+) -> tuple[CachedSequence, Tensor, ForwardOutput]:
+    """Run m contexts in one forward: a stream of their rows, hidden states [m, N, D], and what was captured.
+
+    N is the longest context; shorter ones are padded on the left, their hidden states are the last c of a
+    row.
+    room: rows of the cache, at least N. prefix: where the contexts begin as it does, only the last columns
+    are computed, and hidden states and captures are theirs.
+    """
+    lengths = [context.ids.shape[0] for context in contexts]
+    size, m, first = max(lengths), len(contexts), contexts[0]
+    kept = ForwardOutput(capture or Capture())
+    watched = kept if capture is not None else None
+    new = None if prefix is None else new_columns(prefix.keys, contexts)
+    if prefix is not None and new is not None:
+        x = torch.stack([context.embeds[-new:] for context in contexts])
+        stream, hidden = grown(prefix.stream, max(room, size), size - new, x, watched)
+        return stream, hidden, kept
+    device, dtype = first.embeds.device, first.embeds.dtype
+    axes = first.positions.shape[0] if first.positions.ndim == 2 else 1
+    x = torch.zeros(m, size, first.embeds.shape[-1], dtype=dtype, device=device)
+    positions = torch.zeros(axes, m, size, dtype=torch.int64, device=device)
+    visual = torch.zeros(m, size, dtype=torch.bool, device=device)
+    pad = torch.zeros(m, size, dtype=torch.bool, device=device)
+    for row, (context, length) in enumerate(zip(contexts, lengths, strict=True)):
+        x[row, size - length :] = context.embeds
+        positions[:, row, size - length :] = context.positions
+        visual[row, size - length :] = context.visual
+        pad[row, : size - length] = True
+    padded = min(lengths) < size
+    mask = window_mask = None
+    if padded or any(context.blocks is not None for context in contexts):
+        mask, window_mask = _prompt_masks(backend, contexts, pad)
+    deep = [context.deepstack for context in contexts if context.deepstack is not None]
+    cache = backend.new_cache(m, max(room, size))
+    call = ForwardInput(
+        x,
+        positions if axes > 1 else positions[0],
+        cache,
+        mask=mask,
+        window_mask=window_mask,
+        visual=visual if deep else None,
+        deepstack=torch.cat(deep, dim=1) if deep else None,
+        kept=watched,
+    )
+    hidden = backend.forward(call)
+    if room > size:
+        cache.prepare()
+    following = torch.tensor([context.next_position for context in contexts], device=device)
+    return CachedSequence(backend, cache, following, axes, pad if padded else None), hidden, kept
+
+
+def _prompt_masks(backend: Backend, contexts: Sequence[Context], pad: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Additive masks [m, 1, N, N]: causal, both ways inside a block, no padding."""
+    size, device = pad.shape[1], pad.device
+    at = torch.arange(size, device=device)
+    ahead = at > at[:, None]
+    far = at[:, None] - at >= (backend.window or size)
+    allowed = (~ahead & ~pad[:, None, :])[:, None]
+    near = allowed & ~far
+    for row, context in enumerate(contexts):
+        if context.blocks is not None:
+            start = size - context.blocks.shape[0]
+            blocks = context.blocks
+            same = (blocks[:, None] == blocks) & (blocks >= 0)
+            if not backend.near_blocks:
+                allowed[row, 0, start:, start:] |= same
+            near[row, 0, start:, start:] |= same & ~far[start:, start:] if backend.near_blocks else same
+    # Rows of padding see themselves, or their softmax would be over nothing.
+    itself = torch.eye(size, dtype=torch.bool, device=device)
+    low = torch.finfo(backend.dtype).min
+
+    def additive(seen: Tensor) -> Tensor:
+        return torch.zeros(seen.shape, dtype=backend.dtype, device=device).masked_fill_(~(seen | itself), low)
+
+    return additive(allowed), additive(near) if backend.window is not None else None

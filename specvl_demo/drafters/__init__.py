@@ -1,1 +1,0 @@
-"""What guesses the target's next tokens."""

@@ -1,0 +1,35 @@
+"""Decoding methods, one file each. Importing the package fills the tables of `base` from every file in it.
+
+Files named in the environment variable SPECVL_METHODS are read after them; see docs/adding-a-method.md.
+"""
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from pkgutil import iter_modules
+
+OUTSIDE = "SPECVL_METHODS"
+
+
+def _read(path: str) -> None:
+    """Run a file that registers methods, once, under its own name."""
+    name = Path(path).stem
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise FileNotFoundError(f"{OUTSIDE} names {path}, which is no Python file")
+    if name in sys.modules:
+        there = getattr(sys.modules[name], "__file__", None)
+        if there is None or not Path(there).exists() or not Path(there).samefile(path):
+            raise ValueError(f"{OUTSIDE} names {path}, but another module is called {name}: rename the file")
+        return
+    sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+for _path in os.environ.get(OUTSIDE, "").split(os.pathsep):
+    if _path:
+        _read(_path)

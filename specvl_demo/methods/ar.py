@@ -1,0 +1,64 @@
+"""Autoregressive decoding, the baseline: the same loop with a tree of one node and nothing drafted."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from specvl_demo.core.drafting import NoDrafter
+from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.types import Drafter, Sampler, Verdict
+from specvl_demo.core.verification import Strict
+from specvl_demo.methods.base import Method, Part, register
+from specvl_demo.methods.declare import Learn, PolicySettings
+
+
+class OneNode:
+    """Drafts nothing: plain autoregressive decoding."""
+
+    max_nodes = 1
+
+    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+        """The root alone; the drafter is not asked."""
+        return DraftTree(root, chain(0))
+
+    def update(self, tree: DraftTree, verdict: Verdict) -> None:
+        """Nothing to learn."""
+
+
+NONE = Part("drafter", "none", "no drafter", lambda models, views, mixer, settings: NoDrafter())
+ONE_NODE = Part("policy", "one-node", "no draft", lambda settings: OneNode(), PolicySettings)
+STRICT = Part("verifier", "strict", "strict verification", lambda settings: Strict())
+
+AR = register(
+    Method(
+        "ar",
+        "Autoregressive",
+        "The target alone, one token a step: what every other method is measured against.",
+        drafter=NONE,
+        policy=ONE_NODE,
+        verifier=STRICT,
+        order=0,
+        learn=Learn(
+            does="The target writes one token, reads it back, writes the next. Each token costs a full "
+            "pass over all its weights, and on most machines moving those weights is what takes the time: "
+            "the arithmetic units wait. A pass over six tokens costs little more than a pass over one. "
+            "Every other method here lives from that.",
+            shines="Where nothing can be guessed, and where every unit is busy already: large batches.",
+            struggles="Alone with one question: most of the machine idles.",
+            look="One node per tree, one token per round, τ = 1. Its speed is the measure for all others: "
+            "same model, same loop, same kernels.",
+            formula=(
+                [
+                    ["sub", "y", "t"],
+                    "=",
+                    "argmax",
+                    ["sub", "p", "target"],
+                    ["text", "( · | "],
+                    ["sub", "y", ["<", "t"]],
+                    ["text", " )"],
+                ],
+                "the next token is the target’s likeliest",
+            ),
+        ),
+    )
+)

@@ -1,0 +1,359 @@
+"""Methods as data: drafter x views x tree policy x verifier, with presets, charts and what Learn says.
+
+Every file of this folder declares settings and parts and registers its method here; `register` does the same
+for a file outside the package. Command line, page and docs read these tables. `assemble` turns a choice into
+the parts of a lane.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+
+from specvl_demo.core.engine import Parts
+from specvl_demo.methods.declare import Learn, Param, Settings, Value
+from specvl_demo.records import Chart
+
+if TYPE_CHECKING:
+    from specvl_demo.vlm.florence import FlorenceCaptions
+    from specvl_demo.vlm.target import VLMTarget
+
+T = TypeVar("T")
+Slot = Literal["drafter", "views", "policy", "verifier", "mixture"]
+
+SLOTS: tuple[Slot, ...] = ("drafter", "views", "policy", "verifier")
+"""What can be chosen by name. The mixture is not: several views bring it."""
+AND = "+"
+"""Joins several views in one setting: views=multimodal+text-only."""
+
+OFFERS = {
+    "chain": "proposes tokens",
+    "tree": "gives the probabilities of several tokens at every place",
+    "views": "looks at the prompt through views",
+}
+CHAIN, TREE = frozenset({"chain"}), frozenset({"chain", "tree"})
+"""What a drafter gives, or a policy or verifier needs of it: names in OFFERS."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A drafter, view, mixture, tree policy or verifier that methods are made of.
+
+    build: makes a new object for one lane. Drafters are called with (models, views, mixer, settings), views
+    with (models, settings), mixtures, policies and verifiers with (settings); settings is an instance of
+    `settings`. gives: what a drafter offers; needs: what a policy or verifier asks of the drafter (names in
+    OFFERS). role: which of a pair's models a drafter runs on, None for none. label: names a policy with its
+    settings in the title of a method whose own policy is another.
+    """
+
+    slot: Slot
+    name: str
+    title: str
+    build: Callable[..., Any]
+    settings: type[Settings] = Settings
+    gives: frozenset[str] = frozenset()
+    needs: frozenset[str] = frozenset()
+    role: str | None = None
+    lossless: bool = True
+    greedy_only: bool = False
+    label: Callable[[Any], str] | None = None
+    charts: tuple[Chart, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Method:
+    """One row of the method table.
+
+    views: empty for drafters that have none. defaults: parameters that differ from the parts' own. options:
+    other parts that may take the place of its own, or the names of parts of other files; None allows all.
+    presets: named changes of parameters and, by slot, of parts. charts: its own beside those of its parts.
+    order: where it stands among the others.
+    """
+
+    name: str
+    title: str
+    summary: str
+    drafter: Part
+    policy: Part
+    verifier: Part
+    views: tuple[Part, ...] = ()
+    reference: str = ""
+    defaults: Mapping[str, Value] = field(default_factory=dict)
+    options: tuple[Part | str, ...] | None = ()
+    presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    charts: tuple[Chart, ...] = ()
+    learn: Learn | None = None
+    order: int = 500
+
+    @property
+    def lossless(self) -> bool:
+        """Whether it gives the target's own answer, with the parts it has by default."""
+        return self.verifier.lossless
+
+    def own(self, slot: Slot) -> str:
+        """The part it has by default, by name; views joined."""
+        return AND.join(view.name for view in self.views) if slot == "views" else getattr(self, slot).name
+
+    @property
+    def parts(self) -> list[Part]:
+        """All parts it brings, its own first."""
+        options = [part for part in self.options or () if isinstance(part, Part)]
+        return [self.drafter, *self.views, self.policy, self.verifier, *options]
+
+
+PARTS: dict[Slot, dict[str, Part]] = {slot: {} for slot in (*SLOTS, "mixture")}
+METHODS: dict[str, Method] = {}
+
+
+def register(method: Method) -> Method:
+    """Add a method and its parts to the tables. ValueError where a name is taken, or the row is not legal."""
+    if not isinstance(method, Method):
+        raise ValueError(f"register takes a Method, not an object of type {type(method).__name__}.")
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", method.name):
+        raise ValueError(f"A method's name has letters, digits, - and _ alone, not {method.name!r}.")
+    if method.name in METHODS:
+        raise ValueError(f"There is a method {method.name!r} already; choose another name.")
+    for part in method.parts:
+        if PARTS[part.slot].get(part.name, part) is not part:
+            raise ValueError(f"There is a {part.slot} {part.name!r} already; choose another name.")
+    new = [part for part in method.parts if part.name not in PARTS[part.slot]]
+    for part in new:
+        PARTS[part.slot][part.name] = part
+    rows = {**METHODS, method.name: method}
+    METHODS.clear()
+    METHODS.update(sorted(rows.items(), key=lambda row: row[1].order))
+    try:
+        choose(method.name)
+        for preset in method.presets.values():
+            # As settings, not as what to start from: then a name that nothing has is refused.
+            choose(method.name, preset)
+    except ValueError:
+        del METHODS[method.name]
+        for part in new:
+            PARTS[part.slot].pop(part.name, None)
+        raise
+    return method
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method with everything decided: parts that fit together and a value for every parameter."""
+
+    method: Method
+    drafter: Part
+    views: tuple[Part, ...]
+    policy: Part
+    verifier: Part
+    params: Mapping[str, Value]
+
+    @property
+    def lossless(self) -> bool:
+        """Whether it gives the target's own answer."""
+        return self.verifier.lossless
+
+    @property
+    def title(self) -> str:
+        """The method's, with the policy where that is not its own: "EAGLE-2, chain of 8"."""
+        if self.policy is self.method.policy:
+            return self.method.title
+        return f"{self.method.title}, {shape(self.settings)}"
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All that has parameters: several views bring the mixture."""
+        mixture = PARTS["mixture"].values() if len(self.views) > 1 else ()
+        return (self.drafter, *self.views, self.policy, self.verifier, *mixture)
+
+    @property
+    def charts(self) -> list[Chart]:
+        """The charts of the method and of its parts."""
+        return [*self.method.charts, *(chart for part in self.parts for chart in part.charts)]
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """Parts and parameters as plain values: what a record says about the method."""
+        return {
+            "drafter": self.drafter.name,
+            "views": AND.join(view.name for view in self.views),
+            "policy": self.policy.name,
+            "verifier": self.verifier.name,
+            **self.params,
+        }
+
+    def of(self, part: Part) -> Settings:
+        """The settings of one of its parts."""
+        return part.settings(**{param.name: self.params[param.name] for param in part.settings.params()})
+
+
+def shape(settings: Mapping[str, Value]) -> str:
+    """What is drafted in a round with these settings, as records and reports have them: "chain of 8"."""
+    part = PARTS["policy"][str(settings["policy"])]
+    if part.label is None:
+        return part.title
+    known = {param.name for param in part.settings.params()} & settings.keys()
+    return part.label(part.settings(**{name: settings[name] for name in known}))
+
+
+def find(name: str) -> Method:
+    """The method of this name; ValueError with the known ones."""
+    if name not in METHODS:
+        raise ValueError(f"There is no method {name!r}; known: {', '.join(METHODS)}.")
+    return METHODS[name]
+
+
+def choose(
+    name: str,
+    settings: Mapping[str, Value] | None = None,
+    preset: Mapping[str, Value] | None = None,
+    temperature: float = 0.0,
+) -> Choice:
+    """A method with these settings; ValueError with a sentence where something is unknown or does not fit.
+
+    settings: parameters by name, and parts by slot (drafter, views, policy, verifier; views joined with "+").
+    preset: the changes of parameters and parts to start from.
+    """
+    method, settings, start = find(name), dict(settings or {}), preset or {}
+    views_asked = "views" in settings
+    names = {slot: str(settings.pop(slot, start.get(slot, method.own(slot)))) for slot in SLOTS}
+    drafter, policy, verifier = (
+        _part(method, slot, names[slot]) for slot in ("drafter", "policy", "verifier")
+    )
+    views = tuple(_part(method, "views", view) for view in names["views"].split(AND) if view)
+    if not views_asked and "views" not in drafter.gives:
+        # Another drafter was asked for, and the views go with the method's own one.
+        views = ()
+    choice = Choice(method, drafter, views, policy, verifier, {})
+    changes = {**method.defaults, **start}
+    params = {param.name: param for part in choice.parts for param in part.settings.params()}
+    values = {key: param.read(changes.get(key, param.default)) for key, param in params.items()}
+    for key, value in settings.items():
+        if key not in params:
+            known = ", ".join([*params, *SLOTS]) or "none"
+            raise ValueError(f"{method.name} has no parameter {key!r}; it has: {known}.")
+        values[key] = params[key].read(value)
+    choice = replace(choice, params=values)
+    reason = misfit(choice, temperature)
+    if reason:
+        raise ValueError(reason)
+    return choice
+
+
+def parameters(
+    name: str, settings: Mapping[str, Value] | None = None, preset: Mapping[str, Value] | None = None
+) -> list[Param]:
+    """What can be set on a method with these parts, each with its value there as default."""
+    choice = choose(name, settings, preset)
+    declared = {param.name: param for part in choice.parts for param in part.settings.params()}
+    found = [replace(param, default=choice.params[key]) for key, param in declared.items()]
+    return sorted(found, key=lambda param: param.last)
+
+
+def alternatives(name: str, slot: Slot) -> list[Part]:
+    """The parts that may stand in a slot of a method, its own first."""
+    method = find(name)
+    own = [PARTS[slot][part] for part in method.own(slot).split(AND) if part]
+    if method.options is None:
+        return list(dict.fromkeys([*own, *PARTS[slot].values()]))
+    names = [part if isinstance(part, str) else part.name for part in method.options]
+    return list(dict.fromkeys([*own, *(PARTS[slot][name] for name in names if name in PARTS[slot])]))
+
+
+def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
+    """Why these parts do not work together, in a sentence; None when they do."""
+    drafter, policy, verifier = choice.drafter, choice.policy, choice.verifier
+    lacking = sorted((policy.needs | verifier.needs) - drafter.gives)
+    if lacking:
+        asked = policy if lacking[0] in policy.needs else verifier
+        return f"{_a(asked)} needs a drafter that {OFFERS[lacking[0]]}; {drafter.name!r} does not."
+    if not policy.needs and drafter.gives:
+        return f"Policy {policy.name!r} drafts nothing: {drafter.title} would never be asked; choose another."
+    if choice.views and "views" not in drafter.gives:
+        return f"The drafter {drafter.name!r} sees the prompt in its own way; leave views empty."
+    if not choice.views and "views" in drafter.gives:
+        known = ", ".join(PARTS["views"])
+        return f"The drafter {drafter.name!r} needs at least one view of the prompt: {known}."
+    if len(set(choice.views)) < len(choice.views):
+        return "A view is named twice; each view of the prompt counts once."
+    if verifier.greedy_only and temperature > 0:
+        return (
+            f"{_a(verifier)} compares drafts with the target's likeliest token and is not defined for "
+            "sampling; set the temperature to 0 or choose strict verification."
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class Models:
+    """What a pair has loaded.
+
+    drafters: by role ("small": a VLM; heads by their names). words: token ids that views put in place of
+    pictures, by purpose: "newline"; "caption", what stands before one; "describe", what follows a picture to
+    have the drafter caption it, up to where its answer begins. captioner: brings up a model that describes
+    pictures, called when a caption view is first wanted; None where the drafter does it itself. commonest:
+    ids, those that the target says most first, as far as anybody knows.
+    """
+
+    target: VLMTarget
+    drafters: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    captioner: Callable[[int], FlorenceCaptions] | None = None
+    commonest: Sequence[int] = ()
+    _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, the same object for all lanes that name it by this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def drafter(self, role: str) -> Any:
+        """The model of a role; ValueError where the pair has none."""
+        if role not in self.drafters:
+            known = ", ".join(self.drafters) or "none"
+            raise ValueError(
+                f"This pair has no drafter of kind {role!r} for {self.target.name}; it has: {known}."
+            )
+        return self.drafters[role]
+
+    def word(self, purpose: str) -> tuple[int, ...]:
+        """The token ids for a purpose; ValueError where the pair gives none."""
+        if purpose not in self.words:
+            raise ValueError(f"The pair of {self.target.name} says no {purpose!r} words for this view.")
+        return tuple(self.words[purpose])
+
+
+def assemble(choice: Choice, models: Models) -> Parts:
+    """New parts for one lane."""
+    views = [view.build(models, choice.of(view)) for view in choice.views]
+    mixer = next((part.build(choice.of(part)) for part in choice.parts if part.slot == "mixture"), None)
+    drafter = choice.drafter.build(models, views, mixer, choice.of(choice.drafter))
+    return Parts(
+        method=choice.method.name,
+        title=choice.title,
+        lossless=choice.lossless,
+        settings=choice.settings,
+        drafter=drafter,
+        policy=choice.policy.build(choice.of(choice.policy)),
+        verifier=choice.verifier.build(choice.of(choice.verifier)),
+        draws=cast("Any", choice.params.get("draws", "argmax")),
+        drafter_model=None if drafter.name == "none" else drafter.name,
+        ahead=next((ahead for view in views if (ahead := getattr(view, "ahead", None))), None),
+        charts=choice.charts,
+    )
+
+
+def _part(method: Method, slot: Slot, name: str) -> Part:
+    known = PARTS[slot]
+    if name not in known:
+        raise ValueError(f"There is no {slot.removesuffix('s')} {name!r}; known: {', '.join(known)}.")
+    allowed = alternatives(method.name, slot)
+    if known[name] not in allowed:
+        names = ", ".join(part.name for part in allowed) or "nothing"
+        raise ValueError(f"{method.title} can have as {slot}: {names}; for {name!r} take custom.")
+    return known[name]
+
+
+def _a(part: Part) -> str:
+    return part.title[:1].upper() + part.title[1:]

@@ -1,0 +1,123 @@
+"""The caption view: words in place of a picture, a captioner's or the drafter's own (arXiv 2601.20357).
+
+The drafter's own captions take one forward of all pictures a token; the question comes as ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import cast
+
+import torch
+
+from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Prefill, Prompt, VisionEncoder
+from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.sequence import prefill
+from specvl_demo.methods.base import Models, Part
+from specvl_demo.methods.declare import Settings, setting
+from specvl_demo.methods.views import spliced
+from specvl_demo.vlm.layouts import visual_runs
+
+Captioner = Callable[[Encoded, VisionEncoder], Sequence[Sequence[int]]]
+"""Token ids of a caption for every run of visual positions, from the drafter's encoding and its encoder."""
+
+
+@dataclass(frozen=True)
+class CaptionSettings(Settings):
+    """How long captions are."""
+
+    caption_length: int = setting(24, "longest caption, in tokens", 1, 256)
+
+
+@dataclass(frozen=True)
+class CaptionView:
+    """Words instead of a picture: every run of visual positions becomes `prefix` and a caption.
+
+    ahead: begins the captions from the prompt alone, while the target prefills; None where the captioner
+    wants the drafter's encoding first.
+
+    # choice: an empty caption leaves the prefix ("image: ") alone.
+    """
+
+    captioner: Captioner
+    prefix: tuple[int, ...]
+    name: str = "caption"
+    capture: Capture = NOTHING
+    ahead: Callable[[Prompt], None] | None = None
+
+    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+        """Text positions and captions, renumbered without gaps."""
+        runs = visual_runs(encoded.visual)
+        captions = self.captioner(encoded, encoder) if runs else []
+        if len(captions) != len(runs):
+            raise ValueError(
+                f"the captioner gave {len(captions)} captions for {len(runs)} runs of visual tokens"
+            )
+        inserts = [(run, (*self.prefix, *caption)) for run, caption in zip(runs, captions, strict=True)]
+        return spliced(self.name, encoded, encoder, inserts)
+
+
+@dataclass(frozen=True)
+class OwnCaptions:
+    """A `Captioner`: greedy answers of the drafter itself.
+
+    ask: token ids that follow a picture to have it described, up to where the answer begins. stop: ids that
+    end it. banned: ids that never stand in a text (placeholders). length: longest caption, in tokens.
+    """
+
+    ask: Sequence[int]
+    stop: Collection[int]
+    banned: Sequence[int] = ()
+    length: int = 24
+
+    def __call__(self, encoded: Encoded, encoder: VisionEncoder) -> list[list[int]]:
+        """One caption for every run, cut before its end token.
+
+        # choice: a picture is described in the context of what stands before it, as the drafter has learnt.
+        """
+        runs, decoder = visual_runs(encoded.visual), encoder.decoder
+        if not runs:
+            return []
+        at = torch.arange(len(encoded.ids), device=encoded.ids.device)
+        contexts = [
+            # The question takes the place of the prompt's own text behind the picture.
+            replace(
+                encoded.context("captioned", at[:stop]),
+                next_position=int(encoded.positions[..., stop].max()),
+            )
+            for _, stop in runs
+        ]
+        room = max(stop for _, stop in runs) + len(self.ask) + self.length
+        stream, _, _ = prefill(cast("Backend", decoder), contexts, room)
+        feed = torch.tensor([list(self.ask)] * len(runs), device=encoded.ids.device)
+        said: list[list[int]] = [[] for _ in runs]
+        for _ in range(self.length):
+            logits = decoder.logits(stream.root(decoder.embed(feed))[:, -1])
+            stream.keep([0])
+            logits[:, list(self.banned)] = -torch.inf
+            feed = logits.argmax(-1, keepdim=True)
+            for caption, token in zip(said, feed[:, 0].tolist(), strict=True):
+                caption.append(token)
+            if all(any(token in self.stop for token in caption) for caption in said):
+                break
+        return [list(takewhile(lambda token: token not in self.stop, caption)) for caption in said]
+
+
+def _caption_view(models: Models, settings: CaptionSettings) -> CaptionView:
+    if models.captioner is not None:
+        captions = models.captioner(settings.caption_length)
+        return CaptionView(captions, models.word("caption"), ahead=captions.ahead)
+    vocabulary = models.target.vocabulary
+    own = OwnCaptions(models.word("describe"), vocabulary.eos, vocabulary.banned, settings.caption_length)
+    return CaptionView(own, models.word("caption"))
+
+
+CAPTION = Part(
+    "views",
+    "caption",
+    "a caption in place of the picture: Florence-2's, of the pocket pair the drafter's own",
+    _caption_view,
+    CaptionSettings,
+)

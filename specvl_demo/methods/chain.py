@@ -1,0 +1,127 @@
+"""Chain drafting: a small model drafts a few tokens in a row (Leviathan et al., arXiv 2211.17192).
+
+Also `custom`, which begins as a chain and lets every part be another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.types import Drafter, Sampler, Verdict
+from specvl_demo.methods import base
+from specvl_demo.methods.ar import STRICT
+from specvl_demo.methods.base import Method, Part, register
+from specvl_demo.methods.declare import Learn, PolicySettings, setting
+from specvl_demo.methods.small_vlm import SMALL
+from specvl_demo.methods.views import MULTIMODAL
+
+
+@dataclass(frozen=True)
+class ChainSettings(PolicySettings):
+    """How long a chain is."""
+
+    gamma: int = setting(5, "tokens drafted in a row", 1, 64)
+
+
+class Chain:
+    """Drafts `gamma` tokens in a row: each the drafter's at the target's draw, or its likeliest."""
+
+    def __init__(self, settings: ChainSettings | None = None) -> None:
+        self.gamma = (settings or ChainSettings()).gamma
+        self.max_nodes = self.gamma + 1
+
+    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+        """Shorter where there is less room or the drafter has nothing to propose."""
+        tokens, logps = [root], []
+        for i in range(min(self.gamma, room)):
+            said = drafter.extend(tokens[-1], (i - 1,))
+            if said is None:
+                break
+            if draws is None:
+                logp, token = said.max(-1)
+            else:
+                token = draws.draft(said, i)
+                logp = said.gather(-1, token[:, None])[:, 0]
+            tokens.append(token)
+            logps.append(logp)
+        if not logps:
+            return DraftTree(root, chain(0))
+        n = len(logps)
+        return DraftTree(
+            torch.cat([root.to(tokens[-1].device), *tokens[1:]]),
+            chain(n),
+            logp=torch.cat([torch.zeros_like(logps[0]), *logps]),
+            rows=(*range(n), -1),
+        )
+
+    def update(self, tree: DraftTree, verdict: Verdict) -> None:
+        """A chain does not change."""
+
+
+CHAIN = Part(
+    "policy",
+    "chain",
+    "a chain",
+    Chain,
+    ChainSettings,
+    needs=base.CHAIN,
+    label=lambda settings: f"chain of {settings.gamma}",
+)
+
+register(
+    Method(
+        "chain",
+        "Chain",
+        "A small model drafts a few tokens in a row, the target checks them in one step.",
+        drafter=SMALL,
+        views=(MULTIMODAL,),
+        policy=CHAIN,
+        verifier=STRICT,
+        options=("small-lookup",),
+        reference="Leviathan et al., arXiv 2211.17192; Gagrani et al., arXiv 2404.08856",
+        presets={"photo": {"gamma": 3}, "pocket": {"gamma": 10}},
+        order=10,
+        learn=Learn(
+            does="A small model guesses the next few tokens in a row. The target reads them all in one "
+            "pass and says at each place what it would have written. Guesses are kept up to the first that "
+            "differs; there the target’s own token stands. The answer is exactly the target’s, for every "
+            "temperature.",
+            shines="Text that follows from its own words: long accepted runs at the price of one pass.",
+            struggles="Where the picture decides each word: the first wrong guess takes all after it along.",
+            look="γ nodes in a line. Where the text follows from its own words, long runs are kept; where "
+            "the picture decides, short ones. Too large a γ pays for guesses that fall with the first "
+            "wrong one.",
+            formula=(
+                [["S", "=", ["frac", "τ", [["sub", "ρ", "draft"], "+", ["sub", "ρ", "verify"]]], "≤", "τ"]],
+                "speedup equals tau over the cost of drafting and verifying, at most tau",
+            ),
+            url="https://arxiv.org/abs/2404.08856",
+        ),
+    )
+)
+
+register(
+    Method(
+        "custom",
+        "Custom",
+        "Any drafter, views, tree policy and verifier that fit together.",
+        drafter=SMALL,
+        views=(MULTIMODAL,),
+        policy=CHAIN,
+        verifier=STRICT,
+        options=None,
+        order=1000,
+        learn=Learn(
+            does="A method is a drafter, the views through which it sees the prompt, a shape for what it "
+            "drafts, and a verifier. Any combination that makes sense runs: a mixture of views in an "
+            "entropy tree, a fixed tree with relaxed verification. What does not fit together is refused "
+            "with the reason.",
+            look="Which part makes the difference: change one menu at a time and race the two against each "
+            "other.",
+        ),
+    )
+)

@@ -1,0 +1,172 @@
+"""EAGLE-2 (Li et al., arXiv 2406.16858): one layer on the target's features drafts a best-first tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.sampling import best
+from specvl_demo.core.tree import DraftTree, chain, shape_of
+from specvl_demo.core.types import Drafter, Sampler, Verdict
+from specvl_demo.methods.ar import STRICT
+from specvl_demo.methods.base import TREE, Method, Part, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting
+from specvl_demo.methods.heads import vispec as vispec  # its heads draft as EAGLE-2's do
+from specvl_demo.methods.heads.checkpoints import FIRST, Format, add_format, columns
+from specvl_demo.methods.heads.features import FeatureDrafter, FeatureHead, trained
+from specvl_demo.methods.tree import STATIC_TREE
+
+
+@dataclass(frozen=True)
+class BestFirstSettings(PolicySettings):
+    """nodes counts the root. loops: levels below the first, so the tree is at most loops + 1 deep."""
+
+    nodes: int = setting(60, "nodes of the tree, the root included", 2, 1025)
+    width: int = setting(10, "nodes expanded a level, and likeliest tokens taken after each", 1, 64)
+    loops: int = setting(5, "levels below the first", 0, 64)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        candidates = self.width + self.loops * self.width * self.width
+        if self.nodes - 1 > candidates:
+            raise ValueError(
+                f"a tree of {self.nodes} nodes needs more candidates than width {self.width} and "
+                f"{self.loops} loops give: {candidates}"
+            )
+
+
+class BestFirst:
+    """EAGLE-2's dynamic tree (arXiv 2406.16858 §4): expand by level, keep the best nodes overall.
+
+    Every level feeds the `width` nodes with the highest cumulative log-probability and takes the `width`
+    likeliest tokens after each; in the end the `nodes - 1` candidates with the highest cumulative
+    log-probability form the tree.
+    """
+
+    def __init__(self, settings: BestFirstSettings | None = None) -> None:
+        settings = settings or BestFirstSettings()
+        self.nodes, self.width, self.loops = settings.nodes, settings.width, settings.loops
+        self.max_nodes, self.max_fed = self.nodes, 1 + self.loops * self.width
+
+    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+        """At most min(loops + 1, room) deep."""
+        said = drafter.extend(root, (-1,)) if room else None
+        if said is None:
+            return DraftTree(root, chain(0), rows=(-1,))
+        width = min(self.width, said.shape[-1])
+        score, logp, token = (x.flatten() for x in best(said, width, draws, 0))
+        # Candidates of all levels, flat: token, log-probability, cumulative log-probability. Every fed node,
+        # by its flat number (-1: the root), has `width` of them.
+        tokens, logps, scores = [token], [logp], [score]
+        fed = [torch.full_like(token[:1], -1)]
+        born = torch.arange(width, device=token.device)
+        above, row = torch.zeros_like(born), 0
+        for depth in range(1, min(self.loops + 1, room)):
+            said = drafter.extend(token, above)
+            if said is None:
+                break
+            fed.append(born)
+            own, logp, wide = best(said, width, draws, depth)
+            cumulative = (own + score[:, None]).flatten()
+            tokens.append(wide.flatten())
+            logps.append(logp.flatten())
+            scores.append(cumulative)
+            score, chosen = cumulative.topk(width)
+            token = tokens[-1][chosen]
+            above = row + 1 + chosen // width
+            born = chosen + (width + row * width)
+            row += width
+        return self._select(root, *map(torch.cat, (tokens, logps, scores, fed)))
+
+    def update(self, tree: DraftTree, verdict: Verdict) -> None:
+        """Every round grows a new tree."""
+
+    def _select(self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, fed: Tensor) -> DraftTree:
+        """The best candidates overall, parents first. fed: flat number of every drafter row, root -1."""
+        # A child's score is never above its parent's, and the stable sort lets the earlier win a tie: a
+        # chosen node's parent is always chosen.
+        order = scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
+        order = order[scores[order].isfinite()].sort().values
+        above = fed[order // (len(scores) // len(fed))]
+        # Flat numbers are chosen numbers' places, counted behind the root's.
+        parent = torch.searchsorted(order, above, right=True)
+        row_of = torch.full((len(scores),), -1, device=order.device)
+        row_of[fed[1:]] = torch.arange(1, len(fed), device=order.device)
+        parent, rows = torch.stack((parent, row_of[order])).tolist()
+        return DraftTree(
+            torch.cat((root.to(tokens.device), tokens[order])),
+            shape_of((-1, *parent)),
+            logp=torch.cat((torch.zeros_like(logps[:1]), logps[order])),
+            rows=(0, *rows),
+        )
+
+
+add_format(
+    Format(
+        "eagle2",
+        "an EAGLE-2 head",
+        "eagle2",
+        FeatureHead,
+        lambda tensors: columns(tensors) == 2 and "img_fc.weight" not in tensors,
+        FIRST | {"fc.weight"},
+    )
+)
+
+EAGLE2 = Part(
+    "drafter",
+    "eagle2",
+    "EAGLE-2 head",
+    lambda models, views, mixer, settings: FeatureDrafter(trained(models, "eagle2", settings.draft_vocab)),
+    ModelSettings,
+    gives=TREE,
+    role="eagle2",
+)
+BEST_FIRST = Part(
+    "policy",
+    "best-first",
+    "a tree of the likeliest paths",
+    BestFirst,
+    BestFirstSettings,
+    needs=TREE,
+    label=lambda settings: f"best-first tree of {settings.nodes}",
+)
+
+register(
+    Method(
+        "eagle2",
+        "EAGLE-2",
+        "One layer guesses the target's next features from its last; the likeliest paths form a tree.",
+        drafter=EAGLE2,
+        policy=BEST_FIRST,
+        verifier=STRICT,
+        reference="Li et al., arXiv 2406.16858",
+        options=(CHAIN, STATIC_TREE, "entropy-tree"),
+        presets={
+            # Depth 6 with the first level, as in the paper.
+            "paper": {"nodes": 60, "width": 10, "loops": 5},
+            "photo": {"policy": "chain", "gamma": 3},
+            "pocket": {"policy": "chain", "gamma": 8},
+            "pocket-tree": {"nodes": 12, "width": 3, "loops": 5},
+        },
+        order=80,
+        learn=Learn(
+            does="The drafter is a single layer that continues the target’s own hidden states, which know "
+            "more than words. Its tree grows where it is most confident: at each level the likeliest paths "
+            "are expanded, at the end the best nodes of all are kept.",
+            shines="Where a trained head is at hand: it has seen what the target saw, for the price of one "
+            "layer.",
+            struggles="On other texts than it was trained on; deep trees pay for levels that are seldom "
+            "kept.",
+            look="Trees whose shape follows the text. Acceptance by depth stays high longer than a small "
+            "model’s.",
+            formula=(
+                [["V", "(", "node", ")", "=", ["sum", ["text", "path"], ""], "log", "q"]],
+                "a node’s value is the sum of log-probabilities along its path",
+            ),
+            url="https://arxiv.org/abs/2406.16858",
+        ),
+    )
+)

@@ -1,0 +1,306 @@
+"""EAGLE-3 (Li et al., arXiv 2503.01840): features of low, middle and high layers, a draft vocabulary.
+
+The head feeds itself its own output instead of predicted features. Weights come in any of the formats that
+exist, with or without 3.1's norms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.types import Capture, Decoder, Prefill, Scores, Start
+from specvl_demo.decoders.backend import ForwardInput
+from specvl_demo.decoders.matrix import Matrix
+from specvl_demo.methods.ar import STRICT
+from specvl_demo.methods.base import TREE, Method, Models, Part, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn, ModelSettings, setting
+from specvl_demo.methods.eagle2 import BEST_FIRST
+from specvl_demo.methods.heads.blocks import direction, root_of
+from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
+from specvl_demo.methods.heads.features import (
+    FeatureDrafter,
+    FeatureHead,
+    Opening,
+    log_probabilities,
+    trained,
+)
+from specvl_demo.methods.tree import STATIC_TREE
+
+
+@dataclass(frozen=True)
+class Eagle3Settings:
+    """What a config.json says about the forward.
+
+    layers: decoder layers whose inputs are read. norm_before_residual: the normed feature is the residual.
+    norm_output: the normed output is what the head feeds itself (EAGLE-3.1).
+    """
+
+    layers: tuple[int, ...]
+    norm_before_residual: bool = False
+    norm_output: bool = False
+
+
+def settings_of(config: Mapping[str, Any], n_layers: int, source: str) -> Eagle3Settings:
+    """Read the settings; ValueError where a layer is asked for that the target does not have.
+
+    Two conventions number the layers. speculators and vLLM write `eagle_aux_hidden_state_layer_ids` at the
+    top level and mean the input of layer j; SGLang, SpecForge and AngelSlim write it inside `eagle_config`
+    and mean the output of layer j, which is the input of layer j + 1. Without either the authors' code reads
+    the inputs of layers 2, L // 2 and L - 3.
+    """
+    nested = config.get("eagle_config") or {}
+    outputs = nested.get("eagle_aux_hidden_state_layer_ids")
+    inputs = config.get("eagle_aux_hidden_state_layer_ids")
+    if outputs is not None:
+        layers = tuple(int(i) + 1 for i in outputs)
+    elif inputs is not None:
+        layers = tuple(int(i) for i in inputs)
+    else:
+        layers = default_layers(n_layers)
+    if len(set(layers)) < len(layers) or not all(0 <= i < n_layers for i in layers):
+        raise ValueError(
+            f"{source} reads the inputs of layers {', '.join(map(str, layers))} of its target; "
+            f"{n_layers} layers are too few"
+        )
+    return Eagle3Settings(
+        layers, bool(config.get("norm_before_residual", False)), bool(config.get("norm_output", False))
+    )
+
+
+def default_layers(n_layers: int) -> tuple[int, int, int]:
+    """The layers whose inputs the authors' code reads; ValueError where a target has too few layers."""
+    low, middle, high = 2, n_layers // 2, n_layers - 3
+    if not low < middle < high:
+        raise ValueError(f"EAGLE-3 reads three layers of its target; {n_layers} layers are too few")
+    return low, middle, high
+
+
+class Eagle3Head(FeatureHead):
+    """The weights of an EAGLE-3 head. Positions follow the target's axes where its config has sections."""
+
+    def __init__(self, head: Head, decoder: Decoder) -> None:
+        g, t = head.geometry, head.tensors
+        self._settings = settings_of(head.settings, decoder.n_layers, head.source)
+        n_read = t["fc.weight"].shape[1] // decoder.width
+        if n_read != len(self._settings.layers):
+            raise ValueError(
+                f"{head.source} fuses {n_read} layers, its config names {len(self._settings.layers)}"
+            )
+        super().__init__(head, decoder)
+        self.input_width = 2 * g.width
+        self.capture = Capture(layers=tuple(sorted(self._settings.layers)))
+        self._fuse = Matrix(t["fc.weight"], rounded=True)
+        self._fuse_bias = t.get("fc.bias")
+        self._eps, self._wide_eps = root_of(g, t["norm.weight"]), None
+        scale = g.width**0.5
+        self._norm = t["norm.weight"] * scale
+        self._residual_norm = t["layers.0.hidden_norm.weight"] * scale
+        self._layer_norms = [
+            t[f"fc_norm.{i}.weight"] * scale for i in range(n_read) if "fc_norm.0.weight" in t
+        ]
+        self._input_norm = t.get("input_norm.weight")
+        if self._input_norm is not None:
+            self._input_norm = self._input_norm * (n_read * g.width) ** 0.5
+            self._wide_eps = self._eps * n_read**0.5
+        self._table = t.get("embed_tokens.weight")
+        self._rows = t.get("lm_head.weight")
+        self._head = None if self._rows is None else Matrix(self._rows, rounded=True)
+        # A drafted id i stands for i + d2t[i].
+        shift = t.get("d2t")
+        self._ids = None if shift is None else torch.arange(len(shift), device=self.device) + shift
+        self._mrope, self._sees = bool(g.sections), True
+
+    def narrow(self, size: int, commonest: Sequence[int]) -> None:
+        """Say `size` ids from now on, the first of its draft vocabulary."""
+        if self._rows is None:
+            return super().narrow(size, commonest)
+        known = [i for i in commonest if i < len(self._rows)] if self._ids is None else None
+        rows = torch.arange(len(self._rows)) if known is None else torch.tensor(known)
+        rows = rows[:size].to(self.device)
+        self._rows = self._rows[rows]
+        self._head = Matrix(self._rows, rounded=True)
+        self._ids = rows if self._ids is None else self._ids[rows]
+
+    def blinded(self) -> Eagle3Head:
+        """The same head, which reads placeholders where pictures are."""
+        twin = copy(self)
+        twin._sees = False
+        return twin
+
+    def open(self, start: Start) -> Opening:
+        """As EAGLE-2, with the target's three-axis positions where the head was trained on them."""
+        encoded = start.encoded
+        features = self.features(start.prefill)
+        every = torch.arange(features.shape[0], device=self.device)
+        embeds = encoded.embeds[1:-1]
+        if self._table is not None or not self._sees:
+            # Text by the head's own table; pictures have no other embedding than the target's.
+            rows = self.decoder.vocab if self._table is None else self._table.shape[0]
+            text = self.embed(encoded.ids[1:-1].clamp_max(rows - 1))
+            embeds = torch.where(encoded.visual[1:-1, None] & self._sees, embeds, text)
+        x = self.join(embeds, features[:-1])
+        opening = Opening(x, every[:-1], features[-1:], every[-1:], every)
+        positions = encoded.positions
+        if not self._mrope or positions.ndim == 1:
+            return opening
+        last = positions.shape[1] - 1
+        return opening._replace(
+            positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
+        )
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """By the head's own table where it has one that differs from the target's."""
+        return self.decoder.embed(ids) if self._table is None else self._table[ids]
+
+    def features(self, known: Prefill | Scores) -> Tensor:
+        """The states of the layers it reads, fused [r, D]."""
+        parts = [known.layers[i] for i in self._settings.layers]
+        if self._layer_norms:
+            parts = [
+                direction(part, self._eps) * weight
+                for part, weight in zip(parts, self._layer_norms, strict=True)
+            ]
+        states = torch.cat(parts, -1)
+        if self._input_norm is not None:
+            states = direction(states, cast("Tensor", self._wide_eps)) * self._input_norm
+        return self._fuse(states, self._fuse_bias)
+
+    def join(
+        self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
+    ) -> Tensor:
+        """Both side by side [k, 2D]."""
+        return torch.cat((embeds, features), -1)
+
+    def inputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Each half is normed for itself; the feature, normed or not, is the residual."""
+        embeds, features = x.chunk(2, -1)
+        normed = self._block.normed(features)
+        residual = normed * self._residual_norm if self._settings.norm_before_residual else features
+        return torch.cat((self._block.normed(embeds), normed), -1), residual
+
+    def decode(self, call: ForwardInput) -> Tensor:
+        """The block's output [1, T, D], normed where the head feeds itself so."""
+        out = super().decode(call)
+        return self._normed(out) if self._settings.norm_output else out
+
+    def log_probabilities(self, hidden: Tensor, size: int, banned: Tensor | None) -> Tensor:
+        """Log-probabilities [k, size]; ids outside the draft vocabulary are at -inf."""
+        hidden = hidden if self._settings.norm_output else self._normed(hidden)
+        if self._head is None:
+            return log_probabilities(self._speaks, hidden, size, banned)
+        logits = self._head(hidden).float()
+        if self._ids is not None:
+            wide = logits.new_full((logits.shape[0], self.decoder.vocab), -torch.inf)
+            logits = wide.index_copy_(-1, self._ids, logits)
+        logits = logits[:, :size]
+        if banned is not None:
+            logits.index_fill_(-1, banned, -torch.inf)
+        return logits.log_softmax(-1)
+
+    def _normed(self, hidden: Tensor) -> Tensor:
+        return direction(hidden, self._eps) * self._norm
+
+
+_MOST_LAYERS = 8
+"""Layers that a head may fuse; published ones fuse three."""
+
+
+def _shapes(width: int, tensors: Mapping[str, Tensor]) -> Mapping[str, tuple[int, ...]]:
+    fused = tensors["fc.weight"].shape[1] // width * width
+    norms = {f"fc_norm.{i}.weight": (width,) for i in range(_MOST_LAYERS)}
+    return {"input_norm.weight": (fused,), **norms}
+
+
+add_format(
+    Format(
+        "eagle3",
+        "an EAGLE-3 head",
+        "eagle3",
+        Eagle3Head,
+        lambda tensors: "layers.0.hidden_norm.weight" in tensors or "d2t" in tensors,
+        FIRST
+        | {"layers.0.input_layernorm.weight", "layers.0.hidden_norm.weight", "norm.weight", "fc.weight"},
+        lambda tensors: frozenset({"d2t", "lm_head.weight"}) if "d2t" in tensors else frozenset(),
+        optional=BIASES
+        | {"lm_head.weight", "fc.bias", "embed_tokens.weight", "input_norm.weight"}
+        | {f"fc_norm.{i}.weight" for i in range(_MOST_LAYERS)},
+        unused=frozenset({"t2d"}),
+        fused=None,
+        attention_inputs=2,
+        shapes=_shapes,
+        own_embeddings=True,
+        own_output=True,
+    )
+)
+
+
+@dataclass(frozen=True)
+class DrafterSettings(ModelSettings):
+    """What a head cannot say about its training."""
+
+    pictures: str = setting(
+        "embeddings",
+        "what the head reads where pictures are: their embeddings, or the placeholder's, as it was trained",
+        choices=("embeddings", "placeholders"),
+    )
+
+
+def _drafter(models: Models, views: Any, mixer: Any, settings: DrafterSettings) -> FeatureDrafter:
+    head = trained(models, "eagle3", settings.draft_vocab)
+    if settings.pictures == "placeholders":
+        head = models.once((head, settings.pictures), head.blinded)
+    return FeatureDrafter(head)
+
+
+EAGLE3 = Part(
+    "drafter",
+    "eagle3",
+    "EAGLE-3 head",
+    _drafter,
+    DrafterSettings,
+    gives=TREE,
+    role="eagle3",
+)
+
+register(
+    Method(
+        "eagle3",
+        "EAGLE-3",
+        "One layer reads three of the target's layers and says only the words that the target says most.",
+        drafter=EAGLE3,
+        policy=BEST_FIRST,
+        verifier=STRICT,
+        reference="Li et al., arXiv 2503.01840",
+        options=(CHAIN, STATIC_TREE, "entropy-tree"),
+        presets={
+            "paper": {"nodes": 60, "width": 10, "loops": 7},
+            # Its published head was trained so (AngelSlim's trainer leaves the pictures' embeddings out).
+            "qwen3-vl-4b": {"nodes": 60, "width": 10, "loops": 7, "pictures": "placeholders"},
+            # The pocket pair's head fed itself three times in training, and is lost beyond.
+            "pocket": {"policy": "chain", "gamma": 3},
+            "pocket-tree": {"nodes": 10, "width": 3, "loops": 2},
+        },
+        order=85,
+        learn=Learn(
+            does="The drafter is one layer over a mixture of the target’s low, middle and high hidden "
+            "states. It learns to go on from its own output, as it must when it drafts, and its output head "
+            "knows only the words that the target says most.",
+            shines="Where such a head is published for the target: most serving engines run it.",
+            struggles="On rare words, which its vocabulary leaves out; on pictures, where it was trained on "
+            "text alone.",
+            look="Acceptance by depth: it falls more slowly than EAGLE-2’s, whose errors add up.",
+            formula=(
+                [["g", "=", "W", "[", "l", "‖", "m", "‖", "h", "]"]],
+                "its feature is a projection of a low, a middle and a high layer’s states",
+            ),
+            url="https://arxiv.org/abs/2503.01840",
+        ),
+    )
+)

@@ -1,0 +1,196 @@
+"""The two ways of growing an entropy tree (arXiv 2602.00523): from one distribution, or level by level.
+
+A plan answers how many children a node may have and which paths are kept; what it is computed from is not
+known here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.sampling import best
+from specvl_demo.core.tree import DraftTree, shape_of
+from specvl_demo.core.types import Drafter, Sampler
+
+RankPath = tuple[int, ...]
+"""A node named by ranks: (0, 2) is the third best child of the root's best child."""
+
+
+class Wanted(Protocol):
+    """A plan. settings: with `max_nodes` of the tree, the root included, and `top_k`, the most children."""
+
+    @property
+    def depth(self) -> int: ...
+    @property
+    def settings(self) -> Any: ...
+
+    def children(self, level: int, parent: float) -> int:
+        """How many children a node may have at `level`, its own probability being `parent`."""
+        ...
+
+    def keeps(self, level: int, path_probability: float) -> bool:
+        """Whether a candidate at `level` belongs to the tree, by the probability of its whole path."""
+        ...
+
+
+def template(top: Sequence[float], want: Wanted, order: str = "best-first") -> list[RankPath]:
+    """The tree as rank paths, parents before children, from one distribution alone (Algorithm 1, line 18).
+
+    # choice: one distribution is all that is known before the next round drafts, so every level reuses it: a
+    # node of rank r has probability top[r], a path the product. The root's best child always stays.
+    # choice: a full tree keeps the most probable paths; "depth-first" is the paper's recursion to the letter.
+    """
+    room = want.settings.max_nodes - 1
+    paths = _by_probability(top, want) if order == "best-first" else _by_recursion(top, want, (), 1.0, 1.0)
+    chosen = [path for path, _ in zip(paths, range(room), strict=False)]
+    return sorted(chosen, key=lambda path: (len(path), path))
+
+
+def _offspring(
+    top: Sequence[float], want: Wanted, path: RankPath, own: float, product: float
+) -> Iterator[tuple[RankPath, float, float]]:
+    """The children of one template node: (path, own probability, probability of the path)."""
+    level = len(path) + 1
+    if level > want.depth:
+        return
+    for rank in range(min(want.children(level, own), len(top))):
+        if want.keeps(level, product * top[rank]) or (level == 1 and rank == 0):
+            yield (*path, rank), top[rank], product * top[rank]
+
+
+def _by_probability(top: Sequence[float], want: Wanted) -> Iterator[RankPath]:
+    waiting: list[tuple[float, RankPath, float]] = []
+    node: tuple[RankPath, float, float] = ((), 1.0, 1.0)
+    while True:
+        for path, own, product in _offspring(top, want, *node):
+            heapq.heappush(waiting, (-product, path, own))
+        if not waiting:
+            return
+        negative, path, own = heapq.heappop(waiting)
+        yield path
+        node = (path, own, -negative)
+
+
+def _by_recursion(
+    top: Sequence[float], want: Wanted, path: RankPath, own: float, product: float
+) -> Iterator[RankPath]:
+    for child, child_own, child_product in _offspring(top, want, path, own, product):
+        yield child
+        yield from _by_recursion(top, want, child, child_own, child_product)
+
+
+class Listener:
+    """Passes questions on to a drafter and remembers the answers, so that the root is asked only once."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self.said: list[Tensor] = []
+
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
+        """As the drafter's; a second question about the root is answered from memory."""
+        if tuple(parents) == (-1,) and self.said:
+            return self.said[0]
+        said = self._drafter.extend(tokens, parents)
+        if said is not None:
+            self.said.append(said)
+        return said
+
+    def row(self, row: int) -> Tensor:
+        """[V] log-probabilities of one fed row of this round."""
+        for said in self.said:
+            if row < len(said):
+                return said[row]
+            row -= len(said)
+        raise IndexError("a row that was not fed in this round")
+
+
+def top_probabilities(said: Tensor, k: int) -> Tensor:
+    """The k largest probabilities [..., k]."""
+    return said.float().topk(min(k, said.shape[-1]), dim=-1).values.exp()
+
+
+@dataclass
+class _Node:
+    """A candidate of online growth: its parent, its own probability, its path's, the row it was fed as."""
+
+    parent: int
+    own: float
+    product: float
+    row: int = -1
+
+
+def grown(drafter: Listener, root: Tensor, room: int, want: Wanted, draws: Sampler | None) -> DraftTree:
+    """Online growth: one drafter forward and one host read a level.
+
+    A candidate is fed only while it is among the max_nodes - 1 most probable paths found so far; the others
+    could not be in the tree at the end. So the result is the best-first tree, drafted in as few forwards as
+    it has levels.
+    """
+    nodes = [_Node(-1, 1.0, 1.0)]
+    tokens, logps = [root], [torch.zeros_like(root, dtype=torch.float32)]
+    fed, feed, rows = [0], root, 0
+    for level in range(1, min(want.depth, room) + 1):
+        said = drafter.extend(feed, [nodes[nodes[i].parent].row if i else -1 for i in fed])
+        if said is None:
+            break
+        scores, logp, ids = best(said, want.settings.top_k, draws, level - 1)
+        for slot, i in enumerate(fed):
+            nodes[i].row = rows + slot
+        rows += len(fed)
+        first = len(nodes)
+        born = _born(nodes, fed, scores.float().exp().tolist(), level, want)
+        if not born:
+            break
+        tokens.append(_at(ids.flatten(), born))
+        logps.append(_at(logp.flatten(), born).float())
+        fed = [i for i in _most_probable(nodes, want.settings.max_nodes - 1) if i >= first]
+        if not fed:
+            break
+        feed = _at(tokens[-1], [i - first for i in fed])
+    return _selected(nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), want)
+
+
+def _born(
+    nodes: list[_Node], fed: Sequence[int], probs: Sequence[Sequence[float]], level: int, want: Wanted
+) -> list[int]:
+    """Adds the children of the fed nodes; gives where each one stands in `probs` read line by line."""
+    born = []
+    for slot, i in enumerate(fed):
+        for rank, own in enumerate(probs[slot][: want.children(level, nodes[i].own)]):
+            product = nodes[i].product * own
+            # choice: the root's best child always stays, so that a round never drafts nothing.
+            if want.keeps(level, product) or (level == 1 and rank == 0):
+                born.append(slot * len(probs[slot]) + rank)
+                nodes.append(_Node(i, own, product))
+    return born
+
+
+def _at(flat: Tensor, places: Sequence[int]) -> Tensor:
+    """The elements at these ascending places; where they are the first ones, a view, which costs little."""
+    if places[-1] == len(places) - 1:
+        return flat[: len(places)]
+    return flat[torch.tensor(places, device=flat.device)]
+
+
+def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
+    """The `size` nodes with the most probable paths, ascending; of equals the earlier, so parents first."""
+    return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
+
+
+def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: Wanted) -> DraftTree:
+    """The tree of the most probable candidates; tokens and logps are those of all, in their order."""
+    chosen = [0, *_most_probable(nodes, want.settings.max_nodes - 1)]
+    number = {old: new for new, old in enumerate(chosen)}
+    index = torch.tensor(chosen, device=tokens.device)
+    return DraftTree(
+        tokens[index],
+        shape_of((-1, *(number[nodes[i].parent] for i in chosen[1:]))),
+        logp=logps[index],
+        rows=tuple(nodes[i].row for i in chosen),
+    )

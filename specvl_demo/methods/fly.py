@@ -1,0 +1,156 @@
+"""FLy (Li et al., arXiv 2511.22972): a token may differ where the target is unsure and agrees again at once.
+
+Not lossless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import Scores
+from specvl_demo.core.verification import Branch, RelaxedVerifier
+from specvl_demo.methods import base
+from specvl_demo.methods.ar import STRICT
+from specvl_demo.methods.base import Method, Part, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.small_lookup import SMALL_LOOKUP
+from specvl_demo.methods.small_vlm import SELF, SMALL
+from specvl_demo.methods.views import MULTIMODAL, PRUNED
+from specvl_demo.records import Chart, Series
+
+
+@dataclass(frozen=True)
+class FlySettings(Settings):
+    """When a mismatch may stay."""
+
+    gate: float = setting(0.3, "entropy of the target (nats) below which a mismatch is rejected", 0.0, 2.0)
+    window: int = setting(6, "tokens, the mismatch included, that must agree again; 0: none", 0, 64)
+
+
+class EntropyVerifier(RelaxedVerifier):
+    """A mismatch may stay where the target is unsure and agrees again at once."""
+
+    name = "FLy"
+
+    def __init__(self, settings: FlySettings | None = None) -> None:
+        self.settings = settings or FlySettings()
+
+    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
+        """Entropy [T] of the distribution each token was judged by, that is the one at its parent.
+
+        # choice: the published code's −Σ p ln p over the three largest probabilities, not renormalised.
+        """
+        top = scores.logits.float().softmax(-1).topk(min(3, scores.logits.shape[-1]), dim=-1).values
+        entropy = -torch.xlogy(top, top).sum(-1)
+        return entropy[tree.shape.parent_on(entropy.device)]
+
+    def accepts(self, branch: Branch) -> list[bool]:
+        """Exact, or unsure there and right again for the rest of the window."""
+        return [
+            exact or (free and unsure >= self.settings.gate and self._agrees_again(branch.exact, i))
+            for i, (exact, free, unsure) in enumerate(
+                zip(branch.exact, branch.free, branch.signal, strict=True)
+            )
+        ]
+
+    def _agrees_again(self, exact: Sequence[bool], i: int) -> bool:
+        if not self.settings.window:
+            return True
+        # choice: as published, a mismatch among the last W is refused, even the one whose window just fits.
+        return i + self.settings.window < len(exact) and all(exact[i + 1 : i + self.settings.window])
+
+    def notes(self, branch: Branch) -> Mapping[str, Any]:
+        """Entropy of the branch's tokens, by node."""
+        return {
+            "nodes": list(branch.nodes),
+            "entropy": [round(value, 4) for value in branch.signal],
+            "gate": self.settings.gate,
+        }
+
+
+ENTROPY_GATE = Part(
+    "verifier",
+    "entropy-gate",
+    "entropy gate with deferred window",
+    EntropyVerifier,
+    FlySettings,
+    needs=base.CHAIN,
+    lossless=False,
+    greedy_only=True,
+    charts=(
+        Chart(
+            "entropy",
+            "Entropy of the target",
+            "How undecided the target is at each drafted token; only undecided mismatches may pass.",
+            "points",
+            [
+                Series(
+                    "notes.entropy",
+                    "drafted token",
+                    nodes="notes.nodes",
+                    mark="notes.relaxed_nodes",
+                    marked="relaxed",
+                ),
+                Series("notes.gate", "gate"),
+            ],
+            "nats",
+        ),
+    ),
+)
+
+register(
+    Method(
+        "fly",
+        "FLy",
+        "A token may differ where the target is undecided and agrees again at once: not lossless.",
+        drafter=SMALL,
+        views=(MULTIMODAL,),
+        policy=CHAIN,
+        verifier=ENTROPY_GATE,
+        reference="Li et al., arXiv 2511.22972",
+        defaults={"gamma": 15},
+        options=(SELF, SMALL_LOOKUP, PRUNED, STRICT),
+        presets={
+            # The published code drafts with lookup; what is drafted is the same.
+            "paper": {"drafter": "small-lookup"},
+            "lvspec-paper": {"gamma": 10, "window": 4, "gate": 0.2},
+            "gate-only": {"gamma": 10, "window": 0, "gate": 0.2},
+            "photo": {"gamma": 5, "window": 2},
+            "pocket": {"gamma": 12, "window": 4},
+        },
+        order=70,
+        learn=Learn(
+            does="A token may differ where the target itself hesitates, if both agree again right after: "
+            "then it was a matter of wording. Where the target is sure, a difference is a mistake and is "
+            "rejected. The answer may differ from the target’s.",
+            shines="Free prose, where many wordings will do.",
+            struggles="Short answers: the window needs tokens behind the mismatch.",
+            look="The target’s entropy at each drafted token, and the gate: relaxed tokens can only lie "
+            "above it.",
+            formula=(
+                [
+                    [
+                        "H",
+                        "=",
+                        "-",
+                        ["sum", ["text", "top 3"], ""],
+                        "p",
+                        "ln",
+                        "p",
+                        "≥",
+                        ["text", "gate,  and the next W−1 tokens match"],
+                    ]
+                ],
+                "a mismatch passes where the entropy is at least the gate and the following tokens match",
+            ),
+            url="https://arxiv.org/abs/2511.22972",
+        ),
+    )
+)

@@ -1,0 +1,1 @@
+"""Draft heads on a target's features: blocks, published checkpoint formats, drafting."""

@@ -1,0 +1,238 @@
+"""Lean decoder blocks of feature heads: fused weights, keys and values written in place.
+
+Given a head's published tensors by name, computes on rows [k, D] of one sequence, on any device and in any
+float type; norms and rotations run in float32. Norm weights are folded into the matrix behind the norm. Knows
+no tokens, no trees, no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specvl_demo.decoders.matrix import Matrix
+
+POSITIONS = 32768
+"""Rotary positions a head can count to: as many as published heads are run with."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What the shapes of a head's tensors do not say by themselves, with what they do.
+
+    width D, heads, kv_heads and head_width of self-attention; eps of its norms; theta of its rotary
+    positions; sections: rotary pairs that follow each of three position axes (empty: one axis); interleaved:
+    whether the axes take turns (Qwen3-VL) or lie one after another (Qwen2.5-VL).
+    """
+
+    width: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    eps: float = 1e-6
+    theta: float = 10000.0
+    sections: tuple[int, ...] = ()
+    interleaved: bool = False
+
+
+class Rotary:
+    """The turn of every rotary pair at every position, as complex numbers."""
+
+    def __init__(self, geometry: Geometry, device: torch.device) -> None:
+        half = geometry.head_width // 2
+        frequency = geometry.theta ** -(torch.arange(half, device=device).float() / half)
+        angles = torch.arange(POSITIONS, device=device).float()[:, None] * frequency
+        self._turns = torch.polar(torch.ones_like(angles), angles)
+        self._axis = _axes(geometry, half).to(device) if geometry.sections else None
+
+    def __call__(self, positions: Tensor) -> Tensor:
+        """positions [T], or [3, T] with three axes -> turns [T, 1, head_width / 2], for all heads."""
+        turns = self._turns[positions]
+        if turns.ndim == 3:
+            if self._axis is None:
+                turns = turns[0]
+            else:
+                turns = turns.permute(1, 2, 0).gather(2, self._axis.expand(turns.shape[1], -1, 1))[..., 0]
+        return turns.unsqueeze(1)
+
+
+class Block:
+    """A Llama-type decoder block: attention with rotary positions, then a gated MLP.
+
+    The attention's input comes beside the residual, since EAGLE's first block has no norm in front and
+    EAGLE-3's reads two things at once.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
+        g = geometry
+        self._heads, self._kv_heads, self._head_width = g.heads, g.kv_heads, g.head_width
+        attention, mlp = f"{prefix}.self_attn.", f"{prefix}.mlp."
+        self._scale = g.width**0.5
+        self._eps = root_of(g, tensors[attention + "q_proj.weight"])
+        # Rotary pairs lie side by side: rows of q and k are permuted alike, which their product cannot see.
+        order = torch.arange(g.head_width, device=self._eps.device).view(2, -1).t().reshape(-1)
+
+        def pairs(name: str, heads: int) -> Tensor:
+            return tensors[name].unflatten(0, (heads, g.head_width))[:, order].flatten(0, 1)
+
+        def fused(kind: str) -> Tensor:
+            q, k = pairs(f"{attention}q_proj.{kind}", g.heads), pairs(f"{attention}k_proj.{kind}", g.kv_heads)
+            return torch.cat((q, k, tensors[f"{attention}v_proj.{kind}"]))
+
+        qkv = fused("weight")
+        if f"{prefix}.hidden_norm.weight" in tensors:
+            norms = [tensors[f"{prefix}.{name}.weight"] for name in ("input_layernorm", "hidden_norm")]
+            qkv = qkv * (torch.cat(norms) * self._scale)
+        elif f"{prefix}.input_layernorm.weight" in tensors:
+            qkv = qkv * (tensors[f"{prefix}.input_layernorm.weight"] * self._scale)
+        self._qkv = Matrix(qkv, rounded=True)
+        self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
+        self._out = Matrix(tensors[attention + "o_proj.weight"], rounded=True)
+        self._mlp = _MLP(tensors, prefix, mlp, self._eps, self._scale)
+
+    def normed(self, x: Tensor) -> Tensor:
+        """x without its length: what a norm leaves once its weight is folded away."""
+        return direction(x, self._eps)
+
+    def __call__(
+        self,
+        h: Tensor,
+        x: Tensor,
+        turns: Tensor,
+        slot: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        causal: bool = False,
+    ) -> Tensor:
+        """h: the attention's input [k, D or 2D], x: the residual [k, D] -> [k, D].
+
+        slot [2, 1, kv_heads, k, width]: where the new rows' keys and values go; keys and values include it.
+        """
+        heads, rotated, rows = self._heads, self._heads + self._kv_heads, x.shape[0]
+        h = self._qkv(h, self._bias)
+        kv_heads, width = self._kv_heads, self._head_width
+        row = (rotated + kv_heads) * width
+        rotate(h.view(rows, rotated + kv_heads, width)[:, :rotated], turns)
+        # Straight views: queries [1, heads, k, width], keys and values as the slot has them.
+        step = (kv_heads * width, rows * row, width, row, 1)
+        slot.copy_(h.as_strided((2, 1, kv_heads, rows, width), step, heads * width))
+        a = F.scaled_dot_product_attention(
+            h.as_strided((1, heads, rows, width), (rows * row, width, row, 1)),
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=causal,
+            enable_gqa=heads != kv_heads,
+        )
+        x = self._out(a.transpose(1, 2).reshape(rows, -1), x)
+        return self._mlp(x, x)
+
+
+class CrossBlock:
+    """Cross-attention: queries from the draft, keys and values from the target's features.
+
+    No rotary positions; queries and keys are normed per head; both branches pass a learnt gate tanh(g)
+    (arXiv 2505.19201, §3.1; the norms and gates as in its code, LlavaCrossAttention).
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
+        g = geometry
+        attention, mlp = f"{prefix}.cross_attn.", f"{prefix}.mlp."
+        self._heads, self._kv_heads, self._head_width = g.heads, g.kv_heads, g.head_width
+        q = tensors[attention + "q_proj.weight"]
+        self._eps = root_of(g, q)
+        self._head_eps = q.new_tensor((g.head_width * g.eps) ** 0.5, dtype=torch.float32)
+        scale, head_scale = g.width**0.5, g.head_width**0.5
+        self._q = Matrix(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), rounded=True)
+        # The two norms per head meet in one product, so one weight carries both.
+        self._norm = (
+            tensors[attention + "q_norm.weight"] * tensors[attention + "k_norm.weight"] * head_scale**2
+        )
+        kv = (tensors[f"{attention}{name}_proj.weight"] for name in ("k", "v"))
+        self._kv = Matrix(torch.cat(tuple(kv)), rounded=True)
+        gates = (tensors[f"{prefix}.cross_attn_{name}_gate"].float().tanh() for name in ("attn", "mlp"))
+        attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
+        self._out = Matrix(tensors[attention + "o_proj.weight"] * attention_gate, rounded=True)
+        self._mlp = _MLP(tensors, prefix, mlp, self._eps, scale, gate=mlp_gate)
+
+    def write(self, features: Tensor, slot: Tensor) -> None:
+        """Keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
+        kv = self._kv(features).view(features.shape[0], 2, self._kv_heads, self._head_width)
+        slot.copy_(kv.permute(1, 2, 0, 3).unsqueeze(1))
+        keys = slot[0]
+        keys.div_(torch.linalg.vector_norm(keys, dim=-1, keepdim=True).float().hypot_(self._head_eps))
+
+    def __call__(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """x [k, D] with keys and values [1, kv_heads, S, width], mask [k, S] additive -> [k, D]."""
+        rows = x.shape[0]
+        q = self._q(direction(x, self._eps)).view(rows, self._heads, self._head_width)
+        q = direction(q, self._head_eps).mul_(self._norm)
+        a = F.scaled_dot_product_attention(
+            q.transpose(0, 1).unsqueeze(0),
+            keys,
+            values,
+            attn_mask=mask,
+            enable_gqa=self._heads != self._kv_heads,
+        )
+        x = self._out(a[0].transpose(0, 1).reshape(rows, -1), x)
+        return self._mlp(x, x)
+
+
+class _MLP:
+    """x + down(silu(gate(h)) · up(h)) with h = norm(x); `gate` scales the branch."""
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        prefix: str,
+        mlp: str,
+        eps: Tensor,
+        scale: float,
+        gate: Tensor | None = None,
+    ) -> None:
+        both = torch.cat([tensors[f"{mlp}{name}_proj.weight"] for name in ("gate", "up")])
+        norm = tensors[f"{prefix}.post_attention_layernorm.weight"] * scale
+        self._gate_up = Matrix(both * norm, rounded=True)
+        down = tensors[f"{mlp}down_proj.weight"]
+        self._down = Matrix(down if gate is None else down * gate, rounded=True)
+        self._eps = eps
+
+    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
+        gate, up = self._gate_up(direction(x, self._eps)).chunk(2, -1)
+        return self._down(F.silu(gate).mul_(up), residual)
+
+
+def root_of(geometry: Geometry, like: Tensor) -> Tensor:
+    """sqrt(D eps): RMSNorm is x / hypot(|x|, sqrt(D eps)) times sqrt(D) times its weight."""
+    return like.new_tensor((geometry.width * geometry.eps) ** 0.5, dtype=torch.float32)
+
+
+def direction(x: Tensor, eps: Tensor) -> Tensor:
+    """x / hypot(|x|, eps), the length taken in float32."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32).hypot_(eps)
+    return x.div(length) if x.dtype == torch.float32 else x.div(length).to(x.dtype)
+
+
+def rotate(h: Tensor, turns: Tensor) -> None:
+    """Turn rows [k, heads, width] in place; pairs lie side by side."""
+    if h.dtype == torch.float32:
+        torch.view_as_complex(h.unflatten(-1, (-1, 2))).mul_(turns)
+        return
+    turned = torch.view_as_complex(h.float().unflatten(-1, (-1, 2))) * turns
+    h.copy_(torch.view_as_real(turned).flatten(-2))
+
+
+def _axes(geometry: Geometry, half: int) -> Tensor:
+    """Which position axis every rotary pair follows, [half, 1]."""
+    axis = torch.zeros(half, dtype=torch.int64)
+    if geometry.interleaved:
+        for i in (1, 2):
+            axis[i : geometry.sections[i] * 3 : 3] = i
+    else:
+        axis = torch.repeat_interleave(torch.arange(len(geometry.sections)), torch.tensor(geometry.sections))
+    return axis[:, None]

@@ -1,0 +1,277 @@
+"""Trained heads on disk: published formats recognised by their tensors, every key accounted for.
+
+Given a folder with config.json and weights (safetensors or .bin, whole or sharded), gives one head's tensors
+under canonical names, its geometry and its settings; refuses in one sentence what does not fit the target.
+Pickled code is never executed. Knows formats; how heads draft is theirs to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.types import Decoder
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.methods.heads.files import read
+from specvl_demo.methods.heads.remarks import compare, own_embeddings, own_output_head
+from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
+
+BLOCK = frozenset(
+    [f"self_attn.{name}_proj.weight" for name in "qkvo"]
+    + [f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")]
+    + ["post_attention_layernorm.weight"]
+)
+"""The tensors of a Llama-type block without a norm in front."""
+FIRST = frozenset(f"layers.0.{name}" for name in BLOCK)
+BIASES = frozenset(f"layers.0.self_attn.{name}_proj.bias" for name in "qkv")
+
+
+@dataclass(frozen=True, eq=False)
+class Format:
+    """A published format of trained heads, registered by the file of the method that drafts with it.
+
+    kind: its name in cards and messages; title: with an article. role: which of a pair's roles it serves.
+    build(head, decoder): the class that drafts. recognised: whether tensors are in it. required: names it
+    must have; required_of(tensors): more that depend on others. optional: names it may have. unused: names it
+    may have for no use of ours. fused: how many rows of the target's width its projection reads, None for any
+    number. attention_inputs: how many rows its first block's attention reads side by side. shapes(width,
+    tensors): of tensors beyond a block's. own_embeddings, own_output: whether it may draft with its own.
+    """
+
+    kind: str
+    title: str
+    role: str
+    build: Callable[[Head, Decoder], Any]
+    recognised: Callable[[Mapping[str, Tensor]], bool]
+    required: frozenset[str]
+    required_of: Callable[[Mapping[str, Tensor]], frozenset[str]] = lambda tensors: frozenset()
+    optional: frozenset[str] = BIASES | {"fc.bias"}
+    unused: frozenset[str] = frozenset({"embed_tokens.weight", "lm_head.weight", "head.weight"})
+    fused: int | None = 2
+    attention_inputs: int = 1
+    shapes: Callable[[int, Mapping[str, Tensor]], Mapping[str, tuple[int, ...]]] = lambda width, tensors: {}
+    own_embeddings: bool = False
+    own_output: bool = False
+
+
+FORMATS: dict[str, Format] = {}
+
+
+def add_format(form: Format) -> Format:
+    """Let heads of this format be recognised and opened."""
+    FORMATS[form.kind] = form
+    return form
+
+
+@dataclass(frozen=True)
+class Head:
+    """One trained head, ready to be built.
+
+    settings: config.json, the layer's nested section lifted to the top. own: this project's section of it.
+    remarks: what a user should know before trusting it, in sentences.
+    """
+
+    kind: str
+    tensors: Mapping[str, Tensor]
+    geometry: Geometry
+    settings: Mapping[str, Any]
+    source: str
+    own: Mapping[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+def load(
+    folder: Path, decoder: Decoder, wanted: Iterable[str] = (), target: Mapping[str, Any] | None = None
+) -> Head:
+    """Read the head in `folder` for this target, on its device and in its type.
+
+    wanted: kinds that will do (empty: any). target: the text config of the target, to compare with. Raises
+    ValueError with one sentence where the files do not fit.
+    """
+    tensors, settings = read(folder)
+    source = folder.name
+    form = recognise(tensors, source)
+    wanted = tuple(wanted)
+    if wanted and form.kind not in wanted:
+        names = " or ".join(FORMATS[w].title for w in wanted)
+        raise ValueError(f"{source}: {names} was needed, the tensors are those of {form.title}")
+    remarks = compare(settings, target or {}, source)
+    remarks += own_embeddings(form, tensors, decoder, source)
+    required = form.required | form.required_of(tensors)
+    _every_key(form, tensors, required, source)
+    if not form.own_output:
+        remarks += own_output_head(tensors, decoder, source)
+    used = required | form.optional | {DRAFT_IDS}
+    tensors = {k: v for k, v in tensors.items() if k in used}
+    width = _width(tensors)
+    if width != decoder.width:
+        raise ValueError(
+            f"{source} is {form.title} for a target of width {width}; this one has {decoder.width}"
+        )
+    geometry = _geometry(tensors, settings, source)
+    _every_shape(form, tensors, geometry, decoder, source)
+    _draft_vocabulary(tensors, decoder, source)
+    moved = {
+        name: tensor.to(decoder.device, decoder.dtype if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in tensors.items()
+    }
+    return Head(form.kind, moved, geometry, settings, source, settings.get(SECTION, {}), tuple(remarks))
+
+
+# ---------------------------------------------------------------- what it is
+
+
+def recognise(tensors: Mapping[str, Tensor], source: str) -> Format:
+    """Which format these tensors are in; ValueError with a sentence for formats that are not served."""
+    found = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
+    if found is not None:
+        return found
+    if "fc.weight" in tensors and "layers.0.self_attn.q_proj.weight" in tensors:
+        if "layers.0.input_layernorm.weight" in tensors:
+            raise ValueError(
+                f"{source} looks like an MSD head (its block has an input norm), which is not served"
+            )
+        if columns(tensors) == 3:
+            raise ValueError(f"{source} projects three rows to one, but its step embeddings are missing")
+    held = ", ".join(sorted(tensors)[:4])
+    known = ", ".join(form.title.partition(" ")[2].removesuffix(" head") for form in FORMATS.values())
+    raise ValueError(
+        f"{source} is no head this software knows ({known}); it holds "
+        f"{len(tensors)} tensors: {held}{', ...' if len(tensors) > 4 else ''}"
+    )
+
+
+def columns(tensors: Mapping[str, Tensor]) -> int:
+    """How many rows of its width a head's projection reads; 0 without a plain block behind one."""
+    plain = "layers.0.self_attn.q_proj.weight" in tensors and "layers.0.input_layernorm.weight" not in tensors
+    if "fc.weight" not in tensors or not plain:
+        return 0
+    rows, wide = tensors["fc.weight"].shape
+    return wide // rows if wide % rows == 0 else 0
+
+
+def _every_key(form: Format, tensors: Mapping[str, Tensor], required: frozenset[str], source: str) -> None:
+    missing = sorted(required - tensors.keys())
+    if missing:
+        raise ValueError(f"{source} is {form.title} but lacks {', '.join(missing)}")
+    known = required | form.optional | form.unused | {DRAFT_IDS}
+    strange = sorted(name for name in tensors.keys() - known if not name.endswith("rotary_emb.inv_freq"))
+    if strange:
+        raise ValueError(
+            f"{source} is {form.title} but also holds {', '.join(strange)}, whose use is unknown"
+        )
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def _width(tensors: Mapping[str, Tensor]) -> int:
+    return tensors["layers.0.mlp.down_proj.weight"].shape[0]
+
+
+def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source: str) -> Geometry:
+    width, heads = _width(tensors), settings.get("num_attention_heads")
+    if not isinstance(heads, int):
+        raise ValueError(
+            f"the config.json of {source} does not say num_attention_heads, which shapes cannot tell"
+        )
+    if settings.get("hidden_act", "silu") != "silu":
+        raise ValueError(f"{source} has the activation {settings['hidden_act']}; served is silu")
+    q_rows = tensors["layers.0.self_attn.q_proj.weight"].shape[0]
+    head_width, rest = divmod(q_rows, heads)
+    kv_heads, kv_rest = divmod(tensors["layers.0.self_attn.k_proj.weight"].shape[0], max(1, head_width))
+    if rest or kv_rest or not kv_heads or heads % kv_heads:
+        k_rows = tensors["layers.0.self_attn.k_proj.weight"].shape[0]
+        raise ValueError(
+            f"{source} says {heads} attention heads, which does not divide its {q_rows} query rows and "
+            f"{k_rows} key rows into heads of one width"
+        )
+    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    sections = tuple(rope.get("mrope_section", ()))
+    if rope_type not in ("default", "mrope"):
+        raise ValueError(
+            f"{source} has rotary positions of type {rope_type}; served are plain and three-axis ones"
+        )
+    if sections and sum(sections) != head_width // 2:
+        raise ValueError(
+            f"{source} has rotary sections {list(sections)} for heads of {head_width // 2} pairs"
+        )
+    theta = settings.get("rope_theta", rope.get("rope_theta", 10000.0))
+    return Geometry(
+        width,
+        heads,
+        kv_heads,
+        head_width,
+        float(settings.get("rms_norm_eps", 1e-6)),
+        float(theta),
+        sections,
+        bool(rope.get("mrope_interleaved", False)),
+    )
+
+
+def _every_shape(
+    form: Format, tensors: Mapping[str, Tensor], geometry: Geometry, decoder: Decoder, source: str
+) -> None:
+    d, q = geometry.width, geometry.heads * geometry.head_width
+    kv = geometry.kv_heads * geometry.head_width
+    wide = form.attention_inputs * d
+    for name, tensor in sorted(tensors.items()):
+        layer = ".".join(name.split(".")[:2])
+        ffn = tensors[f"{layer}.mlp.gate_proj.weight"].shape[0] if name.startswith("layers.") else 0
+        rules: dict[str, tuple[int, ...]] = {
+            "q_proj.weight": (q, wide),
+            "k_proj.weight": (kv, wide),
+            "v_proj.weight": (kv, wide),
+            "o_proj.weight": (d, q),
+            "q_proj.bias": (q,),
+            "k_proj.bias": (kv,),
+            "v_proj.bias": (kv,),
+            "q_norm.weight": (geometry.head_width,),
+            "k_norm.weight": (geometry.head_width,),
+            "gate_proj.weight": (ffn, d),
+            "up_proj.weight": (ffn, d),
+            "down_proj.weight": (d, ffn),
+            "input_layernorm.weight": (d,),
+            "post_attention_layernorm.weight": (d,),
+            "hidden_norm.weight": (d,),
+            "cross_attn_attn_gate": (1,),
+            "cross_attn_mlp_gate": (1,),
+        }
+        fused = (form.fused or tensors["fc.weight"].shape[1] // d) * d if "fc.weight" in tensors else 0
+        whole: dict[str, tuple[int, ...]] = {
+            "fc.weight": (d, fused),
+            "fc.bias": (d,),
+            "norm.weight": (d,),
+            "embed_tokens.weight": (tensor.shape[0], d),
+            "lm_head.weight": (tensors["d2t"].shape[0] if "d2t" in tensors else decoder.vocab, d),
+            "d2t": (tensor.shape[0],),
+            **form.shapes(d, tensors),
+        }
+        last = ".".join(name.split(".")[-2:]) if name.endswith((".weight", ".bias")) else name.split(".")[-1]
+        needed = whole.get(name) or (rules.get(last) if name.startswith("layers.") else None)
+        if needed is not None and tuple(tensor.shape) != needed:
+            raise ValueError(f"{source}: {name} should be {list(needed)}, it is {list(tensor.shape)}")
+
+
+def _draft_vocabulary(tensors: Mapping[str, Tensor], decoder: Decoder, source: str) -> None:
+    """Every draft id must stand for one id of the target."""
+    if DRAFT_IDS in tensors:
+        ids = tensors[DRAFT_IDS]
+    elif "d2t" in tensors:
+        ids = torch.arange(len(tensors["d2t"])) + tensors["d2t"]
+    else:
+        return
+    if int(ids.min()) < 0 or int(ids.max()) >= decoder.vocab:
+        raise ValueError(
+            f"{source} drafts ids from {int(ids.min())} to {int(ids.max())}; its target's vocabulary ends at "
+            f"{decoder.vocab - 1}"
+        )
+    if len(ids.unique()) < len(ids):
+        n = len(ids) - len(ids.unique())
+        raise ValueError(f"{source} has a draft vocabulary in which {n} ids stand twice")

@@ -1,0 +1,100 @@
+"""ViSpec's head (arXiv 2509.15235), for comparison: it drafts as EAGLE-2's does from squeezed pictures.
+
+Given published weights; not trained here. Knows no tree policy and no acceptance rule.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.types import Decoder, Start
+from specvl_demo.decoders.matrix import Matrix
+from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
+from specvl_demo.methods.heads.features import FeatureHead, Opening
+from specvl_demo.vlm.layouts import visual_runs
+
+
+class ViSpecHead(FeatureHead):
+    """ViSpec: a learnt adaptor squeezes every picture into a few rows and one vector that goes into all text
+    rows behind it (as its code does)."""
+
+    view = "squeezed"
+
+    def __init__(self, head: Head, decoder: Decoder) -> None:
+        super().__init__(head, decoder)
+        t = head.tensors
+        self._image = Matrix(t["img_fc.weight"], rounded=True)
+        self._image_bias = t.get("img_fc.bias", t["img_fc.weight"].new_zeros(self.width))
+        self._queries = t["imadpt.q"]
+        self._adaptor = {
+            name: (t[f"imadpt.{name}_proj.weight"], t.get(f"imadpt.{name}_proj.bias")) for name in "kvo"
+        }
+
+    def open(self, start: Start) -> Opening:
+        """Text rows, and of every picture the adaptor's rows at its last positions; gaps stay in positions.
+
+        # choice: several pictures each get rows; a text row gets the vector of the last one before it (the
+        published code knows one).
+        """
+        encoded, features = start.encoded, self.features(start.prefill)
+        n = features.shape[0]
+        keep = ~encoded.visual[:n]
+        scenes = features.new_zeros(n, self.width)
+        squeezed: dict[int, Tensor] = {}
+        for first, stop in visual_runs(encoded.visual):
+            rows = self._adapt(encoded.embeds[first:stop])
+            scenes[stop:] = rows[-1]
+            at = range(max(first, 1, stop - len(rows) + 1), stop)
+            squeezed |= dict(zip(at, rows[-1 - len(at) : -1], strict=True))
+            keep[list(at)] = True
+        seen = keep.nonzero()[:, 0]
+        rows_at = seen[seen > 0]
+        x = self.join(encoded.embeds[rows_at], features[rows_at - 1], 0, scenes[rows_at])
+        for row, at in enumerate(rows_at.tolist()):
+            if at in squeezed:
+                x[row] = squeezed[at]
+        last = torch.full((1,), n - 1, device=self.device)
+        return Opening(x, rows_at - 1, features[-1:], last, seen)
+
+    def scene(self, start: Start) -> Tensor | None:
+        """The last picture's vector [1, D], zero without one."""
+        runs = visual_runs(start.encoded.visual)
+        if not runs:
+            return start.prefill.hidden.new_zeros(1, self.width)
+        return self._adapt(start.encoded.embeds[slice(*runs[-1])])[-1:]
+
+    def join(
+        self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
+    ) -> Tensor:
+        """fc([e, img_fc([f, scene])])"""
+        scene = features.new_zeros(1, self.width) if scene is None else scene
+        both = torch.cat((features, scene.expand_as(features)), -1)
+        return super().join(embeds, self._image(both, self._image_bias), step)
+
+    def _adapt(self, embeds: Tensor) -> Tensor:
+        """Projected visual tokens [r, D] -> [queries, D], by attention of learnt queries."""
+        n, heads, width = self._queries.shape
+
+        def project(name: str, x: Tensor) -> Tensor:
+            return torch.nn.functional.linear(x, *self._adaptor[name])
+
+        keys, values = (project(name, embeds).view(-1, heads, width).transpose(0, 1) for name in "kv")
+        mixed = torch.nn.functional.scaled_dot_product_attention(
+            self._queries.transpose(0, 1)[None], keys[None], values[None]
+        )
+        return project("o", mixed[0].transpose(0, 1).reshape(n, heads * width))
+
+
+add_format(
+    Format(
+        "vispec",
+        "a ViSpec head",
+        "eagle2",  # it drafts the way EAGLE-2's heads do
+        ViSpecHead,
+        lambda tensors: "img_fc.weight" in tensors or "imadpt.q" in tensors,
+        FIRST | {"fc.weight", "img_fc.weight", "imadpt.q"} | {f"imadpt.{name}_proj.weight" for name in "kvo"},
+        optional=BIASES | {"fc.bias", "img_fc.bias", "imadpt.k_proj.bias", "imadpt.v_proj.bias"},
+        shapes=lambda width, tensors: {"img_fc.weight": (width, 2 * width), "img_fc.bias": (width,)},
+    )
+)

@@ -1,0 +1,130 @@
+"""HiViS (Xie et al., arXiv 2509.23928): a one-layer head from which all visual positions are hidden."""
+
+from __future__ import annotations
+
+import torch
+
+from specvl_demo.core.types import Decoder, Start
+from specvl_demo.methods.ar import STRICT
+from specvl_demo.methods.base import TREE, Method, Part, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn, ModelSettings
+from specvl_demo.methods.eagle2 import BEST_FIRST
+from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
+from specvl_demo.methods.heads.features import FeatureDrafter, FeatureHead, Opening, trained
+from specvl_demo.methods.tree import STATIC_TREE
+from specvl_demo.vlm.layouts import visual_runs
+
+
+class HiViSHead(FeatureHead):
+    """A HiViS head: visual rows are hidden, and step embeddings say how far below the root a row is.
+
+    With step embeddings r [R, D], a row drafted d levels below the root is fed r[min(d, R - 1)]; rows of
+    known features, the root's among them, r[0] (arXiv 2509.23928, eq. 4).
+    """
+
+    view = "text only"
+
+    def __init__(self, head: Head, decoder: Decoder) -> None:
+        super().__init__(head, decoder)
+        # The step's part of the projection does not depend on the input: one row per step.
+        weight = head.tensors["fc.weight"][:, 2 * self.width :]
+        self._bias = self._bias + head.tensors["residual"] @ weight.t()
+        self.n_steps: int = self._bias.shape[0]
+        self._published = not head.own
+
+    def open(self, start: Start) -> Opening:
+        """Text only: visual rows are dropped before tokens and features are paired.
+
+        # choice: several pictures or clips are all hidden (the published code knows one). Positions are
+        compact. Published heads of models with three-axis positions also drop the tokens that frame a
+        picture and one more behind it, and count positions with the gaps.
+        """
+        encoded = start.encoded
+        with_gaps = self._published and encoded.positions.ndim > 1
+        hidden = encoded.visual.clone()
+        for first, stop in visual_runs(encoded.visual) if with_gaps else ():
+            hidden[max(0, first - 1) : stop + 2] = True
+        seen = (~hidden[:-1]).nonzero()[:, 0]
+        if not len(seen):
+            raise ValueError(f"{self.name} drafts from text before the prompt's last token; here is none")
+        features = self.features(start.prefill)[seen]
+        places = seen if with_gaps else torch.arange(len(seen), device=self.device)
+        x = self.join(encoded.embeds[seen[1:]], features[:-1])
+        return Opening(x, places[:-1], features[-1:], places[-1:], seen)
+
+
+add_format(
+    Format(
+        "hivis",
+        "a HiViS head",
+        "hivis",
+        HiViSHead,
+        lambda tensors: columns(tensors) == 3 and "residual" in tensors,
+        FIRST | {"fc.weight", "residual"},
+        fused=3,
+        shapes=lambda width, tensors: {"residual": (tensors["residual"].shape[0], width)},
+    )
+)
+
+HIVIS = Part(
+    "drafter",
+    "hivis",
+    "HiViS head",
+    lambda models, views, mixer, settings: FeatureDrafter(trained(models, "hivis", settings.draft_vocab)),
+    ModelSettings,
+    gives=TREE,
+    role="hivis",
+)
+
+register(
+    Method(
+        "hivis",
+        "HiViS",
+        "A head that sees no picture: what it must know is in the target's features of the text.",
+        drafter=HIVIS,
+        policy=BEST_FIRST,
+        verifier=STRICT,
+        reference="Xie et al., arXiv 2509.23928",
+        options=(CHAIN, STATIC_TREE, "entropy-tree", "visual", "entropy-gate"),
+        presets={
+            # choice: the paper's depth 7 counts the first level, as EAGLE-2's does; its code runs 5 loops.
+            "paper": {"nodes": 60, "width": 10, "loops": 6},
+            "published-code": {"nodes": 60, "width": 10, "loops": 5},
+            "photo": {"policy": "chain", "gamma": 3},
+            "pocket": {"policy": "chain", "gamma": 7},
+            "pocket-tree": {"nodes": 10, "width": 2, "loops": 7},
+        },
+        order=90,
+        learn=Learn(
+            does="The target’s hidden states at the words have already looked at the picture. So the "
+            "drafter need not: HiViS hides every visual token from it and gives it the words, the target’s "
+            "states, and an embedding that tells how many steps it has been on its own.",
+            shines="Large pictures, many pictures and long clips: the drafter’s prompt stays a few dozen "
+            "tokens.",
+            struggles="Details that no word has asked about yet: the states carry only what the text needed.",
+            look="The drafter’s prompt is a few dozen tokens however large the picture. Watch whether "
+            "colours and places are still guessed: the states carry them.",
+            formula=(
+                [
+                    [
+                        "x",
+                        "=",
+                        "W",
+                        "[",
+                        ["sub", "e", ["t", "+", "1"]],
+                        "‖",
+                        ["sub", "f", "t"],
+                        "‖",
+                        ["sub", "r", "s"],
+                        "]",
+                    ]
+                ],
+                "the input is a projection of the next token’s embedding, the target’s feature and a step "
+                "embedding",
+            ),
+            url="https://arxiv.org/abs/2509.23928",
+            published=("2.65×", "at best; trained one-layer drafter, A800"),
+        ),
+    )
+)

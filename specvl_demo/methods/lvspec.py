@@ -1,0 +1,202 @@
+"""LVSpec (Ji et al., arXiv 2604.05650): tokens that have little to do with the picture need not match.
+
+Not lossless. Relevance is measured in the target's own last hidden states (section 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import Scores, Start
+from specvl_demo.core.verification import Branch, RelaxedVerifier
+from specvl_demo.methods import base
+from specvl_demo.methods.ar import STRICT
+from specvl_demo.methods.base import TREE, Method, Part, register
+from specvl_demo.methods.chain import CHAIN, ChainSettings
+from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.small_vlm import SELF, SMALL
+from specvl_demo.methods.tree import RankedTree
+from specvl_demo.methods.views import MULTIMODAL, PRUNED
+from specvl_demo.records import Chart, Series
+
+
+@dataclass(frozen=True)
+class LvspecSettings(Settings):
+    """Which tokens of a branch may differ."""
+
+    loose: float = setting(
+        0.7, "λ: share of a draft, least visual tokens first, that need not match", 0.0, 1.0
+    )
+    anchors: int = setting(10, "N: visual tokens most like a token whose mean is its relevance", 1, 4096)
+    shift: bool = setting(
+        True, "also keep a token where the target's own stands elsewhere in the draft (section 3.3)"
+    )
+
+
+class VisualVerifier(RelaxedVerifier):
+    """The tokens of a draft least related to the picture need not match, the others must."""
+
+    name = "LVSpec"
+
+    def __init__(self, settings: LvspecSettings | None = None) -> None:
+        self.settings = settings or LvspecSettings()
+
+    def begin(self, start: Start) -> None:
+        """Keeps the unit vectors of the last hidden states at visual positions (H_V, eq. 7)."""
+        super().begin(start)
+        visual = start.encoded.visual[: len(start.prefill.hidden)]
+        self._visual = normalize(start.prefill.hidden[visual].float(), dim=-1)
+
+    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
+        """Visual relevance A [T]: mean of the N largest cosines with visual positions (eq. 8).
+
+        The hidden state is the one at the position whose input is the drafted token.
+        """
+        if not len(self._visual):
+            return scores.hidden.new_zeros(len(tree))
+        cosine = normalize(scores.hidden.float(), dim=-1) @ self._visual.T
+        return cosine.topk(min(self.settings.anchors, len(self._visual)), dim=-1).values.mean(-1)
+
+    def accepts(self, branch: Branch) -> list[bool]:
+        """Exact, or least relevant, or (shift) the target's token stands elsewhere in the branch (eq. 11).
+
+        # choice: without a picture there is no relevance, so everything is strict.
+        """
+        if not len(self._visual):
+            return branch.exact
+        loosened = least_relevant(branch.signal, self.settings.loose)
+        elsewhere = set(branch.draft) if self.settings.shift else set()
+        return [
+            exact or (free and (i in loosened or target in elsewhere))
+            for i, (exact, free, target) in enumerate(
+                zip(branch.exact, branch.free, branch.target, strict=True)
+            )
+        ]
+
+    def notes(self, branch: Branch) -> Mapping[str, Any]:
+        """Relevance of the branch's tokens by node, nodes loosened, their highest relevance."""
+        if not len(self._visual):
+            return {"strict": "the prompt shows no picture, so every token must match"}
+        loosened = sorted(least_relevant(branch.signal, self.settings.loose))
+        return {
+            "nodes": list(branch.nodes),
+            "relevance": [round(value, 4) for value in branch.signal],
+            "loosened": [branch.nodes[i] for i in loosened],
+            "cut": round(max(branch.signal[i] for i in loosened), 4) if loosened else None,
+        }
+
+
+def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
+    """Places of the λ·K least relevant of K tokens (eq. 9).
+
+    # choice: λ·K rounded down, K being what this branch really has; of equals the earlier one is loosened.
+    """
+    order = sorted(range(len(relevance)), key=lambda i: relevance[i])
+    return set(order[: math.floor(loose * len(relevance) + 1e-6)])
+
+
+@dataclass(frozen=True)
+class BranchesSettings(ChainSettings):
+    """A chain's settings for every branch."""
+
+    count: int = setting(2, "chains", 1, 8)
+
+
+class Branches(RankedTree):
+    """`count` chains of `gamma` tokens that part at the root's likeliest tokens (appendix E)."""
+
+    def __init__(self, settings: BranchesSettings | None = None) -> None:
+        settings = settings or BranchesSettings()
+        chains = range(settings.count)
+        super().__init__([(first, *[0] * depth) for first in chains for depth in range(settings.gamma)])
+
+
+VISUAL = Part(
+    "verifier",
+    "visual",
+    "visual-semantic loose verification",
+    VisualVerifier,
+    LvspecSettings,
+    needs=base.CHAIN,
+    lossless=False,
+    greedy_only=True,
+    charts=(
+        Chart(
+            "relevance",
+            "Visual relevance of drafted tokens",
+            "How much each drafted token leans on the picture; the least relevant ones may be relaxed.",
+            "points",
+            [
+                Series(
+                    "notes.relevance",
+                    "must match",
+                    nodes="notes.nodes",
+                    mark="notes.loosened",
+                    marked="may be relaxed",
+                ),
+                Series("notes.cut", "λ's cut"),
+            ],
+            "cosine similarity",
+        ),
+    ),
+)
+BRANCHES = Part("policy", "branches", "chains that part at the root", Branches, BranchesSettings, needs=TREE)
+
+register(
+    Method(
+        "lvspec",
+        "LVSpec",
+        "Tokens that have little to do with the picture need not match: longer rounds, but not lossless.",
+        drafter=SMALL,
+        views=(PRUNED,),
+        policy=CHAIN,
+        verifier=VISUAL,
+        reference="Ji et al., arXiv 2604.05650",
+        defaults={"gamma": 10, "drop_image": 0.9, "drop_video": 0.9},
+        options=(SELF, MULTIMODAL, BRANCHES, STRICT),
+        presets={
+            "paper": {},
+            "paper-3b": {"loose": 0.3, "anchors": 5},
+            "paper-no-shift": {"shift": False},
+            "paper-branches": {"policy": "branches"},
+            "paper-self": {"drafter": "self"},
+            "photo": {"gamma": 5, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
+            "pocket": {"gamma": 10, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
+        },
+        order=60,
+        learn=Learn(
+            does="Most words of a description have little to do with the picture: “there is”, “at the”. "
+            "Those need not match to the letter. LVSpec measures for each drafted token how close the "
+            "target’s state at it comes to the picture’s states, and lets the least visual ones through. "
+            "The answer may differ from the target’s.",
+            shines="Long descriptions of clips, most of whose words carry no picture.",
+            struggles="Answers made of facts; without a picture everything must match.",
+            look="Relevance of every drafted token with λ’s cut: colours, shapes and places should stand "
+            "above, “there” and “is” below. Relaxed tokens are marked in the text and counted.",
+            formula=(
+                [
+                    ["sub", "A", "k"],
+                    "=",
+                    ["frac", "1", "N"],
+                    ["sum", ["text", "top N"], ""],
+                    "cos",
+                    "(",
+                    ["sub", "h", "k"],
+                    ",",
+                    ["sub", "v", "j"],
+                    ")",
+                ],
+                "relevance is the mean of the N largest cosines of a token’s state with the patches’",
+            ),
+            url="https://arxiv.org/abs/2604.05650",
+            published=("2.70×", "Qwen2.5-VL 32B with 7B, VDC clips, K 10, λ 0.7; 99.6 % of the score kept"),
+        ),
+    )
+)

@@ -1,0 +1,142 @@
+"""Prompt lookup (Saxena 2023): drafts what followed the same words earlier. No model; chains only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.drafting import NoDrafter
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import Scores, Start, Verdict, Vocabulary
+from specvl_demo.methods import base
+from specvl_demo.methods.ar import STRICT
+from specvl_demo.methods.base import Method, Part, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn, Settings, setting
+
+
+@dataclass(frozen=True)
+class NGramSettings(Settings):
+    """How much must have occurred before."""
+
+    longest: int = setting(3, "most last tokens that must have occurred before", 1, 10)
+    shortest: int = setting(1, "fewest last tokens that must have occurred before", 1, 10)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shortest > self.longest:
+            raise ValueError(f"shortest is {self.shortest}, above longest, which is {self.longest}")
+
+
+class Occurrences:
+    """Tokens in order, and where the latest occurrence of every short run among them ended.
+
+    # choice: the latest occurrence; Hugging Face's `prompt_lookup_num_tokens` takes the earliest. What was
+    # said last is likelier to go on as before.
+    """
+
+    def __init__(self, settings: NGramSettings, vocabulary: Vocabulary) -> None:
+        self._longest, self._shortest = settings.longest, settings.shortest
+        self._size, self._banned = vocabulary.size, set(vocabulary.banned)
+        self._tokens: list[int] = []
+        # Runs with a placeholder are not kept: all visual tokens look the same, so they would match and
+        # promise another one.
+        self._ends: dict[tuple[int, ...], int] = {}
+
+    def add(self, tokens: Iterable[int]) -> None:
+        """These come next. A run is kept when its successor is known: it never matches itself."""
+        for token in tokens:
+            for length in range(self._shortest, self._longest + 1):
+                run = tuple(self._tokens[-length:])
+                if len(run) == length and self._banned.isdisjoint(run):
+                    self._ends[run] = len(self._tokens)
+            self._tokens.append(token)
+
+    def following(self, drafted: Sequence[int] = ()) -> list[int]:
+        """What followed the longest known ending of all tokens and the drafted ones; empty without any."""
+        ending = (*self._tokens[-self._longest :], *drafted)
+        for length in range(self._longest, self._shortest - 1, -1):
+            end = self._ends.get(ending[-length:])
+            after = self._tokens[end:] if end is not None else []
+            stop = next((i for i, t in enumerate(after) if t in self._banned or t >= self._size), len(after))
+            if stop:
+                return after[:stop]
+        return []
+
+
+class NGram(NoDrafter):
+    """Proposes what followed the longest ending of the text at its latest earlier occurrence, as certain."""
+
+    name = "prompt lookup"
+
+    def __init__(self, settings: NGramSettings | None = None) -> None:
+        self._settings = settings or NGramSettings()
+
+    def begin(self, start: Start) -> None:
+        """Index the prompt."""
+        self._size = start.vocabulary.size
+        self._text = Occurrences(self._settings, start.vocabulary)
+        self._text.add(start.prompt.ids.tolist())
+        self._draft: list[int] = []
+
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+        """Log-probabilities [1, V] with all mass on the proposed token, on the host; None without a match."""
+        if parents[0] < 0:
+            self._draft = self._text.following()
+        if not self._draft:
+            return None
+        said = torch.full((1, self._size), -torch.inf)
+        said[0, self._draft.pop(0)] = 0.0
+        return said
+
+    def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
+        """The answer has grown."""
+        self._text.add(verdict.tokens)
+
+
+LOOKUP = Part(
+    "drafter",
+    "ngram",
+    "prompt lookup",
+    lambda models, views, mixer, settings: NGram(settings),
+    NGramSettings,
+    gives=base.CHAIN,
+)
+
+register(
+    Method(
+        "ngram",
+        "Prompt lookup",
+        "No model: what followed the same words earlier is guessed to follow again.",
+        drafter=LOOKUP,
+        policy=CHAIN,
+        verifier=STRICT,
+        reference="Saxena 2023, prompt lookup decoding",
+        order=110,
+        learn=Learn(
+            does="No drafter at all: find where the last words occurred before, in the question or in the "
+            "answer, and guess that what followed then follows again. It costs nothing, so every hit is a "
+            "gift.",
+            shines="Answers that repeat the question or themselves.",
+            struggles="Everything that is said for the first time.",
+            look="Nothing is drafted until the answer begins to repeat itself; then whole phrases come at "
+            "once. It shows how much of an answer is repetition.",
+            formula=(
+                [
+                    ["sub", "d", "i"],
+                    "=",
+                    ["sub", "x", ["j", "+", "i"]],
+                    ["text", "  where "],
+                    ["sub", "x", ["j", "-", "n", "…", "j"]],
+                    "=",
+                    ["sub", "y", ["t", "-", "n", "…", "t"]],
+                ],
+                "drafted tokens copy what followed the same n-gram",
+            ),
+            url="https://github.com/apoorvumang/prompt-lookup-decoding",
+        ),
+    )
+)

@@ -1,0 +1,351 @@
+"""SAGE (Tong et al., arXiv 2602.00523): a tree that is deep where the drafter is sure, wide where it is not.
+
+First the formulas on plain numbers (section 3, equations 7 to 12), then the policy that puts them to a
+drafter (Algorithm 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.types import Drafter, Sampler, Verdict
+from specvl_demo.methods.ar import STRICT
+from specvl_demo.methods.base import TREE, Method, Part, register
+from specvl_demo.methods.declare import Learn, PolicySettings, setting
+from specvl_demo.methods.entropy_growth import Listener, grown, template, top_probabilities
+from specvl_demo.methods.small_vlm import SELF, SMALL
+from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, StaticSettings, StaticTree
+from specvl_demo.methods.views import MULTIMODAL, PRUNED
+from specvl_demo.records import Chart, Series
+
+START_ALPHA = 0.5
+"""Confidence before anything is known (Algorithm 1, line 3)."""
+
+
+@dataclass(frozen=True)
+class SageSettings(PolicySettings):
+    """The paper's constants, and what it leaves to its reader.
+
+    growth: "template" plans the whole tree from one earlier distribution and fills it (Algorithm 1); "online"
+        asks the same formulas with the probabilities that are really drafted, level by level.
+    first: the first tree, while nothing is known: SpecVLM's static one, or grown at α = 0.5 (online only).
+    """
+
+    min_depth: int = setting(3, "levels at confidence 0", 1, 32)
+    max_depth: int = setting(8, "levels at confidence 1", 1, 32)
+    min_width: int = setting(2, "width at confidence 1", 1, 32)
+    max_width: int = setting(10, "width at confidence 0", 1, 32)
+    top_k: int = setting(10, "likeliest tokens whose entropy is the confidence; most children", 2, 64)
+    max_nodes: int = setting(64, "nodes of the tree, the root included", 2, 512)
+    growth: str = setting(
+        "template",
+        "template: planned from an earlier distribution; online: from what is drafted",
+        choices=("template", "online"),
+    )
+    confidence: str = setting(
+        "root",
+        "where confidence is read: at the root, the last accepted node, over all nodes",
+        choices=("root", "accepted", "mean"),
+    )
+    immediate: bool = setting(False, "confidence of this round instead of the last (not in the paper)")
+    order: str = setting(
+        "best-first",
+        "what a full template gives up: improbable paths, or the last of a depth-first walk",
+        choices=("best-first", "depth-first"),
+    )
+    first: str = setting(
+        "static", "first tree: the static one, or grown at confidence 0.5", choices=("static", "entropy")
+    )
+    cap_max: int = setting(
+        0, "largest depth that the history may raise the cap to; 0: the largest depth itself", 0, 32
+    )
+    track: int = setting(10, "rounds whose accepted lengths move the largest depth", 1, 1000)
+    lower: float = setting(2.0, "mean accepted length below which the largest depth falls", 0.0, 64.0)
+    upper: float = setting(3.0, "mean accepted length above which the largest depth rises", 0.0, 64.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for low, high in (("min_depth", "max_depth"), ("min_width", "max_width"), ("lower", "upper")):
+            if getattr(self, low) > getattr(self, high):
+                raise ValueError(
+                    f"{low} is {getattr(self, low)}, above {high}, which is {getattr(self, high)}"
+                )
+        if self.order == "depth-first" and self.growth == "online":
+            raise ValueError("order=depth-first needs growth=template: online growth drafts level by level")
+        if self.first == "entropy" and self.growth == "template" and not self.immediate:
+            raise ValueError(
+                "first=entropy needs growth=online or immediate=true: a template needs a distribution"
+            )
+
+    @property
+    def most_fed(self) -> int:
+        """Most nodes that online growth can feed to a drafter, the root included.
+
+        The paths of a level have probabilities that sum to at most 1, so fewer than 1/θ_l of them exceed θ_l.
+        """
+        deepest = max(self.max_depth, self.cap_max)
+        levels = range(1, deepest)
+        return 1 + sum(min(self.max_nodes - 1, int(1 / threshold(level, deepest))) for level in levels)
+
+
+def confidence(top: Sequence[float]) -> float:
+    """α = 1 − H(P̃)/log k of the renormalised k largest probabilities, within [0, 1] (eq. 7, 8, 9)."""
+    total = sum(top)
+    if len(top) < 2 or total <= 0:
+        return 1.0
+    shares = [p / total for p in top]
+    entropy = -sum(p * math.log(p) for p in shares if p > 0)
+    return min(1.0, max(0.0, 1.0 - entropy / math.log(len(top))))
+
+
+def depth_for(alpha: float, settings: SageSettings, cap: int) -> int:
+    """D(α) = D_min + α·(cap − D_min), eq. 10 with the history's cap in place of D_max.
+
+    # choice: rounded half up; the paper gives no rule for whole numbers.
+    """
+    return math.floor(settings.min_depth + alpha * (cap - settings.min_depth) + 0.5)
+
+
+def width_for(alpha: float, settings: SageSettings) -> float:
+    """W(α) = W_min + (1 − α)·(W_max − W_min), eq. 11; only W_l is made a whole number."""
+    return settings.min_width + (1.0 - alpha) * (settings.max_width - settings.min_width)
+
+
+def level_width(width: float, level: int, parent: float, top_k: int) -> int:
+    """W_l = W(α)/l · (0.5 + P_parent) (eq. 12), `level` 1 holding the root's children.
+
+    # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the root's is 1,
+    and level 1 follows the same equation.
+    """
+    return min(top_k, max(1, math.floor(width / level * (0.5 + parent) + 1e-9)))
+
+
+def threshold(level: int, depth: int) -> float:
+    """θ_l = 0.1·l/D(α): a node stays if the product of the probabilities along its path exceeds it.
+
+    # choice: D is the depth that is really drafted, a whole number.
+    """
+    return 0.1 * level / depth
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tree one confidence asks for: every question the growth of a tree has to ask."""
+
+    alpha: float
+    depth: int
+    width: float
+    settings: SageSettings
+
+    def children(self, level: int, parent: float) -> int:
+        """How many children a node may have at `level`, its own probability being `parent`."""
+        return level_width(self.width, level, parent, self.settings.top_k)
+
+    def keeps(self, level: int, path_probability: float) -> bool:
+        """Whether a candidate at `level` belongs to the tree, by the probability of its whole path."""
+        return path_probability > threshold(level, self.depth)
+
+
+def plan(alpha: float, settings: SageSettings, cap: int) -> Plan:
+    """Depth and width for a confidence; `cap` is the history's present limit on the depth."""
+    return Plan(alpha, depth_for(alpha, settings, cap), width_for(alpha, settings), settings)
+
+
+class DepthFeedback:
+    """SAGE's history tracking: the largest depth allowed, moved by how much was accepted lately.
+
+    Below `lower` the cap falls by one a round, above `upper` it rises by one, between it stays (section 3.3).
+    # choice: the window counts accepted drafted tokens without the target's own; it acts from the first round
+    # on, one step a round, from D_max down to D_min. The paper raises it too and names no bound: `cap_max`.
+    """
+
+    def __init__(self, settings: SageSettings) -> None:
+        self.settings = settings
+        self.recent: deque[int] = deque(maxlen=settings.track)
+        self.cap = settings.max_depth
+
+    def update(self, accepted: int) -> None:
+        """One round accepted this many drafted tokens."""
+        self.recent.append(accepted)
+        mean = sum(self.recent) / len(self.recent)
+        if mean < self.settings.lower:
+            self.cap = max(self.settings.min_depth, self.cap - 1)
+        elif mean > self.settings.upper:
+            self.cap = min(max(self.settings.max_depth, self.settings.cap_max), self.cap + 1)
+
+
+class EntropyTree:
+    """SAGE's policy, one object a lane."""
+
+    def __init__(self, settings: SageSettings | None = None) -> None:
+        self.settings = settings = settings or SageSettings()
+        online = settings.growth == "online"
+        self.max_nodes = settings.max_nodes
+        self.max_fed = settings.most_fed if online else settings.max_nodes
+        self.feedback = DepthFeedback(settings)
+        self._alpha = START_ALPHA
+        self._top: list[float] | None = None
+        self._heard: Listener | None = None
+
+    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+        """The tree that the confidence asks for, no deeper than `room`."""
+        self._heard = listener = Listener(drafter)
+        heard = cast("Drafter", listener)
+        if room == 0:
+            return DraftTree(root, chain(0))
+        if self.settings.immediate:
+            said = listener.extend(root, (-1,))
+            if said is None:
+                return DraftTree(root, chain(0))
+            self._note(top_probabilities(said[0], self.settings.top_k).tolist())
+        want = plan(self._alpha, self.settings, self.feedback.cap)
+        static = self._top is None and self.settings.first == "static"
+        if static:
+            nodes = min(self.settings.max_nodes, 1 + len(EAGLE_TREE))
+            tree = StaticTree(StaticSettings(tree_nodes=nodes)).propose(heard, root, room, draws)
+        elif self.settings.growth == "template":
+            ranks = template(self._top or [], want, self.settings.order)
+            tree = RankedTree(ranks).propose(heard, root, room, draws)
+        else:
+            tree = grown(listener, root, room, want, draws)
+        return replace(tree, notes=self._notes(want, len(tree), static))
+
+    def update(self, tree: DraftTree, verdict: Verdict) -> None:
+        """Confidence for the next round, and the history (Algorithm 1, phase 3)."""
+        heard = self._heard
+        if heard is None or not heard.said or tree.rows is None:
+            return
+        self.feedback.update(verdict.n_accepted)
+        if self.settings.immediate:
+            return
+        if self.settings.confidence == "mean":
+            top = (
+                torch.cat([top_probabilities(said, self.settings.top_k) for said in heard.said])
+                .mean(0)
+                .tolist()
+            )
+        else:
+            # choice: the paper names no position; the root's output is the one that every round has.
+            row = 0
+            if self.settings.confidence == "accepted":
+                row = max(tree.rows[node] for node in verdict.path)
+            top = top_probabilities(heard.row(row), self.settings.top_k).tolist()
+        self._note(top)
+
+    def _note(self, top: list[float]) -> None:
+        self._top = top
+        self._alpha = confidence(top)
+
+    def _notes(self, want: Plan, nodes: int, static: bool) -> dict[str, Any]:
+        return {
+            "alpha": round(want.alpha, 4),
+            "depth": want.depth,
+            "width": round(want.width, 3),
+            "n_nodes": nodes,
+            "cap": self.feedback.cap,
+            "static": static,
+        }
+
+
+ENTROPY_TREE = Part(
+    "policy",
+    "entropy-tree",
+    "a tree shaped by the drafter's confidence",
+    EntropyTree,
+    SageSettings,
+    needs=TREE,
+    charts=(
+        Chart(
+            "shape",
+            "Confidence and tree shape",
+            "α is the drafter's confidence: a sure drafter gets a deep tree, an unsure one a wide tree.",
+            "steps",
+            [
+                Series("notes.alpha", "confidence α"),
+                Series("notes.depth", "depth", "right"),
+                Series("notes.width", "width", "right"),
+            ],
+            "α",
+            (0.0, 1.0),
+            "levels, children",
+            shade="accepted",
+        ),
+    ),
+)
+
+register(
+    Method(
+        "sage",
+        "SAGE",
+        "A tree that is deep where the small model is sure and wide where it is not.",
+        drafter=SMALL,
+        # choice: evenly pruned; the paper prunes "following SpecVLM" (guided=true), which needs the target's
+        # attention in every layer.
+        views=(PRUNED,),
+        policy=ENTROPY_TREE,
+        verifier=STRICT,
+        reference="Tong et al., arXiv 2602.00523",
+        options=(SELF, MULTIMODAL),
+        presets={
+            "paper": {},
+            "photo": {
+                "drop_image": 0.5,
+                "drop_video": 0.5,
+                "growth": "online",
+                "first": "entropy",
+                "max_nodes": 4,
+                "max_depth": 4,
+                "min_width": 1,
+                "max_width": 2,
+            },
+            "pocket": {
+                "drop_image": 0.5,
+                "drop_video": 0.5,
+                "growth": "online",
+                "first": "entropy",
+                "max_nodes": 12,
+                "max_depth": 10,
+                "min_width": 1,
+                "max_width": 6,
+            },
+        },
+        order=50,
+        learn=Learn(
+            does="A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE measures "
+            "how sure the drafter is by the entropy of its ten likeliest tokens, and shapes the next tree "
+            "by it: deep and thin, or shallow and wide.",
+            shines="Answers whose certainty comes and goes; where a static tree wastes either depth or "
+            "width.",
+            struggles="Where nodes are dear (a CPU), or the drafter is sure and wrong.",
+            look="α with depth and width: depth follows it, width opposes it. In the tree a sure round is "
+            "a long line, an unsure one a fan.",
+            formula=(
+                [
+                    [
+                        *["α", "=", "1", "-"],
+                        ["frac", ["H", "(", "P", ")"], ["log", "k"]],
+                        ",",
+                        ["text", "   D = "],
+                        ["sub", "D", "min"],
+                        *["+", "α", "("],
+                        ["sub", "D", "max"],
+                        "-",
+                        ["sub", "D", "min"],
+                        ")",
+                    ]
+                ],
+                "alpha is one minus entropy over log k; depth grows with alpha",
+            ),
+            url="https://arxiv.org/abs/2602.00523",
+            published=("3.36×", "LLaVA-OneVision 72B with 7B, greedy, drafter sees a tenth of the clip"),
+        ),
+    )
+)

@@ -1,0 +1,184 @@
+"""A small vision-language model as drafter, looking at the prompt through one or several views at once.
+
+Given a VLM and views, keeps one sequence per view in one batch and drafts with a mixture of what they say.
+Accepted rows stay in its cache: nothing is fed twice. Serves chains and trees. Knows no tree policy and no
+acceptance rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import NOTHING, Capture, Decoder, Mixer, Scores, Start, Verdict, View
+from specvl_demo.decoders.draft_vocabulary import narrowed
+from specvl_demo.decoders.sequence import Prefix, prefill
+from specvl_demo.methods.base import TREE, Models, Part
+from specvl_demo.methods.declare import ModelSettings
+from specvl_demo.vlm.encoder import VLM
+
+S = TypeVar("S", bound="SmallVLM")
+
+
+class SmallVLM:
+    """A `core.types.Drafter`.
+
+    vlm: the drafting model; the target itself is allowed (self-speculation), it is never changed; a text-only
+    language model is given no visual position of any view. views: at least one. mixer: needed for more than
+    one view. speaks: whose output head says the next token, None for its own whole one.
+    """
+
+    def __init__(
+        self, vlm: VLM, views: Sequence[View], mixer: Mixer | None = None, speaks: Decoder | None = None
+    ) -> None:
+        if not views:
+            raise ValueError("a small VLM needs at least one view of the prompt")
+        if len(views) > 1 and mixer is None:
+            raise ValueError(f"{len(views)} views need a mixture: {', '.join(view.name for view in views)}")
+        self.name = vlm.name
+        self.vlm, self._views, self._mixer = vlm, tuple(views), mixer
+        self._speaks = speaks or vlm.decoder
+        self.capture: Capture = NOTHING
+        for view in views:
+            self.capture = self.capture.union(view.capture)
+
+    def begin(self, start: Start) -> None:
+        """Look at the prompt through every view, in one batched prefill of what is new to it."""
+        encoded = start.encode(self.vlm)
+        contexts = [view.see(encoded, self.vlm, start.prefill) for view in self._views]
+        if not self.vlm.sees:
+            contexts = [context.text_only() for context in contexts]
+        longest = max(context.ids.shape[0] for context in contexts)
+        room = longest + start.max_new_tokens + start.max_nodes + 1
+        self._contexts, self._cache = contexts, start.prompt.cache
+        self._key = (self.vlm, *(context.name for context in contexts))
+        known = None if self._cache is None else self._cache.get(self._key)
+        self._stream, _, _ = prefill(self.vlm.decoder, contexts, room, prefix=known)
+        self._seen = {context.name: context.index for context in contexts}
+        self._words = {
+            context.name: context.ids[(context.index < 0) & ~context.visual].tolist() for context in contexts
+        }
+        mine, device = self.vlm.decoder.vocab, self.vlm.decoder.device
+        self._size = min(start.vocabulary.size, mine)
+        self._banned = torch.tensor([i for i in start.vocabulary.banned if i < self._size], device=device)
+        self._foreign = start.target_decoder.vocab > mine
+        self._late: list[int] = []
+        self._said: list[Tensor] = []
+        if self._mixer is not None:
+            self._mixer.begin(start, [context.name for context in contexts])
+
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
+        """Log-probabilities [k, V] of the token after each fed node, mixed over the views."""
+        if not isinstance(parents, Tensor) and parents[0] < 0:
+            if self._late:
+                tokens = torch.cat((torch.tensor(self._late, device=tokens.device), tokens))
+            hidden = self._stream.root(self._embed(tokens))[:, -1:]
+            self._late, self._said = [], []
+        else:
+            hidden = self._stream.extend(self._embed(tokens), parents)
+        logits = self._speaks.logits(hidden)[..., : self._size].float()
+        if len(self._banned):
+            logits.index_fill_(-1, self._banned, -torch.inf)
+        said = logits.log_softmax(-1)
+        self._said.append(said)
+        return said[0] if self._mixer is None else self._mixer.mix(said)
+
+    def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
+        """Keep the accepted rows; accepted tokens that were never fed are fed with the next root."""
+        rows = fed_rows(tree, verdict.path)
+        if not rows:
+            # Nothing was drafted in this round, so not even its root was fed.
+            self._late += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
+            return
+        n = len(rows)
+        if self._mixer is not None:
+            path = verdict.path[:n]
+            logits = scores.logits[:n] if path[-1] == n - 1 else scores.logits[path]
+            self._mixer.update(self._at(rows), logits, verdict.tokens[:n])
+        self._stream.keep(rows)
+        self._late = verdict.tokens[n - 1 : -1]
+        self._said = []
+
+    def close(self, said: Tensor) -> None:
+        """Leave the rows of all views to the next question of the conversation."""
+        if self._cache is not None:
+            self._cache[self._key] = Prefix.of(self._stream, self._contexts, said)
+
+    def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
+        """Log-probabilities [len(rows), V] of every view at rows fed in this round."""
+        return dict(zip(self._seen, self._at(rows), strict=True))
+
+    def seen(self) -> Mapping[str, Tensor]:
+        """Which prompt position every position of a view stands for."""
+        return self._seen
+
+    def words(self) -> Mapping[str, Sequence[int]]:
+        """What stands in place of pictures, in the views that put something there."""
+        return {view: ids for view, ids in self._words.items() if ids}
+
+    def notes(self) -> Mapping[str, Any]:
+        """The mixture's weights."""
+        return {} if self._mixer is None else self._mixer.notes()
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        """[k] -> [m, k, D]"""
+        if self._foreign:
+            # The target may say an id this smaller vocabulary lacks; any row will do, the draft behind it is
+            # lost.
+            tokens = tokens.clamp_max(self.vlm.decoder.vocab - 1)
+        return self.vlm.decoder.embed(tokens).expand(len(self._views), -1, -1)
+
+    def _at(self, rows: Sequence[int]) -> Tensor:
+        """Log-probabilities of the views [m, len(rows), V] at these rows."""
+        said = torch.cat(self._said, dim=1)
+        in_a_row = len(rows) > 0 and rows[-1] == len(rows) - 1
+        return said[:, : len(rows)] if in_a_row else said[:, list(rows)]
+
+
+def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
+    """Drafter rows of the accepted nodes, as far down the path as they were fed."""
+    if tree.rows is None:
+        return []
+    rows = [tree.rows[node] for node in path]
+    return rows[: rows.index(-1)] if -1 in rows else rows
+
+
+def small(
+    kind: type[S],
+    vlm: VLM,
+    models: Models,
+    views: Sequence[View],
+    mixer: Mixer | None,
+    settings: ModelSettings,
+) -> S:
+    """A drafter of this kind, with the output head that the settings ask for."""
+    size, speaks = settings.draft_vocab, None
+    if size:
+        speaks = models.once((vlm, size), lambda: narrowed(vlm.decoder, size, models.commonest))
+    return kind(vlm, views, mixer, speaks)
+
+
+SMALL = Part(
+    "drafter",
+    "small",
+    "small model with the same vocabulary",
+    lambda models, views, mixer, settings: small(
+        SmallVLM, models.drafter("small"), models, views, mixer, settings
+    ),
+    ModelSettings,
+    gives=TREE | {"views"},
+    role="small",
+)
+SELF = Part(
+    "drafter",
+    "self",
+    "the target itself",
+    # Through views that spare it most of the picture.
+    lambda models, views, mixer, settings: small(SmallVLM, models.target.vlm, models, views, mixer, settings),
+    ModelSettings,
+    gives=TREE | {"views"},
+)

@@ -1,0 +1,50 @@
+"""SpecVLM (Ji et al., arXiv 2508.16201): the static tree, drafted by a model that sees a pruned picture.
+
+The pruning, guided by the target's attention or even, is the view `pruned` in `views`, which others use too.
+"""
+
+from __future__ import annotations
+
+from specvl_demo.methods.ar import STRICT
+from specvl_demo.methods.base import Method, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn
+from specvl_demo.methods.small_vlm import SELF, SMALL
+from specvl_demo.methods.tree import STATIC_TREE
+from specvl_demo.methods.views import PRUNED
+
+register(
+    Method(
+        "specvlm",
+        "SpecVLM",
+        "The static tree, drafted by a small model that sees what the target looks at in the picture.",
+        drafter=SMALL,
+        views=(PRUNED,),
+        policy=STATIC_TREE,
+        verifier=STRICT,
+        reference="Ji et al., arXiv 2508.16201",
+        defaults={"drop_image": 0.9, "drop_video": 0.9, "guided": True},
+        options=(SELF, CHAIN),
+        presets={
+            "paper": {},
+            "photo": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 5},
+            "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 12},
+        },
+        order=30,
+        learn=Learn(
+            does="Most of a clip’s tokens say the same again. The drafter gets a tenth of them: those the "
+            "target attends to while it reads the question, and some evenly spaced ones for the rest. It "
+            "drafts faster and hardly worse.",
+            shines="Long clips and large pictures, whose tokens are most of what a drafter reads.",
+            struggles="Small pictures: there is little to leave out, and the small thing asked about may go.",
+            look="Over the picture, the patches that stay. Where acceptance falls, see whether the thing "
+            "asked about is among them.",
+            formula=(
+                [["keep", "=", ["text", "top-attended (share 0.4)"], "∪", ["text", "evenly spaced"]]],
+                "kept tokens are the best attended ones and evenly spaced ones",
+            ),
+            url="https://arxiv.org/abs/2508.16201",
+            published=("2.68×", "at best; LLaVA-OneVision 72B with 7B, drafter sees a tenth of the clip"),
+        ),
+    )
+)

@@ -1,0 +1,309 @@
+"""Views: what a drafter sees of a prompt, from everything down to no picture at all.
+
+From the prompt as the drafter encodes it, its vision encoder and the target's prefill, each view makes a
+Context with a map to prompt positions.
+Sources: arXiv 2601.20357 sections 4 and 6.1 (text-only, caption, pooled), 2508.16201 (pruned).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Prefill, VisionEncoder
+from specvl_demo.methods.base import Models, Part
+from specvl_demo.methods.declare import Settings, setting
+from specvl_demo.vlm.layouts import visual_runs
+
+# How many of the prompt's last tokens tell, by their attention, which patches the question is about.
+_ASKING = 32
+
+
+@dataclass(frozen=True)
+class FullView:
+    """The prompt as it is."""
+
+    name: str = "multimodal"
+    capture: Capture = NOTHING
+
+    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+        """All positions."""
+        return encoded.context(self.name)
+
+
+@dataclass(frozen=True)
+class TextView:
+    """No picture: every run of visual positions becomes the `stand_in` tokens, one newline.
+
+    # choice: the reference puts one newline in place of a picture's single placeholder; an expanded prompt
+    # holds a run of them instead, and pictures side by side make one run.
+    """
+
+    stand_in: tuple[int, ...]
+    name: str = "text-only"
+    capture: Capture = NOTHING
+
+    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+        """Text positions, renumbered without gaps, the stand-in where pictures were."""
+        runs = visual_runs(encoded.visual)
+        return spliced(self.name, encoded, encoder, [(run, self.stand_in) for run in runs])
+
+
+@dataclass(frozen=True)
+class PooledSettings(Settings):
+    """How coarse the picture is."""
+
+    pool: int = setting(2, "patches averaged along each side, before the projector", 1, 16)
+
+
+@dataclass(frozen=True)
+class PooledView:
+    """A coarser picture: features of `pool` x `pool` patches averaged before the projector.
+
+    # choice: adaptive averaging to ceil(rows/pool) x ceil(cols/pool), for each grid by itself; on the paper's
+    # 24 x 24 patches that is its 2 x 2 mean. Visual positions that form no grid stay as they are.
+    """
+
+    settings: PooledSettings = PooledSettings()
+    name: str = "pooled"
+    capture: Capture = NOTHING
+
+    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+        """All text, fewer visual positions, no gaps; each stands for the first patch of its block."""
+        grids = [span for span in encoded.spans if span.rows and span.cols]
+        if not grids:
+            return encoded.context(self.name)
+        if encoded.features is None:
+            raise ValueError(
+                "the pooled view averages vision features before the projector, and this drafter has none "
+                "that lie one to one under its visual tokens; leave this view out"
+            )
+        order = encoded.visual.cumsum(0) - 1
+        pieces: list[_Piece] = []
+        done = 0
+        for span in grids:
+            pieces.append(_kept(encoded, done, span.start))
+            rows, cols = span.rows or 0, span.cols or 0
+            cells = rows * cols
+            features = encoded.features[order[span.start : span.start + cells]]
+            small = self._pool(features, rows, cols)
+            first = self._first_patches(rows, cols).to(encoded.ids.device) + span.start
+            pieces.append(_Piece(encoded.ids[first], encoded.visual[first], encoder.project(small), first))
+            done = span.start + cells
+        return _joined(self.name, encoded, [*pieces, _kept(encoded, done, len(encoded.ids) - 1)])
+
+    def _pool(self, features: Tensor, rows: int, cols: int) -> Tensor:
+        """[rows·cols, C] → [ceil(rows/pool)·ceil(cols/pool), C]."""
+        pool = self.settings.pool
+        size = (-(-rows // pool), -(-cols // pool))
+        image = features.T.reshape(1, -1, rows, cols).float()
+        return adaptive_avg_pool2d(image, size)[0].flatten(1).T.to(features.dtype)
+
+    def _first_patches(self, rows: int, cols: int) -> Tensor:
+        """The patch in the corner of every block that `_pool` averages, row by row."""
+        pool = self.settings.pool
+        high, wide = -(-rows // pool), -(-cols // pool)
+        top = torch.arange(high) * rows // high
+        left = torch.arange(wide) * cols // wide
+        return (top[:, None] * cols + left[None]).flatten()
+
+
+@dataclass(frozen=True)
+class PrunedSettings(Settings):
+    """How much of the picture stays, and which part.
+
+    positions: "compact" renumbers without gaps, "original" keeps the gaps, "auto" is compact for decoders
+    with one position axis, as published for LLaVA-like drafters, and original for those with three, which
+    understand gaps.
+    """
+
+    drop_image: float = setting(0.8, "share of a picture's visual tokens left out", 0.0, 1.0)
+    drop_video: float = setting(0.9, "share of a clip's visual tokens left out", 0.0, 1.0)
+    guided: bool = setting(False, "keep what the target attends to first, then evenly; false: evenly")
+    share: float = setting(0.4, "guided: share of all attention that the best tokens must hold", 0.0, 1.0)
+    positions: str = setting(
+        "auto",
+        "positions of what stays: numbered anew, with gaps, or as suits the decoder",
+        choices=("auto", "original", "compact"),
+    )
+
+
+@dataclass(frozen=True)
+class PrunedView:
+    """Part of the picture: evenly spaced visual positions, or first those that the target attends to.
+
+    layers: where guided, the target's layers whose attention guides the choice (SpecVLM: all).
+    """
+
+    settings: PrunedSettings = PrunedSettings()
+    layers: tuple[int, ...] = ()
+    name: str = "pruned"
+
+    @property
+    def capture(self) -> Capture:
+        """The guiding layers' attention from the last rows of the prefill, which belong to the question.
+
+        # choice: at most the last 32 text tokens ask; SpecVLM lets all text behind the picture ask, which is
+        # the same for a short question and would need an attention map of the whole prompt for a long one.
+        """
+        return Capture(attention=self.layers, rows=tuple(range(-_ASKING, 0))) if self.layers else NOTHING
+
+    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+        """Text and the visual positions that stay; with nothing to drop, FullView's context bit for bit."""
+        visual = encoded.visual.nonzero()[:, 0]
+        scores = self._attention(encoded, prefill) if self.layers and len(visual) else None
+        stay = torch.cat(
+            [self._stay(positions, rate, scores) for positions, rate in self._kinds(encoded, visual)]
+        )
+        if len(stay) == len(visual):
+            return encoded.context(self.name)
+        text = (~encoded.visual).nonzero()[:, 0]
+        how = self.settings.positions
+        compact = encoded.positions.ndim == 1 if how == "auto" else how == "compact"
+        return encoded.context(self.name, torch.cat([text, stay]).sort().values, compact)
+
+    def _kinds(self, encoded: Encoded, visual: Tensor) -> list[tuple[Tensor, float]]:
+        """Visual positions of pictures and of clips, each with the share to drop."""
+        clip = torch.zeros_like(encoded.visual)
+        for span in encoded.spans:
+            if span.kind == "video":
+                clip[span.start : span.stop] = True
+        return [
+            (visual[~clip[visual]], self.settings.drop_image),
+            (visual[clip[visual]], self.settings.drop_video),
+        ]
+
+    def _stay(self, positions: Tensor, rate: float, scores: Tensor | None) -> Tensor:
+        if len(positions) == 0:
+            return positions
+        keep = kept_count(len(positions), rate)
+        if scores is None:
+            return positions[evenly_spaced(len(positions), keep).to(positions.device)]
+        return positions[guided(scores[positions], keep, self.settings.share)]
+
+    def _attention(self, encoded: Encoded, prefill: Prefill) -> Tensor:
+        """[n - 1] mean attention to every position over the guiding layers and the question's last tokens."""
+        if encoded.index is not None:
+            raise ValueError(
+                "the target and this drafter cut pictures into other tokens, so the target's attention "
+                "cannot choose among the drafter's; prune evenly instead (guided=false)"
+            )
+        missing = [layer for layer in self.layers if layer not in prefill.attention]
+        if missing:
+            raise ValueError(
+                f"pruning guided by the target needs its attention in layers {missing}, which this target "
+                "did not give; prune evenly instead (guided=false)"
+            )
+        question = len(encoded.ids) - 2 - int(encoded.visual.nonzero()[-1])
+        rows = min(max(question, 1), _ASKING)
+        asked = [prefill.attention[layer][-rows:].float().mean(0) for layer in self.layers]
+        return torch.stack(asked).mean(0)
+
+
+def kept_count(total: int, rate: float) -> int:
+    """How many of `total` visual positions stay when the share `rate` is dropped; at least one.
+
+    # choice: rounded down with a hair of tolerance; int(1000 * (1 - 0.9)) would be 99.
+    """
+    return max(1, int(total * (1 - rate) + 1e-6))
+
+
+def evenly_spaced(total: int, keep: int) -> Tensor:
+    """`keep` of the indices 0..total-1: floor(linspace(0, total - 1, keep)), exact; one alone is 0."""
+    if keep == 1:
+        return torch.zeros(1, dtype=torch.long)
+    return torch.arange(keep) * (total - 1) // (keep - 1)
+
+
+def guided(scores: Tensor, keep: int, share: float) -> Tensor:
+    """SpecVLM's choice of `keep` from scores [r]: best-attended first, then evenly spaced; ascending indices.
+
+    The smallest number of best-attended positions that hold `share` of the sum of scores, at most `keep`;
+    what is left of `keep` comes evenly from the others, in their order.
+    """
+    best = scores.sort(descending=True, stable=True)
+    short = best.values.cumsum(0) < share * scores.sum()
+    taken = min(keep, int(short.sum()) + 1)
+    top = best.indices[:taken]
+    if taken == keep:
+        return top.sort().values
+    rest = torch.ones_like(scores, dtype=torch.bool)
+    rest[top] = False
+    others = rest.nonzero()[:, 0]
+    even = others[evenly_spaced(len(others), keep - taken).to(others.device)]
+    return torch.cat([top, even]).sort().values
+
+
+def spliced(
+    name: str,
+    encoded: Encoded,
+    encoder: VisionEncoder,
+    inserts: Sequence[tuple[tuple[int, int], Sequence[int]]],
+) -> Context:
+    """The prompt with every given [start, stop) replaced by token ids; positions run on without gaps."""
+    pieces: list[_Piece] = []
+    done = 0
+    for (start, stop), ids in inserts:
+        pieces.append(_kept(encoded, done, start))
+        new = torch.tensor(list(ids), dtype=torch.long, device=encoded.ids.device)
+        nowhere = torch.full_like(new, -1)
+        pieces.append(
+            _Piece(new, torch.zeros_like(new, dtype=torch.bool), encoder.decoder.embed(new), nowhere)
+        )
+        done = stop
+    return _joined(name, encoded, [*pieces, _kept(encoded, done, len(encoded.ids) - 1)])
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part of a context: ids, visual and index [c], embeds [c, D]. index: -1 for text of the view's own."""
+
+    ids: Tensor
+    visual: Tensor
+    embeds: Tensor
+    index: Tensor
+
+
+def _kept(encoded: Encoded, start: int, stop: int) -> _Piece:
+    index = torch.arange(start, stop, device=encoded.ids.device)
+    return _Piece(encoded.ids[start:stop], encoded.visual[start:stop], encoded.embeds[start:stop], index)
+
+
+def _joined(name: str, encoded: Encoded, pieces: Sequence[_Piece]) -> Context:
+    """One context of all pieces, at positions 0..c-1 on every axis: views share no positions."""
+    index = torch.cat([piece.index for piece in pieces])
+    positions = torch.arange(len(index), device=index.device)
+    ids, source, own = torch.cat([piece.ids for piece in pieces]), index.clamp_min(0), index < 0
+    return Context(
+        name=name,
+        ids=ids,
+        visual=torch.cat([piece.visual for piece in pieces]),
+        embeds=torch.cat([piece.embeds for piece in pieces]),
+        positions=positions if encoded.positions.ndim == 1 else positions.expand(3, -1),
+        next_position=len(index),
+        index=encoded.in_prompt(index),
+        blocks=None if encoded.blocks is None else torch.where(own, -1, encoded.blocks[source]),
+        keys=None if encoded.keys is None else torch.where(own, ids, encoded.keys[source]),
+    )
+
+
+def _pruned(models: Models, settings: PrunedSettings) -> PrunedView:
+    layers = range(models.target.decoder.n_layers) if settings.guided else ()
+    return PrunedView(settings, tuple(layers))
+
+
+MULTIMODAL = Part("views", "multimodal", "the whole prompt", lambda models, settings: FullView())
+TEXT_ONLY = Part(
+    "views",
+    "text-only",
+    "no picture, a newline in its place",
+    lambda models, settings: TextView(models.word("newline")),
+)
+POOLED = Part(
+    "views", "pooled", "a coarser picture", lambda models, settings: PooledView(settings), PooledSettings
+)
+PRUNED = Part("views", "pruned", "part of the picture", _pruned, PrunedSettings)

@@ -1,0 +1,149 @@
+"""Charts of a race, made with plotly: progress, tokens a round, phases, and what the methods declare."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from specvl_demo.records import PHASES, Chart, Series
+from specvl_demo.report.metrics import Lane, measure
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
+"""Told apart by colour-blind eyes too; dashes and symbols are the second cue."""
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SYMBOLS = ("circle", "diamond-open", "square", "x")
+
+
+def figures(lanes: Sequence[Lane]) -> list[go.Figure]:
+    """All charts of a race."""
+    declared = [(lane, chart) for lane in lanes for chart in lane.begin.charts]
+    own = (declared_chart(lane, chart) for lane, chart in declared)
+    return [progress(lanes), emitted(lanes), phases(lanes), *(figure for figure in own if figure is not None)]
+
+
+def progress(lanes: Sequence[Lane]) -> go.Figure:
+    """Tokens of every lane over its own clock, prefill not counted."""
+    figure = _figure("Progress", "seconds on the lane's own clock, without prefill", "tokens")
+    for i, lane in enumerate(lanes):
+        tokens = [0]
+        for round_ in lane.rounds:
+            tokens.append(tokens[-1] + len(round_.tokens))
+        _line(figure, lane.begin.title, [0.0, *(r.clock_s for r in lane.rounds)], tokens, i, shape="hv")
+    return figure
+
+
+def emitted(lanes: Sequence[Lane]) -> go.Figure:
+    """Tokens that every round emitted, the target's own included."""
+    figure = _figure("Tokens of every round", "round", "tokens, the target's own included")
+    for i, lane in enumerate(lanes):
+        x = [r.index for r in lane.rounds]
+        _line(figure, lane.begin.title, x, [len(r.tokens) for r in lane.rounds], i, shape="hv")
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def phases(lanes: Sequence[Lane]) -> go.Figure:
+    """Milliseconds that a token costs every lane, by phase of the round."""
+    figure = _figure("Where the time goes", "", "ms for a token")
+    figure.update_layout(barmode="stack")
+    measured = [(lane.begin.title, measure(lane).totals) for lane in lanes if lane.rounds]
+    for i, phase in enumerate(PHASES):
+        y = [1e3 * getattr(totals, phase) / totals.n_tokens for _, totals in measured]
+        bar = go.Bar(name=phase.removesuffix("_s"), x=[_text(title) for title, _ in measured], y=y)
+        figure.add_trace(bar.update(marker_color=COLOURS[i]))
+    return figure
+
+
+def declared_chart(lane: Lane, chart: Chart) -> go.Figure | None:
+    """A chart that the lane's method declares; None where its rounds hold none of the numbers."""
+    lines = [line for series in chart.series for line in _lines(lane, series).items()]
+    if not lines:
+        return None
+    figure = _figure(f"{lane.begin.title}: {chart.title}", "round", chart.y)
+    if chart.y_range is not None:
+        figure.update_yaxes(range=list(chart.y_range))
+    if chart.y_right is not None:
+        figure.update_layout(
+            yaxis2={"title": _text(chart.y_right), "overlaying": "y", "side": "right", "rangemode": "tozero"}
+        )
+    for i, ((name, axis, points), (x, y)) in enumerate(lines):
+        more: dict[str, Any] = {"yaxis": "y2"} if axis == "right" else {}
+        if points:
+            marker = {"color": COLOURS[i % len(COLOURS)], "symbol": SYMBOLS[i % len(SYMBOLS)]}
+            figure.add_trace(go.Scatter(name=_text(name), x=x, y=y, mode="markers", marker=marker, **more))
+            continue
+        more |= {"stackgroup": "one"} if chart.kind == "stack" else {}
+        _line(figure, name, x, y, i, "hv" if chart.kind == "steps" else "linear", **more)
+    return figure
+
+
+Points = tuple[list[float], list[float]]
+
+
+def _lines(lane: Lane, series: Series) -> dict[tuple[str, str, bool], Points]:
+    """x and y by (name, axis, drawn as points); the same reading as the page's `declared.js`."""
+    found: dict[tuple[str, str, bool], Points] = {}
+
+    def add(name: str, points: bool, x: float, value: Any) -> None:
+        if isinstance(value, int | float):
+            xs, ys = found.setdefault((name, series.axis, points), ([], []))
+            xs.append(x)
+            ys.append(float(value))
+
+    for round_ in lane.rounds:
+        value = dig(round_, series.path)
+        if isinstance(value, list):
+            nodes, marks = (dig(round_, path) if path else None for path in (series.nodes, series.mark))
+            nodes = nodes if isinstance(nodes, list) else []
+            for i, one in enumerate(value):
+                marked = isinstance(marks, list) and i < len(nodes) and nodes[i] in marks
+                x = round_.index + (i + 0.5) / len(value)
+                add(series.marked if marked else series.name, True, x, one)
+        elif isinstance(value, Mapping):
+            for key, one in value.items():
+                add(key, False, round_.index, one)
+        else:
+            add(series.name, False, round_.index, value)
+    return found
+
+
+def dig(value: Any, path: str) -> Any:
+    """The value at a dotted path of a round, `notes.weights.text` say; None where there is none."""
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+    return value
+
+
+def _line(
+    figure: go.Figure, name: str, x: Sequence[float], y: Sequence[float], i: int, shape: str, **more: Any
+) -> None:
+    line = {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[i % len(DASHES)], "shape": shape}
+    figure.add_trace(go.Scatter(name=_text(name), x=x, y=y, mode="lines", line=line, **more))
+
+
+def _figure(title: str, x: str, y: str) -> go.Figure:
+    layout = go.Layout(
+        title=_text(title),
+        template="plotly_white",
+        height=380,
+        showlegend=True,
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
+    )
+    return go.Figure(layout=layout).update_xaxes(title=_text(x)).update_yaxes(title=_text(y))
+
+
+def _text(text: str) -> str:
+    """Plotly reads tags in its texts; names in a trace may come from anybody."""
+    return html.escape(text, quote=False)
+
+
+def fragments(charts: Iterable[go.Figure]) -> list[str]:
+    """Each chart as HTML; the first brings plotly's script along, so that the file needs no network."""
+    config = {"responsive": True, "displaylogo": False}
+    return [
+        figure.to_html(full_html=False, include_plotlyjs=i == 0, config=config)
+        for i, figure in enumerate(charts)
+    ]

@@ -1,0 +1,125 @@
+"""What may be said of a lane beside the AR lane: do the answers agree, do the times mean anything.
+
+`ui/assets/js/verdict.js` decides the same for the page; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+from specvl_demo.records import Round
+from specvl_demo.report.metrics import Lane, compare
+
+MIN_TOKENS = 20
+"""Tokens below which a time says nothing: no speedup, no place."""
+MAX_LOAD = 0.25
+"""Share of the machine that other programs may use before times are called disturbed."""
+MAX_JITTER = 0.3
+"""The same for AR steps: the width of their middle half over their median. They all cost alike."""
+TIE_NATS = 0.05
+"""Log-probabilities closer than this may change places by rounding."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The answer of a lane beside AR's.
+
+    same: token for token. so_far: one was stopped, and what both have is the same. tie: the first difference
+    is one of rounding. at: the first token that differs, else the tokens in common. gap: by how many nats the
+    target preferred AR's token there, None where not recorded. words: of two whole answers the share of words
+    that agree once the texts are aligned, None otherwise.
+    """
+
+    kind: Literal["same", "so_far", "tie", "differs"]
+    at: int
+    gap: float | None = None
+    words: float | None = None
+
+    def sentence(self) -> str:
+        """In words."""
+        if self.kind == "same":
+            return "the AR answer, token for token"
+        if self.kind == "so_far":
+            return f"the same so far: {self.at} tokens, then one of the two was stopped"
+        words = "" if self.words is None else f"; {100 * self.words:.0f} % of the words agree"
+        if self.kind == "tie":
+            return f"differs from token {self.at + 1} on, a rounding tie ({self.gap:.3f} nats){words}"
+        return f"differs from token {self.at + 1} on{words}"
+
+
+def agreement(lane: Lane, ar: Lane) -> Agreement:
+    """Whether two answers to one question agree, as far as both go."""
+    ours, theirs = lane.token_ids, ar.token_ids
+    common = min(len(ours), len(theirs))
+    at = next((i for i in range(common) if ours[i] != theirs[i]), None)
+    if at is None:
+        return Agreement("same" if len(ours) == len(theirs) else "so_far", common)
+    gap = _gap(ar.rounds, at, ours[at])
+    greedy = not ar.begin.sampling.get("temperature")
+    whole = all(one.end is not None and one.end.stop in ("eos", "length") for one in (lane, ar))
+    words = words_agreeing(lane.text, ar.text) if whole else None
+    tie = greedy and gap is not None and abs(gap) < TIE_NATS
+    return Agreement("tie" if tie else "differs", at, gap, words)
+
+
+def disturbance(lane: Lane, ar: Lane) -> str | None:
+    """Why the times of this race mean nothing; None where nothing speaks against them."""
+    beside = compare(lane, ar)
+    if not beside.plausible:
+        return (
+            f"a speedup of {beside.speedup_decode:.1f} is above τ {beside.metrics.totals.tau:.1f}, which "
+            "nothing can reach"
+        )
+    load = max((one.end.load for one in (lane, ar) if one.end and one.end.load is not None), default=0.0)
+    if load > MAX_LOAD:
+        return f"other programs kept {100 * load:.0f} % of this machine busy"
+    steps = sorted(r.seconds for r in ar.rounds)
+    n = len(steps)
+    if n >= MIN_TOKENS and steps[3 * n // 4] - steps[n // 4] > MAX_JITTER * steps[n // 2]:
+        return (
+            f"half of the AR steps lie outside {1e3 * steps[n // 4]:.3g} to {1e3 * steps[3 * n // 4]:.3g} ms"
+        )
+    return None
+
+
+def remark(lane: Lane, lanes: Sequence[Lane]) -> str | None:
+    """What is to be said of a lane of a race: its answer, then its time. None of AR, or without AR."""
+    ar = next((one for one in lanes if one.begin.method == "ar"), None)
+    if ar is None or lane is ar or not lane.rounds:
+        return None
+    said = agreement(lane, ar).sentence()
+    n = min(len(lane.token_ids), len(ar.token_ids))
+    disturbed = disturbance(lane, ar)
+    if n < MIN_TOKENS:
+        time: str | None = f"too short to time: {n} tokens, {MIN_TOKENS} are needed"
+    elif disturbed:
+        time = f"timing disturbed: not meaningful ({disturbed})"
+    else:
+        time = compare(lane, ar).why_slow()
+    return f"{said[:1].upper()}{said[1:]}" + (f"; {time}." if time else ".")
+
+
+def _gap(rounds: Sequence[Round], at: int, other: int) -> float | None:
+    """log p(AR's token) - log p(other) at a token of the AR answer, where the record has both."""
+    for r in rounds:
+        if at < len(r.tokens):
+            listed = r.candidates[at] if r.candidates else []
+            probs = {one.id: one.prob for one in listed}
+            mine, its = probs.get(r.tokens[at].id), probs.get(other)
+            return math.log(mine / its) if mine and its else None
+        at -= len(r.tokens)
+    return None
+
+
+def words_agreeing(text: str, other: str) -> float:
+    """Share of words, 0 to 1, that two texts have in common and in order; of the longer one."""
+    a, b = re.findall(r"\w+", text.lower()), re.findall(r"\w+", other.lower())
+    if a == b:
+        return 1.0
+    blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
+    return sum(block.size for block in blocks) / max(len(a), len(b))

@@ -1,0 +1,333 @@
+"""What all drafters learn with: recipes, the target's shared ends, batches, steps of self-feeding, the loss.
+
+Row r of a batch is a token; it predicts the feature of that token and the next token.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.training import trainer
+from specvl_demo.training.features import Needs, Rows, Store
+from specvl_demo.vlm.shared_drafter import DRAFT_IDS
+
+
+@dataclass(frozen=True)
+class Recipe(trainer.Recipe):
+    """What the runs of all kinds depend on; a kind may add its own.
+
+    stage1: share of the steps before the drafter feeds itself; self_feeding: N, forwards a step after that, 1
+    for none. reg, cls, top: weights of the losses on features (smooth L1), distributions (KL) and the
+    target's `top_k` likeliest tokens. survive: K, a row stays while the target's token is among the drafter's
+    K likeliest; 0: all stay. noise: amplitude of uniform noise on features, in their own size. ffn: width of
+    the MLPs, 0 for the target's. draft_vocab: how many tokens the drafter can say, those that the target says
+    most; 0: all.
+    """
+
+    stage1: float = 0.4
+    self_feeding: int = 4
+    reg: float = 1.0
+    cls: float = 0.1
+    top: float = 0.0
+    top_k: int = 10
+    survive: int = 0
+    noise: float = 0.0
+    ffn: int = 0
+    draft_vocab: int = 0
+
+    def passes(self, step: int) -> int:
+        """Forwards that feed on one another at this optimizer step."""
+        return 1 if step < self.stage1 * self.steps else self.self_feeding
+
+    def wanted(self, needs: Needs) -> Needs:
+        """What is to be stored for this recipe, from what its kind needs."""
+        return needs
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of drafter that can be trained. recipe: its default; needs: what of the target is stored."""
+
+    name: str
+    title: str
+    recipe: Recipe
+    needs: Needs
+    learner: type[Learner]
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def add_kind(kind: Kind) -> Kind:
+    """Let `train NAME` train it."""
+    KINDS[kind.name] = kind
+    return kind
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What of the target its drafters use and never train: decoder, embeddings, output head, geometry."""
+
+    decoder: nn.Module
+    embeddings: nn.Module
+    head: nn.Module
+    softcap: float | None
+    geometry: Geometry
+    ffn: int
+    device: torch.device
+
+    @classmethod
+    def of(cls, model: nn.Module, device: torch.device) -> Shared:
+        """Those of a target as the library loads it; its geometry with plain rotary positions."""
+        decoder = model.get_decoder()
+        config = decoder.config
+        heads = config.num_attention_heads
+        rope = getattr(config, "rope_parameters", None) or {}
+        geometry = Geometry(
+            width=config.hidden_size,
+            heads=heads,
+            kv_heads=getattr(config, "num_key_value_heads", None) or heads,
+            head_width=getattr(config, "head_dim", None) or config.hidden_size // heads,
+            eps=config.rms_norm_eps,
+            theta=float(rope.get("rope_theta", getattr(config, "rope_theta", 10000.0))),
+        )
+        softcap = getattr(config, "final_logit_softcapping", None)
+        ends = model.get_input_embeddings(), model.get_output_embeddings()
+        return cls(decoder, *ends, softcap, geometry, config.intermediate_size, device)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [...] -> embeddings [..., D]; nothing is learned through them."""
+        with torch.no_grad():
+            return self.embeddings(ids)
+
+    def say(self, features: Tensor) -> Tensor:
+        """Features [..., D] -> logits [..., V], in the head's own precision."""
+        return self._capped(self.head(features.to(self.head.weight.dtype)))
+
+    def part(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
+        """`say` for some ids [R]: features [..., D] -> logits [..., R]."""
+        rows = self.head.weight.detach()[ids.to(self.head.weight.device)]
+        return lambda features: self._capped(F.linear(features.to(rows.dtype), rows))
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        return logits if self.softcap is None else torch.tanh(logits / self.softcap) * self.softcap
+
+
+@dataclass
+class Batch:
+    """inputs: what the head's forward takes before the number of steps. truth [B, N, D]: the feature each row
+    predicts. asked [B, N]: rows whose next token is part of an answer. token [B, N]: that token. middle: what
+    the first block is to resemble, or None. first: no row before it is asked."""
+
+    inputs: tuple[Tensor, ...]
+    truth: Tensor
+    asked: Tensor
+    token: Tensor
+    middle: Tensor | None
+    first: int
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Root mean squares of what a target gives: words' embeddings, projected visual tokens, features, the
+    intermediate layer. 1 where a store holds none."""
+
+    words: float
+    visual: float
+    features: float
+    middle: float
+
+    @property
+    def visual_scale(self) -> float:
+        """What brings visual tokens to the size of words (see `methods.heads.features.prompt_embeds`)."""
+        return self.words / self.visual
+
+
+class Learner(ABC):
+    """A drafter that learns, with the target's embeddings and output head, which do not.
+
+    shift, reads: row r is token r + shift, and reads these of the token before it. scaled: visual tokens are
+    brought to the size of words.
+    """
+
+    module: Any
+    shift: int = 1
+    reads: str | None = "features"
+    scaled: bool = True
+
+    def __init__(self, kind: Kind, recipe: Recipe, shared: Shared, sizes: Sizes, store: Store) -> None:
+        self.kind, self.recipe, self.shared, self.sizes = kind, recipe, shared, sizes
+        self.device = shared.device
+        self.ids: Tensor | None = None
+        """[R] what `guess` numbers, where that is a draft vocabulary."""
+        self._say = shared.say
+        if recipe.draft_vocab:
+            vocab = shared.head.weight.shape[0]
+            self.ids = draft_vocabulary(store, recipe.draft_vocab, vocab).to(self.device)
+            self._say = shared.part(self.ids)
+        self.module = self.make(store).to(self.device)
+
+    @abstractmethod
+    def make(self, store: Store) -> nn.Module:
+        """A fresh module. store: what it will learn from."""
+
+    def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
+        """Conversations, padded on the right. noise: where what is read is to be blurred."""
+        n, s = max(len(r.ids) for r in rows) - 1, self.shift
+        embeds = self.stacked([self.embeds(r)[s:][: len(r.ids) - 1] for r in rows], n)
+        truth = self.stacked([r.features[s:][: len(r.ids) - 1] for r in rows], n)
+        asked = self.stacked([r.answer[s + 1 :] for r in rows], n)
+        token = self.stacked([r.ids[s + 1 :].long() for r in rows], n)
+        inputs: tuple[Tensor, ...] = (embeds,)
+        if self.reads is not None:
+            read = self.stacked([getattr(r, self.reads)[:-1] for r in rows], n)
+            if noise is not None and self.recipe.noise:
+                blur = torch.rand(read.shape, generator=noise).to(self.device) - 0.5
+                read = read + blur * (self.recipe.noise * self.sizes.features)
+            inputs = (embeds, read)
+        return Batch(inputs, truth, asked, token, None, first_asked(asked))
+
+    def stacked(self, some: Sequence[Tensor], n: int) -> Tensor:
+        """[m, ...] each -> [B, n, ...] on the device, with zeros behind."""
+        return torch.stack([padded(x.to(self.device), n) for x in some])
+
+    def loss(
+        self, batch: Batch, passes: int, forward: Callable[..., list[tuple[Tensor, Tensor | None]]]
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The weighted sum of all losses, mean over passes, and numbers to print.
+
+        forward: the module, or its distributed wrapper.
+        """
+        r = self.recipe
+        said = forward(*batch.inputs, passes, batch.first)
+        truth = batch.truth[batch.asked]
+        with torch.no_grad():
+            p = self.wanted(truth)
+        number = torch.zeros(batch.asked.shape, dtype=torch.int64, device=self.device)
+        number[batch.asked] = torch.arange(len(truth), device=self.device)
+        alive, total, seen = batch.asked, truth.new_zeros(()), {}
+        for step, (out, early) in enumerate(said):
+            first = batch.first if step else 0
+            live = alive[:, first:]
+            if not bool(live.any()):
+                break
+            rows, features = number[:, first:][live], out[live].float()
+            q = self.guess(features).float().log_softmax(-1)
+            reg = F.smooth_l1_loss(features, truth[rows])
+            # choice: arXiv 2505.19201 §3.2.1 names the draft first; as in its code the target's is the truth.
+            kl = F.kl_div(q, p[rows], reduction="batchmean")
+            total = total + r.reg * reg + r.cls * kl
+            if r.top:
+                # choice: in both stages; arXiv 2509.23928 does not say whether the first has it (eq. 10).
+                best = p[rows].topk(min(r.top_k, p.shape[-1]))
+                total = total - r.top * (best.values * q.gather(-1, best.indices)).sum(-1).mean()
+            if early is not None and not step:
+                middle = self.early_loss(early[live].float(), batch, live)
+                total = total + middle * len(said)
+                seen["middle"] = middle.item()
+            target = p[rows].argmax(-1)
+            seen[f"agree{step + 1}"] = (q.argmax(-1) == target).float().mean().item()
+            if not step:
+                seen |= {"reg": reg.item(), "kl": kl.item()}
+            alive = self._survivors(alive, live, q, target, first) & batch.asked
+        return total / len(said), {"loss": total.item() / len(said), **seen}
+
+    def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
+        """The loss of what a first block says on the rows that are asked, for kinds that have one."""
+        raise ValueError(f"{self.kind.title} has no loss on a first block")
+
+    def before(self, step: int) -> None:  # noqa: B027 - most kinds do nothing here
+        """Called before every optimizer step."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a folder holds, under the published names; beside them the draft vocabulary."""
+        own = self.module.published()
+        return own if self.ids is None else {**own, DRAFT_IDS: self.ids.int()}
+
+    def settings(self) -> dict[str, Any]:
+        """What drafting must know beyond the published format."""
+        return {"visual_scale": self.sizes.visual_scale} if self.scaled else {}
+
+    def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """The config.json of the published format."""
+        g, down = self.module.geometry, "mlp.down_proj.weight"
+        return {
+            "architectures": [f"{self.kind.title} head"],
+            "hidden_size": g.width,
+            "intermediate_size": next(v for k, v in tensors.items() if k.endswith(down)).shape[1],
+            "num_attention_heads": g.heads,
+            "num_key_value_heads": g.kv_heads,
+            "head_dim": g.head_width,
+            "num_hidden_layers": 1,
+            "rms_norm_eps": g.eps,
+            "rope_theta": g.theta,
+            "hidden_act": "silu",
+        }
+
+    def wanted(self, truth: Tensor) -> Tensor:
+        """The target's distribution [k, R] over what can be drafted, at features `truth` [k, D]."""
+        return self._say(truth).float().softmax(-1)
+
+    def guess(self, out: Tensor) -> Tensor:
+        """The module's output [..., D] -> logits over what it can say."""
+        return self._say(out)
+
+    def token_of(self, guessed: Tensor) -> Tensor:
+        """The target's ids of what `guess` numbers."""
+        return guessed if self.ids is None else self.ids[guessed]
+
+    @torch.no_grad()
+    def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
+        """For `acceptance.measure`: which rows guess their next token, by step, and which are asked."""
+        steps = []
+        for step, (out, _) in enumerate(self.module(*batch.inputs, length, batch.first)):
+            first = batch.first if step else 0
+            guessed = self.token_of(self.guess(out[:, batch.first - first :]).argmax(-1))
+            hit = guessed == batch.token[:, batch.first :]
+            steps.append(F.pad(hit, (batch.first, 0)))
+        return steps, batch.asked
+
+    def _survivors(self, alive: Tensor, live: Tensor, q: Tensor, target: Tensor, first: int) -> Tensor:
+        """Rows of the next step: those whose predecessor lives and, with a filter, was not hopeless
+        (arXiv 2509.23928 eq. 7)."""
+        stays = torch.zeros_like(alive)
+        on = torch.ones_like(target, dtype=torch.bool)
+        if self.recipe.survive:
+            on = (q.topk(min(self.recipe.survive, q.shape[-1])).indices == target[:, None]).any(-1)
+        stays[:, first:][live] = on
+        return F.pad(stays, (1, 0))[:, :-1]
+
+    def embeds(self, rows: Rows) -> Tensor:
+        """Embeddings of all tokens [n, D]: the table's, or the projected visual tokens."""
+        embeds = self.shared.embed(rows.ids.long().to(self.device)).float()
+        if len(rows.embeds):
+            scale = self.sizes.visual_scale if self.scaled else 1.0
+            embeds[rows.visual.to(self.device)] = rows.embeds.to(self.device) * scale
+        return embeds
+
+
+def padded(x: Tensor, n: int) -> Tensor:
+    """[m, ...] -> [n, ...] with zeros behind."""
+    return F.pad(x, (0, 0) * (x.ndim - 1) + (0, n - x.shape[0]))
+
+
+def first_asked(asked: Tensor) -> int:
+    """The first column with a row that is asked."""
+    return int(asked.any(0).int().argmax())
+
+
+def draft_vocabulary(store: Store, size: int, vocab: int) -> Tensor:
+    """The ids [R] that the target says most in a store's answers, the commonest first."""
+    counts = torch.zeros(vocab, dtype=torch.int64)
+    for i in range(len(store)):
+        rows = store[i]
+        counts += torch.bincount(rows.ids[rows.answer].long(), minlength=vocab)
+    return counts.argsort(descending=True, stable=True)[:size]

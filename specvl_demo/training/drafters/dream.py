@@ -1,0 +1,184 @@
+"""DREAM's head (arXiv 2505.19201 §3.2.1): distillation from output features, a middle layer, and the KL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specvl_demo.methods.dream import compressed
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.training.drafters.base import Batch, Kind, Learner, Recipe, add_kind, first_asked, padded
+from specvl_demo.training.drafters.modules import MLP, Attention, Block, Norm, Steps, start_small, turns_of
+from specvl_demo.training.features import Needs, Rows, Store
+
+
+@dataclass(frozen=True)
+class DreamRecipe(Recipe):
+    """middle: weight of the loss on the intermediate layer. keep: share of visual tokens among the queries.
+    gate: where the gates start. cross: False learns without the cross-attention. select: that layer is chosen
+    for every token (as the published code does) or for a sample (as the paper says); state: its input or
+    output.
+    """
+
+    middle: float = 0.2
+    keep: float = 0.75
+    gate: float = 0.5
+    cross: bool = True
+    select: str = "token"
+    state: str = "input"
+
+    def __post_init__(self) -> None:
+        for name, known in {"select": ("token", "sample"), "state": ("input", "output")}.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"--{name} is {' or '.join(known)}, not {getattr(self, name)!r}.")
+
+    def wanted(self, needs: Needs) -> Needs:
+        """The intermediate layer as it is chosen here."""
+        return replace(needs, select=self.select, state=self.state)
+
+
+class CrossBlock(nn.Module):
+    """DREAM's gated cross-attention block."""
+
+    def __init__(self, g: Geometry, ffn: int) -> None:
+        super().__init__()
+        self.cross_attn = Attention(g, cross=True)
+        self.mlp = MLP(g.width, ffn)
+        self.input_layernorm = Norm(g.width, g.eps)
+        self.post_attention_layernorm = Norm(g.width, g.eps)
+        self.cross_attn_attn_gate = nn.Parameter(torch.zeros(1))
+        self.cross_attn_mlp_gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+        """x with what its queries find among the features, and the MLP; each as far as its gate is open."""
+        queries = self.cross_attn.queries(self.input_layernorm(x))
+        x = x + self.cross_attn_attn_gate.tanh() * self.cross_attn.mix(queries, keys, values, mask)
+        return x + self.cross_attn_mlp_gate.tanh() * self.mlp(self.post_attention_layernorm(x))
+
+
+class DreamHead(nn.Module):
+    """DREAM: block, gated cross-attention to features, block, norm."""
+
+    def __init__(self, g: Geometry, ffn: int, gate: float = 0.0, scale: float = 1.0) -> None:
+        """gate: where both gates start (published: 0). scale: see `published`."""
+        super().__init__()
+        self.geometry, self.scale = g, scale
+        self.layers = nn.ModuleList([Block(g, ffn, False), CrossBlock(g, ffn), Block(g, ffn, True)])
+        self.norm = Norm(g.width, g.eps)
+        start_small(self)
+        with torch.no_grad():
+            self.layers[1].cross_attn_attn_gate.fill_(gate)
+            self.layers[1].cross_attn_mlp_gate.fill_(gate)
+
+    def published(self) -> dict[str, Tensor]:
+        """The tensors of the published format. The first block has no norm and embeddings are small, so its
+        attention sees them times `scale`, which its weights take over here."""
+        tensors = {name: p.detach().clone() for name, p in self.state_dict().items()}
+        for name in "qkv":
+            tensors[f"layers.0.self_attn.{name}_proj.weight"].mul_(self.scale)
+        return tensors
+
+    def forward(
+        self, embeds: Tensor, at: Tensor, features: Tensor, n_prompt: Tensor, n: int, first: int = 0
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Predicted features, and the first block's output, as `FeatureHead` gives them.
+
+        embeds [B, N, D]: queries; at [B, N]: which position of the conversation each is; features [B, S, D]
+        of all positions; n_prompt [B]: features there are when drafting begins.
+        """
+        low, cross, last = self.layers
+        device = embeds.device
+        turns = turns_of(self.geometry, embeds.shape[1], device)
+        early = low.close(embeds, Steps(low.self_attn, turns, first).attend(embeds * self.scale))
+        keys, values = cross.cross_attn.keys_values(features)
+        attention, steps = Steps(last.self_attn, turns, first), []
+        for step in range(1, n + 1):
+            rows, places = (early, at) if step == 1 else (early[:, first:], at[:, first:])
+            mask = self._mask(places, features.shape[1], n_prompt, step)
+            if step > 1:
+                blocked = drafted_mask(rows.shape[1], step, device)
+                mask = torch.cat((mask, blocked.expand(mask.shape[0], 1, -1, -1)), -1)
+            x = cross(rows, keys, values, mask)
+            said = self.norm(last.close(x, attention.attend(last.normed(x))))
+            steps.append((said, early))
+            more = cross.cross_attn.keys_values(said[:, first:] if step == 1 else said)
+            keys, values = torch.cat((keys, more[0]), 2), torch.cat((values, more[1]), 2)
+        return steps
+
+    def _mask(self, at: Tensor, n_features: int, n_prompt: Tensor, step: int) -> Tensor:
+        """Additive [B, 1, N, S]: features up to `step` before the row. A row that has none sees the prompt's
+        alike, as the published code does to the first one (methods D1)."""
+        j = torch.arange(n_features, device=at.device)
+        mask = torch.full((at.shape[0], 1, at.shape[1], n_features), -torch.inf, device=at.device)
+        mask.masked_fill_((j < n_prompt[:, None])[:, None, None], torch.finfo(mask.dtype).min)
+        return mask.masked_fill_((j <= at[:, :, None] - step)[:, None], 0.0)
+
+
+def drafted_mask(n: int, step: int, device: torch.device) -> Tensor:
+    """[n, (step - 1) n] additive: of the predictions of earlier steps, a row sees those of its predecessors,
+    one of each step, the latest at the row before it."""
+    row = torch.arange(n, device=device)[:, None]
+    seen = torch.cat([row.t() == row - (step - u) for u in range(1, step)], 1)
+    return torch.zeros(seen.shape, device=device).masked_fill_(~seen, -torch.inf)
+
+
+class DreamLearner(Learner):
+    """DREAM. Queries are all text and the visual tokens the target attends to most."""
+
+    def make(self, store: Store) -> nn.Module:
+        """A fresh head; without cross-attention its gates stay shut."""
+        r = self.recipe
+        gate = r.gate if r.cross else 0.0
+        module = DreamHead(self.shared.geometry, r.ffn or self.shared.ffn, gate, 1 / self.sizes.words)
+        if not r.cross:
+            module.layers[1].requires_grad_(False)
+        return module
+
+    def settings(self) -> dict[str, Any]:
+        """The share of visual tokens among its queries, and their size."""
+        return {"keep": self.recipe.keep, **super().settings()}
+
+    def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
+        """Smooth L1 between the first block and the target's calmest layer.
+
+        # choice: in that layer's own size, which may be far above that of features.
+        """
+        size = self.sizes.middle
+        return self.recipe.middle * F.smooth_l1_loss(early / size, batch.middle[live] / size)
+
+    def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
+        """Features keep all positions, queries those that are left."""
+        at = [self._queries(r) for r in rows]
+        n, size = max(map(len, at)), max(len(r.ids) for r in rows)
+
+        def queried(some: Sequence[Tensor]) -> Tensor:
+            found = [padded(x, len(r.ids)).to(self.device)[a] for x, r, a in zip(some, rows, at, strict=True)]
+            return self.stacked(found, n)
+
+        embeds, truth = queried([self.embeds(r) for r in rows]), queried([r.features for r in rows])
+        asked, token = queried([r.answer[1:] for r in rows]), queried([r.ids[1:].long() for r in rows])
+        n_prompt = torch.tensor([int(r.answer.int().argmax()) - 1 for r in rows], device=self.device)
+        inputs = embeds, self.stacked(at, n), self.stacked([r.features for r in rows], size), n_prompt
+        return Batch(inputs, truth, asked, token, queried([r.middle for r in rows]), first_asked(asked))
+
+    def _queries(self, rows: Rows) -> Tensor:
+        importance = torch.zeros(len(rows.ids))
+        importance[rows.visual] = rows.importance
+        return compressed(rows.visual, importance, self.recipe.keep).to(self.device)
+
+
+add_kind(
+    Kind(
+        "dream",
+        "DREAM",
+        # choice: it also feeds itself, as one of the published training scripts does.
+        DreamRecipe(self_feeding=3, reg=0.2, cls=1.0),
+        Needs(visual=True, middle=True),
+        DreamLearner,
+    )
+)

@@ -1,0 +1,123 @@
+"""EAGLE-3's head (arXiv 2503.01840): no feature loss, training-time test, a draft vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.training.drafters.base import (
+    Kind,
+    Learner,
+    Recipe,
+    add_kind,
+)
+from specvl_demo.training.drafters.modules import Block, Norm, Steps, start_small, turns_of
+from specvl_demo.training.features import Needs, Store
+
+
+class WideBlock(Block):
+    """EAGLE-3's block: attention reads an embedding and a feature, both normed; the feature is the
+    residual."""
+
+    def __init__(self, g: Geometry, ffn: int) -> None:
+        super().__init__(g, ffn, input_norm=True, inputs=2)
+        self.hidden_norm = Norm(g.width, g.eps)
+
+    def joined(self, embeds: Tensor, features: Tensor) -> Tensor:
+        """What attention reads [.., 2D]."""
+        return torch.cat((self.normed(embeds), self.hidden_norm(features)), -1)
+
+
+class Eagle3Head(nn.Module):
+    """EAGLE-3 in the layout of the authors' files: three layers fused, one block, a draft vocabulary.
+
+    ids [R]: the target's id of every draft id, ascending.
+    """
+
+    def __init__(self, g: Geometry, ffn: int, ids: Tensor, vocab: int, output: Tensor | None = None) -> None:
+        """vocab: the target's. output [R, D]: where the output head starts, None for small random numbers."""
+        super().__init__()
+        self.geometry = g
+        self.fc = nn.Linear(3 * g.width, g.width, bias=False)
+        self.midlayer = WideBlock(g, ffn)
+        self.norm = Norm(g.width, g.eps)
+        self.lm_head = nn.Linear(g.width, len(ids), bias=False)
+        start_small(self)
+        if output is not None:
+            with torch.no_grad():
+                self.lm_head.weight.copy_(output)
+        self.register_buffer("d2t", ids - torch.arange(len(ids), device=ids.device))
+        known = torch.zeros(vocab, dtype=torch.bool, device=ids.device)
+        self.register_buffer("t2d", known.index_fill(0, ids, True))
+
+    def published(self) -> dict[str, Tensor]:
+        """The tensors of the published format."""
+        return {name: p.detach().clone() for name, p in self.state_dict().items()}
+
+    def logits(self, out: Tensor) -> Tensor:
+        """The block's output [..., D] -> logits over the draft vocabulary [..., R]."""
+        return self.lm_head(self.norm(out))
+
+    def forward(self, embeds: Tensor, levels: Tensor, n: int, first: int = 0) -> list[tuple[Tensor, None]]:
+        """The block's output [B, N, D] at steps 1..n of feeding itself (training-time test), from step 2 on
+        of rows `first`.. only.
+
+        embeds [B, N, D] of row i's token, levels [B, N, 3D] of the token before it.
+        """
+        block, turns = self.midlayer, turns_of(self.geometry, embeds.shape[1], embeds.device)
+        attention, said, features = Steps(block.self_attn, turns, first), [], self.fc(levels)
+        for step in range(n):
+            if step:
+                before = F.pad(said[-1], (0, 0, 1, 0))[:, :-1]
+                features = before[:, first:] if step == 1 else before
+            read = embeds if not step else embeds[:, first:]
+            said.append(block.close(features, attention.attend(block.joined(read, features))))
+        return [(out, None) for out in said]
+
+
+class Eagle3Learner(Learner):
+    """EAGLE-3. Row r is token r + 1 with the three layers' states of token r; only the draft vocabulary's
+    share of the target's distribution is learnt."""
+
+    reads = "levels"
+    scaled = False
+
+    def make(self, store: Store) -> nn.Module:
+        """A fresh head whose output head starts as the target's rows of the draft vocabulary."""
+        output = self.shared.head.weight.detach()
+        every = torch.arange(len(output), device=output.device)
+        self.ids = every if self.ids is None else self.ids.sort().values
+        self._say = self.shared.part(self.ids)
+        ffn = self.recipe.ffn or self.shared.ffn
+        rows = output[self.ids].float()
+        return Eagle3Head(self.shared.geometry, ffn, self.ids, output.shape[0], rows)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The published format has a draft vocabulary of its own."""
+        return self.module.published()
+
+    def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """As SafeAILab's files have it."""
+        return {**super().config(tensors), "draft_vocab_size": len(self.ids)}
+
+    def guess(self, out: Tensor) -> Tensor:
+        """Logits over the draft vocabulary."""
+        return self.module.logits(out)
+
+
+add_kind(
+    Kind(
+        "eagle3",
+        "EAGLE-3",
+        # As deep as it will draft: nothing else holds what it feeds itself near what it has learnt to read.
+        # choice: every step counts alike; the authors' code weighs step s with 0.8^s.
+        Recipe(self_feeding=7, stage1=0.0, reg=0.0, cls=1.0),
+        Needs(visual=True, levels=True),
+        Eagle3Learner,
+    )
+)

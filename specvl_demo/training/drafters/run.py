@@ -1,0 +1,217 @@
+"""Training a drafter of a pair on stored features: batches, export, and the card with where it comes from."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+import random
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import timedelta
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator, PartialState
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from specvl_demo.training import acceptance, optim
+from specvl_demo.training.drafters.base import Batch, Kind, Learner, Recipe, Shared, Sizes
+from specvl_demo.training.features import Store
+from specvl_demo.training.trainer import Trainer
+from specvl_demo.vlm import eight_bits
+from specvl_demo.vlm.shared_drafter import SECTION
+
+
+def learner_for(kind: Kind, recipe: Recipe, model: nn.Module, store: Store, device: torch.device) -> Learner:
+    """A fresh drafter for this target. Sizes of embeddings and features are read off the store's first
+    shard."""
+    shared = Shared.of(model, device)
+    some = [store[i] for i in range(min(64, len(store)))]
+    ids = torch.cat([r.ids[~r.visual] for r in some]).long()
+    words = shared.embed(ids.to(shared.head.weight.device)).float().cpu()
+    rest = (torch.cat([getattr(r, name) for r in some]) for name in ("embeds", "features", "middle"))
+    sizes = Sizes(*(x.pow(2).mean().sqrt().item() if len(x) else 1.0 for x in (words, *rest)))
+    torch.manual_seed(recipe.seed)
+    return kind.learner(kind, recipe, shared, sizes, store)
+
+
+class Picker:
+    """Which conversations step number s learns from: a shuffle an epoch, conversations of like length
+    together."""
+
+    def __init__(self, store: Store, batch: int, seed: int) -> None:
+        self._lengths = [store.length(i) for i in range(len(store))]
+        self._batch, self._seed = min(batch, len(store)), seed
+        self._epoch, self._batches = -1, [[0]]
+
+    def __call__(self, step: int) -> list[int]:
+        per_epoch = len(self._lengths) // self._batch
+        epoch, place = divmod(step, per_epoch)
+        if epoch != self._epoch:
+            rng = random.Random(self._seed * 10**6 + epoch)
+            order = rng.sample(range(len(self._lengths)), per_epoch * self._batch)
+            wide = 8 * self._batch
+            groups = [
+                sorted(order[i : i + wide], key=self._lengths.__getitem__) for i in range(0, len(order), wide)
+            ]
+            order = [i for group in groups for i in group]
+            batches = [order[i : i + self._batch] for i in range(0, len(order), self._batch)]
+            rng.shuffle(batches)
+            self._epoch, self._batches = epoch, batches
+        return self._batches[place]
+
+
+class Run(Trainer):
+    """A learner on its way. weights: fingerprint of the target whose features it learns from."""
+
+    def __init__(
+        self, learner: Learner, folder: Path, accelerator: Accelerator, weights: str | None = None
+    ) -> None:
+        r = learner.recipe
+        name, opts = learner.kind.name, optim.optimizers([(learner.module, 1.0)], r.lr, r.muon_lr)
+        parts, identity = {"head": learner.module}, identity_of(name, r, weights)
+        super().__init__(name, folder, identity, parts, opts, r.steps, r.decay, accelerator)
+        self.learner = learner
+        self.forward = accelerator.prepare_model(learner.module)
+
+    def fit(self, store: Store, minutes: float | None = None, stop_at: int | None = None) -> bool:
+        """Train on a store; False where it stopped before the recipe's end."""
+        r = self.learner.recipe
+        picker = Picker(store, r.batch, r.seed)
+
+        def batches(step: int) -> Iterator[Batch]:
+            acc = self.accelerator
+            for at in itertools.count(step):
+                picks = picker(at)
+                mine = picks[acc.process_index :: acc.num_processes] or picks[:1]
+                seed = r.seed * 10**9 + at * acc.num_processes + acc.process_index
+                noise = torch.Generator().manual_seed(seed)
+                yield self.learner.batch([store[i] for i in mine], noise)
+
+        def loss(batch: Batch) -> tuple[Tensor, dict[str, float]]:
+            return self.learner.loss(batch, r.passes(self.step), self.forward)
+
+        def before() -> None:
+            self.learner.before(self.step)
+
+        return self.train(batches, loss, before, minutes=minutes, stop_at=stop_at)
+
+
+def identity_of(name: str, recipe: Recipe, weights: str | None) -> dict[str, Any]:
+    """What a run of this kind and recipe on a target with these weights depends on."""
+    return {"method": name, **asdict(recipe), "weights": weights}
+
+
+def processes() -> PartialState:
+    """This process among those that train together: one, or as many as were launched.
+
+    One of them may compute features for days while the others wait for it.
+    """
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(days=30))
+
+
+def accepted(learner: Learner, held_out: Store, length: int = 5, batch: int = 16) -> dict[str, Any]:
+    """Acceptance by depth on held-out conversations (see `acceptance`)."""
+    order = sorted(range(len(held_out)), key=held_out.length)
+    batches = (
+        learner.batch([held_out[i] for i in order[start : start + batch]])
+        for start in range(0, len(order), batch)
+    )
+    return acceptance.measure(batches, learner.right, length)
+
+
+def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> None:
+    """Write weights under the published names, config.json, and the card twice: for programs and for people.
+
+    In half precision; small: in eight bits (`vlm.eight_bits`).
+    """
+    learner = run.learner
+    out.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        k: (v.half() if v.is_floating_point() else v).contiguous().cpu() for k, v in learner.tensors().items()
+    }
+    stored = eight_bits.packed(tensors) if small else tensors
+    save_file(stored, out / "model.safetensors", metadata={"format": "pt"})
+    own = {"method": learner.kind.name, **learner.settings()}
+    config = {**learner.config(tensors), SECTION: own}
+    (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    card = card_of(run, card, sum(v.numel() for v in tensors.values() if v.is_floating_point()))
+    (out / "card.json").write_text(json.dumps(card, indent=1) + "\n")
+    (out / "README.md").write_text(readable(learner.kind.title, card))
+
+
+def card_of(run: Run, more: dict[str, Any], n_parameters: int) -> dict[str, Any]:
+    """Where these weights come from."""
+    recipe = run.learner.recipe
+    names = ("torch", "transformers", "accelerate")
+    return {
+        "method": run.learner.kind.name,
+        "parameters": n_parameters,
+        "steps": run.step,
+        "finished": run.step >= recipe.steps,
+        "recipe": asdict(recipe),
+        "versions": {"python": platform.python_version(), **{n: metadata.version(n) for n in names}},
+        **more,
+    }
+
+
+def readable(title: str, card: dict[str, Any]) -> str:
+    """The card as a page."""
+    recipe, tested, lines = card["recipe"], card.get("acceptance") or {}, []
+    if tested.get("tau") is not None:
+        depths = ", ".join(f"{100 * share:.1f} %" for share in tested["accepted_by_depth"])
+        lines = [
+            f"On {tested['tokens']} held-out tokens a chain of {tested['chain']} gives "
+            f"{tested['tau']:.2f} tokens per target forward, the target's own among them.",
+            f"Share of rounds that accept at least 1, 2, ... tokens: {depths}.",
+        ]
+    steps = f"{card['steps']} of {recipe['steps']}, batches of {recipe['batch']}"
+    about = {key: card.get(key) for key in ("target", "data", "conversations", "parameters")}
+    about |= {"steps": steps, "recipe": recipe} | {key: card.get(key) for key in ("loss", "versions")}
+    told = {
+        key: ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else value
+        for key, value in about.items()
+    }
+    rows = [f"| {key} | {value} |" for key, value in told.items() if value is not None]
+    heading = f"# {title} drafter for {card.get('target', 'a target')}"
+    return "\n\n".join([heading, *lines, "\n".join(["| | |", "|---|---|", *rows])]) + "\n"
+
+
+def main(
+    kind: Kind,
+    recipe: Recipe,
+    model: nn.Module,
+    store: Store,
+    held_out: Store | None,
+    folder: Path,
+    out: Path,
+    card: dict[str, Any],
+    weights: str | None,
+    minutes: float | None = None,
+    fresh: bool = False,
+    small: bool = False,
+) -> dict[str, Any]:
+    """Train, or go on training, a drafter for `model`, whose weights are `weights`; gives the card, which is
+    also written beside the drafter. small: it is stored in eight bits, and measured so."""
+    cuda = torch.cuda.is_available()
+    processes()
+    accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
+    model = model.to(accelerator.device).requires_grad_(False)
+    run = Run(learner_for(kind, recipe, model, store, accelerator.device), folder, accelerator, weights)
+    if not fresh:
+        run.resume()
+    run.fit(store, minutes)
+    accelerator.wait_for_everyone()
+    if not accelerator.is_main_process:
+        return card
+    if small:
+        eight_bits.round_to(run.learner.module)
+    card = {**card, "conversations": len(store), "loss": run.last_log()}
+    if held_out is not None:
+        card["acceptance"] = accepted(run.learner, held_out)
+    export(run, out, card, small)
+    return json.loads((out / "card.json").read_text())

@@ -1,0 +1,95 @@
+"""Small drafters: a few of the target's own decoder layers, distilled, sharing everything else with it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specvl_demo.training.drafters.base import (
+    Batch,
+    Kind,
+    Learner,
+    Recipe,
+    add_kind,
+)
+from specvl_demo.training.features import Needs, Rows, Store, text_only
+from specvl_demo.vlm.shared_drafter import even_layers
+
+
+@dataclass(frozen=True)
+class SmallRecipe(Recipe):
+    """The KL divergence alone. layers: of the drafter. sees: False is a language model without eyes: it reads
+    a conversation without its visual positions."""
+
+    layers: int = 2
+    sees: bool = True
+
+
+class SmallDecoder(nn.Module):
+    """A few layers of a decoder and its final norm, with weights of their own; positions count from 0."""
+
+    def __init__(self, decoder: nn.Module, n_layers: int) -> None:
+        super().__init__()
+        chosen = even_layers(len(decoder.layers), n_layers)
+        self.layers = nn.ModuleList(copy.deepcopy(decoder.layers[i]) for i in chosen).float()
+        self.norm = copy.deepcopy(decoder.norm).float()
+        self.requires_grad_(True)
+        self._rotary = [decoder.rotary_emb]  # in a list: not a part that learns
+
+    def published(self) -> dict[str, Tensor]:
+        """The tensors of a shared drafter's folder."""
+        return {name: p.detach().clone() for name, p in self.state_dict().items()}
+
+    def forward(self, embeds: Tensor, n: int, first: int = 0) -> list[tuple[Tensor, None]]:
+        """embeds [B, N, D] -> last hidden states [B, N, D], as heads give their steps."""
+        positions = torch.arange(embeds.shape[1], device=embeds.device)[None]
+        rotary, x = self._rotary[0](embeds, positions), embeds
+        for layer in self.layers:
+            x = layer(x, attention_mask=None, position_ids=positions, position_embeddings=rotary)
+        return [(self.norm(x), None)]
+
+
+class SmallLearner(Learner):
+    """A small drafter. Row r is token r; nothing but the target's distribution is learnt."""
+
+    shift = 0
+    reads = None
+    scaled = False
+
+    def make(self, store: Store) -> nn.Module:
+        """A few of the target's own layers."""
+        return SmallDecoder(self.shared.decoder, self.recipe.layers)
+
+    def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
+        """Text only for a drafter that does not see."""
+        return super().batch(rows if self.recipe.sees else [text_only(r) for r in rows], noise)
+
+    def settings(self) -> dict[str, Any]:
+        """How many layers the folder holds, and whether they are for eyes."""
+        return {"layers": self.recipe.layers, "sees": self.recipe.sees}
+
+    def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """All else is the target's."""
+        return {"architectures": ["Small drafter"]}
+
+    @torch.no_grad()
+    def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
+        """As long as its guesses are right it reads the same tokens as the target: every step is alike."""
+        hit = self.token_of(self.guess(self.module(*batch.inputs, 1)[0][0]).argmax(-1)) == batch.token
+        return [hit] * length, batch.asked
+
+
+add_kind(
+    Kind(
+        "drafter",
+        "Small",
+        SmallRecipe(self_feeding=1, stage1=0.0, reg=0.0, cls=1.0, lr=1.5e-3, muon_lr=3e-3),
+        Needs(visual=True),
+        SmallLearner,
+    )
+)

@@ -1,0 +1,227 @@
+"""The recipe of the photo target: a pretrained language model learns to read a vision tower.
+
+1. warm: without the language model, the projected cells point at the word embeddings of the words in a
+   photograph's captions, so that the frozen model starts by seeing something like words.
+2. language: next-token loss through the frozen language model into its low-rank updates, the projector and
+   the tower's upper half, on a mixture of tasks (`photo_tasks`); plain chat is held by distillation from
+   the base, the classification by distillation from the published tower.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
+
+from specvl_demo.training.photo_data import Photo, Views
+from specvl_demo.training.photo_model import Decoder, Row, pack
+from specvl_demo.training.photo_tasks import Tasks
+from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteModel
+from specvl_demo.vlm.photo_assembly import IMAGE
+
+
+@dataclass
+class Recipe:
+    """What a run depends on; `steps` may be changed when resuming, the rest may not.
+
+    lr: of projector and low-rank updates. hold, distil: weights of the two distillations. common: the fewest
+    photographs with a word that the warm phase learns. stories: long answers that the base writes first.
+    """
+
+    seed: int = 1
+    rank: int = 16
+    warm_steps: int = 200
+    warm_batch: int = 48
+    steps: int = 4000
+    batch: int = 12
+    lr: float = 1e-3
+    tower_lr: float = 1e-4
+    decay: float = 0.6
+    hold: float = 1.0
+    distil: float = 6.0
+    common: int = 12
+    stories: int = 3000
+
+
+# How much a token of each kind of answer counts.
+WEIGHTS = {"question": 3.0, "thing": 2.0, "long": 0.7, "own": 0.2}
+
+
+class Learner:
+    """Tower and decoder with what is trained of them, and the losses of both phases."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        base: LlamaForCausalLM,
+        tower: EfficientNetLiteModel,
+        tokenizer: PreTrainedTokenizerBase,
+        device: torch.device,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:
+        torch.manual_seed(recipe.seed)
+        self.recipe, self.device, self.dtype = recipe, device, dtype
+        self.decoder = Decoder(base.to(device), recipe.rank, dtype).to(device)
+        self.tower = tower.float().to(device).to(memory_format=torch.channels_last)
+        self.image = tokenizer.convert_tokens_to_ids(IMAGE)
+        self.published = {k: v.clone() for k, v in tower.upper.state_dict().items()}
+        for p in self.tower.parameters():
+            p.requires_grad_(False)
+        for p in (*tower.upper.parameters(), *self._projector()):
+            p.requires_grad_(True)
+        with torch.no_grad():
+            # A cell starts with about the length of a word.
+            tower.linear_2.weight.mul_(5 * self.decoder.embedding.float().std())
+
+    def _projector(self) -> list[nn.Parameter]:
+        t = self.tower
+        return [t.position, *t.linear_1.parameters(), *t.linear_2.parameters()]
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        """AdamW over all that is trained; the tower at its own rate."""
+        groups = [
+            {"params": list(self.tower.upper.parameters()), "lr": self.recipe.tower_lr},
+            {"params": self._projector()},
+            {"params": list(self.decoder.lora.parameters()), "weight_decay": 0.01},
+        ]
+        opt = torch.optim.AdamW(groups, lr=self.recipe.lr, betas=(0.9, 0.98), weight_decay=0.0)
+        for group in opt.param_groups:
+            group["base_lr"] = group["lr"]
+        return opt
+
+    def look(self, fine: Tensor, colours: Tensor) -> tuple[Tensor, Tensor]:
+        """Visual rows [P, 55, D] of cached views; how far the classification moved from the published one."""
+        fine = fine.to(self.device, memory_format=torch.channels_last)
+        half = self.dtype == torch.bfloat16
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            top = self.tower.upper(fine)
+            cells = self.tower.cells(top, fine, colours.to(self.device))
+            rows = torch.cat([cells, self.tower.words(top).to(cells.dtype)], 1)
+            with torch.no_grad():
+                before = torch.func.functional_call(self.tower.upper, self.published, (fine,))
+                told = self.tower.classify(before.float()).float().log_softmax(-1)
+        now = self.tower.classify(top.float()).log_softmax(-1)
+        return rows, F.kl_div(now, told, reduction="batchmean", log_target=True)
+
+    def embed(self, ids: Tensor, rows: Tensor | None) -> Tensor:
+        """Token embeddings [N, D], with the visual rows in the places of image tokens."""
+        x = F.embedding(ids, self.decoder.embedding)
+        if rows is None:
+            return x
+        shown = (ids == self.image).nonzero()[:, 0]
+        return x.index_copy(0, shown, rows.reshape(-1, x.shape[-1]).to(x.dtype))
+
+    def loss(
+        self, rows: Sequence[Row], views: dict[str, Views], short: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The loss of one step's rows, and the mean loss of each kind of answer.
+
+        short: the tokens that short answers are made of; their softmax is over those alone.
+        """
+        got = [views[name].get([(index, number)]) for row in rows for name, index, number in row.pictures]
+        visual, moved = self.look(torch.cat([g[0] for g in got]), torch.cat([g[1] for g in got]))
+        packed = pack(rows, self.dtype).to(self.device)
+        hidden = self.decoder(self.embed(packed.ids, visual), packed)[packed.sources]
+        plain = torch.tensor([k == "plain" for k in packed.kinds], device=self.device)
+        place = torch.full((len(self.decoder.embedding),), -100, device=self.device)
+        place[short] = torch.arange(len(short), device=self.device)
+        losses = hidden.new_zeros(len(hidden), dtype=torch.float32)
+        for chosen, tokens in ((packed.full & ~plain, None), (~packed.full & ~plain, short)):
+            if chosen.any():
+                target = packed.targets[chosen] if tokens is None else place[packed.targets[chosen]]
+                logits = self.decoder.logits(hidden[chosen], tokens)
+                losses = losses.masked_scatter(chosen, F.cross_entropy(logits, target, reduction="none"))
+        if plain.any():
+            losses = losses.masked_scatter(plain, self.divergence(rows, hidden[plain]))
+        # What an answer of its own says again is unlearnt: -log(1 - p) (arXiv 1908.04319, eq. 5).
+        again = torch.tensor([k == "repeat" for k in packed.kinds], device=self.device)
+        losses = torch.where(again, -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses)
+        weights = torch.tensor([WEIGHTS.get(k, 1.0) for k in packed.kinds], device=self.device)
+        weights = weights * (1 + (self.recipe.distil - 1) * plain)
+        by_kind: dict[str, list[float]] = defaultdict(list)
+        for kind, value in zip(packed.kinds, losses.tolist(), strict=True):
+            by_kind[kind].append(value)
+        seen = {kind: sum(values) / len(values) for kind, values in sorted(by_kind.items())}
+        total = (losses * weights).sum() / weights.sum() + self.recipe.hold * moved
+        return total, seen | {"moved": moved.item()}
+
+    def divergence(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:
+        """KL divergence [M] of the trained model from the base on the taught tokens of plain rows."""
+        packed = pack([r for r in rows if not r.pictures], self.dtype).to(self.device)
+        self.decoder.adapted = False
+        with torch.no_grad():
+            told = self.decoder(self.embed(packed.ids, None), packed)[packed.sources]
+            told = self.decoder.logits(told).log_softmax(-1)
+        self.decoder.adapted = True
+        now = self.decoder.logits(hidden).log_softmax(-1)
+        return F.kl_div(now, told, reduction="none", log_target=True).sum(-1)
+
+
+class Words(nn.Module):
+    """The warm phase's task: which of the common caption words a photograph has, read off its cells.
+
+    A photograph has a word where its best cells point at the word's embedding. Scale and biases are learnt.
+    """
+
+    def __init__(
+        self, learner: Learner, photos: Sequence[Photo], views: Views, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        super().__init__()
+        self.learner, self.views = learner, views
+        texts = [{w for c in p.captions for w in re.findall("[a-z]+", c.lower())} for p in photos]
+        first = {w: tokenizer(" " + w, add_special_tokens=False).input_ids[0] for w in set().union(*texts)}
+        self.said = [{first[w] for w in words} for words in texts]
+        counts = Counter(t for tokens in self.said for t in tokens)
+        # What most captions say tells nothing.
+        common = [
+            t for t, n in sorted(counts.items()) if learner.recipe.common <= n <= 0.6 * len(photos)
+        ] or sorted(counts)
+        self.column = {t: i for i, t in enumerate(common)}
+        table = learner.decoder.embedding[torch.tensor(common)].float()
+        self.length, self.table = table.norm(dim=1).mean(), F.normalize(table, dim=1)
+        self.bias = nn.Parameter(torch.full((len(common),), -4.0, device=learner.device))
+        self.scale = nn.Parameter(torch.tensor(4.0, device=learner.device))
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        opt = torch.optim.AdamW(self.parameters(), lr=1e-2, weight_decay=0.0)
+        opt.param_groups[0]["base_lr"] = 1e-2
+        return opt
+
+    def batches(self, step: int) -> Iterator[list[tuple[int, int]]]:
+        """(photograph, view) pairs of every step from this one on."""
+        recipe = self.learner.recipe
+        while True:
+            rng = random.Random(f"{recipe.seed}/warm/{step}")
+            chosen = rng.sample(range(len(self.said)), min(recipe.warm_batch, len(self.said)))
+            yield [(i, rng.choice(list(self.views.files))) for i in chosen]
+            step += 1
+
+    def loss(self, places: list[tuple[int, int]]) -> tuple[Tensor, dict[str, float]]:
+        """Binary cross-entropy over the words; cells are held to about a word's length."""
+        there = torch.zeros(len(places), len(self.column), device=self.learner.device)
+        for row, (i, _) in enumerate(places):
+            there[row, [self.column[t] for t in self.said[i] if t in self.column]] = 1
+        visual, moved = self.learner.look(*self.views.get(places))
+        cells = visual[:, : self.learner.tower.config.grid**2].float() / self.length
+        likely = (cells @ self.table.T) * self.scale * 2
+        logits = torch.logsumexp(likely, 1) - math.log(cells.shape[1]) + self.bias
+        named = F.binary_cross_entropy_with_logits(logits, there, reduction="sum") / len(places)
+        long = (cells.norm(dim=-1) - 1).pow(2).mean()
+        best = logits.topk(min(8, len(self.column)), 1).indices
+        seen = {"words": named.item(), "right_of_8": there.gather(1, best).mean().item()}
+        return named + 5 * long + self.learner.recipe.hold * moved, seen | {"moved": moved.item()}
+
+
+def steps(tasks: Tasks, batch: int, step: int) -> Iterator[list[Row]]:
+    """The rows of every step from this one on."""
+    while True:
+        yield tasks.rows(step, batch)
+        step += 1

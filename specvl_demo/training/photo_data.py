@@ -1,0 +1,195 @@
+"""Photographs with captions from disk, and what the tower's frozen lower half makes of them, kept in files.
+
+Two layouts of captions are read: Flickr8k's (a line a caption: the file's name, a tab or comma, the
+sentence; a `#0` after the name is dropped) and COCO's (JSON with `images` and `annotations`). The pictures
+may lie in any folder below. A folder `things` may hold classes to name, one picture each: `<sorted
+id>_<name_of_class>.jpg`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageEnhance
+from torch import Tensor
+
+from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteModel
+
+SUFFIXES = {".jpg", ".jpeg", ".png"}
+SIZE = 224
+FINE, COLOURS = (112, 14, 14), (3, 28, 28)
+FLIP, TEST_CROP = 1, 2
+HELD_OUT_SHARE = 8
+
+
+@dataclass(frozen=True)
+class Photo:
+    """One photograph: where it lies and what people said about it."""
+
+    path: Path
+    captions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One picture of a class; `index` is the class's place in the classifier's order."""
+
+    path: Path
+    name: str
+    index: int
+
+
+def clean(caption: str) -> str:
+    """A caption as a sentence: no spaces before punctuation, a capital letter, one full stop."""
+    text = caption.strip().rstrip(" .").replace('"', "").replace(" 's", "'s")
+    text = re.sub(r"\s+([,;:!?'])", r"\1", re.sub(r"\s+", " ", text)).strip()
+    return text[:1].upper() + text[1:] + "." if text else ""
+
+
+def _lines(path: Path) -> dict[str, list[str]]:
+    """Captions by file name of one file in Flickr8k's layout."""
+    out: dict[str, list[str]] = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        tabs = "\t" in file.readline()
+        file.seek(0)
+        rows: Iterable[Sequence[str]] = (
+            (line.rstrip("\n").split("\t", 1) for line in file) if tabs else csv.reader(file)
+        )
+        for row in rows:
+            if len(row) < 2 or Path(row[0].split("#")[0]).suffix.lower() not in SUFFIXES:
+                continue
+            out.setdefault(row[0].split("#")[0], []).append(row[1])
+    return out
+
+
+def _coco(path: Path) -> dict[str, list[str]]:
+    """Captions by file name of one file in COCO's layout."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    names = {image["id"]: image["file_name"] for image in data["images"]}
+    out: dict[str, list[str]] = {}
+    for note in data["annotations"]:
+        out.setdefault(names[note["image_id"]], []).append(note["caption"])
+    return out
+
+
+def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
+    """Photographs to train on and photographs held out, each sorted by name.
+
+    A captions file whose name holds `dev` or `val` is held out; without one, every eighth photograph is.
+    Raises FileNotFoundError or ValueError where nothing is found, naming what was looked for.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}: give one with pictures and a captions file")
+    pictures = {p.name: p for p in sorted(folder.rglob("*")) if p.suffix.lower() in SUFFIXES}
+    groups: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in (".tsv", ".txt", ".csv", ".json"):
+            continue
+        found = _coco(path) if path.suffix == ".json" else _lines(path)
+        held = re.search(r"dev|val", path.name) is not None
+        groups[held].update({k: v for k, v in found.items() if k in pictures})
+    made = {
+        held: [
+            Photo(pictures[name], tuple(c for c in map(clean, captions) if len(c.split()) > 2))
+            for name, captions in sorted(group.items())
+        ]
+        for held, group in groups.items()
+    }
+    train, dev = ([p for p in made[held] if p.captions] for held in (False, True))
+    if not train:
+        raise ValueError(
+            f"no captioned pictures in {folder}: a captions file in Flickr8k's layout "
+            "(`name.jpg<TAB>sentence`) or COCO's (JSON with images and annotations) is needed beside them"
+        )
+    if not dev:
+        dev = train[::HELD_OUT_SHARE]
+        train = [p for i, p in enumerate(train) if i % HELD_OUT_SHARE]
+    return train, dev
+
+
+def read_things(folder: Path) -> list[Thing]:
+    """The classes of `folder/things` in the classifier's order; an empty list where there are none."""
+    paths = sorted(p for p in (folder / "things").glob("*") if p.suffix.lower() in SUFFIXES)
+    return [Thing(p, p.stem.split("_", 1)[1].replace("_", " "), i) for i, p in enumerate(paths)]
+
+
+def view(image: Image.Image, number: int, seed: str) -> Tensor:
+    """One way of looking at a picture, as pixels [3, 224, 224] for the tower.
+
+    0 is what the image processor makes: the shorter side to 224 and the middle of it; 1 the same from right
+    to left; others are random crops, half of them flipped, with a little other light.
+    """
+    rng = random.Random(f"{seed}/{number}")
+    image = image.convert("RGB")
+    width, height = image.size
+    if number > FLIP:
+        share, shape = rng.uniform(0.7, 1.0), rng.uniform(0.88, 1.13)
+        side = min(width, height) * share
+        w, h = min(width, side * shape), min(height, side / shape)
+        left, top = rng.uniform(0, width - w), rng.uniform(0, height - h)
+        image = image.resize((SIZE, SIZE), Image.Resampling.BICUBIC, (left, top, left + w, top + h))
+        for change in (ImageEnhance.Brightness, ImageEnhance.Contrast):
+            image = change(image).enhance(rng.uniform(0.85, 1.15))
+    elif image.size != (SIZE, SIZE):
+        scale = SIZE / min(width, height)
+        image = image.resize((round(width * scale), round(height * scale)), Image.Resampling.BICUBIC)
+        left, top = (image.width - SIZE) // 2, (image.height - SIZE) // 2
+        image = image.crop((left, top, left + SIZE, top + SIZE))
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
+    if number == FLIP or (number > TEST_CROP and rng.random() < 0.5):
+        pixels = pixels.flip(2)
+    return (pixels - 127) / 128
+
+
+@torch.inference_mode()
+def extract(
+    tower: EfficientNetLiteModel, paths: Sequence[Path], number: int, out: Path, batch: int = 20
+) -> None:
+    """Write view `number` of all pictures: the finer map and the colours, float16, a row a picture.
+
+    Nothing is done where `out` exists. Fastest with a tower in bfloat16 and channels_last.
+    """
+    if out.exists():
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    dtype = tower.position.dtype
+    part = out.with_suffix(".part")
+    width = int(np.prod(FINE) + np.prod(COLOURS))
+    rows = np.lib.format.open_memmap(part, "w+", np.float16, (len(paths), width))
+    for k in range(0, len(paths), batch):
+        pixels = torch.stack([view(Image.open(p), number, p.name) for p in paths[k : k + batch]])
+        fine = tower.lower(pixels.to(dtype, memory_format=torch.channels_last)).float()
+        both = torch.cat([fine.flatten(1), tower.colours(pixels).flatten(1)], 1)
+        rows[k : k + len(both)] = both.half().numpy()
+    rows.flush()
+    part.rename(out)
+
+
+class Views:
+    """All views of one set of pictures that have been written so far."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.files: dict[int, np.ndarray] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take in views written since."""
+        for path in sorted(self.folder.glob(f"{self.name}-*.npy")):
+            number = int(path.stem.rsplit("-", 1)[1])
+            if number not in self.files:
+                self.files[number] = np.load(path, mmap_mode="r")
+
+    def get(self, places: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        """Finer maps [N, 112, 14, 14] and colours [N, 3, 28, 28] of (picture, view) pairs, float32."""
+        rows = torch.from_numpy(np.stack([self.files[v][i] for i, v in places])).float()
+        split = int(np.prod(FINE))
+        return rows[:, :split].reshape(-1, *FINE), rows[:, split:].reshape(-1, *COLOURS)

@@ -1,0 +1,187 @@
+"""The photo target while it is trained: tower, frozen language model in bfloat16, LoRA in float32.
+
+Base weights are read only, so q, k, v and gate, up are held as one matrix each, with one low-rank update
+each. A training row is a tree: one prefix (the pictures), below it questions, below those answers. Every
+branch sees its ancestors only, so five captions, some questions and a story cost one look at the
+photograph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import LlamaForCausalLM
+
+from specvl_demo.vlm.photo_assembly import FUSED, LORA_SCALE
+
+
+@dataclass
+class Node:
+    """Tokens of one branch; `taught`: the loss counts them; `full`: over the whole vocabulary; `kinds`: of
+    each token, where they differ."""
+
+    ids: list[int]
+    taught: bool = False
+    full: bool = False
+    kind: str = ""
+    kinds: list[str] | None = None
+    children: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class Row:
+    """One training row: pictures as (set, index, view), and a tree whose root holds their image tokens."""
+
+    pictures: list[tuple[str, int, int]]
+    root: Node
+
+
+@dataclass
+class Packed:
+    """Rows laid out one after another: N tokens, M of them taught."""
+
+    ids: Tensor  # [N]
+    positions: Tensor  # [N]
+    spans: list[tuple[int, int, Tensor]]  # each row's first token, its end, and the mask [n, n] to add
+    sources: Tensor  # [M], the token whose output predicts
+    targets: Tensor  # [M]
+    full: Tensor  # [M], bool
+    kinds: list[str]  # of the taught tokens
+
+    def to(self, device: torch.device) -> Packed:
+        """The same on a device."""
+        moved = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, spans=[(a, b, m.to(device)) for a, b, m in self.spans], **moved)
+
+
+def pack(rows: Sequence[Row], dtype: torch.dtype) -> Packed:
+    """Lay out trees of tokens for `Decoder.forward`."""
+    ids: list[int] = []
+    positions: list[int] = []
+    sources: list[int] = []
+    targets: list[int] = []
+    full: list[bool] = []
+    kinds: list[str] = []
+    spans_of_rows: list[tuple[int, int, Tensor]] = []
+    for row in rows:
+        begin = len(ids)
+        spans: list[tuple[int, int, int]] = []  # start, end, index of the parent's span; within the row
+
+        def lay(node: Node, depth: int, parent: int, last: int) -> None:
+            start = len(ids) - begin  # noqa: B023 - used within this turn of the loop only
+            # The last token of a leaf is predicted and never read.
+            read = node.ids[:-1] if node.taught and not node.children else node.ids
+            if node.taught:
+                sources.extend([last, *range(len(ids), len(ids) + len(node.ids) - 1)])
+                targets.extend(node.ids)
+                full.extend([node.full] * len(node.ids))
+                kinds.extend(node.kinds or [node.kind] * len(node.ids))
+            ids.extend(read)
+            positions.extend(range(depth, depth + len(read)))
+            spans.append((start, start + len(read), parent))  # noqa: B023
+            own, end = len(spans) - 1, len(ids) - 1  # noqa: B023
+            for child in node.children:
+                lay(child, depth + len(read), own, end)
+
+        lay(row.root, 0, -1, -1)
+        n = len(ids) - begin
+        sees = torch.zeros(n, n, dtype=torch.bool)
+        for start, end, parent in spans:
+            sees[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
+            while parent >= 0:
+                a, b, parent = spans[parent]
+                sees[start:end, a:b] = True
+        mask = torch.zeros(n, n, dtype=dtype).masked_fill_(~sees, -torch.inf)
+        spans_of_rows.append((begin, begin + n, mask))
+    return Packed(
+        torch.tensor(ids),
+        torch.tensor(positions),
+        spans_of_rows,
+        torch.tensor(sources),
+        torch.tensor(targets),
+        torch.tensor(full),
+        kinds,
+    )
+
+
+class Decoder(nn.Module):
+    """A Llama whose weights are frozen, with a low-rank update on every matrix.
+
+    Computes what `LlamaForCausalLM` computes with the update merged (the tests compare them).
+    """
+
+    def __init__(self, base: LlamaForCausalLM, rank: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        c = base.config
+        self.heads, self.kv_heads, self.head_dim, self.eps = (
+            c.num_attention_heads,
+            c.num_key_value_heads,
+            c.head_dim,
+            c.rms_norm_eps,
+        )
+        self.rotary = base.model.rotary_emb
+        self.dtype = dtype
+        self.embedding = base.get_input_embeddings().weight.detach().to(dtype)
+        self.norm = base.model.norm.weight.detach().to(dtype)
+        self.frozen: list[dict[str, Tensor]] = []
+        self.lora = nn.ModuleList()
+        for layer in base.model.layers:
+            weights = {
+                name: torch.cat([getattr(getattr(layer, part), p).weight.detach() for p in names]).to(dtype)
+                for name, (part, names) in FUSED.items()
+            }
+            self.lora.append(nn.ParameterDict())
+            for name, w in weights.items():
+                self.lora[-1][name + "_a"] = nn.Parameter(
+                    torch.randn(rank, w.shape[1]) / math.sqrt(w.shape[1])
+                )
+                self.lora[-1][name + "_b"] = nn.Parameter(torch.zeros(w.shape[0], rank))
+            weights["norm_1"] = layer.input_layernorm.weight.detach().to(dtype)
+            weights["norm_2"] = layer.post_attention_layernorm.weight.detach().to(dtype)
+            self.frozen.append(weights)
+        self.adapted = True
+
+    def _linear(self, x: Tensor, i: int, name: str) -> Tensor:
+        y = F.linear(x, self.frozen[i][name])
+        if not self.adapted:
+            return y
+        a, b = self.lora[i][name + "_a"], self.lora[i][name + "_b"]
+        return torch.addmm(y, F.linear(x, a.to(x.dtype)), (b * LORA_SCALE).to(x.dtype).t())
+
+    def forward(self, x: Tensor, packed: Packed) -> Tensor:
+        """Last hidden states [N, D] of input embeddings [N, D]."""
+        cos, sin = self.rotary(x[None].float(), packed.positions[None])
+        cos, sin = cos[0, :, None].to(x.dtype), sin[0, :, None].to(x.dtype)
+        heads, kv, dim = self.heads, self.kv_heads, self.head_dim
+        for i, w in enumerate(self.frozen):
+            h = F.rms_norm(x, x.shape[-1:], w["norm_1"], self.eps)
+            qkv = self._linear(h, i, "qkv").view(len(x), heads + 2 * kv, dim)
+            turned, plain = qkv[:, : heads + kv], qkv[:, heads + kv :]
+            left, right = turned.chunk(2, -1)
+            turned = turned * cos + torch.cat([-right, left], -1) * sin
+            q, k, v = turned[:, :heads], turned[:, heads:], plain
+            # A row at a time, written out: on a CPU this beats the fused kernel, whose backward pass is slow,
+            # and no padding is computed. The query heads of one key are rows of one product.
+            out = []
+            for start, end, mask in packed.spans:
+                n = end - start
+                group = q[start:end].transpose(0, 1).reshape(kv, heads // kv * n, dim)
+                scores = (group @ k[start:end].permute(1, 2, 0)).view(kv, -1, n, n) * dim**-0.5
+                weights = (scores + mask).softmax(-1).view(kv, -1, n)
+                mixed = weights @ v[start:end].transpose(0, 1)
+                out.append(mixed.view(heads, n, dim).transpose(0, 1).reshape(n, heads * dim))
+            x = x + self._linear(torch.cat(out), i, "o")
+            h = F.rms_norm(x, x.shape[-1:], w["norm_2"], self.eps)
+            gate, up = self._linear(h, i, "gate_up").chunk(2, -1)
+            x = x + self._linear(F.silu(gate) * up, i, "down")
+        return F.rms_norm(x, x.shape[-1:], self.norm, self.eps)
+
+    def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
+        """Logits [M, V] in float32, of the whole vocabulary or of some tokens."""
+        table = self.embedding if tokens is None else self.embedding[tokens]
+        return F.linear(hidden, table).float()

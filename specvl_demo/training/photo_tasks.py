@@ -1,0 +1,261 @@
+"""What the photo target is taught: captions, questions, long answers, things, clips, plain chat.
+
+Every step's rows are drawn from (seed, step) alone, so a resumed run sees what an unbroken one would have
+seen.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from specvl_demo.training import photo_plain, photo_writer
+from specvl_demo.training.photo_data import TEST_CROP, Photo, Thing, Views
+from specvl_demo.training.photo_model import Node, Row
+from specvl_demo.training.photo_plain import PHRASES
+from specvl_demo.vlm.photo_assembly import IMAGE
+from specvl_demo.world import photo_questions
+
+END = "<|im_end|>"
+ASK, ANSWER = "<|im_start|>user\n", END + "\n<|im_start|>assistant\n"
+
+SHORT, DIFFERENCE, CLIP = (PHRASES["questions"][kind] for kind in ("short", "difference", "clip"))
+THING: list[tuple[str, str]] = [(question, form) for question, form in PHRASES["things"]]
+ORDINALS = ("first", "second")
+DIFFERENT = "The first picture: {} The second picture: {}"
+ORDERED = ("First: {}", " Then: {}")
+# Shares of rows that begin from a thing, from two pictures, from a clip, from no picture, and of the target's
+# own answers, where there are some; the rest are photographs, whose own mixture is below: chances that a
+# visit asks for each kind of answer.
+SHARES = {"thing": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.08, "own": 0.25}
+VISITS = {"question": 0.4, "long": 0.05, "story": 0.4, "turn": 0.07}
+QUESTIONS = 2
+# A word that ends a sequence of so many tokens for the second time is repeated; of so many the rest is cut.
+REPEATED, MOST_REPEATED = 4, 40
+TEST_PROMPTS = 200
+
+
+def article(name: str) -> str:
+    """A class's name with its article."""
+    return ("an " if name[0].lower() in "aeiou" else "a ") + name
+
+
+def held_out(n: int, seed: int = 11) -> set[int]:
+    """A fifth of the classes, whose names are never an answer in training."""
+    return set(random.Random(seed).sample(range(n), n // 5))
+
+
+def repeats(ids: Sequence[int]) -> list[str]:
+    """Of each token of an answer, "repeat" where it ends a sequence that was there before, else "own"; cut
+    after `MOST_REPEATED` of them."""
+    seen: set[tuple[int, ...]] = set()
+    kinds: list[str] = []
+    for end in range(1, len(ids) + 1):
+        last = tuple(ids[max(0, end - REPEATED) : end])
+        kinds.append("repeat" if len(last) == REPEATED and last in seen else "own")
+        seen.add(last)
+        if kinds.count("repeat") == MOST_REPEATED:
+            break
+    return kinds
+
+
+class Tasks:
+    """All there is to teach, as rows of tokens."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        photos: Sequence[Photo],
+        things: Sequence[Thing],
+        views: dict[str, Views],
+        written: Path,
+        picture_tokens: int,
+        seed: int,
+    ) -> None:
+        self.tokenizer, self.photos, self.views, self.written = tokenizer, photos, views, written
+        self.picture_tokens, self.seed = picture_tokens, seed
+        self.image = tokenizer.convert_tokens_to_ids(IMAGE)
+        held = held_out(len(things))
+        self.things = [t for t in things if t.index not in held]
+        self.plain: list[tuple[str, str]] = []
+        self.stories: dict[str, list[tuple[str, str]]] = {}
+        self.own: list[tuple[int, str, list[int]]] = []
+        self.by_word = photo_questions.WordIndex([p.captions for p in photos])
+        self._ids: dict[str, list[int]] = {}
+        self.refresh()
+        self.short = self._short_tokens()
+
+    def refresh(self) -> None:
+        """Read what was written so far: by the base, stories by photograph and answers to plain prompts; by
+        the target itself, answers that repeat themselves (`own.jsonl`, as `train drafter` writes answers).
+        """
+        test = set(photo_plain.prompts()[:TEST_PROMPTS])
+        plain, stories = {}, {}
+        for path in sorted([*self.written.glob("stories*.jsonl"), *self.written.glob("plain*.jsonl")]):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                row = json.loads(line)
+                if row["kind"] == "plain" and row["key"] not in test:
+                    plain[row["question"]] = row["answer"]
+                elif row["kind"] in ("story", "next"):
+                    stories.setdefault(row["key"], []).append((row["question"], row["answer"]))
+        self.plain, self.stories = sorted(plain.items()), stories
+        path, number = self.written / "own.jsonl", {p.path.name: i for i, p in enumerate(self.photos)}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            row = json.loads(line)
+            if len(row["images"]) == 1 and "repeat" in repeats(row["answer_ids"]):
+                self.own.append((number[Path(row["images"][0]).name], row["prompt"], row["answer_ids"]))
+
+    def tokens(self, text: str) -> list[int]:
+        if text not in self._ids:
+            self._ids[text] = self.tokenizer(text, add_special_tokens=False).input_ids
+        return list(self._ids[text])
+
+    def _short_tokens(self) -> torch.Tensor:
+        """Every token that a short answer is made of, and a fixed thousand others to tell them from."""
+        others = random.Random(0).sample(range(len(self.tokenizer)), min(1000, len(self.tokenizer)))
+        used = {*others, self.tokenizer.eos_token_id}
+        for photo in self.photos:
+            for caption in photo.captions:
+                # As a sentence of its own, after another, and after the words that begin a longer answer.
+                for text in (caption, " " + caption, " " + caption[0].lower() + caption[1:]):
+                    used.update(self.tokens(text))
+        for thing in self.things:
+            for _, form in THING:
+                used.update(self.tokens(self._thing(form, thing.name)))
+        openings = [o.format(first="", First="") for o in photo_writer.OPENINGS["describe"]]
+        forms = [DIFFERENT, *ORDERED, *(f"The {o}." for o in ORDINALS), *openings]
+        for text in (*forms, *photo_questions.ANSWERS):
+            used.update(self.tokens(text))
+        return torch.tensor(sorted(used))
+
+    @staticmethod
+    def _thing(form: str, name: str) -> str:
+        a = article(name)
+        return form.format(a=a, A=a[0].upper() + a[1:])
+
+    def _answer(self, text: str, kind: str, full: bool = False) -> Node:
+        return Node([*self.tokens(text), self.tokenizer.eos_token_id], taught=True, full=full, kind=kind)
+
+    def _ask(self, question: str, *answers: Node) -> Node:
+        return Node(self.tokens(question + ANSWER), children=list(answers))
+
+    def _row(self, pictures: list[tuple[str, int, int]], nodes: list[Node]) -> Row:
+        shown = [*([self.image] * self.picture_tokens), *self.tokens("\n")]
+        return Row(pictures, Node([*self.tokens(ASK), *(shown * len(pictures))], children=nodes))
+
+    def _view(self, name: str, index: int, rng: random.Random, test: bool = False) -> tuple[str, int, int]:
+        numbers = [n for n in self.views[name].files if not (test and n == TEST_CROP)]
+        return name, index, rng.choice(numbers)
+
+    def photo(self, index: int, rng: random.Random) -> Row:
+        """One visit to a photograph: all captions, at times questions, a long answer, a second turn."""
+        photo = self.photos[index]
+        short = rng.choice(SHORT)
+        nodes = [self._ask(short, *(self._answer(c, "caption") for c in photo.captions))]
+        asked = []
+        if rng.random() < VISITS["question"]:
+            asked = photo_questions.ask(photo.captions, rng, QUESTIONS, self.by_word)
+            nodes += [self._ask(q.question, self._answer(q.answer, "question")) for q in asked]
+        if rng.random() < VISITS["long"]:
+            text = photo_writer.description(photo.captions, rng)
+            nodes.append(self._ask(rng.choice(photo_writer.DESCRIBE), self._answer(text, "long")))
+        written = self.stories.get(photo.path.name)
+        if written and rng.random() < VISITS["story"]:
+            question, text = rng.choice(written)
+            nodes.append(self._ask(question, self._answer(text, "story", full=True)))
+        if asked and rng.random() < VISITS["turn"]:
+            # A second turn in the same conversation: the first question's answer stands as it was given.
+            first = rng.choice([(short, rng.choice(photo.captions)), (asked[0].question, asked[0].answer)])
+            last = asked[-1]
+            earlier = f"{first[0]}{ANSWER}{first[1]}{END}\n{ASK}{last.question}"
+            nodes.append(self._ask(earlier, self._answer(last.answer, "question")))
+        return self._row([self._view("train", index, rng)], nodes)
+
+    def thing(self, thing: Thing, rng: random.Random) -> Row:
+        nodes = [
+            self._ask(q, self._answer(self._thing(form, thing.name), "thing"))
+            for q, form in rng.sample(THING, 2)
+        ]
+        return self._row([self._view("things", thing.index, rng, test=True)], nodes)
+
+    def pair(self, rng: random.Random) -> Row:
+        """Two photographs: both told, and which of them shows what."""
+        chosen = rng.sample(range(len(self.photos)), 2)
+        one, two = (rng.choice(self.photos[i].captions) for i in chosen)
+        text = DIFFERENT.format(one, two)
+        nodes = [self._ask(rng.choice(DIFFERENCE), self._answer(text, "pair"))]
+        for place, i in enumerate(chosen):
+            word = self.by_word.only(self.photos[i].captions, self.photos[chosen[1 - place]].captions, rng)
+            if word:
+                answer = self._answer(f"The {ORDINALS[place]}.", "question")
+                nodes.append(self._ask(f"Which picture shows {article(word)}?", answer))
+            caption = rng.choice(self.photos[i].captions)
+            told = self._answer(caption, "pair")
+            nodes.append(self._ask(f"Describe the {ORDINALS[place]} picture.", told))
+        return self._row([self._view("train", i, rng) for i in chosen], nodes)
+
+    def clip(self, rng: random.Random) -> Row:
+        """Four frames: one photograph from changing views, or a cut between two."""
+        first, second = rng.sample(range(len(self.photos)), 2)
+        if rng.random() < 0.5:
+            frames, text = [first] * 4, rng.choice(self.photos[first].captions)
+        else:
+            cut = rng.choice((1, 2, 3))
+            frames = [first] * cut + [second] * (4 - cut)
+            told = (rng.choice(self.photos[i].captions) for i in (first, second))
+            text = "".join(form.format(caption) for form, caption in zip(ORDERED, told, strict=True))
+        nodes = [self._ask(rng.choice(CLIP), self._answer(text, "clip"))]
+        return self._row([self._view("train", i, rng) for i in frames], nodes)
+
+    def chat(self, rng: random.Random) -> Row:
+        """A plain prompt answered by the base itself, at times with a second turn."""
+        question, answer = rng.choice(self.plain)
+        if rng.random() < 0.2:
+            earlier, said = rng.choice(self.plain)
+            question = f"{earlier}{ANSWER}{said}{END}\n{ASK}{question}"
+        ids = self.tokens(answer)
+        if len(ids) < 85:
+            ids.append(self.tokenizer.eos_token_id)
+        return self._row([], [self._ask(question, Node(ids, taught=True, full=True, kind="plain"))])
+
+    def said(self, rng: random.Random) -> Row:
+        """An answer of the target's own that repeats itself."""
+        index, question, ids = rng.choice(self.own)
+        kinds = repeats(ids)
+        node = Node(ids[: len(kinds)], taught=True, full=True, kinds=kinds)
+        return self._row([self._view("train", index, rng)], [self._ask(question, node)])
+
+    def rows(self, step: int, n: int) -> list[Row]:
+        """The rows of one step: at least one photograph, the rest by chance."""
+        rng = random.Random(f"{self.seed}/{step}")
+        place = step * n
+        made = []
+        for i in range(n):
+            kind = rng.choices((*SHARES, "photo"), (*SHARES.values(), 1 - sum(SHARES.values())))[0]
+            if kind == "thing" and self.things and i:
+                made.append(self.thing(rng.choice(self.things), rng))
+            elif kind == "pair" and i:
+                made.append(self.pair(rng))
+            elif kind == "clip" and i:
+                made.append(self.clip(rng))
+            elif kind == "plain" and self.plain and i:
+                made.append(self.chat(rng))
+            elif kind == "own" and self.own and i:
+                made.append(self.said(rng))
+            else:
+                epoch, at = divmod(place + i, len(self.photos))
+                order = self._order(epoch)
+                made.append(self.photo(order[at], rng))
+        return made
+
+    def _order(self, epoch: int) -> list[int]:
+        if getattr(self, "_epoch", None) != epoch:
+            self._epoch = epoch
+            self._shuffled = list(range(len(self.photos)))
+            random.Random(f"{self.seed}/epoch/{epoch}").shuffle(self._shuffled)
+        return self._shuffled

@@ -1,0 +1,162 @@
+"""Long answers about photographs, written by the base language model itself from what people wrote.
+
+LLaVA made its instruction data so: a language model without pictures reads the captions and writes the
+answer. A small model left alone soon repeats itself, so the opening sentences are people's own (the least
+alike of a photograph's five), the model goes on from there, and a word triple may not come twice. Answers
+to plain prompts, without a photograph, come from the same loop; they keep plain chat alive in training.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase
+
+from specvl_demo.training.photo_plain import PHRASES
+
+USER, ASSISTANT, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
+UNWANTED = re.compile(
+    r"caption|\bai\b|sentence|paragraph|\bstory|\bscenes?\b|\bimage|camera|character|[#*<>_|]|\d\.|[^\x00-\x7f]",
+    re.I,
+)
+
+DESCRIBE, STORY, NEXT = (PHRASES["questions"][kind] for kind in ("describe", "story", "next"))
+TEMPERATURE, TOP = 0.6, 30
+"""Answers are sampled among so many likeliest tokens."""
+OPENINGS, GO_ON, ORDERS = PHRASES["openings"], PHRASES["go on"], PHRASES["orders"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One answer to be written: `prompt` is what the writer reads, `opening` how its answer begins."""
+
+    key: str
+    kind: str
+    question: str
+    prompt: str
+    opening: str
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9']+", text.lower())
+
+
+def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]:
+    """At most `n` captions: the longest, then whichever shares the smallest part of its words with those
+    before, as long as that is no more than `most`.
+    """
+    left = sorted(captions, key=lambda c: -len(c))
+    chosen = [left.pop(0)]
+    while left and len(chosen) < n:
+        known = {w for c in chosen for w in words(c)}
+
+        def shared(caption: str, known: set[str] = known) -> float:
+            return sum(w in known for w in words(caption)) / max(1, len(words(caption)))
+
+        left.sort(key=shared)
+        if shared(left[0]) > most:
+            break
+        chosen.append(left.pop(0))
+    return chosen
+
+
+def description(captions: Sequence[str], rng: random.Random, n: int = 4) -> str:
+    """Several sentences about a photograph, all of them people's own, those least alike first."""
+    first, *others = least_alike(captions, n, most=0.5)
+    return " ".join([_opening("describe", first, rng), *others])
+
+
+def _opening(kind: str, first: str, rng: random.Random) -> str:
+    return rng.choice(OPENINGS[kind]).format(first=first[0].lower() + first[1:], First=first)
+
+
+def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
+    """The order for one story, or for what may happen next; captions are clean sentences."""
+    kind = rng.choices(("story", "next"), (0.75, 0.25))[0]
+    told = least_alike(captions, {"story": 2, "next": 1}[kind])
+    opening = " ".join([_opening(kind, told[0], rng), *told[1:]]) + rng.choice(GO_ON[kind])
+    question = rng.choice({"story": STORY, "next": NEXT}[kind])
+    prompt = USER + ORDERS[kind].format(told=" ".join(captions)) + END + ASSISTANT
+    return Job(key, kind, question, prompt, opening)
+
+
+def plain_jobs(prompts: Sequence[str]) -> list[Job]:
+    """The orders for answers to plain prompts."""
+    return [Job(p, "plain", p, USER + p + END + ASSISTANT, "") for p in prompts]
+
+
+def repeated(text: str) -> float:
+    """Share of word triples that occurred before in the text."""
+    w = words(text)
+    triples = list(zip(w, w[1:], w[2:], strict=False))
+    return 1 - len(set(triples)) / max(1, len(triples))
+
+
+def finished(text: str) -> str:
+    """The text up to its last complete sentence."""
+    cut = max(text.rfind(mark) for mark in (".", "!", "?"))
+    return re.sub(r"\s+", " ", text[: cut + 1]).strip()
+
+
+def keep(text: str, tokens: int, least: int, most: int) -> bool:
+    """Whether an answer is fit to be taught: long enough, hardly repeating, without talk of captions."""
+    return least <= tokens <= most and repeated(text) <= 0.10 and not UNWANTED.search(text)
+
+
+class NoTripleTwice(LogitsProcessor):
+    """Bans tokens that would repeat a token triple of an answer. begins: where each row's answer begins."""
+
+    def __init__(self, begins: Sequence[int]) -> None:
+        self.begins = begins
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        for row, begin, logits in zip(input_ids.tolist(), self.begins, scores, strict=True):
+            said = row[begin:]
+            triples = zip(said, said[1:], said[2:], strict=False)
+            logits[[c for a, b, c in triples if [a, b] == said[-2:]]] = -torch.inf
+        return scores
+
+
+@torch.inference_mode()
+def write(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, jobs: Sequence[Job], most: int, distinct: bool
+) -> Iterator[tuple[Job, str]]:
+    """Sample all jobs in one left-padded batch, at most `most` new tokens each; where `distinct`, no token
+    triple comes twice in an answer. Yields each job with opening and continuation as one text."""
+    rows = [tokenizer(j.prompt + j.opening, add_special_tokens=False).input_ids for j in jobs]
+    width, eos = max(map(len, rows)), tokenizer.eos_token_id
+    pads = [width - len(row) for row in rows]
+    asked = [len(tokenizer(j.prompt, add_special_tokens=False).input_ids) for j in jobs]
+    begins = [pad + n for pad, n in zip(pads, asked, strict=True)]
+    made = model.generate(
+        input_ids=torch.tensor([[eos] * pad + row for pad, row in zip(pads, rows, strict=True)]),
+        attention_mask=torch.tensor([[0] * pad + [1] * (width - pad) for pad in pads]),
+        max_new_tokens=most,
+        do_sample=True,
+        temperature=TEMPERATURE,
+        top_k=TOP,
+        eos_token_id=eos,
+        pad_token_id=eos,
+        logits_processor=[NoTripleTwice(begins)] if distinct else [],
+    )
+    for job, row, begin in zip(jobs, made.tolist(), begins, strict=True):
+        yield job, tokenizer.decode(row[begin:], skip_special_tokens=True).strip()
+
+
+def write_kept(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    jobs: Sequence[Job],
+) -> Iterator[dict[str, str]]:
+    """Written answers as rows of a file; what is not fit to be taught is kept as `rejected`, without text."""
+    plain = jobs[0].kind == "plain"
+    for job, text in write(model, tokenizer, jobs, 90 if plain else 70, distinct=not plain):
+        told = text if plain else finished(text)
+        fit = plain or keep(told, len(tokenizer(told).input_ids), 50, 125)
+        kind, told = (job.kind, told) if fit else ("rejected", "")
+        yield {"key": job.key, "kind": kind, "question": job.question, "answer": told}

@@ -1,0 +1,153 @@
+"""From a pair's target to a drafter with its card: answers, features, training, export.
+
+Every stage goes on where an earlier call stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+
+from specvl_demo import fingerprints
+from specvl_demo.registry import Loaded
+from specvl_demo.training import answers, features, photo_data, photo_prompts
+from specvl_demo.training.drafters import KINDS, run
+from specvl_demo.training.drafters.base import Kind, Recipe
+from specvl_demo.training.features import Example, Needs, Store
+from specvl_demo.training.trainer import checkpoint
+from specvl_demo.world.evaluate import HELD_OUT
+
+ANSWERS_SEED = 7
+HELD_OUT_SEED = HELD_OUT // 10**9
+SHORTEST, LONGEST = 8, 160
+"""Tokens of an answer that is learnt from."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things lie.
+
+    folder: checkpoints and log of this run. out: the finished head. work: answers and features, shared by
+    runs on the same target. answers: what the target said to the training conversations, made when missing.
+    prompts: questions for targets other than the pocket one, as JSON lines {"prompt", "images"}. data: a
+    folder of captioned photographs to ask about instead. None of both draws scenes.
+    """
+
+    folder: Path
+    out: Path
+    work: Path
+    answers: Path
+    prompts: Path | None = None
+    data: Path | None = None
+
+    @property
+    def pictures(self) -> Path | None:
+        """The folder below which the questions' pictures lie; None where they are drawn."""
+        return self.prompts.parent if self.prompts is not None else self.data
+
+
+def main(
+    loaded: Loaded,
+    kind: Kind,
+    recipe: Recipe,
+    places: Places,
+    n: int = 6000,
+    n_held_out: int = 150,
+    minutes: float | None = None,
+    fresh: bool = False,
+    small: bool = False,
+) -> dict[str, Any]:
+    """Train a drafter for the pair's target; gives its card. small: its weights are stored in eight bits."""
+    if places.pictures is None and loaded.pair.knows != "scenes":
+        raise ValueError(
+            f"{loaded.pair.id} knows more than drawn scenes; give its questions with --prompts, or a folder "
+            "of captioned photographs with --data"
+        )
+    weights = fingerprints.of(loaded.pair.target)
+    if not fresh:
+        # Refused before hours of answering.
+        checkpoint(places.folder, kind.name, run.identity_of(kind.name, recipe, weights))
+    # One process answers and computes features; the others find them there.
+    with run.processes().main_process_first():
+        needs = recipe.wanted(kind.needs)
+        store, held_out = stores(loaded, kind.name, needs, places, n, n_held_out, weights)
+    source = places.prompts or places.data
+    data = "drawn scenes" if source is None else source.name
+    target = {"target": loaded.pair.target.id, "weights": weights}
+    card = {**target, "data": f"{data}, answered by the target greedily"}
+    model = loaded.models.target.vlm.model
+    return run.main(
+        kind, recipe, model, store, held_out, places.folder, places.out, card, weights, minutes, fresh, small
+    )
+
+
+def stores(
+    loaded: Loaded, kind: str, needs: Needs, places: Places, n: int, n_held_out: int, weights: str | None
+) -> tuple[Store, Store]:
+    """Features to learn from and held-out ones; a store that holds more than is needed will do.
+
+    ValueError where those at hand, or the answers, are of other weights than the target's.
+    """
+    folders = []
+    for name in ("train", "held-out"):
+        complete = (places.work / f"{name}-{other}" for other in KINDS)
+        ready = (f for f in complete if (f / "complete").exists() and Store(f).needs.covers(needs))
+        folder = next(ready, places.work / f"{name}-{kind}")
+        features.of_weights(folder, weights)
+        folders.append(folder)
+    said = answered(loaded, places, n, n_held_out, weights)
+    for folder, file, most in zip(folders, said, (n, n_held_out), strict=True):
+        if not (folder / "complete").exists():
+            about = {"target": loaded.pair.target.id, "weights": weights, "answers": file.name, "n": most}
+            model = loaded.models.target.vlm.model
+            features.build(model, _examples(loaded, places, file, most), folder, needs, about)
+            (folder / "complete").touch()
+    return Store(folders[0]), Store(folders[1])
+
+
+def answered(
+    loaded: Loaded, places: Places, n: int, n_held_out: int, weights: str | None
+) -> tuple[Path, Path]:
+    """Files with the target's answers: to learn from, and held out."""
+    held_out = places.work / "answers-held-out.jsonl"
+    if places.pictures is None:
+        for out, many, seed in ((places.answers, n, ANSWERS_SEED), (held_out, n_held_out, HELD_OUT_SEED)):
+            answers.regenerate(loaded.models.target, _tokenizer(loaded), weights, out, many, seed)
+        return places.answers, held_out
+    to_learn, to_measure = _questions(places, n, n_held_out)
+    for out, some in ((held_out, to_measure), (places.answers, to_learn)):
+        answers.ask_all(loaded.models.target, loaded.prompter, some, places.pictures, out, weights, LONGEST)
+    return places.answers, held_out
+
+
+def _questions(places: Places, n: int, n_held_out: int) -> tuple[list[Any], list[Any]]:
+    """Prompts to learn from, and held-out ones."""
+    if places.prompts is None:
+        learn, measure = photo_data.read(places.data)
+        return (
+            photo_prompts.lines(learn, places.data, n, ANSWERS_SEED),
+            photo_prompts.lines(measure, places.data, n_held_out, HELD_OUT_SEED),
+        )
+    lines = [json.loads(line) for line in places.prompts.read_text().splitlines() if line.strip()]
+    random.Random(ANSWERS_SEED).shuffle(lines)
+    if len(lines) <= n_held_out:
+        raise ValueError(
+            f"{places.prompts.name} has {len(lines)} prompts, and {n_held_out} are to be held out"
+        )
+    return lines[n_held_out:][:n], lines[:n_held_out]
+
+
+def _examples(loaded: Loaded, places: Places, said: Path, most: int) -> Iterator[Example]:
+    if places.pictures is None:
+        return answers.drawn_examples(_tokenizer(loaded), said, most)
+    return answers.asked_examples(loaded.prompter, said, places.pictures, most, SHORTEST)
+
+
+def _tokenizer(loaded: Loaded) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast.from_pretrained(loaded.pair.target.folder)

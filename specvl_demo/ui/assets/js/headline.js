@@ -1,0 +1,61 @@
+/* The one sentence above the race, in plain words and with this race's numbers: what is awaited, how the lanes stand,
+   how it ended. Words in a token's colour are marked as tokens are. */
+
+import { h } from './dom.js';
+import { align } from './align.js';
+import { timing } from './verdict.js';
+import { W } from './words.js';
+
+/** The lane that the sentence is about: the fastest of those that draft. */
+function best(race) {
+  const drafting = race.list.filter((lane) => lane !== race.baseline);
+  return drafting.reduce((a, b) => ((race.speedup(b) ?? 0) > (race.speedup(a) ?? 0) ? b : a), drafting[0] ?? null);
+}
+
+/** Nodes of the sentence. waiting: what the machine is doing before the first words, or ''. */
+export function headline(race, waiting) {
+  if (waiting) return [waiting];
+  const lane = best(race);
+  const base = race.baseline;
+  if (!lane || !base) return race.list.length ? [W.headline.alone(race.list.map((one) => one.begin.title))] : [];
+  const guesser = lane.begin.models.drafter ? W.headline.model : W.headline.rule;
+  if (!race.finished) {
+    return [W.headline.going(lane.begin.title, race.now(lane).tokens, race.now(base).tokens)];
+  }
+  const t = race.now(lane);
+  if (race.list.some((one) => one.end.stop === 'cancelled' || one.end.stop === 'error')) return [W.headline.cut];
+  const differs = align(base, lane);
+  const x = race.speedup(lane);
+  const timed = timing(lane, base);
+  const time = timed.kind === 'short' ? W.headline.short(timed.tokens) : timed.kind === 'disturbed' ? W.headline.disturbed
+    : x >= 1 ? W.headline.sooner(x.toFixed(2)) : W.headline.later((1 / x).toFixed(2));
+  return [h('span', { class: 'tk draft', text: W.headline.green }), W.headline.guessed(guesser),
+    ...(t.relaxed ? ['; ', h('span', { class: 'tk relaxed', text: W.headline.relaxed(t.relaxed, t.tokens) }), W.headline.through] : []),
+    W.headline.answer(!differs), timed.kind === 'sound' ? h('b', { text: time }) : time, ...(race.list.length > 2 && timed.kind === 'sound' ? [W.headline.fastest(lane.begin.title)] : []),
+    differs && race.meta.price ? W.headline.known(race.meta.price)
+      : differs ? W.headline.price(race.list.length > 2 ? lane.begin.title : 'it', differs.changes.map((pair) => pair.map((text) => brief(text)))) : '.'];
+}
+
+/** The beginning of a piece of an answer. */
+const brief = (text) => (text.trim().length > 32 ? `${text.trim().slice(0, 31)}…` : text.trim());
+
+/** A token worth looking at first: one that the target took although the drafter held another likelier, else one that
+ *  the target wrote where the drafter was surest of something else; null where nothing was drafted. */
+export function instructive(lane) {
+  let found = null;
+  let most = 0.05;
+  lane.rounds.forEach((round) => {
+    const { parent, draft_logp: logp } = round.tree;
+    if (!logp) return;
+    const p = (i) => Math.exp(logp[i] ?? -Infinity);
+    round.tokens.forEach((token, at) => {
+      const stands = round.path[at];
+      const taken = token.origin === 'draft' ? round.path[at + 1] : null;
+      const rivals = parent.map((_, i) => i).filter((i) => parent[i] === stands && i !== taken);
+      const rival = Math.max(0, ...rivals.map(p));
+      const score = (rival - (taken ? p(taken) : 0)) * (taken ? 1 : 0.6) * (/[\p{L}\d]{3}/u.test(token.text) ? 1 : 0.3);
+      if (score > most) [most, found] = [score, lane.at(round.index).tokens + at];
+    });
+  });
+  return found;
+}

@@ -1,0 +1,68 @@
+/* What a visit leaves in this browser, so that a reload loses nothing: the form, the files of the question, the last races.
+   Nothing of it leaves the browser. Where it keeps nothing (a private window), the page works the same. */
+
+const FORM = 'specvl-form';
+const MOST_RUNS = 12;
+
+/** The database of this page, once; rejected where the browser has none to give. */
+let opening = null;
+function database() {
+  opening ??= new Promise((resolve, reject) => {
+    const asked = indexedDB.open('specvl', 1);
+    asked.onupgradeneeded = () => { for (const name of ['files', 'runs']) asked.result.createObjectStore(name); };
+    asked.onsuccess = () => resolve(asked.result);
+    asked.onerror = () => reject(asked.error);
+  });
+  return opening;
+}
+
+/** One request on a store; `fallback` where it fails. */
+async function ask(store, mode, fn, fallback = null) {
+  try {
+    const db = await database();
+    return await new Promise((resolve, reject) => {
+      const asked = fn(db.transaction(store, mode).objectStore(store));
+      asked.onsuccess = () => resolve(asked.result);
+      asked.onerror = () => reject(asked.error);
+    });
+  } catch {
+    return fallback;
+  }
+}
+
+/** The form as it was left, {request, shown}: `shown` says which race stood on the page; null where none is kept. */
+export function form() {
+  try {
+    return JSON.parse(localStorage.getItem(FORM));
+  } catch {
+    return null;
+  }
+}
+
+export function keepForm(state) {
+  try {
+    localStorage.setItem(FORM, JSON.stringify(state));
+  } catch { /* full or forbidden: the next visit begins anew */ }
+}
+
+/** A file of the question by its place on the server, to be sent again in a later visit. */
+export const keepFile = (path, file) => ask('files', 'readwrite', (store) => store.put(file, path));
+
+export const file = (path) => ask('files', 'readonly', (store) => store.get(path));
+
+/** A finished race: {records, meta, lanes}; the oldest go. Gives its key. */
+export async function keepRun(run) {
+  const key = Date.now();
+  await ask('runs', 'readwrite', (store) => store.put(run, key));
+  const keys = await ask('runs', 'readonly', (store) => store.getAllKeys(), []);
+  for (const old of keys.slice(0, -MOST_RUNS)) await ask('runs', 'readwrite', (store) => store.delete(old));
+}
+
+/** The kept races, newest first. */
+export const runs = async () => (await ask('runs', 'readonly', (store) => store.getAll(), [])).reverse();
+
+/** Forget all of it. */
+export async function forget() {
+  localStorage.removeItem(FORM);
+  for (const name of ['files', 'runs']) await ask(name, 'readwrite', (store) => store.clear());
+}

@@ -1,0 +1,30 @@
+/* What the chosen pair cannot judge: told before it runs, and over its answer. A pair says what its model was shown:
+   'anything', 'photographs' or drawn 'scenes', the latter with the words that it was taught. */
+
+import { W } from './words.js';
+
+const LETTERS = /\p{L}{3,}/gu;
+const MOST_UNKNOWN = 3;
+
+/** One sentence a thing that is outside; '' where the question is within what the pair knows. */
+export function scope(catalog, request) {
+  const pair = catalog.pairs.find((p) => p.id === request.pair);
+  if (!pair || pair.knows === 'anything') return '';
+  const media = [...request.media, ...request.history.flatMap((turn) => turn.media)];
+  if (!media.length) return `${W.scope.noPicture[pair.knows]} ${W.scope.after}`;
+  const outside = request.media.filter((item) => kind(item, catalog) !== pair.knows && (pair.knows === 'scenes' || kind(item, catalog) !== null));
+  if (outside.length) return `${W.scope.other[pair.knows](outside.map((item) => item.name).join(', '))} ${W.scope.after}`;
+  const words = pair.words && new Set(pair.words);
+  const unknown = words ? [...new Set(request.question.match(LETTERS) ?? [])].filter((word) => !knows(words, word.toLowerCase())) : [];
+  return unknown.length ? `${W.scope.words(unknown.slice(0, MOST_UNKNOWN))} ${W.scope.after}` : '';
+}
+
+/** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null where nobody knows. */
+function kind(item, catalog) {
+  if (item.scene !== undefined) return 'scenes';
+  const example = catalog.examples.find((e) => e.id === item.example);
+  return example ? catalog.pairs.find((p) => p.id === example.pair)?.knows ?? null : null;
+}
+
+/** A word, or its singular. */
+const knows = (words, word) => words.has(word) || words.has(word.replace(/s$/, ''));

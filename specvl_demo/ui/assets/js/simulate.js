@@ -1,0 +1,74 @@
+/* A race simulated from a recorded one: the answer stays, and with it how hard each of its tokens is to guess; the
+   drafter, the draft's length and the costs may be others. Knows records; knows nothing of the page. */
+
+/** What a recorded lane says of every token of its answer and of its costs, in autoregressive steps:
+ *  {n, hard, quality, gamma, draft, step, row, recorded}. hard[i] is how hard token i is to guess, in (0, 1): a drafter
+ *  of quality q guesses it where hard[i] < q. gamma: levels a round drafts; draft: cost of a level; step: cost of a
+ *  verification, and row: of each drafted token in it. null where the lane drafted nothing or has no lane to compare. */
+export function learn(lane, base) {
+  const rounds = lane.rounds.filter((r) => r.tree.tokens.length > 1);
+  const b = base?.at(Infinity);
+  if (!rounds.length || !b?.rounds) return null;
+  const unit = b.clock / b.rounds;
+  const t = lane.at(Infinity);
+  const verdicts = lane.tokens.map((token) => verdict(lane.rounds[token.round], token.at));
+  const known = verdicts.filter(({ right }) => right !== null);
+  if (!known.length) return null;
+  const quality = known.filter(({ right }) => right).length / known.length;
+  const levels = rounds.map((r) => depth(r.tree));
+  const gamma = Math.max(1, Math.round(mean(levels)));
+  const nodes = mean(rounds.map((r) => r.tree.tokens.length - 1));
+  const verify = t.verify_s / t.rounds / unit;
+  const row = Math.max(0, verify - 1) / Math.max(1, nodes);
+  const rest = (t.commit_s + t.other_s) / t.rounds / unit;
+  return { n: lane.tokens.length, hard: hardness(verdicts, quality), quality, gamma, width: nodes / gamma,
+    draft: t.draft_s / t.rounds / unit / gamma, step: Math.min(1, verify), row, rest, recorded: { tau: t.tau, speedup: t.speed / b.speed, rounds: t.rounds } };
+}
+
+/** Whether the drafter's token was kept at a place, and how sure it was of what it guessed; right is null where it was
+ *  never asked. */
+function verdict(round, at) {
+  const { parent, draft_logp: logp } = round.tree;
+  const token = round.tokens[at];
+  const p = (i) => (logp?.[i] == null ? 0.5 : Math.exp(logp[i]));
+  if (token.origin !== 'target') return { right: true, sure: p(round.path[at + 1]) };
+  const rivals = parent.map((_, i) => i).filter((i) => parent[i] === round.path[at]);
+  return rivals.length ? { right: false, sure: Math.max(...rivals.map(p)) } : { right: null, sure: 0.5 };
+}
+
+/** Tokens that were guessed lie below `quality`, the surest ones lowest; those that were not lie above, the ones where
+ *  the drafter was surest of something else highest. Tokens that were never asked about are spread over all. */
+function hardness(verdicts, quality) {
+  const hard = new Array(verdicts.length);
+  const place = (list, low, high) => list.forEach(([i], k) => { hard[i] = low + ((k + 0.5) / list.length) * (high - low); });
+  const all = verdicts.map((v, i) => [i, v]);
+  place(all.filter(([, v]) => v.right === true).sort((a, b) => b[1].sure - a[1].sure), 0, quality);
+  place(all.filter(([, v]) => v.right === false).sort((a, b) => a[1].sure - b[1].sure), quality, 1);
+  // The golden ratio's multiples fall evenly, and the same every time.
+  all.filter(([, v]) => v.right === null).forEach(([i], k) => { hard[i] = ((k + 1) * 0.618034) % 1; });
+  return hard;
+}
+
+/** The race with these settings: {tau, cost, speedup, rounds: [{kept, at}]}, cost a round and times in autoregressive
+ *  steps. */
+export function simulate({ n, hard, width, rest, step }, { quality, gamma, draft, row }) {
+  const rounds = [];
+  const cost = gamma * draft + step + row * gamma * width + rest;
+  let at = 0;
+  while (at < n) {
+    let kept = 0;
+    while (kept < gamma && at + kept < n - 1 && hard[at + kept] < quality) kept += 1;
+    at += kept + 1;
+    rounds.push({ kept, at });
+  }
+  const tau = n / rounds.length;
+  return { tau, cost, speedup: tau / cost, verify: cost - gamma * draft, rounds };
+}
+
+const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
+
+function depth({ parent }) {
+  const deep = [];
+  parent.forEach((p, i) => { deep[i] = p < 0 ? 0 : deep[p] + 1; });
+  return Math.max(...deep);
+}

@@ -1,0 +1,91 @@
+/* What goes on from one visit to the next: the form and the race as they were left, and what a link asks for. Files of an
+   earlier visit are sent once more, drawn scenes are drawn anew. */
+
+import * as kept from './keep.js';
+import * as link from './link.js';
+import { W } from './words.js';
+
+const KEPT_MS = 400; // so long the form must stand before it is kept
+
+export class Visit {
+  /** page: the whole of it, whose form and race are kept and brought back. */
+  constructor(page) { this.page = page; }
+
+  /** Keep the form and which race stands beside it, for a reload. */
+  remember() {
+    clearTimeout(this.keeping);
+    this.keeping = setTimeout(() => {
+      const { race, ask } = this.page;
+      const { example = null, source, form } = race.meta;
+      kept.keepForm({ request: ask.request, example, live: source === 'live', fits: form === ask.key() });
+    }, KEPT_MS);
+  }
+
+  /** A request of an earlier visit whose files are on the server again: drawn anew, or sent from this browser. */
+  async revive(request) {
+    const { ask, api, catalog } = this.page;
+    const lost = [];
+    const bring = async (item) => {
+      const example = catalog.examples.find((e) => e.id === item.example);
+      if (example) return example.media.some((m) => m.path === item.path) ? item : null;
+      if (item.scene !== undefined) return { ...item, ...await api.server.scene(item.scene) };
+      const file = await kept.file(item.path);
+      const sent = file && await api.upload(file).catch(() => null);
+      if (!sent) { lost.push(item.name); return null; }
+      kept.keepFile(sent.path, file);
+      return { ...item, path: sent.path, url: sent.url };
+    };
+    const all = async (media) => (await Promise.all((media ?? []).map(bring))).filter((item) => item?.path);
+    const history = await Promise.all((request.history ?? []).map(async (turn) => ({ ...turn, media: await all(turn.media) })));
+    const out = { ...request, media: await all(request.media), history };
+    if (lost.length) ask.say(W.run.gone(lost.join(', ')), true);
+    return out;
+  }
+
+  /** Show what a link asks for, what the last visit left, or else the first recorded race. */
+  async start() {
+    const { page } = this;
+    const { ask, catalog } = page;
+    await page.replay.load();
+    const view = link.view(Object.keys(W.tabs)) ?? 'race';
+    const asked = link.read();
+    const left = kept.form();
+    const recorded = catalog.examples.filter((e) => e.trace);
+    const first = recorded.find((e) => e.pair === catalog.pairs[0].id) ?? recorded[0];
+    if (asked) await this.restore(asked);
+    else if (left?.request) await this.resume(left);
+    else if (first) {
+      ask.fill(first);
+      await page.example(first, true);
+    }
+    page.open(view, false);
+  }
+
+  /** Go on where the last visit ended: its form, and the race that stood beside it. */
+  async resume({ request, example, live, fits }) {
+    const { page } = this;
+    const { ask, catalog, race } = page;
+    const asked = await this.revive(request);
+    page.chat.set(asked.history);
+    ask.restore(asked);
+    const shown = catalog.examples.find((e) => e.id === example && e.trace);
+    const [run] = page.replay.runs;
+    if (shown) await page.example(shown);
+    else if (live && run) page.show(run.records, { ...run.meta, asked: undefined, form: ask.key() }, false);
+    else return;
+    if (!fits) race.meta.form = '';
+    page.fit();
+  }
+
+  /** The settings of a link; its pictures are drawn again or taken from the examples. */
+  async restore(asked) {
+    const { ask, api, catalog } = this.page;
+    const scenes = Array.isArray(asked.scenes) ? asked.scenes.slice(0, catalog.limits.files) : [];
+    const drawn = await Promise.all(scenes.map((scene) => api.server.scene(scene)));
+    const example = catalog.examples.find((e) => e.id === asked.example);
+    const media = example ? ask.of(example).media : drawn.filter((item) => item.path).map((item) => ({ ...item, kind: 'image' }));
+    ask.restore({ ...asked, media });
+    // The race of an example as it ships comes with its link.
+    if (example?.trace && ask.key(ask.of(example)) === ask.key()) await this.page.example(example);
+  }
+}

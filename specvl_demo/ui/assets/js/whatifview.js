@@ -1,0 +1,139 @@
+/* What if the drafter were better, the draft longer, its cost another? The recorded answer raced again in the browser
+   with other numbers, beside the recorded race and the formula. */
+
+import { term } from './explain.js';
+import { h, put, svg, fmt } from './dom.js';
+import { learn, simulate } from './simulate.js';
+import { laneSwitch } from './track.js';
+import { W } from './words.js';
+
+const LONGEST = 20;
+const RATE_MS = 45; // a step of the autoregressive lane, on screen
+
+export class WhatIfView {
+  constructor(race, painter) {
+    Object.assign(this, { race, painter });
+    this.draw = this.draw.bind(this);
+    this.tick = this.tick.bind(this);
+    this.lanes = laneSwitch(race, (lane) => lane !== race.baseline);
+    this.sliders = h('div', { class: 'vl-card vl-sliders' });
+    this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.bar(name));
+    this.again = h('button', { type: 'button', class: 'vl-secondary', text: W.whatif.play, on: { click: () => this.play() } });
+    this.reset = h('button', { type: 'button', class: 'vl-small', text: W.whatif.reset, on: { click: () => this.load() } });
+    this.says = h('p', { class: 'vl-headline', 'aria-live': 'polite' });
+    this.formula = h('p', { class: 'vl-whatif-formula' });
+    this.curve = svg('svg', { class: 'vl-curve', viewBox: '0 0 640 190', role: 'img' });
+    this.rounds = h('div', { class: 'vl-rounds-strip', role: 'img' });
+    this.body = h('div', { class: 'vl-whatif-body' }, this.sliders, h('div', { class: 'vl-stack' }, h('section', { class: 'vl-card vl-whatif-race' }, this.says,
+      this.bars.map(({ node }) => node), h('div', { class: 'vl-buttons' }, this.again), this.rounds),
+    h('section', { class: 'vl-card vl-whatif-race' }, this.formula, this.curve)));
+    this.none = h('p', { class: 'vl-hint' });
+    this.node = h('div', { class: 'vl-whatif' }, h('h2', { text: W.whatif.title }), h('p', { class: 'vl-help', text: W.whatif.help }), this.lanes, this.none, this.body);
+    race.on('reset begin lane end focus', () => painter.soon(() => this.load()));
+    this.load();
+  }
+
+  bar(name) {
+    const fill = h('i', { class: name });
+    const label = h('span');
+    const value = h('b');
+    return { name, fill, label, value, node: h('div', { class: 'vl-whatif-bar' }, label, h('div', { class: 'vl-bar' }, fill), value) };
+  }
+
+  /** What the recorded race of the lane in focus says; the sliders stand where it stood. */
+  load() {
+    const { race } = this;
+    this.lanes.fill();
+    const lane = race.focused;
+    const over = lane && race.list.every((one) => one.end);
+    this.known = over && lane !== race.baseline ? learn(lane, race.baseline) : null;
+    this.body.hidden = !this.known;
+    put(this.none, this.known ? '' : W.whatif.none);
+    if (!this.known) return;
+    const { quality, gamma, draft, row } = this.known;
+    this.values = { quality, gamma, draft, row };
+    this.sliders.replaceChildren(...this.slidersOf(), this.reset);
+    this.shown = Infinity;
+    this.draw();
+  }
+
+  slidersOf() {
+    const { draft, row } = this.known;
+    const range = { quality: [0, 1, 0.01], gamma: [1, LONGEST, 1], draft: [0, Math.max(0.5, 3 * draft), 0.005], row: [0, Math.max(0.2, 3 * row), 0.002] };
+    const write = { quality: fmt.percent, gamma: String, draft: (x) => W.whatif.steps(x.toFixed(2)), row: (x) => W.whatif.steps(x.toFixed(3)) };
+    return Object.entries(range).map(([key, [min, max, step]]) => {
+      const out = h('output', { text: write[key](this.values[key]) });
+      const input = h('input', { type: 'range', id: `vl-w-${key}`, min, max, step, on: { input: () => {
+        this.values[key] = Number(input.value);
+        input.setAttribute('aria-valuetext', write[key](this.values[key]));
+        put(out, write[key](this.values[key]));
+        this.shown = Infinity;
+        this.painter.soon(this.draw);
+      } } });
+      input.value = this.values[key];
+      const [title, help] = W.whatif.sliders[key];
+      return h('div', { class: 'vl-slider' }, h('label', { for: input.id, class: 'vl-hidden', text: title }), term(title, help), out, input,
+        h('small', { class: 'vl-help', text: W.whatif.was(write[key](this.known[key])) }));
+    });
+  }
+
+  /** Show the three lanes anew, each at its own pace. */
+  play() {
+    this.begun = performance.now();
+    this.shown = 0;
+    requestAnimationFrame(this.tick);
+  }
+
+  tick(now) {
+    if (!this.known || this.shown === Infinity) return;
+    this.shown = (now - this.begun) / RATE_MS;
+    if (this.shown > this.known.n) this.shown = Infinity;
+    this.draw();
+    if (this.shown !== Infinity) requestAnimationFrame(this.tick);
+  }
+
+  draw() {
+    const { known, values, bars } = this;
+    if (!known) return;
+    const made = simulate(known, values);
+    const { recorded, n } = known;
+    const speeds = { ar: 1, recorded: recorded.speedup, simulated: made.speedup };
+    const titles = { ar: W.whatif.ar, recorded: W.whatif.recorded(this.race.focused.begin.title), simulated: W.whatif.simulated };
+    for (const { name, fill, label, value } of bars) {
+      put(label, titles[name]);
+      put(value, fmt.times(speeds[name]));
+      // Standing: lengths are speeds. Moving: lengths are tokens written so far.
+      const part = this.shown === Infinity ? speeds[name] / Math.max(1, ...Object.values(speeds)) : Math.min(1, (this.shown * speeds[name]) / n);
+      fill.style.transform = `scaleX(${part})`;
+    }
+    const as = ['quality', 'gamma', 'draft', 'row'].every((key) => values[key] === known[key]);
+    put(this.says, as ? W.whatif.same(made.speedup.toFixed(2), recorded.speedup.toFixed(2)) : W.whatif.other(made.speedup.toFixed(2), recorded.speedup.toFixed(2)));
+    put(this.formula, W.whatif.formula({ tau: made.tau.toFixed(2), v: made.verify.toFixed(2), gamma: values.gamma, c: values.draft.toFixed(2), s: made.speedup.toFixed(2) }));
+    this.strip(made);
+    this.drawCurve(made);
+  }
+
+  /** Every round as a block, as wide as what it wrote: guessed tokens green, the target's own blue. */
+  strip({ rounds }) {
+    this.rounds.replaceChildren(...rounds.map(({ kept }) => h('span', { style: { 'flex-grow': String(kept + 1) } },
+      kept > 0 && h('i', { class: 'draft', style: { 'flex-grow': String(kept) } }), h('i', { class: 'target', style: { 'flex-grow': '1' } }))));
+    this.rounds.setAttribute('aria-label', W.whatif.roundsSay(rounds.length));
+  }
+
+  /** Speedup for every draft length, the other values as they are; the best length and the chosen one marked. */
+  drawCurve(made) {
+    const [left, right, top, bottom] = [44, 626, 14, 156];
+    const points = Array.from({ length: LONGEST }, (_, i) => simulate(this.known, { ...this.values, gamma: i + 1 }).speedup);
+    const best = points.indexOf(Math.max(...points)) + 1;
+    const most = Math.max(1.2, ...points) * 1.08;
+    const x = (g) => left + ((g - 1) / (LONGEST - 1)) * (right - left);
+    const y = (s) => bottom - (s / most) * (bottom - top);
+    const text = (at, up, words, anchor = 'middle') => svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
+    this.curve.replaceChildren(
+      svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }), text(left - 6, y(1) + 4, '1×', 'end'), text(left - 6, y(0) + 4, '0', 'end'),
+      svg('path', { d: points.map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`).join('') }),
+      svg('circle', { cx: x(best), cy: y(points[best - 1]), r: 4, class: 'best' }), svg('circle', { cx: x(this.values.gamma), cy: y(made.speedup), r: 6, class: 'now' }),
+      ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 16, String(g))), text((left + right) / 2, bottom + 31, W.whatif.curve));
+    this.curve.setAttribute('aria-label', W.whatif.curveSay(best, points[best - 1].toFixed(2)));
+  }
+}

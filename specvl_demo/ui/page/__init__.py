@@ -1,0 +1,1 @@
+"""What a visitor sees: composition, handlers, catalog, assets."""

@@ -1,0 +1,101 @@
+"""Composition of the page: one board, its event, the functions its scripts may call, the named endpoints.
+
+Given what can be chosen (a catalog) and who computes (a desk); gives Blocks that are ready to launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.utils import get_upload_folder
+
+from specvl_demo.ui import messages
+from specvl_demo.ui.page.assets import FILES, SCRIPTS, STYLES, board
+from specvl_demo.ui.page.endpoints import publish
+from specvl_demo.ui.page.handlers import Behaviour, Caller
+from specvl_demo.ui.serve.queue import refusal
+from specvl_demo.ui.serve.run import Run
+from specvl_demo.ui.serve.sessions import Sessions
+
+QUIET = "body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }"
+MOST_BYTES = 64 * 2**20
+MOST_AT_ONCE = 64
+
+
+SERVED = ("known", "panel", "stop", "batches", "scene", "share")
+"""The methods of the behaviour that the page's scripts may call."""
+
+
+def _served(method: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A function of its own: Gradio marks what it serves, which a bound method does not let happen."""
+
+    def call(asked: Any = None) -> Any:
+        return method(asked)
+
+    call.__name__ = method.__name__
+    return call
+
+
+def build(behaviour: Behaviour) -> gr.Blocks:
+    """The page over its behaviour."""
+    gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *behaviour.files])
+
+    visits = Sessions(Path(get_upload_folder()))
+
+    def leave(request: gr.Request) -> None:
+        visits.leave(request.session_hash)
+        if request.session_hash is not None:
+            behaviour.leave(request.session_hash)
+
+    async def run(event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
+        visits.keep(request.session_hash, event._data)
+        try:
+            host = request.client.host if request.client else None
+            caller = Caller(request.session_hash, host, (request.session_hash,))
+            async with aclosing(behaviour.run(event._data, caller)) as stream:
+                async for batch in stream:
+                    yield batch
+        except Exception as fault:
+            yield Run().pack(refusal(messages.PAGE_FAILED.format(reason=type(fault).__name__)))
+            raise  # a mistake of ours: the log needs all of it
+
+    # A visit's files go when it ends. What nobody asked about is looked for every ten minutes and removed
+    # after two hours.
+    with gr.Blocks(
+        title=messages.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
+    ) as page:
+        whole = board([_served(getattr(behaviour, name)) for name in SERVED])
+        # The line is the desk's, which shows everybody their place: Gradio lets all of them in.
+        # A page may ask again before Gradio has closed its last event.
+        whole.run(
+            run,
+            None,
+            whole,
+            show_progress="hidden",
+            concurrency_limit=None,
+            trigger_mode="multiple",
+            api_visibility="private",
+        )
+        page.unload(leave)
+        publish(behaviour)
+    page.queue(max_size=MOST_AT_ONCE)
+    return page
+
+
+def launch_settings() -> dict[str, Any]:
+    """How this page is launched, wherever it runs."""
+    return {
+        "css": QUIET,
+        "favicon_path": FILES["favicon"],
+        "theme": gr.themes.Base(),
+        "max_file_size": MOST_BYTES,
+        "run_history": False,
+        "footer_links": ["api"],
+        "show_error": False,  # what the libraries say names folders; our own sentences are shown all the same
+        # Gradio would call its own address once and give up after three seconds, which a busy machine takes.
+        "_frontend": False,
+    }

@@ -1,0 +1,238 @@
+"""What can be chosen here, as plain data for the page: pairs, methods, their parameters, examples, limits.
+
+Read from the tables of pairs and methods and from examples/; loads no model and fetches nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from specvl_demo import __version__, media, registry, session, verdicts
+from specvl_demo.machine import Machine
+from specvl_demo.methods import base
+from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
+from specvl_demo.pairs import PAIRS, Pair, find
+from specvl_demo.records import MAX_NEW_TOKENS_SERVED
+from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_SHOWN, MOST_TEXT, MOST_TURNS, PICTURE_DETAIL
+from specvl_demo.world import scenes
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
+CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
+FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
+"""What a first visitor is offered: the first of these that runs."""
+
+
+def describe(first_pair: str) -> dict[str, Any]:
+    """The whole catalog; first_pair stands first and is what a visitor starts with."""
+    machine = registry.detect()
+    pairs = sorted(PAIRS, key=lambda pair: pair.id != first_pair)
+    served = registry.served(find(first_pair))
+    shown = examples()
+    return {
+        "version": __version__,
+        "machine": machine.title,
+        "pairs": [_pair(pair, machine) for pair in pairs],
+        "methods": [_method(method) for method in base.METHODS.values()],
+        "examples": shown["examples"],
+        "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
+        "defaults": {"methods": [name for name in FIRST_METHODS if name in served][:1]},
+        "limits": {
+            "files": MOST_FILES,
+            "shown": MOST_SHOWN,
+            "turns": MOST_TURNS,
+            "bytes": media.Limits().max_bytes,
+            "question": MOST_TEXT,
+            "tokens": MAX_NEW_TOKENS_SERVED,
+            "picture_types": PICTURE_TYPES,
+            "clip_types": CLIP_TYPES,
+            "picture_detail": [*PICTURE_DETAIL, session.picture_pixels() / 1e6],
+        },
+        "scene": {
+            "kinds": list(scenes.KINDS),
+            "colours": {name: _css(rgb) for name, rgb in scenes.COLOURS.items()},
+            "sizes": list(scenes.SIZES),
+            "places": list(scenes.PLACES),
+            "grounds": {name: _css(rgb) for name, rgb in scenes.GROUNDS.items()},
+        },
+    }
+
+
+def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What can be set on a method with these parts: presets, parts and parameters, each with its standard.
+
+    problem: a sentence where the chosen parts do not fit together.
+    """
+    pair, method = find(pair_id), base.find(name)
+    named = registry.presets(pair, name)
+    standard = registry.standard(pair, name)
+    asked = settings.get("preset")
+    preset = named.get(asked if asked in named else standard or "")
+    parts = {slot: settings[slot] for slot in SLOTS if slot in settings}
+    problem = None
+    try:
+        params = base.parameters(name, parts, preset)
+    except ValueError as fault:
+        params, problem = [], str(fault)
+    start = base.choose(name, None, preset).settings
+    return {
+        "presets": list(named),
+        "standard": standard,
+        "parts": [_slot(method, slot, start[slot]) for slot in SLOTS if len(_open(method, slot)) > 1],
+        "params": [_param(param, _paper(method, parts)) for param in params],
+        "free": method.options is None,
+        "problem": problem,
+    }
+
+
+def examples() -> dict[str, Any]:
+    """The shipped examples whose files are really there, and what the methods were found to do on them."""
+    index = EXAMPLES / "examples.json"
+    if not index.is_file():
+        return {"machine": "", "examples": [], "lessons": {}}
+    found = json.loads(index.read_text(encoding="utf-8"))
+    machine = registry.detect()
+    here = {pair.id for pair in PAIRS if registry.available(pair, machine).ok}
+    there = [
+        one
+        for one in found["examples"]
+        if one["pair"] in here and all((EXAMPLES / name).is_file() for name in one["media"])
+    ]
+    return {**found, "examples": [_example(one) for one in there]}
+
+
+def example_files() -> list[Path]:
+    """Files of the examples that a page may fetch."""
+    return [path for path in EXAMPLES.glob("*.*") if path.suffix not in (".py", ".md")]
+
+
+def _example(one: Mapping[str, Any]) -> dict[str, Any]:
+    shown = []
+    for name in one["media"]:
+        path = EXAMPLES / name
+        kind = "video" if path.suffix in CLIP_TYPES else "image"
+        shown.append({"path": str(path), "url": _url(path), "name": name, "kind": kind})
+    trace = EXAMPLES / one["trace"] if one.get("trace") else None
+    recorded = _url(trace) if trace and trace.is_file() else None
+    pictures = [item["url"] for item in shown if item["kind"] == "image"]
+    return {**one, "media": shown, "trace": recorded, "thumbs": pictures}
+
+
+def _url(path: Path) -> str:
+    return f"gradio_api/file={path}"
+
+
+def _pair(pair: Pair, machine: Machine) -> dict[str, Any]:
+    verdict = verdicts.available(pair, machine, roles=())
+    return {
+        "id": pair.id,
+        "title": pair.title,
+        "available": verdict.ok,
+        "help": " ".join(
+            filter(
+                None,
+                (
+                    pair.note,
+                    (verdict.must_fetch or not pair.note) and verdict.reason,
+                    *registry.remarks(pair),
+                ),
+            )
+        ),
+        "reason": verdict.reason,
+        "loading": _loading(pair, machine),
+        "knows": pair.knows,
+        "words": _words(pair) if pair.knows == "scenes" else None,
+        "methods": {method.name: _served(pair, method, machine) for method in base.METHODS.values()},
+    }
+
+
+def _loading(pair: Pair, machine: Machine) -> dict[str, Any]:
+    """How the weights can be brought up: what is taken by itself, and of every other way True or the sentence
+    that says why not here."""
+    said = verdicts.Options.of_environment()
+    ways = {"dtype": get_args(verdicts.Dtype), "quantised": get_args(verdicts.Quantised)}
+
+    def runs(key: str, value: str) -> bool | str:
+        one = verdicts.available(pair, machine, replace(said, **{key: value}), roles=())
+        return one.ok or one.reason
+
+    fits = verdicts.available(pair, machine, said, roles=())
+    return {
+        "fits": {key: getattr(fits, key) if fits.ok else "" for key in ways},
+        **{key: {value: runs(key, value) for value in values} for key, values in ways.items()},
+    }
+
+
+def _words(pair: Pair) -> list[str]:
+    """The words that a drawn-scene model was taught: those of its vocabulary, letters only."""
+    vocabulary = json.loads((pair.target.folder / "tokenizer.json").read_text(encoding="utf-8"))
+    starts = (re.fullmatch("Ġ([A-Za-z]{2,})|([A-Z][a-z]+)", token) for token in vocabulary["model"]["vocab"])
+    return sorted({(found[1] or found[2]).lower() for found in starts if found})
+
+
+def _served(pair: Pair, method: Method, machine: Machine) -> bool | str:
+    """True, or the sentence that says why the method does not run on the pair here."""
+    try:
+        verdict = registry.verdict(pair, method.name, machine)
+    except ValueError as fault:
+        return str(fault)
+    return verdict.ok or verdict.reason
+
+
+def _method(method: Method) -> dict[str, Any]:
+    return {
+        "name": method.name,
+        "title": method.title,
+        "help": method.summary,
+        "lossless": method.lossless,
+        "reference": method.reference,
+        "learn": None if method.learn is None else asdict(method.learn),
+    }
+
+
+def _open(method: Method, slot: Slot) -> list[base.Part]:
+    return base.alternatives(method.name, slot)
+
+
+def _slot(method: Method, slot: Slot, standard: Any) -> dict[str, Any]:
+    """A part of the method that may be another one; several views may stand together."""
+    return {
+        "key": slot,
+        "kind": "set" if slot == "views" else "choice",
+        "default": standard,
+        "choices": [[part.name, part.title] for part in _open(method, slot)],
+        "joined": AND,
+    }
+
+
+def _paper(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as the method's paper sets them, with these parts; empty where nobody says."""
+    paper = method.presets.get("paper")
+    if paper is None:
+        return {}
+    try:
+        return {param.name: param.default for param in base.parameters(method.name, parts, paper)}
+    except ValueError:
+        return {}  # these parts do not fit together, which `panel` tells
+
+
+def _param(param: Param, paper: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "key": param.name,
+        "kind": param.kind,
+        "default": param.default,
+        "paper": paper.get(param.name),
+        "min": param.low,
+        "max": param.high,
+        "choices": list(param.choices),
+        "help": param.help,
+    }
+
+
+def _css(rgb: tuple[int, int, int]) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*rgb)

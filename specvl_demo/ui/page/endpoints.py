@@ -1,0 +1,160 @@
+"""The page as a program sees it: `generate` and `race`, with the fields of the command line.
+
+Given the page's behaviour, gives the functions that Gradio publishes. Files come as uploaded file data. Both
+give nothing (null) while they wait and compute, so that a program that hangs up frees the machine, and last
+the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from inspect import Parameter, Signature
+from typing import Any
+
+import gradio as gr
+from gradio.context import LocalContext
+
+from specvl_demo.report import tables
+from specvl_demo.report.metrics import Lane
+from specvl_demo.ui import messages
+from specvl_demo.ui.page.handlers import Behaviour, Caller
+
+File = dict[str, Any]
+Answer = dict[str, Any]
+Endpoint = Callable[..., AsyncIterator[Answer | None]]
+
+TAKEN = {
+    "prompt": (str, "", "The question; empty: describe what is shown."),
+    "method": (str, "chain", "The name of a method, `ar` for the target alone."),
+    "methods": (str, "ar,chain", "Names of methods, comma-separated; `ar` always runs."),
+    "pair": (str, "pocket", "The id of a target with its drafters, as `models` lists them."),
+    "image": (list[File] | File | None, None, "An uploaded picture, or a list of them."),
+    "video": (list[File] | File | None, None, "An uploaded clip, or a list of them."),
+    "max_new_tokens": (int, 160, "Tokens after which an answer is cut."),
+    "temperature": (float, 0.0, "0: always the likeliest token; above it tokens are drawn."),
+    "top_p": (float, 1.0, "Tokens are drawn from the likeliest ones that hold this share."),
+    "seed": (int, 0, "The same seed repeats the same draws."),
+    "system": (str, "", "A system prompt, where the model has a place for it."),
+    "settings": (dict[str, Any] | None, None, "Parameters by name; of `race` by method and name."),
+    "dtype": (str, "", "float32, bfloat16 or float16: of the weights; empty: what fits this machine."),
+    "quantised": (str, "", "none, 8bit or 4bit: of the target's weights; empty: what fits this machine."),
+    "picture_detail": (float | None, None, "Millions of pixels that a picture is shown with at most."),
+}
+"""What the endpoints take: type, standard and what it is."""
+WHICH = {"generate": "method", "race": "methods"}
+"""The argument for methods of each."""
+ARGUMENTS = {name: ("prompt", which, *list(TAKEN)[3:]) for name, which in WHICH.items()}
+GIVEN = {
+    "text": ("string", "the answer"),
+    "token_ids": ("array", "its tokens"),
+    "method": ("string", "the method's name"),
+    "pair": ("string", "the pair's id"),
+    "lossless": ("boolean", "whether it answers as the target alone would"),
+    "n_tokens": ("integer", "tokens of the answer"),
+    "n_rounds": ("integer", "target forwards"),
+    "tau": ("number", "tokens a target forward, its own included"),
+    "accepted_per_round": ("number", "the same, its own not included"),
+    "relaxed_tokens": ("integer", "tokens the target alone would not have chosen"),
+    "prefill_s": ("number", "seconds before the first round"),
+    "decode_s": ("number", "seconds of all rounds"),
+    "tokens_per_s": ("number", "tokens a second of decoding"),
+    "stop": ("string", "eos, length, cancelled or error"),
+    "seed": ("integer", "of the draws"),
+    "speedup_decode": ("number", "tokens_per_s over that of ar"),
+    "speedup_total": ("number", "the same, prefill included"),
+    "identical_to_ar": ("boolean", "whether it is ar's answer, token for token"),
+    "first_difference": ("integer", "the first token that differs; null: none"),
+}
+"""What they give: type and what it is."""
+
+
+def publish(behaviour: Behaviour) -> None:
+    """Publish the endpoints in the Blocks that are being built, each argument and field with what it is."""
+    blocks = gr.context.Context.root_block
+    for name, function in endpoints(behaviour).items():
+        made = gr.api(
+            function, api_name=name, api_description=messages.ENDPOINTS[name], concurrency_limit=None
+        )
+        event = blocks.fns[made["id"]]
+        for argument, part in zip(ARGUMENTS[name], event.inputs, strict=True):
+            part.label, part._api_info["additional_description"] = argument, TAKEN[argument][2]
+        (answer,) = event.outputs
+        answer.label, answer._api_info = "answer", _described(name)
+
+
+def _described(name: str) -> dict[str, Any]:
+    """What an endpoint gives, as a JSON schema."""
+    fields = tables.GENERATE_FIELDS + (tables.RACE_FIELDS if name == "race" else ())
+    given: dict[str, dict[str, Any]] = {
+        field: {"type": GIVEN[field][0], "description": GIVEN[field][1]} for field in fields
+    }
+    given["token_ids"]["items"] = {"type": "integer"}
+    lane = {"type": "object", "properties": given}
+    told = "; ".join(f"{field}: {GIVEN[field][1]}" for field in fields)
+    if name == "generate":
+        return lane | {"description": told}
+    lanes = {"type": "array", "items": lane}
+    return {"type": "object", "properties": {"lanes": lanes}, "description": f"lanes, each with {told}"}
+
+
+def endpoints(behaviour: Behaviour) -> dict[str, Endpoint]:
+    """The published functions by name. What they are asked from a client waits in turn with other clients."""
+    return {name: _endpoint(behaviour, name) for name in WHICH}
+
+
+def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
+    """A function that Gradio can publish under a name."""
+    taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
+
+    async def endpoint(*values: Any) -> AsyncIterator[Answer | None]:
+        *values, request = values
+        listens = (request.session_hash, LocalContext.event_id.get(None))
+        caller = Caller(client=request.client.host, listens=listens)
+        asked = _asked(name, dict(zip(taken, values, strict=True)))
+        try:
+            async with aclosing(behaviour.answer(asked, name == "race", caller)) as answering:
+                async for lanes in answering:
+                    yield None if lanes is None else _answer(name, lanes)
+        except ValueError as fault:
+            raise gr.Error(str(fault), print_exception=False) from None
+
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    given = [Parameter(name, kind, default=start, annotation=type_) for name, (type_, start) in taken.items()]
+    given.append(Parameter("request", kind, default=None, annotation=gr.Request))
+    gives = AsyncIterator[Answer | None]
+    endpoint.__signature__ = Signature(given, return_annotation=gives)
+    # Gradio reads names and standards from the signature, types from here.
+    endpoint.__annotations__ = {one.name: one.annotation for one in given} | {"return": gives}
+    return endpoint
+
+
+def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """A program's arguments as a page would send them."""
+    settings = given["settings"]
+    if name == "race":
+        names = given["methods"]
+        if isinstance(names, str):
+            names = [one.strip() for one in names.split(",") if one.strip()]
+    else:
+        names = [given["method"]]
+        settings = {str(given["method"]): settings} if isinstance(settings, dict) else settings
+    media = []
+    for files in (given["image"], given["video"]):
+        media += files if isinstance(files, list) else [] if files is None else [files]
+    same = ("pair", "max_new_tokens", "temperature", "top_p", "seed", "system")
+    same += ("dtype", "quantised", "picture_detail")
+    said = {"question": given["prompt"], "methods": names, "media": media, "settings": settings}
+    return {key: given[key] for key in same} | said
+
+
+def _answer(name: str, lanes: Sequence[Lane]) -> Answer:
+    """The fields of the command line."""
+    if name == "generate":
+        return _first(tables.lane_row(lanes[0]), tables.GENERATE_FIELDS)
+    fields = (*tables.GENERATE_FIELDS, *tables.RACE_FIELDS)
+    return {"lanes": [_first(row, fields) for row in tables.lane_rows(lanes)]}
+
+
+def _first(row: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    return {name: row[name] for name in fields}

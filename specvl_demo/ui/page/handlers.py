@@ -1,0 +1,178 @@
+"""What happens behind the page: runs, Stop, parameters of a method, drawn scenes, answers for programs.
+
+Given what can be chosen, a desk that computes, and the folders in which visitors' files may lie.
+Knows nothing of layout, nothing of models.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from specvl_demo.records import Record, validate_trace
+from specvl_demo.report import trace
+from specvl_demo.report.metrics import Lane
+from specvl_demo.ui import messages
+from specvl_demo.ui.serve import uploads
+from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
+from specvl_demo.ui.serve.queue import BEAT_S, Queue, refusal
+from specvl_demo.ui.serve.run import Run
+
+Catalog = dict[str, Any]
+MOST_SHARED_BYTES = 8 * 2**20
+UNHEARD_S = 10.0
+"""So long a run goes on although nobody listens to it."""
+
+
+@dataclass
+class Caller:
+    """Who asks. visit: whose conversation it belongs to. client: an address. listens: the session or event
+    under which the answer is listened to; one of them is enough."""
+
+    visit: str | None = None
+    client: str | None = None
+    listens: tuple[str | None, ...] = ()
+    heard: float = field(default_factory=time.monotonic)
+    """When somebody was last seen to listen (monotonic seconds)."""
+
+
+class Behaviour:
+    """The page's handlers.
+
+    panel: what can be set on (pair, method, settings). draw: draws a scene from a description (None: any)
+    into a file and says what it drew. folders: where files of visitors and examples lie. files: what else a
+    page may fetch. listeners: who is listened to now; None: nobody knows, and no run is ended for it.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        panel: Callable[[str, str, Mapping[str, Any]], dict[str, Any]],
+        desk: Queue,
+        folders: Sequence[Path],
+        draw: Callable[[Any], tuple[Path, dict[str, Any]]],
+        files: Sequence[Path] = (),
+        listeners: Container[str] | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.files = list(files)
+        self._panel = panel
+        self._desk = desk
+        self._folders = list(folders)
+        self._draw = draw
+        self._listeners = listeners
+
+    async def run(self, asked: Any, caller: Caller | None = None) -> AsyncGenerator[str, None]:
+        """A race for what a page asked; a request that cannot be served ends in one sentence."""
+        caller = caller or Caller()
+        try:
+            job = self._job(asked, caller)
+        except ValueError as fault:
+            yield Run().pack(refusal(str(fault)))
+            return
+        async with aclosing(self._desk.stream(job)) as stream:
+            async for batch in stream:
+                if self._unheard(caller):
+                    return
+                yield batch
+
+    async def answer(
+        self, asked: Any, baseline: bool, caller: Caller | None = None
+    ) -> AsyncGenerator[list[Lane] | None, None]:
+        """None every BEAT_S, last the lanes of a whole race, for a program.
+
+        ValueError with the sentence that a page would show.
+        """
+        caller = caller or Caller()
+        records: list[Record] = []
+        told = 0.0
+        async with aclosing(self._desk.events(self._job(asked, caller, baseline))) as running:
+            async for _, events in running:
+                if self._unheard(caller):
+                    raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
+                for event in events:
+                    if event["k"] == "error":
+                        raise ValueError(event["text"])
+                    if "record" in event:
+                        records.append(event["record"])
+                if time.monotonic() - told > BEAT_S:
+                    told = time.monotonic()
+                    yield None
+        yield [Lane(*lane) for lane in validate_trace(records).values()]
+
+    def known(self, _: Any = None) -> Catalog:
+        """All that can be chosen."""
+        return self.catalog
+
+    def stop(self, run: Any) -> None:
+        """The visitor's Stop; unknown runs are nobody's."""
+        if isinstance(run, str):
+            self._desk.stop(run)
+
+    def leave(self, visit: str) -> None:
+        """A page was closed."""
+        self._desk.forget(visit)
+
+    def batches(self, run: Any) -> list[str]:
+        """All that was sent of a run, for a page that missed some."""
+        return self._desk.batches(run) if isinstance(run, str) else []
+
+    def panel(self, asked: Any) -> dict[str, Any]:
+        """What can be set on a method with the parts asked for; {'problem': sentence} where it is unknown."""
+        asked = asked if isinstance(asked, Mapping) else {}
+        settings = asked.get("settings")
+        try:
+            return self._panel(
+                str(asked.get("pair")),
+                str(asked.get("method")),
+                settings if isinstance(settings, Mapping) else {},
+            )
+        except ValueError as fault:
+            return {"problem": str(fault)}
+
+    def scene(self, description: Any) -> dict[str, Any]:
+        """A drawn scene as a file that a question may then use; {'problem': sentence} where it cannot be."""
+        try:
+            path, scene = self._draw(description)
+        except ValueError as fault:
+            return {"problem": str(fault)}
+        except OSError as fault:
+            return {"problem": uploads.reason(fault)}
+        return {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name, "scene": scene}
+
+    def _unheard(self, caller: Caller) -> bool:
+        """Whether nobody has listened for so long that the run is not for anybody."""
+        now = time.monotonic()
+        if self._listeners is None or any(key in self._listeners for key in caller.listens if key):
+            caller.heard = now
+        return now - caller.heard > UNHEARD_S
+
+    def share(self, asked: Any) -> dict[str, Any]:
+        """An uploaded trace as one HTML file that opens anywhere; {'problem': sentence} where it is none."""
+        try:
+            path = Path(uploaded({"path": asked, "name": "The race"}, self._folders))
+        except ValueError as fault:
+            return {"problem": str(fault)}
+        if path.stat().st_size > MOST_SHARED_BYTES:
+            return {"problem": messages.NOT_SHARED}
+        lanes, problems = trace.inspect(path)
+        if problems:
+            return {"problem": str(problems[0])}
+        from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
+
+        out = path.with_suffix(".html")
+        try:
+            out.write_text(html.page(lanes), encoding="utf-8")
+        except OSError as fault:
+            return {"problem": uploads.reason(fault)}
+        return {"url": f"gradio_api/file={out}"}
+
+    def _job(self, asked: Any, caller: Caller, baseline: bool = True) -> Job:
+        pairs = [pair["id"] for pair in self.catalog["pairs"] if pair["available"]]
+        names = [method["name"] for method in self.catalog["methods"]]
+        job = read_job(asked, pairs, names, self._folders, baseline)
+        return replace(job, visit=caller.visit, client=caller.client)

@@ -1,0 +1,243 @@
+"""Workers on several GPUs of a machine or on a cluster, by Ray: each an actor that holds its own models.
+
+Given how many there are to be, computes that many jobs at once, one in each actor, so that every clock stays
+honest. An actor that dies is started again by Ray; the visitor whose run it was is told. Ray is optional:
+it is imported when workers are made.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from specvl_demo.ui import messages
+from specvl_demo.ui.serve.child import SAID
+from specvl_demo.ui.serve.jobs import Job
+
+RETRY_S = 0.5
+REACH_S = 5.0
+PLACE = re.compile(r"(?:ray://)?(?:\[([^\]]+)\]|([^:/\[\]]+)):(\d+)")
+"""An address that names a host and a port; whatever else Ray takes, it looks for by itself."""
+UNREACHED = (
+    "The Ray cluster was looked for at {address}, but the connection failed ({reason}): start it there "
+    "(`ray start --head`), or name another one with --cluster."
+)
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A job with the bytes of its files: another machine of the cluster does not have this one's."""
+
+    job: Job
+    files: dict[str, bytes]
+
+    @classmethod
+    def of(cls, job: Job) -> Parcel:
+        """Read the files of a job and of its history."""
+        paths = {path for shown in (job.media, *(turn.media for turn in job.history)) for path in shown}
+        return cls(job, {path: Path(path).read_bytes() for path in paths})
+
+    def unpack(self, folder: Path) -> Job:
+        """Write the files into a folder; the job then names them there."""
+        there = {}
+        for number, (path, content) in enumerate(self.files.items()):
+            there[path] = str(folder / f"{number}{Path(path).suffix}")
+            Path(there[path]).write_bytes(content)
+        turns = tuple(replace(t, media=tuple(there[p] for p in t.media)) for t in self.job.history)
+        return replace(self.job, media=tuple(there[p] for p in self.job.media), history=turns)
+
+
+class Engine:
+    """What an actor is: models of its own, one job at a time; Stop comes in beside it."""
+
+    def __init__(self, first_pair: str | None) -> None:
+        from specvl_demo.ui.serve.decoding import Engine as Models  # noqa: PLC0415 - torch belongs to the actor alone
+
+        self._compute = Models(first_pair)
+        self._compute.prepare()
+        self._stopped: str | None = None
+        self._left: set[str] = set()
+
+    def run(self, run: str, parcel: Parcel) -> Iterator[dict[str, Any]]:
+        """The events of a job."""
+        self._left.clear()
+        try:
+            with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
+                yield from self._events(run, parcel.unpack(Path(folder)))
+        finally:
+            while self._left:
+                self._compute.forget(self._left.pop())
+
+    def stop(self, run: str) -> None:
+        """End this job after the round it is in."""
+        self._stopped = run
+
+    def forget(self, visit: str) -> None:
+        """Drop a visit's conversation, now and after the job in hand."""
+        self._left.add(visit)  # the job may be that visit's, and come to what it keeps only later
+        self._compute.forget(visit)
+
+    def _events(self, run: str, job: Job) -> Iterator[dict[str, Any]]:
+        """A job's events. It computes in a thread: how far loading is has to be heard while it loads."""
+        said: queue.SimpleQueue[dict[str, Any] | BaseException | None] = queue.SimpleQueue()
+
+        def tell(text: str) -> None:
+            said.put({"k": "status", "stage": "loading", "detail": text})
+
+        def compute() -> None:
+            try:
+                for event in self._compute(job, lambda: self._stopped == run, tell):
+                    said.put(event)
+            except BaseException as fault:  # noqa: BLE001 - raised again, where Ray sees it
+                said.put(fault)
+            said.put(None)
+
+        thread = threading.Thread(target=compute, daemon=True)
+        thread.start()
+        try:
+            while (item := said.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            self._stopped = run  # also where nobody takes the events any more
+            thread.join()
+
+    def ready(self) -> bool:
+        """Answers once its models are there."""
+        return True
+
+
+def reach(address: str) -> None:
+    """Look whether anything listens where a cluster should be. ValueError with a sentence where nothing does.
+
+    Ray would go on asking a dead address for minutes, and then say so in pages.
+    """
+    place = PLACE.fullmatch(address)
+    if place is None:
+        return
+    try:
+        socket.create_connection((place[1] or place[2], int(place[3])), REACH_S).close()
+    except (OSError, OverflowError, UnicodeError) as fault:  # no answer, no such port, no such name
+        reason = getattr(fault, "strerror", None) or fault
+        raise ValueError(UNREACHED.format(address=address, reason=reason)) from fault
+
+
+class RayWorkers:
+    """A `desk.Worker` over `capacity` actors.
+
+    address: a running cluster ("auto" finds one on this machine); None starts one here. gpus: what each actor
+    takes, a fraction where they share one. engine: what runs in an actor.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        first_pair: str | None = None,
+        address: str | None = None,
+        gpus: float = 0.0,
+        engine: type = Engine,
+    ) -> None:
+        try:
+            import ray  # noqa: PLC0415 - optional, and heavy
+        except ImportError as fault:
+            raise ValueError("Several workers need the package ray, which is not installed.") from fault
+        self._ray = ray
+        self.capacity = capacity
+        self._lock = threading.Lock()
+        self._runs: dict[str, Any] = {}
+        self._stopped: set[str] = set()
+        self._closed = False
+        if not ray.is_initialized():
+            if address:
+                reach(address)
+            # A cluster of this machine alone listens to this machine alone.
+            own = {"num_cpus": capacity, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+            ray.init(address=address, log_to_driver=False, **({} if address else own))
+        # Two calls at once in an actor: the job, and Stop beside it. Started again for ever, but a run that
+        # was lost is not computed twice: its visitor is told.
+        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_concurrency=2)(engine)
+        self._actors = [actor.remote(first_pair) for _ in range(capacity)]
+        self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for one in self._actors:
+            self._free.put(one)
+
+    def start(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+        """Hand a job to a free actor; its events come back through `put`, from another thread."""
+        put({"k": "status", "stage": "starting"})
+        threading.Thread(target=self._follow, args=(run, job, put), daemon=True).start()
+
+    def stop(self, run: str) -> None:
+        """Ask the actor to end this job after the round it is in."""
+        with self._lock:
+            self._stopped.add(run)
+            actor = self._runs.get(run)
+        if actor is not None:
+            actor.stop.remote(run)
+
+    def kill(self, run: str) -> None:
+        """End the actor; Ray starts it again, and its death is told like any other."""
+        with self._lock:
+            actor = self._runs.get(run)
+        if actor is not None:
+            self._ray.kill(actor, no_restart=False)
+
+    def forget(self, visit: str) -> None:
+        """Have every actor drop a visit's conversation: questions go to whichever is free."""
+        for actor in self._actors:
+            actor.forget.remote(visit)
+
+    def close(self) -> None:
+        """End the actors, and the cluster where it was started here."""
+        self._closed = True
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._ray.shutdown()
+
+    def _follow(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+        """One run, from a free actor to done. An actor that died is free again when it is back."""
+        actor = self._free.get()
+        with self._lock:
+            self._runs[run] = actor
+            stopped = run in self._stopped
+        errors = self._ray.exceptions
+        died = False
+        try:
+            if not stopped:
+                stream = actor.run.options(num_returns="streaming").remote(run, Parcel.of(job))
+                for reference in stream:
+                    put(self._ray.get(reference))
+        except errors.RayActorError as fault:
+            died = True
+            put({"k": "error", "text": messages.ENGINE_DIED.format(reason=type(fault).__name__)})
+        except (errors.RayError, OSError) as fault:
+            reason = str(fault).strip().split("\n")[-1][:SAID]
+            put({"k": "error", "text": messages.RUN_FAILED.format(reason=reason)})
+            if isinstance(fault, errors.RayTaskError):  # nobody knows what state it is in: a fresh one
+                died = True
+                self._ray.kill(actor, no_restart=False)
+        finally:
+            with self._lock:
+                del self._runs[run]
+                self._stopped.discard(run)
+            put({"k": "done"})
+            if died:
+                self._await(actor)
+            self._free.put(actor)
+
+    def _await(self, actor: Any) -> None:
+        """Wait until Ray has started the actor again."""
+        while not self._closed:
+            try:
+                self._ray.get(actor.ready.remote())
+                return
+            except self._ray.exceptions.RayActorError:
+                time.sleep(RETRY_S)

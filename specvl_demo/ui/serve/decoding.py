@@ -1,0 +1,270 @@
+"""What a worker computes: the events of a job, from loaded models, whatever happens.
+
+Given jobs, one at a time, gives events: what stage it is at, the records of the race, and where a run cannot
+go on a sentence that says why. Holds the models between jobs. Knows nothing of pipes, of clusters, of Gradio.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace as changed
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+
+from specvl_demo import media, pairs, registry, session
+from specvl_demo.core.engine import SharedPrefill
+from specvl_demo.core.prefix_cache import PrefixCache
+from specvl_demo.core.similarity_map import heat
+from specvl_demo.core.types import Sampling
+from specvl_demo.machine import detect
+from specvl_demo.records import Asked, Begin, Round
+from specvl_demo.ui import messages
+from specvl_demo.ui.serve.child import SAID, Tell
+from specvl_demo.ui.serve.jobs import MOST_SHOWN, Job
+from specvl_demo.ui.thumbnails import shown
+from specvl_demo.verdicts import Options
+from specvl_demo.vlm import loading
+
+REPEAT_S = 5.0
+# torch has a class of its own for a full GPU alone; on a CPU its allocator says so in words.
+SHORT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory")
+
+
+class Ended(Exception):
+    """The run was stopped, or its visitor has left, while something was being loaded."""
+
+
+class Engine:
+    """Computes jobs one after the other, on models that it keeps, and keeps one visit's conversation.
+
+    first_pair is what `prepare` loads.
+    """
+
+    def __init__(self, first_pair: str | None) -> None:
+        self._models, self._first = Models(), first_pair
+
+    def prepare(self, tell: Tell = lambda _: None) -> None:
+        """Load the first pair: a shipped one with all its drafters, of others the target alone."""
+        if self._first is not None:
+            pair = pairs.find(self._first)
+            with suppress(ValueError):  # why it cannot be loaded is told to whoever asks for it
+                self._models.get(pair, None if pair.shipped else [], tell)
+
+    def __call__(
+        self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+    ) -> Iterator[dict[str, Any]]:
+        """The events of a job, see `guarded`."""
+        return guarded(self._models, job, cancelled, tell)
+
+    def forget(self, visit: str) -> None:
+        """Drop what is kept of a visit's conversation. A job in hand goes on with what it was given."""
+        self._models.forget(visit)
+
+
+def guarded(
+    models: Models, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+) -> Iterator[dict[str, Any]]:
+    """The events of a job; what a visitor can put right, and what a run can survive, ends in a sentence.
+
+    Everything else is raised: whoever runs this says so and starts afresh, since nobody knows its state.
+    """
+
+    def told(text: str) -> None:
+        if cancelled():
+            raise Ended
+        tell(text)
+
+    said = None
+    try:
+        yield from events(models, job, cancelled, told)
+    except Ended:
+        return
+    except MemoryError:
+        said = messages.NO_MEMORY
+    except RuntimeError as fault:  # torch says so when memory, a kernel or a shape fails
+        if _short_of_memory(fault):
+            said = messages.NO_MEMORY
+        elif isinstance(fault, torch.AcceleratorError):
+            raise  # after such a fault the device answers nothing any more
+        else:
+            said = messages.RUN_FAILED.format(reason=_line(fault))
+    except (OSError, FloatingPointError) as fault:
+        said = messages.RUN_FAILED.format(reason=_line(fault))
+    except ValueError as fault:
+        said = str(fault)
+    if said is not None:
+        loading.release()  # only now is everything gone that the run held
+        yield {"k": "error", "text": said}
+
+
+def _line(fault: Exception) -> str:
+    lines = str(fault).strip().splitlines()
+    return lines[0][:SAID] if lines else type(fault).__name__
+
+
+def _short_of_memory(fault: RuntimeError) -> bool:
+    return isinstance(fault, torch.OutOfMemoryError) or any(
+        sign in str(fault).lower() for sign in SHORT_OF_MEMORY
+    )
+
+
+def events(
+    models: Models, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+) -> Iterator[dict[str, Any]]:
+    """All that happens in a job, as events for the page; `tell` hears how far loading is."""
+    pair = pairs.find(job.pair)
+    choices = [registry.choose(pair, name, settings, job.temperature) for name, settings in job.lanes]
+    roles = list(dict.fromkeys(choice.drafter.role for choice in choices if choice.drafter.role))
+    options = _options(job)
+    if not models.has(pair, roles, options):
+        yield {"k": "status", "stage": "loading", "detail": pair.title}
+    loaded = models.get(pair, roles, tell, options)
+    loaded.try_out(tell)
+    if job.media or job.history:
+        yield {"k": "status", "stage": "media"}
+    if cancelled():
+        return
+    *before, now = _read(job, pair.n_frames)
+    most = None if job.picture_detail is None else int(job.picture_detail * 1e6)
+    earlier = zip(job.history, before, strict=True)
+    turns = [session.turn(one.question, items, one.answer, most) for one, items in earlier]
+    turns.append(session.turn(job.question, now, most_pixels=most))
+    seen = shown([item for items in (*before, now) for item in items], job.names)
+    first: Asked | None = Asked(job.question, seen)
+    asked = session.request(
+        loaded,
+        turns,
+        job.max_new_tokens,
+        Sampling(job.temperature, job.top_p, seed=job.seed),
+        job.system,
+        cancelled=cancelled,
+        cache=models.prefix_cache(job.visit, follows=bool(job.history)),
+    )
+    if cancelled():
+        return
+    yield {"k": "status", "stage": "prefill"}
+    answers: dict[str, list[int]] = {}
+    shared = SharedPrefill(asked)
+    for record in session.race(loaded, asked, choices, shared=shared):
+        if isinstance(record, Round):
+            answers.setdefault(record.lane, []).extend(token.id for token in record.tokens)
+        elif isinstance(record, Begin) and first:  # with the first lane; once is enough
+            record, first = replace(record, notes=first), None
+        yield {"k": record.__struct_config__.tag, "record": record}
+    if not cancelled():
+        yield {"k": "heat", "lanes": _heat(shared, answers)}
+
+
+def _options(job: Job) -> Options:
+    """How the job's weights are to be brought up; what it leaves open is the environment's."""
+    said = Options.of_environment()
+    return changed(said, dtype=job.dtype or said.dtype, quantised=job.quantised or said.quantised)
+
+
+def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, list[str]]:
+    """By lane, for every token: a byte a visual position, base64. Equal answers are computed once."""
+    known = {ids: heat(shared, ids) for ids in {tuple(ids) for ids in answers.values()}}
+    text = {
+        ids: [base64.b64encode(bytes(row)).decode() for row in rows.tolist()] for ids, rows in known.items()
+    }
+    return {lane: text[tuple(ids)] for lane, ids in answers.items()}
+
+
+def _read(job: Job, n_frames: int) -> list[list[media.Picture | media.Clip]]:
+    """What every earlier turn showed, and what this one shows; one time limit for all of it."""
+    shares = [*(turn.media for turn in job.history), job.media]
+    limits = media.Limits(max_items=MOST_SHOWN)
+    found = iter(media.load_any([path for share in shares for path in share], n_frames, limits))
+    return [[next(found) for _ in share] for share in shares]
+
+
+@contextmanager
+def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
+    """A `tell` whose last text is told again while nothing new is: reading a large file takes minutes, and
+    what is silent for long is taken for dead."""
+    last, over = "", threading.Event()
+
+    def told(text: str) -> None:
+        nonlocal last
+        last = text
+        tell(text)
+
+    def repeat() -> None:
+        while not over.wait(every_s):
+            with suppress(Ended):  # who loads notices that by itself
+                if last:
+                    tell(last)
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield told
+    finally:
+        over.set()
+        thread.join()
+
+
+class Models:
+    """The pair in memory: one at a time, with the drafters asked for so far."""
+
+    def __init__(self) -> None:
+        self._loaded: registry.Loaded | None = None
+        self._roles: list[pairs.Role] = []
+        self._options: Options | None = None
+        self._prefix_cache: PrefixCache | None = None
+        self._visit: str | None = None
+
+    def has(self, pair: pairs.Pair, roles: list[pairs.Role], options: Options) -> bool:
+        """Whether nothing needs loading."""
+        return self._is(pair, options) and set(roles) <= set(self._roles)
+
+    def get(
+        self, pair: pairs.Pair, roles: list[pairs.Role] | None, tell: Tell, options: Options | None = None
+    ) -> registry.Loaded:
+        """The pair with these drafters (None: all there are); a new pair takes the place of the last.
+
+        options: None takes those of the environment. ValueError with a sentence where it does not run here
+        so; what was loaded stays then.
+        """
+        options = Options.of_environment() if options is None else options
+        roles = list(registry.roles_here(pair)) if roles is None else roles
+        if self._loaded is None or not self.has(pair, roles, options):
+            machine, kept = detect(), self._roles if self._is(pair, options) else []
+            every = list(dict.fromkeys([*kept, *roles]))
+            both, asked = (registry.available(pair, machine, options, some) for some in (every, roles))
+            if not asked.ok:
+                raise ValueError(f"{pair.id} does not run here: {asked.reason}")
+            self._loaded = self._prefix_cache = None  # their memory is needed
+            self._roles, self._options = every, options
+            if (both.ok, both.dtype, both.quantised) != (asked.ok, asked.dtype, asked.quantised):
+                self._roles = roles  # what was loaded before would crowd it out
+            with repeated(tell) as told:
+                self._loaded = registry.load(pair, self._roles, progress=told, options=options)
+        return self._loaded
+
+    def _is(self, pair: pairs.Pair, options: Options) -> bool:
+        """Whether it is this pair that is loaded, so."""
+        return self._loaded is not None and self._loaded.pair == pair and self._options == options
+
+    def prefix_cache(self, visit: str | None, follows: bool) -> PrefixCache | None:
+        """What is kept of this visit's conversation; None for who comes without a visit.
+
+        There is one memory: a first question, and any question of somebody else, drops what was kept.
+        """
+        if not follows or visit != self._visit:
+            self._prefix_cache = None
+        self._visit = visit
+        if self._prefix_cache is None and visit is not None:
+            self._prefix_cache = PrefixCache()
+        return self._prefix_cache
+
+    def forget(self, visit: str) -> None:
+        """The visit is over: nothing of it stays, neither its pictures nor what was computed from them."""
+        if visit == self._visit:
+            self._prefix_cache = self._visit = None
+            loading.release()

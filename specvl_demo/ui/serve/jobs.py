@@ -1,0 +1,230 @@
+"""What a visitor asks for, checked.
+
+Given the plain data a page or a program sent, which may be anything at all; gives a Job, or a ValueError
+whose sentence can be shown as it is. Knows no engine, no Gradio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from specvl_demo.core.detokenizer import whole
+from specvl_demo.records import MAX_NEW_TOKENS_SERVED, MAX_SEED, MAX_TEMPERATURE, MIN_TEMPERATURE
+from specvl_demo.ui import messages
+from specvl_demo.ui.serve.uploads import located
+from specvl_demo.verdicts import Dtype, Quantised
+
+MOST_LANES = 4
+MOST_FILES = 8
+MOST_SHOWN = 16
+"""Pictures and clips of a whole conversation."""
+MOST_TEXT = 20_000
+MOST_TURNS = 16
+MOST_NAME = 120
+PICTURE_DETAIL = (0.05, 25.0)
+"""Millions of pixels: the least and the most that pictures are made smaller to."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One earlier exchange of a conversation."""
+
+    question: str
+    answer: str
+    media: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One race: the inputs that all lanes share, and the lanes. media: paths of files that really exist.
+
+    dtype, quantised: of the pair's weights. picture_detail: millions of pixels that a picture is shown with
+    at most. None of them: as this machine was set up.
+    """
+
+    pair: str
+    lanes: tuple[tuple[str, Mapping[str, Any]], ...]
+    question: str
+    media: tuple[str, ...] = ()
+    history: tuple[Turn, ...] = ()
+    system: str = ""
+    max_new_tokens: int = 160
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+    dtype: Dtype | None = None
+    quantised: Quantised | None = None
+    picture_detail: float | None = None
+    names: tuple[str, ...] = field(default=(), compare=False)
+    """What the visitor calls the files, those of the history first."""
+    visit: str | None = field(default=None, compare=False)
+    """Whose conversation it belongs to; None: nothing is kept for another question."""
+    client: str | None = field(default=None, compare=False)
+    """The address it came from: clients take turns in the line."""
+
+
+def read_job(
+    data: Any, pairs: Sequence[str], methods: Sequence[str], folders: Sequence[Path], baseline: bool = True
+) -> Job:
+    """The job in plain data from outside. folders: where files may lie. baseline: the plain model leads."""
+    if not isinstance(data, Mapping):
+        raise ValueError(messages.NOTHING_ASKED)
+    pair = _known(data.get("pair"), pairs, messages.NO_PAIR)
+    question = _text(data.get("question", ""), "The question")
+    earlier = _list(data.get("history"), Mapping, "The history", "a list of earlier questions")
+    if len(earlier) > MOST_TURNS:
+        raise ValueError(messages.TOO_MANY_TURNS.format(most=MOST_TURNS, n=len(earlier)))
+    # All files are counted before one of them is looked for.
+    files = _files(data.get("media"))
+    shown = [item for turn in earlier for item in _files(turn.get("media"))] + files
+    if len(shown) > MOST_SHOWN:
+        raise ValueError(messages.TOO_MANY_SHOWN.format(most=MOST_SHOWN, n=len(shown)))
+    if not question.strip() and not files:
+        raise ValueError(messages.NOTHING_ASKED)
+    asked = _list(data.get("methods"), str, "The methods", "a list of names")
+    names = list(dict.fromkeys(_known(name, methods, messages.NO_METHOD) for name in asked))
+    if baseline:
+        names = ["ar", *(name for name in names if name != "ar")]
+    if len(names) - ("ar" in names) > MOST_LANES:
+        raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=len(names) - 1))
+    settings = _settings(data.get("settings"), methods)
+    return Job(
+        pair=pair,
+        lanes=tuple((name, settings.get(name, {})) for name in names),
+        question=question,
+        media=tuple(uploaded(item, folders) for item in files),
+        names=tuple(_name(item) for item in shown),
+        history=tuple(_turn(item, folders) for item in earlier),
+        system=_text(data.get("system", ""), "The system prompt"),
+        max_new_tokens=_whole(data, "max_new_tokens", 160, 1, MAX_NEW_TOKENS_SERVED, "The token limit"),
+        temperature=_temperature(data),
+        top_p=_number(data, "top_p", 1.0, 1e-3, 1.0, "Top-p"),
+        seed=_whole(data, "seed", 0, 0, MAX_SEED, "The seed"),
+        dtype=_one_of(data, "dtype", get_args(Dtype), "The dtype"),
+        quantised=_one_of(data, "quantised", get_args(Quantised), "The packing of weights"),
+        picture_detail=None
+        if data.get("picture_detail") is None
+        else _number(data, "picture_detail", 0.0, *PICTURE_DETAIL, "The picture detail"),
+    )
+
+
+def _settings(values: Any, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Parameters by method and name; what they may be stands in the method table."""
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping) or not all(isinstance(one, Mapping | None) for one in values.values()):
+        raise ValueError(messages.NOT_SETTINGS.format(kind=_brief(values)))
+    for method, given in values.items():
+        _known(method, methods, messages.NO_METHOD)
+        for name, value in (given or {}).items():
+            if not isinstance(value, bool | int | float | str):
+                raise ValueError(messages.NOT_A_VALUE.format(name=_brief(name), kind=_kind(value)))
+    return {method: dict(given or {}) for method, given in values.items()}
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return whole(str(item.get("name") or ""))[:MOST_NAME]
+
+
+def _files(value: Any) -> list[Mapping[str, Any]]:
+    """The files of one question."""
+    given = [value] if isinstance(value, Mapping) else value
+    files = _list(given, Mapping, "Pictures and clips", "an uploaded file, or a list of them,")
+    if len(files) > MOST_FILES:
+        raise ValueError(messages.TOO_MANY_FILES.format(most=MOST_FILES, n=len(files)))
+    return files
+
+
+def _turn(item: Mapping[str, Any], folders: Sequence[Path]) -> Turn:
+    return Turn(
+        _text(item.get("question", ""), "A question"),
+        _text(item.get("answer", ""), "An answer"),
+        tuple(uploaded(m, folders) for m in _files(item.get("media"))),
+    )
+
+
+def uploaded(item: Mapping[str, Any], folders: Sequence[Path]) -> str:
+    """The path of an uploaded file; only files inside the given folders exist for a visitor."""
+    name = _name(item) or "The file"
+    raw = item.get("path")
+    path = located(raw, folders) if isinstance(raw, str) else None
+    if path is None or not path.is_file():
+        raise ValueError(messages.NO_FILE.format(name=name))
+    return str(path)
+
+
+def _list(value: Any, kind: type, what: str, wanted: str) -> list[Any]:
+    """A list of one kind; nothing given is an empty one."""
+    given = [] if value is None else value
+    if not isinstance(given, list | tuple) or not all(isinstance(item, kind) for item in given):
+        wrong = (
+            next((i for i in given if not isinstance(i, kind)), None) if isinstance(given, list) else given
+        )
+        raise ValueError(messages.WRONG_KIND.format(what=what, wanted=wanted, kind=_kind(wrong)))
+    return list(given)
+
+
+def _kind(value: Any) -> str:
+    """What a value of JSON is called in a sentence."""
+    names = {type(None): "null", bool: "true or false", str: "text", list: "a list", tuple: "a list"}
+    number = "a number" if isinstance(value, int | float) else "an object"
+    return names.get(type(value), number)
+
+
+def _known(value: Any, known: Sequence[str], sentence: str) -> str:
+    if value not in known:
+        raise ValueError(sentence.format(name=_brief(value), known=", ".join(known)))
+    return value
+
+
+def _brief(value: Any) -> Any:
+    """What was sent, as it may stand in a sentence: text cut short and whole, anything else by its kind."""
+    if isinstance(value, str):
+        return whole(value)[:MOST_NAME]
+    if isinstance(value, int) and abs(value) >= 10**12:
+        return "a number of more than 12 digits"
+    return value if value is None or isinstance(value, int | float) else _kind(value)
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(messages.NOT_TEXT.format(what=what, kind=_kind(value)))
+    if len(value) > MOST_TEXT:
+        raise ValueError(messages.TOO_MUCH_TEXT.format(what=what, n=len(value), most=MOST_TEXT))
+    return whole(value)
+
+
+def _one_of(data: Mapping[str, Any], key: str, known: Sequence[str], what: str) -> Any:
+    """One of some words; nothing, or no words, is None."""
+    value = data.get(key)
+    if value in (None, ""):
+        return None
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(messages.NOT_ONE_OF.format(what=what, known=", ".join(known), value=_brief(value)))
+    return value
+
+
+def _temperature(data: Mapping[str, Any]) -> float:
+    """As `core.types.Sampling` takes it, said before anything is loaded."""
+    value = _number(data, "temperature", 0.0, 0.0, MAX_TEMPERATURE, "The temperature")
+    if 0.0 < value < MIN_TEMPERATURE:
+        raise ValueError(messages.TOO_COLD.format(low=MIN_TEMPERATURE, value=value))
+    return value
+
+
+def _whole(data: Mapping[str, Any], key: str, default: int, low: int, high: int, what: str) -> int:
+    value = _number(data, key, default, low, high, what)
+    if value != int(value):
+        raise ValueError(messages.NOT_WHOLE.format(what=what, value=value))
+    return int(value)
+
+
+def _number(data: Mapping[str, Any], key: str, default: float, low: float, high: float, what: str) -> float:
+    value = data.get(key, default)
+    good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    if not good:
+        raise ValueError(messages.NOT_A_NUMBER.format(what=what, low=low, high=high, value=_brief(value)))
+    return value

@@ -1,0 +1,261 @@
+"""Who computes and who waits: as many at once as the worker takes, a line with places, Stop, a stream a run.
+
+Clients take turns in the line: nobody waits for all that one of them has asked.
+Given a worker that computes in the background; gives JSON strings at a bounded rate, numbered, so that a page
+can tell when one is missing and fetch it again. Knows nothing of what is computed, nothing of Gradio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Protocol
+
+from specvl_demo.ui import messages
+from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.run import Event, Run
+
+HZ = 20
+WAIT_S = 0.1
+BEAT_S = 1.0
+"""A run that is silent says so this often: only who sends notices that nobody listens any more."""
+GRACE_S = 60.0
+"""How long a run may take to end once it was asked to, before what computes it is replaced."""
+MOST_RUNS_KEPT = 32
+MOST_BYTES_KEPT = 32 * 2**20
+
+
+class Worker(Protocol):
+    """Computes jobs away from the page, `capacity` of them at once."""
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs it computes at once."""
+        ...
+
+    def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
+        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}.
+
+        What it raises where it cannot begin is told to the visitor.
+        """
+        ...
+
+    def stop(self, run: str) -> None:
+        """End this job within a round. Nothing happens where it is already over."""
+        ...
+
+    def kill(self, run: str) -> None:
+        """End this job although it does not react: what computes it is replaced."""
+        ...
+
+    def forget(self, visit: str) -> None:
+        """Drop what is kept of this visit's conversation, after the job in hand at the latest."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+def refusal(sentence: str) -> list[Event]:
+    """What a request that cannot be served gets in place of a run."""
+    return [{"k": "error", "text": sentence}, {"k": "done"}]
+
+
+class Queue:
+    """The line before the worker.
+
+    max_waiting: visitors beyond it are told to come back later. limit_s: seconds a run may compute; reported
+    loading does not count, silence does. grace_s: see GRACE_S.
+    """
+
+    def __init__(
+        self, worker: Worker, max_waiting: int = 16, limit_s: float = 300.0, grace_s: float = GRACE_S
+    ) -> None:
+        self.worker = worker
+        self.max_waiting = max_waiting
+        self.limit_s = limit_s
+        self.grace_s = grace_s
+        self._line: list[Run] = []
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._lasted: deque[float] = deque([10.0], maxlen=8)
+        self._lock = threading.Lock()
+
+    async def stream(self, job: Job) -> AsyncGenerator[str, None]:
+        """The run of a job as JSON strings, for a page."""
+        async with aclosing(self.events(job)) as running:
+            async for run, events in running:
+                yield run.pack(events)
+
+    async def events(self, job: Job) -> AsyncGenerator[tuple[Run, list[Event]], None]:
+        """Wait for the turn, compute, and give the events as they come; the last one is done.
+
+        At least every BEAT_S something is given, if only an empty list.
+        """
+        run = self._enter(job.client)
+        heard = False
+        try:
+            if run.done:
+                yield run, run.drain()
+                heard = True
+                return
+            async for place in self._wait(run):
+                yield run, [place]
+            if run.done:  # it gave its place to a client with fewer
+                yield run, run.drain()
+                heard = True
+                return
+            if run.stopped:
+                self._take(run, {"k": "done"})
+            else:
+                run.began = time.monotonic()
+                run.until = run.began + self.limit_s
+                self._start(run, job)
+            async for events in self._follow(run):
+                yield run, events
+            heard = True
+        finally:  # also when the visitor has left
+            if run.began is None:
+                self._leave(run)
+            elif not run.done:
+                self._end(run)
+            if not heard and job.visit is not None:
+                self.forget(job.visit)  # the run may have begun after its page was closed
+
+    def stop(self, run_id: str) -> None:
+        """The visitor's Stop: a waiting run leaves the line, a running one ends within a round."""
+        run = self._runs.get(run_id)
+        if run and not run.done:
+            self._end(run)
+
+    def forget(self, visit: str) -> None:
+        """A visit is over: nothing of its conversation is kept for another question."""
+        self.worker.forget(visit)
+
+    def batches(self, run_id: str) -> list[str]:
+        """All batches of a run so far, for a page that missed one; empty where the run is unknown."""
+        run = self._runs.get(run_id)
+        return list(run.batches) if run else []
+
+    def _enter(self, client: str | None) -> Run:
+        run = Run(client)
+        run.put({"k": "run", "run": run.id})
+        with self._lock:
+            self._line.append(run)
+            self._runs[run.id] = run
+            self._take_turns()
+            full = len(self._line) > self.max_waiting + self.worker.capacity
+            if full:  # the newcomer leaves, or the last run of the client that has most
+                last = self._line.pop()
+                del self._runs[last.id]
+                for event in refusal(messages.BUSY.format(waiting=self.max_waiting)):
+                    last.put(event)
+            self._forget()
+        return run
+
+    def _take_turns(self) -> None:
+        """Order who waits: the first run of every client, then the second of each; else as they came."""
+        seated, waiting = self._line[: self.worker.capacity], self._line[self.worker.capacity :]
+        held = Counter(run.client for run in seated)
+        turns = []
+        for run in sorted(waiting, key=lambda run: run.came):
+            turns.append((held[run.client], run))
+            held[run.client] += 1
+        self._line = seated + [run for _, run in sorted(turns, key=lambda turn: turn[0])]
+
+    def _start(self, run: Run, job: Job) -> None:
+        """Hand a job to the worker. Where it cannot begin the run is over: nobody waits for it."""
+        try:
+            self.worker.start(run.id, job, lambda event: self._take(run, event))
+        except Exception as fault:  # noqa: BLE001 - mostly the system gives no process, but whatever it is
+            self._take(run, {"k": "error", "text": messages.ENGINE_NO_START.format(reason=fault)})
+            self._take(run, {"k": "done"})
+
+    def _forget(self) -> None:
+        """Let the oldest runs go that are over, where there are too many or they are too large."""
+        over = [run for run in self._runs.values() if run.done]
+        size = sum(run.size for run in over)
+        while over and (len(over) > MOST_RUNS_KEPT or size > MOST_BYTES_KEPT):
+            oldest = over.pop(0)
+            size -= oldest.size
+            del self._runs[oldest.id]
+
+    def _leave(self, run: Run) -> None:
+        with self._lock:
+            if run in self._line:
+                self._line.remove(run)
+                self._take_turns()
+            if not run.done:  # left while waiting: there is nothing to fetch again
+                self._runs.pop(run.id, None)
+
+    def _end(self, run: Run) -> None:
+        """Ask a run to end; from now on it has the grace alone."""
+        run.stopped = True
+        if run.began is not None and not run.told_to_end:
+            run.told_to_end = True
+            run.until = time.monotonic()
+            self.worker.stop(run.id)
+
+    def _hurry(self) -> None:
+        """Hold every run that computes to its limit, also one whose visitor has left.
+
+        Called by whoever waits or follows: where nobody does, nobody is kept waiting.
+        """
+        with self._lock:
+            running = [run for run in self._line if run.began is not None and not run.done]
+        now = time.monotonic()
+        for run in running:
+            if now > run.until and not run.told_to_end:
+                run.put({"k": "error", "text": messages.TOO_LONG.format(seconds=self.limit_s)})
+                self._end(run)
+            if now > run.until + self.grace_s and not run.killed:
+                run.killed = True
+                self.worker.kill(run.id)
+
+    def _take(self, run: Run, event: Event) -> None:
+        if event.get("stage") == "loading" and not run.told_to_end:
+            run.until = time.monotonic() + self.limit_s
+        if event["k"] == "done":
+            if run.began is not None:
+                self._lasted.append(time.monotonic() - run.began)
+            run.put(event)
+            self._leave(run)
+        else:
+            run.put(event)
+
+    async def _wait(self, run: Run) -> AsyncGenerator[Event, None]:
+        """The run's place in the line, when it changes and every BEAT_S, until its turn has come."""
+        told, at = 0, 0.0
+        while not run.stopped:
+            with self._lock:
+                if run.done:
+                    return
+                place = self._line.index(run)
+            ahead = place - self.worker.capacity + 1
+            if ahead <= 0:
+                return
+            now = time.monotonic()
+            if ahead != told or now - at > BEAT_S:
+                told, at = ahead, now
+                lasts = sum(self._lasted) / len(self._lasted) / self.worker.capacity
+                yield {"k": "queue", "place": ahead, "eta_s": ahead * lasts}
+            self._hurry()
+            await asyncio.sleep(WAIT_S)
+
+    async def _follow(self, run: Run) -> AsyncGenerator[list[Event], None]:
+        """What the worker says, at a bounded rate, until it is done."""
+        at = time.monotonic()
+        while True:
+            over = run.done  # before draining: what came with it must not be lost
+            events = run.drain()
+            if events or time.monotonic() - at > BEAT_S:
+                at = time.monotonic()
+                yield events
+            elif over:
+                return
+            self._hurry()
+            await asyncio.sleep(1 / HZ)

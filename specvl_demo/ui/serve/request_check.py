@@ -1,0 +1,105 @@
+"""What a request says about itself, checked before anything is done with it: host, origin, a JSON body.
+
+Knows neither Gradio nor ASGI. Every refusal is a sentence; None where nothing is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from specvl_demo.ui import messages
+from specvl_demo.ui.serve.uploads import located
+
+MOST_CONTAINERS = 2000
+"""Lists and objects of one body; a page with a full conversation sends about two hundred."""
+MOST_DEPTH = 32
+MOST_PATHS = 32
+"""Files of one body: a conversation has half as many."""
+MOST_MARKS = 200_000
+"""Brackets and commas of one body: what has more is not even parsed, which nothing can interrupt."""
+
+
+def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
+    """Whether a Host header names this server. allowed: host names without ports, `.name` with all below it,
+    `*` for any."""
+    name = _host_name(host)
+    good = any(one == "*" or name == one or (one[:1] == "." and name.endswith(one)) for one in allowed)
+    return None if good else messages.WRONG_HOST
+
+
+def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) -> str | None:
+    """Whether an Origin header names the page itself: one of the request's hosts, or one allowed by name.
+
+    No origin is not a browser's page.
+    """
+    if not origin:
+        return None
+    given = urlsplit(origin).netloc
+    own = given and given in hosts
+    elsewhere = _host_name(given) not in map(_host_name, hosts)  # another port of this host is another site
+    named = given and elsewhere and host_refusal(given, [one for one in allowed if one != "*"]) is None
+    return None if own or named else messages.WRONG_ORIGIN
+
+
+def _host_name(host: str) -> str:
+    """A Host header without its port, lower case; [::1] keeps its brackets."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower()
+
+
+def body_refusal(
+    body: bytes, folders: Sequence[Path], arguments: Sequence[str] | None = None, by_name: bool = False
+) -> str | None:
+    """Whether a JSON body is an object of a bearable size whose files lie in these folders.
+
+    arguments: of the endpoint that is called; the body names them where by_name, else lists all of them.
+    Takes up to some tens of milliseconds: not for the event loop where the body is large.
+    """
+    if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MOST_MARKS:
+        return messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS)
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return messages.NOT_JSON
+    if not isinstance(data, dict):
+        return messages.NOT_JSON
+    if arguments is not None and (sentence := _arguments_refusal(data, arguments, by_name)):
+        return sentence
+    level, containers, paths = [data], 0, []
+    for _ in range(MOST_DEPTH):
+        containers += len(level)
+        if containers > MOST_CONTAINERS:
+            return messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS)
+        paths += [
+            item["path"] for item in level if isinstance(item, dict) and isinstance(item.get("path"), str)
+        ]
+        if len(paths) > MOST_PATHS:
+            return messages.TOO_MANY_FILES.format(most=MOST_PATHS, n=f"more than {MOST_PATHS}")
+        inner = (value for item in level for value in (item.values() if isinstance(item, dict) else item))
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if not level:
+            break
+    else:
+        return messages.TOO_DEEP.format(most=MOST_DEPTH)
+    return next((messages.NOT_UPLOADED for path in paths if located(path, folders) is None), None)
+
+
+def _arguments_refusal(data: dict[str, Any], arguments: Sequence[str], by_name: bool) -> str | None:
+    if by_name:
+        unknown = next((name for name in data if name not in (*arguments, "oauth_token")), None)
+        known = ", ".join(arguments)
+        return unknown and messages.NO_ARGUMENT.format(name=unknown[:100], known=known)
+    given = data.get("data")
+    if isinstance(given, list) and len(given) == len(arguments):
+        return None
+    return messages.ALL_ARGUMENTS.format(n=len(arguments), known=", ".join(arguments))
+
+
+def as_json(text: Any) -> bytes:
+    """An answer in the form Gradio's clients read a refusal from."""
+    return orjson.dumps({"detail": text})

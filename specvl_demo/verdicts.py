@@ -1,0 +1,240 @@
+"""Whether a pair, and each method on it, runs on a machine: by sizes alone, nothing is fetched or loaded.
+
+Memory counted: weights of the target and of the drafters asked for, keys and values of every lane, and what a
+process takes beside them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from specvl_demo import base_weights
+from specvl_demo.machine import Machine, gb
+from specvl_demo.pairs import Checkpoint, Pair, Role
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+Quantised = Literal["none", "8bit", "4bit"]
+Switch = Literal["on", "off"]
+
+DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+# A little above the bits themselves: scales, and what stays in half precision.
+QUANTISED_BYTES: dict[str, float] = {"8bit": 1.2, "4bit": 0.7}
+PACKED: dict[str, str] = {"8bit": "8-bit", "4bit": "4-bit"}
+
+PROCESS_BYTES: dict[str, int] = {"cpu": 450_000_000, "cuda": 1_200_000_000}
+"""Beside weights and caches: the libraries, the device's context, what a forward over a prompt needs."""
+LAYOUTS = 1.5
+"""The fused CPU decoder keeps the weights as the library has them, and packed in half precision."""
+CACHE_SPARE = 1.2
+"""Caches on a GPU are lent in sizes a quarter apart, with room for the largest step."""
+N_LANES = 2
+USABLE_SHARE = 0.9
+BFLOAT16_FROM = (8, 0)
+"""Compute capability from which a GPU has arithmetic in bfloat16; float16 is native below it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How weights are to be brought up; None leaves it to what fits.
+
+    dtype: else bfloat16 on a GPU that has it, float16 on an older one, float32 on a CPU. quantised: the
+    target's weights in 8 or 4 bits on a GPU; else 4 bits where nothing else fits. exact: steps whose rows do
+    not depend on each other, where the loaded target proves them. pickles: read .bin files too, which can run
+    code.
+    """
+
+    dtype: Dtype | None = None
+    quantised: Quantised | None = None
+    exact: Switch | None = None
+    pickles: bool = False
+
+    @classmethod
+    def of_environment(cls) -> Options:
+        """What SPECVL_DTYPE, SPECVL_QUANTISED and SPECVL_EXACT ask for. ValueError with a sentence where they
+        name nothing known."""
+        found: dict[str, Any] = {}
+        known_by = {"dtype": get_args(Dtype), "quantised": get_args(Quantised), "exact": get_args(Switch)}
+        for name, known in known_by.items():
+            value = os.environ.get(f"SPECVL_{name.upper()}") or None
+            if value is not None and value not in known:
+                raise ValueError(f"SPECVL_{name.upper()} is one of {', '.join(known)}, not {value!r}.")
+            found[name] = value
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a pair runs on a machine, on what, and the sentence that says so.
+
+    split: bytes by CUDA device, where the target is spread over several.
+    """
+
+    ok: bool
+    reason: str
+    device: str = "cpu"
+    dtype: Dtype = "float32"
+    needs_bytes: int = 0
+    must_fetch: bool = False
+    split: Mapping[int, int] = field(default_factory=dict)
+    quantised: Quantised = "none"
+
+
+def available(
+    pair: Pair, machine: Machine, options: Options | None = None, roles: Collection[Role] | None = None
+) -> Verdict:
+    """Whether the pair runs on the machine with its drafters of these roles (None: all).
+
+    options: None takes those of the environment.
+    """
+    options = Options.of_environment() if options is None else options
+    wanted = [pair.target, *drafters(pair, roles)]
+    reason = _not_here(pair, wanted, machine) or _not_packed(machine, options.quantised)
+    if reason is not None:
+        return Verdict(False, reason)
+    fetch = [one for one in wanted if not one.local and not cached(one)]
+    after = f"; fetches about {gb(_stored(fetch))} from the Hugging Face hub first" if fetch else ""
+    tried = []
+    for place in _places(machine, options):
+        needs = needs_bytes(pair, place.dtype, roles, place.quantised, place.device)
+        packed = f" with {PACKED[place.quantised]} weights" if place.quantised != "none" else ""
+        if needs <= place.memory_bytes * USABLE_SHARE:
+            reason = f"Runs on {place.name} in {place.dtype}{packed}, needs about {gb(needs)}{after}."
+            where = (place.device, place.dtype, needs, bool(fetch), place.split, place.quantised)
+            return Verdict(True, reason, *where)
+        tried.append(
+            f"{gb(needs)} in {place.dtype}{packed} on {place.name}, which has {gb(place.memory_bytes)}"
+        )
+    no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
+    return Verdict(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
+
+
+def needs_bytes(
+    pair: Pair,
+    dtype: str,
+    roles: Collection[Role] | None = None,
+    quantised: Quantised = "none",
+    device: str = "cpu",
+    n_lanes: int = N_LANES,
+) -> int:
+    """Memory for the target and its drafters of these roles (None: all) while lanes race.
+
+    n_lanes: each keeps keys and values of its own; one more copy is the
+    prefill's while the last lane begins.
+    """
+    each = DTYPE_BYTES[dtype]
+    weights = pair.target.params * QUANTISED_BYTES.get(quantised, each)
+    weights += sum(one.params for one in drafters(pair, roles)) * each
+    if pair.shipped and device == "cpu":
+        weights *= LAYOUTS
+    cached_numbers = pair.target.kv * (n_lanes + 1) + sum(one.kv for one in drafters(pair, roles))
+    rows = pair.n_tokens * (CACHE_SPARE if device != "cpu" else 1)
+    return int(weights + cached_numbers * rows * each) + PROCESS_BYTES[device.partition(":")[0]]
+
+
+def drafters(pair: Pair, roles: Collection[Role] | None) -> list[Checkpoint]:
+    """The pair's drafters of these roles, None for all."""
+    return [one for role, one in pair.drafters.items() if roles is None or role in roles]
+
+
+def there(one: Checkpoint) -> bool:
+    """Whether a local checkpoint's folder holds weights."""
+    files = [*one.folder.glob("*.safetensors"), *one.folder.glob("*.bin")]
+    return (one.folder / "config.json").is_file() and bool(files)
+
+
+def cached(one: Checkpoint) -> bool:
+    """Whether the hub's local cache holds this checkpoint's weights; looks at files only.
+
+    A configuration alone is there as soon as somebody asked whether the model fits.
+    """
+    found = _in_cache(one)
+    return found is not None and any(
+        file.suffix in (".safetensors", ".bin") for file in found.parent.iterdir()
+    )
+
+
+def config(one: Checkpoint) -> dict[str, Any] | None:
+    """A checkpoint's config.json, where its folder or the hub's local cache has it."""
+    file = one.folder / "config.json" if one.local else _in_cache(one)
+    return json.loads(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else None
+
+
+def _in_cache(one: Checkpoint) -> Path | None:
+    """The config.json in the hub's local cache."""
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not for what is shipped
+
+    found = try_to_load_from_cache(one.id, "config.json")
+    return Path(found) if isinstance(found, str) else None
+
+
+def _not_here(pair: Pair, wanted: Collection[Checkpoint], machine: Machine) -> str | None:
+    """Why weights cannot be had at all."""
+    if pair.target.local and not there(pair.target):
+        lost = "are missing from assets; train or copy them" if pair.target.shipped else "are not there"
+        return f"The weights of {pair.target.id} {lost}."
+    if pair.target.base and (reason := base_weights.why_not(pair.target.folder)):
+        return reason
+    fetch = [one for one in wanted if not one.local and not cached(one)]
+    if fetch and machine.offline:
+        return f"Not in the local cache, and HF_HUB_OFFLINE forbids to fetch its {gb(_stored(fetch))}."
+    return None
+
+
+def _not_packed(machine: Machine, quantised: Quantised | None) -> str | None:
+    """Why weights cannot be packed as asked."""
+    if quantised in (None, "none"):
+        return None
+    if not machine.gpus:
+        return f"{PACKED[quantised]} weights need a GPU that torch can use; there is none."
+    if not _can_pack():
+        return f"{PACKED[quantised]} weights need the package bitsandbytes, which is not installed."
+    return None
+
+
+def _can_pack() -> bool:
+    return importlib.util.find_spec("bitsandbytes") is not None
+
+
+def _stored(some: Collection[Checkpoint]) -> float:
+    return sum(one.params * 2 for one in some)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a pair could go, and how."""
+
+    name: str
+    memory_bytes: int
+    device: str
+    dtype: Dtype
+    split: Mapping[int, int]
+    quantised: Quantised
+
+
+def _places(machine: Machine, options: Options) -> Iterator[_Place]:
+    """Best first: one GPU, several, then one with packed weights, then the processor."""
+
+    def half(capability: tuple[int, int]) -> Dtype:
+        return options.dtype or ("bfloat16" if capability >= BFLOAT16_FROM else "float16")
+
+    asked = options.quantised or "none"
+    packings: list[Quantised] = [asked]
+    if options.quantised is None and machine.gpus and _can_pack():
+        packings.append("4bit")
+    for quantised in packings:
+        for i, gpu in enumerate(machine.gpus):
+            yield _Place(gpu.name, gpu.memory_bytes, f"cuda:{i}", half(gpu.capability), {}, quantised)
+        if len(machine.gpus) > 1:
+            split = {i: int(gpu.memory_bytes * USABLE_SHARE) for i, gpu in enumerate(machine.gpus)}
+            name = f"{len(split)} GPUs ({' + '.join(gpu.name for gpu in machine.gpus)})"
+            whole = sum(gpu.memory_bytes for gpu in machine.gpus)
+            weakest = min(gpu.capability for gpu in machine.gpus)
+            yield _Place(name, whole, "cuda:0", half(weakest), split, quantised)
+    if asked == "none":
+        yield _Place("CPU", machine.memory_bytes, "cpu", options.dtype or "float32", {}, "none")

@@ -1,0 +1,245 @@
+"""What can be known of a vision-language model before its weights are there, and whether two fit together.
+
+Given a local folder or a repository of the hub, reads its configuration, its tokenizer and its list of files:
+kilobytes, never weights. Knows the families that the engine serves. Knows nothing of methods.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+from safetensors import SafetensorError, safe_open
+
+FAMILIES: dict[str, str] = {
+    "llava": "LLaVA",
+    "llava_next": "LLaVA-NeXT",
+    "llava_onevision": "LLaVA-OneVision",
+    "qwen2_vl": "Qwen2-VL",
+    "qwen2_5_vl": "Qwen2.5-VL",
+    "qwen3_vl": "Qwen3-VL",
+    "qwen3_vl_moe": "Qwen3-VL MoE",
+    "glm4v": "GLM-4.1V",
+    "idefics3": "Idefics3",
+    "smolvlm": "SmolVLM",
+    "gemma3": "Gemma 3",
+    "gemma4": "Gemma 4",
+    "mistral3": "Mistral 3",
+    "internvl": "InternVL",
+}
+"""By `model_type` of the configuration. Pixtral is a LLaVA with another vision tower there."""
+
+_RECURRENT = "its linear-attention layers keep one running state, which cannot forget rejected tokens"
+_PER_LAYER = "its layers want the ids of tokens beside their embeddings"
+REFUSED: dict[str, str] = {
+    "qwen3_5": _RECURRENT,
+    "qwen3_5_moe": _RECURRENT,
+}
+"""Families that were looked at and are not served, with the reason."""
+ASSISTANTS = {"gemma4_assistant": "gemma4"}
+"""Drafters that read the keys and values of a target, with its family."""
+
+# The client's HTTP library, of which it has had several: what a lost connection raises.
+_HTTPError: type[BaseException] = HfHubHTTPError.__bases__[0]
+
+_READ = ("config.json", "tokenizer.json")
+# What decides into how many tokens a picture is cut, wherever a family keeps it.
+_CUT = (
+    *("image_size", "patch_size", "spatial_merge_size", "temporal_patch_size", "spatial_patch_size"),
+    *("scale_factor", "image_seq_length", "mm_tokens_per_image", "downsample_ratio"),
+    *("image_grid_pinpoints", "vision_feature_select_strategy"),
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A model as far as it is known without its weights.
+
+    family: its `model_type`. params: from the weights' own headers or index, rounded; 0 where nothing says.
+    bytes: of the weights as stored. pickled: only pickled weights are there. tokens: id by token.
+    cut: how it cuts pictures into tokens.
+    """
+
+    id: str
+    family: str
+    params: float
+    bytes: int
+    pickled: bool
+    licence: str
+    tokens: dict[str, int] = field(repr=False)
+    cut: dict[str, Any] = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        """The family's name."""
+        return FAMILIES.get(self.family, self.family)
+
+
+def read(source: str, offline: bool = False, text: bool = False) -> Card:
+    """The card of a folder or a repository. ValueError with a sentence where it cannot be had or is no family
+    that the engine serves.
+
+    offline: only what the hub's local cache holds. text: a language model that does not see will do too.
+    """
+    folder = Path(source)
+    if folder.is_dir():
+        files, facts = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}, {}
+        known = {name: _json(folder / name) for name in _READ if name in files}
+        facts = {"params": _counted(folder), "licence": "see its folder"}
+    else:
+        files, facts, known = _from_hub(source, offline)
+    config = known.get("config.json")
+    if config is None and offline and not folder.is_dir():
+        raise ValueError(f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids to look it up.")
+    if config is None:
+        raise ValueError(f"{source} has no config.json: it is not a model that transformers can load.")
+    family = config.get("model_type", "")
+    speaks = text and any(name.endswith("ForCausalLM") for name in config.get("architectures") or ())
+    if family not in FAMILIES and not speaks:
+        if family in REFUSED:
+            raise ValueError(f"{source} is of type {family!r}, which is not served: {REFUSED[family]}.")
+        served = ", ".join(FAMILIES.values())
+        raise ValueError(
+            f"{source} is of type {family or 'unknown'!r}; this engine serves {served} and Pixtral."
+        )
+    if (config.get("text_config") or {}).get("hidden_size_per_layer_input") and family == "gemma4":
+        raise ValueError(f"{source} is a small Gemma 4, which is not served: {_PER_LAYER}.")
+    if "tokenizer.json" not in known:
+        raise ValueError(f"{source} has no tokenizer.json, by which its vocabulary could be compared.")
+    safe = sum(size for name, size in files.items() if name.endswith(".safetensors"))
+    pickled = sum(size for name, size in files.items() if name.endswith(".bin"))
+    if not safe and not pickled and files:
+        raise ValueError(f"{source} holds no weights.")
+    return Card(
+        id=source,
+        family=family,
+        params=float(facts.get("params") or 0),
+        bytes=safe or pickled,
+        pickled=not safe and bool(pickled),
+        licence=str(facts.get("licence") or "not stated"),
+        tokens=_tokens(known["tokenizer.json"]),
+        cut=_cut(config),
+    )
+
+
+def hub_head(repo: str, offline: bool = False) -> Card | None:
+    """The card of an EAGLE-3 head on the hub, by what its configuration says of itself; None where it is
+    something else. Its other formats say nothing there: they are known by their tensors, in folders alone."""
+    files, facts, known = _from_hub(repo, offline)
+    config = known.get("config.json", {})
+    named = " ".join(config.get("architectures") or ()).lower()
+    if "eagle3" not in named and not config.keys() & {"draft_vocab_size", "eagle_config"}:
+        return None
+    held = sum(size for name, size in files.items() if name.endswith((".safetensors", ".bin")))
+    licence = str(facts.get("licence") or "not stated")
+    return Card(repo, "eagle3", float(facts.get("params") or 0), held, False, licence, {}, {})
+
+
+def is_vlm(folder: Path) -> bool:
+    """Whether a local folder says that it holds a model of a family that the engine serves."""
+    config = folder / "config.json"
+    return config.is_file() and _json(config).get("model_type") in FAMILIES
+
+
+def stored(folder: Path) -> int:
+    """Bytes of the weights in a local folder: safetensors, else pickled ones."""
+    sizes = {
+        suffix: sum(path.stat().st_size for path in folder.glob(f"*.{suffix}"))
+        for suffix in ("safetensors", "bin")
+    }
+    return sizes["safetensors"] or sizes["bin"]
+
+
+def misfit(target: Card, drafter: Card) -> str | None:
+    """Why the drafter cannot draft for the target, in a sentence; None when it can."""
+    reads = ASSISTANTS.get(drafter.family)
+    if reads and reads != target.family:
+        return f"{drafter.id} reads the keys and values of a {FAMILIES[reads]}; {target.id} is none."
+    if target.id == drafter.id:
+        return f"{target.id} is both target and drafter; choose the drafter 'self' in a method for that."
+    if target.params and drafter.params >= target.params:
+        return (
+            f"{drafter.id} has {drafter.params / 1e9:.2f}B parameters, {target.id} only "
+            f"{target.params / 1e9:.2f}B: a drafter must be smaller than its target."
+        )
+    mine, theirs = ({i: token for token, i in card.tokens.items()} for card in (target, drafter))
+    common = mine.keys() & theirs.keys()
+    differ = sorted(i for i in common if mine[i] != theirs[i])
+    if differ:
+        first = differ[0]
+        return (
+            f"{drafter.id} has another vocabulary than {target.id}: id {first} is {theirs[first]!r} there, "
+            f"{mine[first]!r} here ({len(differ)} ids differ)."
+        )
+    if len(common) < 0.9 * len(mine):
+        return f"{drafter.id} knows only {len(common)} of the {len(mine)} tokens of {target.id}."
+    return None
+
+
+def cut_alike(mine: Any, theirs: Any) -> bool:
+    """Whether two models, by their loaded configurations, cut a picture into the same tokens."""
+    return mine.model_type == theirs.model_type and _cut(mine.to_dict()) == _cut(theirs.to_dict())
+
+
+def _cut(config: dict[str, Any]) -> dict[str, Any]:
+    vision = config.get("vision_config") or {}
+    found = {name: config[name] for name in _CUT if name in config}
+    return found | {f"vision.{name}": vision[name] for name in _CUT if name in vision}
+
+
+def _tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
+    model = tokenizer["model"]["vocab"]
+    # Unigram models keep a list of (token, score), the others a table.
+    table = model if isinstance(model, dict) else {token: i for i, (token, _) in enumerate(model)}
+    return {**table, **{one["content"]: one["id"] for one in tokenizer.get("added_tokens", ())}}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as fault:
+        raise ValueError(f"{path.name} of {path.parent.name} cannot be read: {fault}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} of {path.parent.name} holds no table of names.")
+    return found
+
+
+def _counted(folder: Path) -> int:
+    """Parameters by the headers of the safetensors files; their data is not touched."""
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        try:
+            with safe_open(path, framework="np") as file:
+                total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+        except SafetensorError:
+            continue  # `integrity` says so when it is loaded
+    return total
+
+
+def _from_hub(repo: str, offline: bool) -> tuple[dict[str, int], dict[str, Any], dict[str, dict[str, Any]]]:
+    """Files with sizes, facts, and the small files' contents."""
+    files: dict[str, int] = {}
+    facts: dict[str, Any] = {}
+    known: dict[str, dict[str, Any]] = {}
+    try:
+        if not offline:
+            info = HfApi().model_info(repo, files_metadata=True)
+            files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
+            facts["params"] = info.safetensors.total if info.safetensors else 0
+            facts["licence"] = (info.card_data or {}).get("license")
+        for name in _READ:
+            try:
+                known[name] = _json(Path(hf_hub_download(repo, name, local_files_only=offline)))
+            except EntryNotFoundError:
+                continue
+    except HFValidationError:
+        raise ValueError(f"There is no folder {repo}, and a model of the hub is named OWNER/NAME.") from None
+    except (_HTTPError, OSError) as fault:
+        line = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        raise ValueError(f"{repo} could not be looked up: {line}") from fault
+    return files, facts, known

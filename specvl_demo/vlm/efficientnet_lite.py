@@ -1,0 +1,221 @@
+"""EfficientNet-Lite as a vision tower of transformers that speaks a language model's embeddings.
+
+The tower turns a picture of 224×224 pixels into 49 cells (7×7) and 6 word rows, all of the language model's
+width:
+
+- a cell joins the last map (1280 channels), the finer map under it (2×2 places of 14×14) and the mean
+  colours of 4×4 places of the picture itself; each part is layer-normed, a learned position is added, and a
+  two-layer projector (LLaVA's) brings it to the width of the language model;
+- the word rows are the tower's own classification in words: its likeliest classes' probabilities times the
+  token embeddings of their names. The table of those embeddings belongs to the language model, so it is
+  filled when a model is assembled.
+
+Architecture: Tan and Le 2019 (EfficientNet), its Lite variant without squeeze-and-excitation and with ReLU6.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+# layers, kernel, stride, expansion, channels of each stage; the first `FINE_STAGES` end in the finer map.
+STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+FINE_STAGES = 5
+STEM, HEAD = 32, 1280
+COLOUR_PLACES = 4
+
+
+class EfficientNetLiteConfig(PretrainedConfig):
+    """What the tower's shapes depend on."""
+
+    model_type = "efficientnet_lite"
+
+    def __init__(
+        self,
+        image_size: int = 224,
+        hidden_size: int = 576,
+        projector_size: int = 1024,
+        num_classes: int = 1000,
+        word_rows: int = 6,
+        likeliest: int = 5,
+        num_hidden_layers: int = 1,
+        **kwargs: object,
+    ) -> None:
+        self.image_size, self.hidden_size, self.projector_size = image_size, hidden_size, projector_size
+        self.num_classes, self.word_rows, self.likeliest = num_classes, word_rows, likeliest
+        self.num_hidden_layers = num_hidden_layers
+        super().__init__(**kwargs)
+
+    @property
+    def grid(self) -> int:
+        """Cells along a side."""
+        return self.image_size // 32
+
+
+class SameConv(nn.Conv2d):
+    """A convolution padded as TensorFlow's 'same': an odd pixel of padding goes right and below."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(inputs, outputs, kernel, stride, 0, groups=groups, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kernel, stride = self.kernel_size[0], self.stride[0]
+        height, width = (max((math.ceil(n / stride) - 1) * stride + kernel - n, 0) for n in x.shape[-2:])
+        if height or width:
+            x = F.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
+        return super().forward(x)
+
+
+class ConvNorm(nn.Module):
+    """Convolution and batch norm, then ReLU6 where `act`."""
+
+    def __init__(self, conv: SameConv, act: bool = True) -> None:
+        super().__init__()
+        self.conv, self.norm, self.act = conv, nn.BatchNorm2d(conv.out_channels, eps=1e-3), act
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.conv(x))
+        return F.relu6(x) if self.act else x
+
+
+class InvertedResidual(nn.Module):
+    """Widen, convolve each channel by itself, narrow; added to its input where the shapes allow."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = inputs * expansion
+        self.residual = stride == 1 and inputs == outputs
+        self.expand = ConvNorm(SameConv(inputs, wide, 1)) if expansion > 1 else nn.Identity()
+        self.depthwise = ConvNorm(SameConv(wide, wide, kernel, stride, wide))
+        self.project = ConvNorm(SameConv(wide, outputs, 1), act=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.project(self.depthwise(self.expand(x)))
+        return x + y if self.residual else y
+
+
+def _stages(stages: tuple[tuple[int, ...], ...], inputs: int) -> list[nn.Module]:
+    blocks: list[nn.Module] = []
+    for layers, kernel, stride, expansion, channels in stages:
+        for i in range(layers):
+            blocks.append(InvertedResidual(inputs, channels, kernel, stride if i == 0 else 1, expansion))
+            inputs = channels
+    return blocks
+
+
+class EfficientNetLiteModel(PreTrainedModel):
+    """The tower. `forward` gives `last_hidden_state` [pictures, 49 + 6, width of the language model]."""
+
+    config_class = EfficientNetLiteConfig
+    main_input_name = "pixel_values"
+    base_model_prefix = "vision"
+    _no_split_modules = ["InvertedResidual"]
+
+    def __init__(self, config: EfficientNetLiteConfig) -> None:
+        super().__init__(config)
+        fine, last = STAGES[FINE_STAGES - 1][-1], STAGES[-1][-1]
+        self.lower = nn.Sequential(ConvNorm(SameConv(3, STEM, 3, 2)), *_stages(STAGES[:FINE_STAGES], STEM))
+        self.upper = nn.Sequential(*_stages(STAGES[FINE_STAGES:], fine), ConvNorm(SameConv(last, HEAD, 1)))
+        self.classifier = nn.Linear(HEAD, config.num_classes)
+        self.parts = (HEAD, 4 * fine, 3 * COLOUR_PLACES**2)
+        self.position = nn.Parameter(torch.zeros(config.grid**2, sum(self.parts)))
+        self.linear_1 = nn.Linear(sum(self.parts), config.projector_size)
+        self.linear_2 = nn.Linear(config.projector_size, config.hidden_size)
+        self.class_words = nn.Parameter(
+            torch.zeros(config.num_classes, config.word_rows, config.hidden_size), requires_grad=False
+        )
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Torch's own starting values stay; the tower is loaded or trained, never drawn by transformers."""
+
+    def train(self, mode: bool = True) -> EfficientNetLiteModel:
+        """Batch norms always use their running statistics: the batches are far too small for others."""
+        return super().train(False)
+
+    def colours(self, pixel_values: Tensor) -> Tensor:
+        """Mean colours [B, 3, 28, 28] of pictures [B, 3, 224, 224]."""
+        return F.avg_pool2d(pixel_values, 32 // COLOUR_PLACES)
+
+    def classify(self, top: Tensor) -> Tensor:
+        """Class logits [B, classes] of the last map [B, 1280, 7, 7]."""
+        return self.classifier(top.mean((2, 3)))
+
+    def words(self, top: Tensor) -> Tensor:
+        """Word rows [B, rows, width]: the likeliest classes' names, weighted by their probabilities."""
+        values, classes = self.classify(top).float().softmax(-1).topk(self.config.likeliest, -1)
+        weights = (values / values.sum(-1, keepdim=True)).to(self.class_words.dtype)
+        return torch.einsum("bk,bkrd->brd", weights, self.class_words[classes])
+
+    def cells(self, top: Tensor, fine: Tensor, colours: Tensor) -> Tensor:
+        """Projected cells [B, 49, width] of the last map, the finer map [B, 112, 14, 14] and the colours."""
+        grid = self.config.grid
+        parts = (top, F.pixel_unshuffle(fine, 2), F.pixel_unshuffle(colours, COLOUR_PLACES))
+        flat = [F.layer_norm(p.flatten(2).transpose(1, 2), (p.shape[1],)) for p in parts[:2]]
+        # Colours are already centred, and a cell's brightness would be lost in a norm of its own.
+        flat.append(parts[2].flatten(2).transpose(1, 2))
+        x = torch.cat(flat, -1).view(-1, grid * grid, sum(self.parts)) + self.position
+        return self.linear_2(F.gelu(self.linear_1(x)))
+
+    def forward(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
+        """Look at pictures [B, 3, 224, 224], normalised with mean 127/255 and deviation 128/255."""
+        fine = self.lower(pixel_values)
+        top = self.upper(fine)
+        rows = torch.cat([self.cells(top, fine, self.colours(pixel_values)), self.words(top)], 1)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=rows, pooler_output=rows.mean(1), hidden_states=(rows,)
+        )
+
+
+def register() -> None:
+    """Make the tower known to transformers' auto classes."""
+    AutoConfig.register(EfficientNetLiteConfig.model_type, EfficientNetLiteConfig, exist_ok=True)
+    AutoModel.register(EfficientNetLiteConfig, EfficientNetLiteModel, exist_ok=True)
+
+
+def published_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The published PyTorch weights of EfficientNet-Lite0 under this module's names.
+
+    Raises ValueError where a name is unknown.
+    """
+    n_lower = sum(s[0] for s in STAGES[:FINE_STAGES])
+    out: dict[str, Tensor] = {}
+    for name, value in state.items():
+        if name.startswith("_blocks."):
+            _, index, layer, rest = name.split(".", 3)
+            i = int(index)
+            place = f"lower.{i + 1}" if i < n_lower else f"upper.{i - n_lower}"
+            first = i == 0
+            parts = {
+                "_expand_conv": "expand.conv",
+                "_bn0": "expand.norm",
+                "_depthwise_conv": "depthwise.conv",
+                "_bn1": "depthwise.norm",
+                "_project_conv": "project.conv",
+                "_bn2": "project.norm",
+            }
+            if layer not in parts or (first and layer.startswith("_expand")):
+                raise ValueError(f"unknown weight {name!r} in the published EfficientNet-Lite0")
+            out[f"{place}.{parts[layer]}.{rest}"] = value
+            continue
+        head = f"upper.{sum(s[0] for s in STAGES[FINE_STAGES:])}"
+        layer, rest = name.split(".", 1)
+        places = {"_conv_stem": "lower.0.conv", "_bn0": "lower.0.norm", "_conv_head": f"{head}.conv"}
+        places |= {"_bn1": f"{head}.norm", "_fc": "classifier"}
+        if layer not in places:
+            raise ValueError(f"unknown weight {name!r} in the published EfficientNet-Lite0")
+        out[f"{places[layer]}.{rest}"] = value
+    return out

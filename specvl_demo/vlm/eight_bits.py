@@ -1,0 +1,49 @@
+"""Drafters' weights in eight bits: half the file of float16, where what is drafted is verified anyway.
+
+A matrix NAME [out, in] is stored as int8 beside NAME.scale [out, 1] in float32, one for each row.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+SCALE = ".scale"
+LEAST = 50_000
+"""Numbers of a matrix from which on it is packed."""
+
+
+def packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights by name, the large matrices among them in eight bits."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.ndim != 2 or not tensor.is_floating_point() or tensor.numel() < LEAST:
+            found[name] = tensor
+            continue
+        most = tensor.float().abs().amax(1, keepdim=True)
+        scale = (most / 127).clamp_min(torch.finfo(torch.float32).tiny)
+        found[name] = (tensor.float() / scale).round().clamp(-127, 127).to(torch.int8)
+        found[name + SCALE] = scale
+    return found
+
+
+def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same with every matrix in float16 again. ValueError where one and its scale do not fit."""
+    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(SCALE)}
+    for name, tensor in found.items():
+        if tensor.dtype != torch.int8:
+            continue
+        scale = tensors.get(name + SCALE)
+        if tensor.ndim != 2 or scale is None or scale.shape != (len(tensor), 1):
+            raise ValueError(f"{name} is in eight bits; it needs {name}{SCALE} with a number for each row")
+        found[name] = (tensor.float() * scale).half()
+    return found
+
+
+@torch.no_grad()
+def round_to(module: nn.Module) -> None:
+    """Give a module the weights that it will have when it is read from such a file."""
+    state = {name: p.detach() for name, p in module.named_parameters()}
+    kept = unpacked(packed(state))
+    for name, p in module.named_parameters():
+        p.copy_(kept[name])

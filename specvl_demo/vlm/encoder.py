@@ -1,0 +1,255 @@
+"""A loaded Hugging Face vision-language model: its eyes, its decoder, its special tokens.
+
+Given a model as the library loads it, turns prompts into decoder inputs by running everything but the
+decoder. The model may be shared by many requests and is never changed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specvl_demo.core.types import Encoded, Prompt, Vocabulary
+from specvl_demo.decoders import calibration, fused_cpu
+from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
+from specvl_demo.decoders.fixed_shapes import StaticDecoder
+from specvl_demo.decoders.huggingface import HFDecoder
+from specvl_demo.decoders.timing import settle
+from specvl_demo.vlm import followup, shared_drafter
+from specvl_demo.vlm.layouts import runs
+
+_PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+_HARMLESS = {"input_ids", "past_key_values", "use_cache", "return_dict", "logits_to_keep", "cache_position"}
+_SERVED = {"inputs_embeds", "position_ids", "attention_mask", "visual_pos_masks", "deepstack_visual_embeds"}
+
+
+class VLM:
+    """A `core.types.Eyes` with everything a target or a small drafter needs of a model.
+
+    name: as shown. special: ids that no loose verifier may relax, beside the end of sequence and
+    placeholders.
+    backend: "auto" takes the lean forward where it can run, on one CUDA device "static", Hugging Face's with
+        steps of fixed shapes that are replayed as graphs, else "hf", Hugging Face's; "lean" insists.
+    again: for a drafter that cuts pictures into other tokens than its target: its own prompt of a target's.
+    shares: for a drafter with its target's own tower, projector and embeddings: the target, which encodes.
+    """
+
+    sees = True
+    """Whether visual positions mean anything to it."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        name: str,
+        special: frozenset[int] = frozenset(),
+        backend: str = "auto",
+        again: Callable[[Prompt], Prompt] | None = None,
+        shares: VLM | None = None,
+    ) -> None:
+        self.model, self.name, self._again = model, name, again
+        self.decoder: Backend = _backend(model, backend)
+        self._static = self.decoder if isinstance(self.decoder, StaticDecoder) else None
+        if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
+            self.decoder = DraftVocabulary(self.decoder, ids, model.get_input_embeddings().weight.shape[0])
+        self._shares = shares
+        self.encodes_like: Backend = self.decoder if shares is None else shares.decoder
+        self.placeholders = placeholder_ids(model.config)
+        ends = model.generation_config.eos_token_id
+        eos = frozenset(ends if isinstance(ends, list | tuple) else () if ends is None else (ends,))
+        self.vocabulary = Vocabulary(
+            size=self.decoder.vocab,
+            banned=self.placeholders,
+            eos=eos,
+            special=frozenset(special) | eos | frozenset(self.placeholders),
+        )
+        inner = getattr(model, "base_model", model)
+        self._projector: nn.Module | None = getattr(inner, "multi_modal_projector", None)
+
+    def calibrate(self) -> str | None:
+        """Keep eager steps or graphs, what is faster here; a sentence where graphs were possible and lost."""
+        return None if self._static is None else calibration.calibrate(self._static).reason
+
+    @torch.inference_mode()
+    def encode(self, prompt: Prompt) -> Encoded:
+        """Run the model up to, but not into, its decoder: vision tower, projector, merge, positions.
+
+        The vision tower's cost is all there is; the decoder is never reached. Where the conversation's cache
+        has an encoding of the same pictures and the prompt goes on in text, not even the tower runs.
+        """
+        if self._shares is not None:
+            return self._shares.encode(prompt)
+        started = time.perf_counter()
+        index = None
+        if self._again is not None:
+            asked, prompt = prompt, self._again(prompt)
+            index = aligned(prompt.visual, asked.visual).to(self.decoder.device)
+        before = None if prompt.cache is None else prompt.cache.get(self)
+        encoded = None if before is None else followup.continued(before, prompt, self.decoder)
+        if encoded is None:
+            encoded = self._encode(prompt)
+        encoded = replace(encoded, index=index, seconds=time.perf_counter() - started)
+        if prompt.cache is not None:
+            # Without the cache in it: a circle would outlive the conversation.
+            prompt.cache[self] = replace(encoded, prompt=replace(prompt, cache=None))
+        return encoded
+
+    def _encode(self, prompt: Prompt) -> Encoded:
+        inputs = {key: _moved(value, self.decoder) for key, value in prompt.inputs.items()}
+        captured, features = self._until_decoder(inputs)
+        unknown = {k for k, v in captured.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
+        if unknown:
+            raise ValueError(
+                f"{type(self.model).__name__} gives its decoder {', '.join(sorted(unknown))}, which this "
+                f"engine does not know; it serves {', '.join(sorted(_SERVED))}"
+            )
+        embeds = captured["inputs_embeds"][0]
+        visual = prompt.visual.to(embeds.device)
+        if embeds.shape[0] != len(prompt):
+            raise ValueError(
+                f"the prompt has {len(prompt)} tokens, {self.name} makes {embeds.shape[0]} of them; "
+                "its placeholders must be expanded by the processor of this model"
+            )
+        if features is not None:
+            features = features.reshape(-1, features.shape[-1])
+            features = features if features.shape[0] == int(visual.sum()) else None
+        deepstack = captured.get("deepstack_visual_embeds")
+        settle(self.decoder.device)
+        return Encoded(
+            ids=prompt.ids.to(embeds.device),
+            visual=visual,
+            embeds=embeds,
+            positions=self._positions(captured.get("position_ids"), embeds, bool(visual.any())),
+            features=features,
+            blocks=_blocks(captured.get("attention_mask")),
+            deepstack=None if deepstack is None else torch.stack(tuple(deepstack)),
+            spans=prompt.spans,
+            source=prompt.source,
+            prompt=prompt,
+            keys=_keys(prompt.ids, prompt.visual).to(embeds.device),
+        )
+
+    @torch.inference_mode()
+    def project(self, features: Tensor) -> Tensor:
+        """Vision features before the projector [r, C] -> decoder embeddings [r, D]."""
+        if self._projector is None:
+            raise ValueError(f"{self.name} has no projector apart from its vision tower")
+        wanted = inspect.signature(self._projector.forward).parameters
+        if len(wanted) != 1:
+            raise ValueError(
+                f"the projector of {self.name} wants {', '.join(wanted)}, not vision features alone"
+            )
+        return self._projector(features[None])[0]
+
+    def _until_decoder(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
+        """Keyword arguments the decoder was about to get, and what the projector was given."""
+        captured: dict[str, Any] = {}
+        features: list[Tensor] = []
+
+        def at_decoder(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            captured.update(kwargs)
+            raise _Reached
+
+        def at_projector(_: nn.Module, args: tuple[Any, ...]) -> None:
+            if args and isinstance(args[0], Tensor):
+                features.append(args[0].reshape(-1, args[0].shape[-1]))
+
+        hooks = [self.model.get_decoder().register_forward_pre_hook(at_decoder, with_kwargs=True)]
+        if self._projector is not None:
+            hooks.append(self._projector.register_forward_pre_hook(at_projector))
+        try:
+            self.model(**inputs, use_cache=True)
+        except _Reached:
+            pass
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return captured, torch.cat(features) if features else None
+
+    def _positions(self, positions: Tensor | None, embeds: Tensor, sees: bool) -> Tensor:
+        rope = getattr(self.model.get_decoder().config, "rope_parameters", None) or {}
+        if positions is None:
+            at = torch.arange(embeds.shape[0], device=embeds.device)
+            if "mrope_section" in rope and sees:
+                raise ValueError(
+                    f"{self.name} has three-axis positions but made none for this prompt; its processor's "
+                    "mm_token_type_ids must be among the inputs"
+                )
+            return at.expand(3, -1) if "mrope_section" in rope else at
+        return positions[-3:, 0] if positions.ndim == 3 else positions[0]
+
+
+def aligned(mine: Tensor, theirs: Tensor) -> Tensor:
+    """For every position of one prompt, which position of another one it stands for; -1 for none.
+
+    mine [m] and theirs [n] bool: visual positions. Where both have the same runs of text, a visual token
+    stands for the one as far along its run, else for none.
+    """
+    found = torch.full((len(mine),), -1, dtype=torch.long)
+    here, others = (runs(visual) for visual in (mine, theirs))
+    alike = [(kind, 0 if kind else stop - start) for kind, start, stop in here]
+    if alike != [(kind, 0 if kind else stop - start) for kind, start, stop in others]:
+        return found
+    for (_, start, stop), (_, first, end) in zip(here, others, strict=True):
+        found[start:stop] = first + torch.arange(stop - start) * (end - first) // (stop - start)
+    return found
+
+
+_passes = itertools.count(1)
+
+
+def _keys(ids: Tensor, visual: Tensor) -> Tensor:
+    """[n] ids, but for visual positions negative numbers that no other vision pass of this process gives."""
+    return torch.where(visual, -(next(_passes) << 32) - torch.arange(len(ids)), ids)
+
+
+class _Reached(Exception):
+    """The decoder is about to run."""
+
+
+def placeholder_ids(config: Any) -> tuple[int, ...]:
+    """Ids that stand for visual tokens in a prompt, by the model's configuration."""
+    found = {getattr(config, name, None) for name in _PLACEHOLDERS}
+    return tuple(sorted(i for i in found if isinstance(i, int)))
+
+
+def _backend(model: nn.Module, wanted: str) -> Backend:
+    if wanted not in ("auto", "lean", "hf", "static"):
+        raise ValueError(f"backend is auto, lean, hf or static, got {wanted!r}")
+    if wanted == "lean" or (wanted == "auto" and fused_cpu.why_not(model.get_decoder()) is None):
+        return fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings())
+    plain = HFDecoder(model)
+    graphs = plain.device.type == "cuda" and not plain.is_split
+    return StaticDecoder(model) if wanted == "static" or (wanted == "auto" and graphs) else plain
+
+
+def _moved(value: Any, decoder: Backend) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.to(decoder.device, decoder.dtype if value.is_floating_point() else value.dtype)
+
+
+def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:
+    """[n] block of every position that a captured mask lets see ahead of itself, -1 elsewhere; None if none
+    does."""
+    if isinstance(mask, dict):
+        # Gemma 3 tells both kinds of layers, Gemma 4 those with a window alone.
+        both = (_blocks(mask.get(kind)) for kind in ("full_attention", "sliding_attention"))
+        return next((blocks for blocks in both if blocks is not None), None)
+    if mask is None or mask.ndim != 4:
+        return None
+    seen = mask[0, 0] if mask.dtype == torch.bool else mask[0, 0] == 0
+    at = torch.arange(seen.shape[0], device=seen.device)
+    # The last position each one sees: its own, or the end of its block.
+    last = torch.where(seen, at, -1).amax(-1)
+    ends = torch.zeros_like(at, dtype=torch.bool)
+    ends[last[last > at]] = True
+    member = (last > at) | ends
+    return torch.where(member, last, -1) if bool(member.any()) else None

@@ -1,0 +1,174 @@
+"""Where pictures and frames stand among a prompt's visual tokens, in every way that families lay them out.
+
+Given a processor, what it made, and what is shown in which order; gives spans in the order of the prompt,
+none where the counts do not add up. The ways differ, not the families: grids in the inputs (Qwen), tiles
+(Idefics, InternVL; one a picture: LLaVA, Gemma), sizes with tiles put together (LLaVA-NeXT, OneVision),
+sizes in rows with breaks (Pixtral), pooled frames with a closing token (OneVision's clips).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+
+from specvl_demo.records import Span
+
+Kind = Literal["image", "video"]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One picture or clip: height and width of its frames in pixels, their number (a picture has 1), and
+    whether it goes to the model as a clip (else frame by frame, as pictures)."""
+
+    kind: Kind
+    height: int
+    width: int
+    frames: int = 1
+    as_clip: bool = False
+
+
+class _Piece(NamedTuple):
+    kind: Kind
+    media: int
+    frame: int
+    rows: int | None
+    cols: int | None
+    count: int
+
+
+def spans(
+    processor: Any, inputs: dict[str, Any], visual: Tensor, shown: Sequence[Shown], words: int = 0
+) -> tuple[Span, ...]:
+    """Spans of everything shown. visual: [n] bool, the positions of visual tokens.
+
+    words: visual tokens behind the patches of every picture that stand for no place in it.
+    """
+    at = visual.nonzero().flatten().tolist()
+    pieces = list(_pieces(processor, inputs, len(at), shown)) if shown else []
+    if words:
+        pieces = [part for piece in pieces for part in _apart(piece, words)]
+    if sum(piece.count for piece in pieces) != len(at):
+        return ()
+    found, start = [], 0
+    for piece in pieces:
+        mine = at[start : start + piece.count]
+        start += piece.count
+        whole = mine[-1] + 1 - mine[0] == len(mine)
+        # Rows with breaks between them are no block that a grid could be laid over.
+        rows, cols = (piece.rows, piece.cols) if whole else (None, None)
+        found.append(Span(piece.kind, piece.media, piece.frame, mine[0], mine[-1] + 1, rows, cols))
+    return tuple(found)
+
+
+def _apart(piece: _Piece, words: int) -> tuple[_Piece, _Piece]:
+    """The square of patches of a piece, and the `words` tokens behind it."""
+    side = math.isqrt(piece.count - words)
+    patches = piece._replace(rows=side, cols=side, count=piece.count - words)
+    return patches, piece._replace(rows=None, cols=None, count=words)
+
+
+def _pieces(
+    processor: Any, inputs: dict[str, Any], n_visual: int, shown: Sequence[Shown]
+) -> Iterator[_Piece]:
+    pictures = [
+        (media, frame, item)
+        for media, item in enumerate(shown)
+        for frame in range(0 if item.as_clip else item.frames)
+    ]
+    still = _stills(processor, inputs, n_visual, [item for *_, item in pictures], shown)
+    steps = iter(inputs["video_grid_thw"].tolist() if "video_grid_thw" in inputs else ())
+    pooled = iter(
+        _pooled(processor.video_processor, inputs["video_position_ids"])
+        if "video_position_ids" in inputs
+        else ()
+    )
+    for media, item in enumerate(shown):
+        if not item.as_clip:
+            for frame in range(item.frames):
+                for rows, cols, count in next(still, ()):
+                    yield _Piece(item.kind, media, frame, rows, cols, count)
+        elif "video_grid_thw" in inputs:
+            merge = processor.video_processor.merge_size
+            n_steps, height, width = next(steps, (0, 0, 0))
+            rows, cols = height // merge, width // merge
+            for step in range(n_steps):
+                # Several frames may share one step in time; the span then stands for the first of them.
+                yield _Piece("video", media, step * item.frames // n_steps, rows, cols, rows * cols)
+        elif "video_position_ids" in inputs:
+            for frame in range(item.frames):
+                rows, cols = next(pooled)
+                yield _Piece("video", media, frame, rows, cols, rows * cols)
+        elif "pixel_values_videos" in inputs:
+            side = math.ceil(math.isqrt(processor.num_image_tokens) / 2)
+            for frame in range(item.frames):
+                yield _Piece("video", media, frame, side, side, side * side)
+            yield _Piece("video", media, item.frames - 1, None, None, 1)
+        else:
+            for frame in range(item.frames):
+                for rows, cols, count in next(still, ()):
+                    yield _Piece("video", media, frame, rows, cols, count)
+
+
+def _stills(
+    processor: Any, inputs: dict[str, Any], n_visual: int, pictures: Sequence[Shown], shown: Sequence[Shown]
+) -> Iterator[list[tuple[int | None, int | None, int]]]:
+    """For every picture in order the (rows, cols, tokens) of its parts; clips fed as tiles count too."""
+    pixels = inputs.get("pixel_values")
+    if "image_grid_thw" in inputs:
+        merge = processor.image_processor.merge_size
+        for steps, height, width in inputs["image_grid_thw"].tolist():
+            yield [(height // merge, width // merge, height * width // merge**2)] * steps
+    elif "image_position_ids" in inputs:
+        for rows, cols in _pooled(processor.image_processor, inputs["image_position_ids"]):
+            yield [(rows, cols, rows * cols)]
+    elif "image_sizes" in inputs and pixels.ndim == 5:
+        sizes = [(item.height, item.width) for item in pictures]
+        for count in processor._get_num_multimodal_tokens(image_sizes=sizes)["num_image_tokens"]:
+            yield [(None, None, count)]
+    elif "image_sizes" in inputs:
+        patch = processor.patch_size * processor.spatial_merge_size
+        for height, width in inputs["image_sizes"].tolist():
+            yield [(height // patch, width // patch, (height // patch) * (width // patch))]
+    elif pixels is not None:
+        n_tiles = pixels.shape[0] if pixels.ndim == 4 else pixels.shape[0] * pixels.shape[1]
+        tiles = [1] * sum(item.frames for item in shown)
+        if n_tiles != len(tiles):
+            tiles = [n for item in shown for n in [_tiles(processor, item)] * item.frames]
+        if sum(tiles) != n_tiles:
+            return
+        count = n_visual // n_tiles
+        side = math.isqrt(count) if math.isqrt(count) ** 2 == count else None
+        for n in tiles:
+            yield [(side, side, count)] * n
+
+
+def _pooled(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
+    """Rows and columns of every picture's tokens, by the places (x, y) of its patches [pictures, patches, 2];
+    -1 is padding."""
+    size = (positions.amax(1) + 1) // processor.pooling_kernel_size
+    return [(rows, cols) for cols, rows in size.tolist()]
+
+
+def _tiles(processor: Any, item: Shown) -> int:
+    """Into how many tiles a picture is cut; frames of a clip are not."""
+    if item.as_clip:
+        return 1
+    found = processor.image_processor.get_number_of_image_patches(item.height, item.width, {})
+    return max(1, found if isinstance(found, int) else found[0])
+
+
+def runs(visual: Tensor) -> list[tuple[bool, int, int]]:
+    """(visual, start, stop) of every run of positions of one kind, in order."""
+    edges = [0, *(visual.diff().nonzero().flatten() + 1).tolist(), len(visual)]
+    return [(bool(visual[start]), start, stop) for start, stop in itertools.pairwise(edges)]
+
+
+def visual_runs(visual: Tensor) -> list[tuple[int, int]]:
+    """[start, stop) of every run of visual positions."""
+    return [(start, stop) for kind, start, stop in runs(visual) if kind]

@@ -1,0 +1,202 @@
+"""Brings models up: from a folder or the hub, in one type, on one device or several, quantised where asked.
+
+Given where a model lies and a plan, gives the library's model or processor; ValueError with one sentence
+where that cannot be. Only safetensors are read unless the plan allows pickles; code from a hub repository
+never runs. Knows nothing of pairs or of what fits a machine: whoever makes the plan does.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError
+from torch import nn
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig
+from transformers.utils import logging
+
+from specvl_demo.vlm import efficientnet_lite, integrity
+
+Tell = Callable[[str], None]
+Quantised = Literal["none", "8bit", "4bit"]
+
+HUB_S = 10.0
+"""How long the hub may take to answer at all."""
+
+_SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
+_OTHERS = ("*/*", "consolidated*")
+"""Copies in other layouts that some repositories carry: never needed, as large as the model."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How weights are brought up.
+
+    device: where they go; with `split`, bytes by CUDA device, they are spread over these devices instead.
+    quantised: 8 or 4 bits by bitsandbytes, which needs a GPU. pickles: also read .bin files.
+    """
+
+    dtype: str = "float32"
+    device: str = "cpu"
+    split: Mapping[int, int] = field(default_factory=dict)
+    quantised: Quantised = "none"
+    pickles: bool = False
+
+
+def model(folder: Path, plan: Plan, name: str, sees: bool = True) -> nn.Module:
+    """The model in a folder, ready to compute: a vision-language model, else a language model."""
+    integrity.check(folder, name)
+    efficientnet_lite.register()
+    # On a GPU the weights go there tensor by tensor; the machine's memory never holds them all.
+    place: dict[str, Any] = {}
+    if plan.split:
+        place = {"device_map": "auto", "max_memory": dict(plan.split)}
+    elif plan.device != "cpu":
+        place = {"device_map": {"": plan.device}}
+    if plan.quantised != "none":
+        place["quantization_config"] = _quantisation(plan)
+    kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    with explained(name), without_bars():
+        loaded = kind.from_pretrained(
+            folder,
+            dtype=getattr(torch, plan.dtype),
+            local_files_only=True,
+            use_safetensors=None if plan.pickles else True,
+            **place,
+        )
+    outside = {str(d) for d in getattr(loaded, "hf_device_map", {}).values()} & {"cpu", "disk"}
+    if plan.split and outside:
+        raise ValueError(f"{name} does not fit on {len(plan.split)} GPUs; a part would stay in main memory.")
+    return loaded.eval().requires_grad_(False)
+
+
+def processor(folder: Path, name: str, pillow: bool = False) -> Any:
+    """The processor in a folder: chat template, tokenizer, how pictures are cut.
+
+    pillow: resize with Pillow also where torchvision is installed, for models that were trained so.
+    """
+    with explained(name):
+        return AutoProcessor.from_pretrained(
+            folder, local_files_only=True, **({"backend": "pil"} if pillow else {})
+        )
+
+
+def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -> Path:
+    """The files of a hub repository, fetched into the cache where missing; `tell` hears how far it is."""
+    best = 0
+
+    class Bar(tqdm):
+        """Draws nothing, says how much has come; the client opens one for the network, one for the disk."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "file": io.StringIO(), "disable": False})
+
+        def update(self, n: float | None = 1) -> bool | None:
+            nonlocal best
+            done = super().update(n)
+            if self.unit == "B" and self.total and self.n - best > self.total / 200:
+                best = self.n
+                tell(f"Fetching {repo}: {self.n / 1e9:.1f} of {self.total / 1e9:.1f} GB")
+            return done
+
+    patterns = [*_SMALL, "*.safetensors", *(("*.bin",) if pickles else ())]
+    silent = not offline and not hub_answers()
+    with explained(repo):
+        try:
+            folder = Path(
+                snapshot_download(
+                    repo,
+                    allow_patterns=patterns,
+                    ignore_patterns=list(_OTHERS),
+                    tqdm_class=Bar,
+                    local_files_only=offline or silent,
+                )
+            )
+        except LocalEntryNotFoundError:
+            if not silent:
+                raise
+            raise ValueError(f"the hub did not answer within {HUB_S:.0f} s. Try again later.") from None
+    if best:  # something came over the network; what lay here was looked at when it came
+        integrity.verify(folder, repo, tell)
+    return folder
+
+
+def hub_answers() -> bool:
+    """Whether the hub says anything at all, asked once and briefly: its client asks for minutes."""
+    try:
+        urllib.request.urlopen(
+            urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_S
+        ).close()
+    except urllib.error.HTTPError:
+        return True
+    except urllib.error.URLError as fault:
+        return isinstance(fault.reason, ssl.SSLError)  # who trusts it otherwise than we do is still there
+    except OSError:
+        return False
+    return True
+
+
+def release() -> None:
+    """Give memory of models that nobody holds any more back, before others take their place."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def share(n_cpus: int) -> None:
+    """Compute on no more threads than there are cores for: a container's share of a large host is small, and
+    threads without a core only wait for each other."""
+    torch.set_num_threads(min(torch.get_num_threads(), n_cpus))
+
+
+@contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Convert load errors to one ValueError with a sentence."""
+    try:
+        yield
+    except ImportError as fault:
+        raise ValueError(f"{name} needs a package that is not installed: {_line(fault)}") from fault
+    except (OSError, ValueError) as fault:
+        hint = ""
+        if "safetensors" in str(fault):
+            hint = " Pickled weights can run code when they are read; --allow-pickle reads them all the same."
+        raise ValueError(f"{name} could not be had: {_line(fault)}{hint}") from fault
+    except torch.cuda.OutOfMemoryError as fault:
+        raise ValueError(
+            f"{name} does not fit into the memory that is free on the GPU: {_line(fault)}"
+        ) from fault
+
+
+def _quantisation(plan: Plan) -> BitsAndBytesConfig:
+    if plan.quantised == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=getattr(torch, plan.dtype)
+    )
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Without the library's own progress bars: progress is told in words."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _line(fault: Exception) -> str:
+    return str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__

@@ -1,0 +1,196 @@
+"""Base language model and what was learnt from photographs, joined to a standard LLaVA folder.
+
+The delta is a folder: `delta.safetensors` (the tower with its projector, and low-rank updates of the language
+model, in float16), `classes.json` (the names of the classifier's classes, in its order) and `config.json`
+(the tower's shapes). The updates are merged and the tower's word table is filled with the base's own
+embeddings of the class names, so the result is loaded by transformers alone, once the tower is registered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, register
+
+IMAGE = "<reponame>"  # a special token that SmolLM2 never uses; the vocabulary stays as it is
+WEIGHTS, CLASSES, CONFIG = "delta.safetensors", "classes.json", "config.json"
+CELL = 32
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{% if m['content'] is string %}{{ m['content'] }}{% else %}"
+    "{% for c in m['content'] %}{% if c['type'] == 'image' %}" + IMAGE + "\n{% endif %}{% endfor %}"
+    "{% for c in m['content'] %}{% if c['type'] == 'text' %}{{ c['text'] }}{% endif %}{% endfor %}"
+    "{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# A Llama's matrices that share an input get one low-rank update together.
+FUSED = {
+    "qkv": ("self_attn", ("q_proj", "k_proj", "v_proj")),
+    "o": ("self_attn", ("o_proj",)),
+    "gate_up": ("mlp", ("gate_proj", "up_proj")),
+    "down": ("mlp", ("down_proj",)),
+}
+LORA_SCALE = 2.0
+
+
+@torch.no_grad()
+def merge(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
+    """Add low-rank updates (`LAYER.NAME_a` [r, in] and `_b` [out, r]) to a Llama's weights, in place.
+
+    Raises ValueError where an update does not belong to the model.
+    """
+    layers = base.get_decoder().layers
+    if lora and max(int(key.split(".")[0]) for key in lora) != len(layers) - 1:
+        raise ValueError(f"the updates are of another language model: this one has {len(layers)} layers")
+    for i, layer in enumerate(layers):
+        for name, (part, projections) in FUSED.items():
+            modules = [getattr(getattr(layer, part), p) for p in projections]
+            a, b = lora[f"{i}.{name}_a"].float(), lora[f"{i}.{name}_b"].float()
+            shape = (sum(m.out_features for m in modules), modules[0].in_features)
+            if (len(b), a.shape[1]) != shape:
+                raise ValueError(
+                    f"the update of layer {i}, {name}, is for a matrix of {len(b)}×{a.shape[1]}, not of "
+                    f"{shape[0]}×{shape[1]}: it belongs to another language model"
+                )
+            for m, update in zip(modules, (b @ a).split([m.out_features for m in modules]), strict=True):
+                m.weight += LORA_SCALE * update.to(m.weight.dtype)
+
+
+@torch.no_grad()
+def fill_words(
+    tower: EfficientNetLiteModel,
+    table: Tensor,
+    tokenizer: PreTrainedTokenizerBase,
+    classes: Sequence[str],
+) -> None:
+    """Set the tower's word table to the embeddings [V, D] of the class names' first tokens."""
+    rows = tower.config.word_rows
+    pad = tokenizer("\n", add_special_tokens=False).input_ids[-1:]
+    for i, name in enumerate(classes):
+        ids = tokenizer(" " + name, add_special_tokens=False).input_ids
+        tower.class_words[i] = table[(ids + pad * rows)[:rows]].to(tower.class_words.dtype)
+
+
+def processor(tokenizer: PreTrainedTokenizerBase, config: EfficientNetLiteConfig) -> LlavaProcessor:
+    """Pictures: the shorter side to 224 pixels, the middle of it, normalised as EfficientNet-Lite wants."""
+    size = config.image_size
+    images = CLIPImageProcessorPil(
+        size={"shortest_edge": size},
+        crop_size={"height": size, "width": size},
+        resample=3,
+        image_mean=[127 / 255] * 3,
+        image_std=[128 / 255] * 3,
+    )
+    return LlavaProcessor(
+        images,
+        tokenizer,
+        patch_size=CELL,
+        num_additional_image_tokens=config.word_rows,
+        vision_feature_select_strategy="full",
+        chat_template=CHAT_TEMPLATE,
+        image_token=IMAGE,
+    )
+
+
+def write_delta(
+    out: Path, tower: EfficientNetLiteModel, lora: dict[str, Tensor], classes: Sequence[str]
+) -> None:
+    """Write a delta folder, weights in float16; the word table is left out."""
+    out.mkdir(parents=True, exist_ok=True)
+    state = {f"tower.{k}": v for k, v in tower.state_dict().items() if k != "class_words"}
+    state |= {f"lora.{k}": v for k, v in lora.items()}
+    half = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
+    save_file({k: v.contiguous().cpu() for k, v in half.items()}, out / WEIGHTS)
+    (out / CLASSES).write_text(json.dumps(list(classes), indent=0) + "\n")
+    tower.config.save_pretrained(out)
+
+
+def check(delta: Path) -> None:
+    """Raise FileNotFoundError where a delta folder lacks a file."""
+    for name in (WEIGHTS, CLASSES, CONFIG):
+        if not (delta / name).is_file():
+            raise FileNotFoundError(f"{delta} has no {name}: it is no folder of photo weights")
+
+
+def read_delta(delta: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tower's weights and the low-rank updates of a delta folder, float32; errors as `check`'s."""
+    check(delta)
+    weights = load_file(delta / WEIGHTS)
+    parts: dict[str, dict[str, Tensor]] = {"tower": {}, "lora": {}}
+    for key, value in weights.items():
+        part, name = key.split(".", 1)
+        parts[part][name] = value.float() if value.is_floating_point() else value
+    return parts["tower"], parts["lora"]
+
+
+def assemble(base: Path, delta: Path, out: Path) -> None:
+    """Write the whole target to `out`, in float16: a standard LLaVA folder with its processor.
+
+    A CPU's step over float16 numbers reads half as much (`decoders.matrix`), and no part comes in more: the
+    base in four bits, the updates in float16. base: a Llama and its tokenizer in transformers' format. delta:
+    see above. Raises ValueError where the two do not belong together, FileNotFoundError where a file is
+    missing.
+    """
+    check(delta)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    language = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    join(language, tokenizer, delta).half().save_pretrained(out)
+    processor(tokenizer, EfficientNetLiteConfig.from_pretrained(delta)).save_pretrained(out)
+
+
+@torch.no_grad()
+def join(
+    language: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, delta: Path
+) -> LlavaForConditionalGeneration:
+    """The target of a base in memory (changed in place) and a delta folder."""
+    register()
+    told, lora = read_delta(delta)
+    tower = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(delta))
+    if tower.config.hidden_size != language.config.hidden_size:
+        raise ValueError(
+            f"the tower speaks to language models of width {tower.config.hidden_size}, and this one has "
+            f"{language.config.hidden_size}"
+        )
+    tower.load_state_dict(told | {"class_words": tower.class_words})
+    fill_words(
+        tower, language.get_input_embeddings().weight, tokenizer, json.loads((delta / CLASSES).read_text())
+    )
+    merge(language, lora)
+    config = LlavaConfig(
+        vision_config=tower.config,
+        text_config=language.config,
+        image_token_index=tokenizer.convert_tokens_to_ids(IMAGE),
+        image_seq_length=tower.config.grid**2 + tower.config.word_rows,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+        # The tower projects by itself and its word rows must stay: LLaVA's own projector is the identity.
+        projector_hidden_act="linear",
+        multimodal_projector_bias=False,
+        tie_word_embeddings=language.config.tie_word_embeddings,
+    )
+    with torch.device("meta"):
+        model = LlavaForConditionalGeneration(config)
+    model.model.vision_tower, model.model.language_model = tower, language.model
+    model.lm_head = language.lm_head
+    projector = model.model.multi_modal_projector.to_empty(device="cpu")
+    for linear in (projector.linear_1, projector.linear_2):
+        linear.weight.copy_(torch.eye(tower.config.hidden_size))
+    eos = tokenizer.eos_token_id
+    model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=eos, bos_token_id=eos)
+    return model.eval()

@@ -1,0 +1,114 @@
+"""Small drafters that share everything but a few decoder layers with their target.
+
+A folder holds those layers and the final norm; embeddings, output head, vision tower and projector are the
+target's own modules, so that neither disk nor memory holds them twice and pictures are encoded alike. With a
+draft vocabulary it also names the rows of the output head that the drafter uses.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from specvl_demo.vlm import eight_bits
+
+SECTION = "specvl"
+"""The section of config.json that tells this project's own formats."""
+
+DRAFT_IDS = "draft_ids"
+"""The tensor [R] of the ids that a drafter may say, where it has a draft vocabulary."""
+
+
+def is_shared(folder: Path) -> bool:
+    """Whether a folder holds such a drafter."""
+    return _own(folder).get("method") == "drafter"
+
+
+def sees(folder: Path) -> bool:
+    """Whether it was trained to read visual positions; one that was not is a language model without eyes."""
+    return _own(folder).get("sees", True)
+
+
+def _own(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    return json.loads(path.read_text()).get(SECTION, {}) if path.exists() else {}
+
+
+def even_layers(n_target: int, n: int) -> list[int]:
+    """Which of the target's layers a drafter of n starts from: the first, the last, and evenly between."""
+    if not 1 <= n <= n_target:
+        raise ValueError(f"a drafter of this target has 1 to {n_target} layers, not {n}")
+    return [round(i * (n_target - 1) / max(1, n - 1)) for i in range(n)]
+
+
+def with_layers(target: nn.Module, n: int) -> nn.Module:
+    """A model with n layers that shares all parameters with the target; the layers are `even_layers`."""
+    held = {id(part): part for part in (*target.parameters(), *target.buffers())}
+    model = copy.deepcopy(target, held)
+    decoder = model.get_decoder()
+    chosen = even_layers(len(decoder.layers), n)
+    decoder.layers = nn.ModuleList(decoder.layers[i] for i in chosen)
+    for i, layer in enumerate(decoder.layers):
+        layer.self_attn.layer_idx = i
+    decoder.config.num_hidden_layers = n
+    if getattr(decoder.config, "layer_types", None):
+        decoder.config.layer_types = [decoder.config.layer_types[i] for i in chosen]
+    return model
+
+
+def load(folder: Path, target: nn.Module) -> nn.Module:
+    """The drafter in a folder, on its target's device and in its dtype.
+
+    ValueError where the folder's tensors are not those of such layers.
+    """
+    own = _own(folder)
+    tensors = eight_bits.unpacked(load_file(folder / "model.safetensors"))
+    model = with_layers(target, int(own["layers"]))
+    decoder = model.get_decoder()
+    if (ids := tensors.pop(DRAFT_IDS, None)) is not None:
+        _reduce(model, ids.long(), folder)
+    for name, part in (("layers", decoder.layers), ("norm", decoder.norm)):
+        like = next(part.parameters())
+        _load(part, name, tensors, like.device, like.dtype, folder)
+    if tensors:
+        raise ValueError(
+            f"{folder} holds tensors that its target has no place for: {', '.join(sorted(tensors))}"
+        )
+    return model
+
+
+def _reduce(model: nn.Module, ids: Tensor, folder: Path) -> None:
+    """Give a model an output head of the rows of these ids alone, and the ids."""
+    weight = model.get_output_embeddings().weight
+    if ids.ndim != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= len(weight):
+        raise ValueError(f"{folder} has a draft vocabulary with ids beyond the {len(weight)} of its target")
+    head = nn.Linear(weight.shape[1], len(ids), bias=False, device="meta")
+    head.weight = nn.Parameter(weight[ids.to(weight.device)].clone(), requires_grad=False)
+    model.set_output_embeddings(head)
+    model.register_buffer(DRAFT_IDS, ids, persistent=False)
+
+
+def _load(
+    part: nn.Module,
+    prefix: str,
+    tensors: dict[str, Tensor],
+    device: torch.device,
+    dtype: torch.dtype,
+    folder: Path,
+) -> None:
+    """Give a module parameters of its own from `tensors`, which are taken out."""
+    for name, old in list(part.named_parameters()):
+        key = f"{prefix}.{name}"
+        new = tensors.pop(key, None)
+        if new is None or new.shape != old.shape:
+            found = "nothing" if new is None else list(new.shape)
+            raise ValueError(f"{folder} should hold {key} of shape {list(old.shape)}; it holds {found}")
+        owner, _, leaf = name.rpartition(".")
+        parameter = nn.Parameter(new.to(device, dtype), requires_grad=False)
+        setattr(part.get_submodule(owner), leaf, parameter)

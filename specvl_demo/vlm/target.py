@@ -1,0 +1,192 @@
+"""The target of speculation: a VLM that encodes and prefills a prompt once and serves a session a lane.
+
+Given prompts and drafted trees, gives scores. Shared by lanes; nothing of a lane is kept on it. Knows nothing
+of drafters, acceptance or text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import (
+    NOTHING,
+    Capture,
+    Encoded,
+    Prefill,
+    Prompt,
+    Scores,
+    Stopwatch,
+    Vocabulary,
+)
+from specvl_demo.decoders.backend import Backend, ForwardOutput
+from specvl_demo.decoders.exact import MOST_NODES
+from specvl_demo.decoders.proof import least_rows
+from specvl_demo.decoders.sequence import CachedSequence, Prefix, prefill
+from specvl_demo.decoders.timing import clock_for, peak_bytes, settle
+from specvl_demo.vlm.encoder import VLM
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Rows of a conversation [r] with their hidden states [r, D] and layers {i: [r, D]}."""
+
+    prefix: Prefix
+    hidden: Tensor
+    layers: Mapping[int, Tensor]
+
+
+class VLMTarget:
+    """A `core.types.Target` over a `VLM`, which may serve as a drafter's eyes at the same time.
+
+    exact: score with steps whose rows do not depend on each other, where the decoder proves them.
+    """
+
+    def __init__(self, vlm: VLM, exact: bool = False) -> None:
+        self.vlm, self.name, self.exact = vlm, vlm.name, exact
+
+    @cached_property
+    def least_rows(self) -> int | None:
+        """From how many rows on steps are exact, tried when it is first asked; None where they are not."""
+        return least_rows(self.decoder) if self.exact else None
+
+    @property
+    def decoder(self) -> Backend:
+        """The model's decoder."""
+        return self.vlm.decoder
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Its ids, and which of them mean something beyond text."""
+        return self.vlm.vocabulary
+
+    def encode(self, prompt: Prompt) -> Encoded:
+        """Run the vision tower once; positions and merged embeddings as the decoder gets them."""
+        return self.vlm.encode(prompt)
+
+    @torch.inference_mode()
+    def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
+        """One pass over positions 0..n-2, or over those that are not in the conversation's prefix cache; the
+        last token is the first round's root.
+
+        # choice: attention is that of the new rows alone, where more were asked for.
+        # choice: where steps are exact, keys and values are those that AR goes on from, whatever a lane that
+        # keeps layers left behind: rows computed at another time round otherwise.
+        """
+        started = time.perf_counter()
+        context, wants = encoded.context("target"), capture if capture != NOTHING else None
+        cache = None if encoded.prompt is None else encoded.prompt.cache
+        left = {} if cache is None else cache
+        known: _Kept | None = left.get((self.vlm, capture.layers))
+        plain: _Kept | None = known if self.least_rows is None else left.get((self.vlm, ()))
+        known = None if plain is None else known
+        stream, hidden, kept = prefill(
+            self.decoder, [context], 0, wants, None if known is None else known.prefix
+        )
+        if plain is not None and plain is not known:
+            stream = prefill(self.decoder, [context], 0, None, plain.prefix)[0]
+        rows, layers = hidden[0], {i: states[0] for i, states in kept.layers.items()}
+        shared = len(context.ids) - len(rows)
+        if known is not None and shared:
+            rows = torch.cat((known.hidden[:shared], rows))
+            layers = {i: torch.cat((known.layers[i][:shared], states)) for i, states in layers.items()}
+        settle(self.decoder.device)
+        return Prefill(
+            encoded=encoded,
+            hidden=rows,
+            cache=stream,
+            layers=layers,
+            attention={i: rows[0] for i, rows in kept.attention.items()},
+            seconds=time.perf_counter() - started,
+        )
+
+    @torch.inference_mode()
+    def open(
+        self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = NOTHING
+    ) -> VLMSession:
+        """A lane's own copy of the prefill's cache. capture.layers are kept for every scored tree too."""
+        stream: CachedSequence = prefill.cache
+        exact = self.least_rows is not None
+        # Exact steps read all of a cache: it has one size in all lanes.
+        spare = max(max_nodes, MOST_NODES) if exact else max_nodes
+        stream = stream.fork(stream.length + max_new_tokens + spare)
+        if exact:
+            stream.cache.clear()
+        stream.cache.prepare()
+        return VLMSession(self.vlm, stream, prefill, capture.layers, self.least_rows)
+
+    def exactness(self, max_nodes: int) -> str:
+        """What a lossless lane with trees of so many nodes gives, beside plain decoding."""
+        if self.least_rows is not None and max_nodes <= MOST_NODES:
+            return "exact"
+        return f"equal up to rounding ({str(self.decoder.dtype).removeprefix('torch.')})"
+
+    def stopwatch(self) -> Stopwatch:
+        """A stopwatch that fits the device."""
+        return clock_for(self.decoder.device)
+
+    def peak_bytes(self) -> int:
+        """Most memory taken so far, in bytes: on the device, or by the process where that is the CPU."""
+        return peak_bytes(self.decoder.device)
+
+
+class VLMSession:
+    """A `core.types.Session`: one lane's sequence on the target."""
+
+    def __init__(
+        self, vlm: VLM, stream: CachedSequence, prefill: Prefill, layers: tuple[int, ...], least: int | None
+    ) -> None:
+        """least: rows from which steps are exact; None where they are not."""
+        self._vlm, self._stream, self._capture = vlm, stream, Capture(layers=layers)
+        self._least_rows = least
+        self._encoded = prefill.encoded
+        prompt = prefill.encoded.prompt
+        self._cache = None if prompt is None else prompt.cache
+        # Hidden states and layers of all decided rows, where the next question may want them.
+        self._decided = [(prefill.hidden, prefill.layers)] if self._cache is not None else []
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache: prompt + emitted - 1."""
+        return self._stream.length
+
+    def rows(self, layer: int) -> Tensor:
+        """Keys and values of all decided rows in a layer [2, 1, heads, length, width]."""
+        return self._stream.cache.layer(layer)[:, :, :, : self.length]
+
+    @torch.inference_mode()
+    def score(self, tree: DraftTree) -> Scores:
+        """One forward over all nodes of the tree."""
+        decoder = self._stream.backend
+        kept = ForwardOutput(self._capture) if self._capture.layers else None
+        x = decoder.embed(tree.tokens.to(decoder.device))[None]
+        hidden, size = self._stream.score(x, tree.shape, kept, self._least_rows)[0], len(tree)
+        layers = {i: states[0, :size] for i, states in kept.layers.items()} if kept else {}
+        self._scores = Scores(decoder.logits(hidden)[:size], hidden[:size], layers)
+        return self._scores
+
+    @torch.inference_mode()
+    def commit(self, path: Sequence[int]) -> None:
+        """Keep these nodes of the scored tree (root first), forget the others."""
+        self._stream.keep(path)
+        if self._cache is not None:
+            one, at = self._scores, list(path)
+            self._decided.append((one.hidden[at], {i: states[at] for i, states in one.layers.items()}))
+
+    @torch.inference_mode()
+    def close(self, said: Tensor) -> None:
+        """Leave all rows to the next question of the conversation."""
+        if self._cache is None:
+            return
+        hidden, layers = zip(*self._decided, strict=True)
+        self._cache[self._vlm, self._capture.layers] = _Kept(
+            Prefix.of(self._stream, [self._encoded.context("target")], said),
+            torch.cat(hidden),
+            {i: torch.cat([one[i] for one in layers]) for i in self._capture.layers},
+        )

@@ -1,0 +1,1 @@
+"""The drawn world of the pocket pair: scenes, texts about them, renderers, evaluation."""

@@ -1,0 +1,83 @@
+"""BLEU-4 and CIDEr of captions, as the COCO caption evaluation computes them.
+
+Papineni et al. 2002 (corpus BLEU, closest reference length); Vedantam, Zitnick and Parikh 2015 (CIDEr-D as
+in the reference code: clipped counts, a Gaussian over the difference of lengths, document frequencies of
+the scored set). The tests compare both with `pycocoevalcap` where that is installed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+ORDERS = 4
+SIGMA = 6.0
+
+
+def tokens(text: str) -> list[str]:
+    """Lower-case words; punctuation is dropped."""
+    return re.findall(r"[a-z0-9']+", text.lower())
+
+
+def ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
+    """Counts of all 1- to 4-grams."""
+    return Counter(tuple(words[i : i + n]) for n in range(1, ORDERS + 1) for i in range(len(words) - n + 1))
+
+
+def bleu_4(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Corpus BLEU-4 of one caption a photograph against several each."""
+    right, made = [0] * ORDERS, [0] * ORDERS
+    length = reference_length = 0
+    for text, others in zip(told, references, strict=True):
+        words = tokens(text)
+        refs = [tokens(r) for r in others]
+        length += len(words)
+        reference_length += min((abs(len(r) - len(words)), len(r)) for r in refs)[1]
+        most: Counter[tuple[str, ...]] = Counter()
+        for r in refs:
+            most |= ngrams(r)
+        for gram, n in ngrams(words).items():
+            made[len(gram) - 1] += n
+            right[len(gram) - 1] += min(n, most[gram])
+    if not all(right):
+        return 0.0
+    mean = sum(math.log(r / m) for r, m in zip(right, made, strict=True)) / ORDERS
+    return math.exp(mean + min(0.0, 1 - reference_length / length))
+
+
+def cider(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """CIDEr of one caption a photograph against several each."""
+    counted = [[ngrams(tokens(r)) for r in others] for others in references]
+    documents = Counter(gram for refs in counted for gram in {g for r in refs for g in r})
+    total = math.log(len(references))
+
+    def vector(counts: Counter[tuple[str, ...]]) -> tuple[list[dict], list[float], int]:
+        parts: list[dict] = [{} for _ in range(ORDERS)]
+        for gram, n in counts.items():
+            parts[len(gram) - 1][gram] = n * (total - math.log(max(1.0, documents[gram])))
+        norms = [math.sqrt(sum(v * v for v in part.values())) for part in parts]
+        # The reference code takes the number of two-word sequences for the length.
+        return parts, norms, sum(n for gram, n in counts.items() if len(gram) == 2)
+
+    scores = []
+    for text, refs in zip(told, counted, strict=True):
+        mine, mine_norm, mine_length = vector(ngrams(tokens(text)))
+        score = 0.0
+        for ref in refs:
+            its, its_norm, its_length = vector(ref)
+            near = math.exp(-((mine_length - its_length) ** 2) / (2 * SIGMA**2))
+            for n in range(ORDERS):
+                if mine_norm[n] and its_norm[n]:
+                    both = sum(min(v, its[n].get(g, 0.0)) * its[n].get(g, 0.0) for g, v in mine[n].items())
+                    score += both / (mine_norm[n] * its_norm[n]) * near
+        scores.append(10 * score / ORDERS / len(refs))
+    return sum(scores) / len(scores)
+
+
+def distinct(text: str) -> float:
+    """Share of a text's three-word sequences that occur once in it; 1 for texts without any."""
+    words = tokens(text)
+    triples = list(zip(words, words[1:], words[2:], strict=False))
+    return len(set(triples)) / len(triples) if triples else 1.0
