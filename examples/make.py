@@ -1,24 +1,30 @@
-"""Make the examples: draw their pictures, record their races, find where every method shines and struggles.
+"""Make the examples: their pictures and clips, their recorded races, where every method shines and struggles.
 
-    python examples/make.py pictures        drawn anew, always the same
-    python examples/make.py races           recorded on this machine; it should have nothing else to do
+    python examples/make.py pictures                  drawn anew, always the same
+    python examples/make.py photographs FOLDER        from a folder of originals (see README.md)
+    python examples/make.py races [--pair ID]         recorded here; nothing else should run
+    python examples/make.py races --listed            recorded with the methods that examples.json names
+    python examples/make.py lessons                   where every method keeps most and fewest of its drafts
 
-Writes beside itself: pictures, a clip, `*.trace.jsonl`, and examples.json, which the page reads.
+Writes beside itself: pictures, clips, `*.trace.jsonl`, and examples.json, which the page reads.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
+from msgspec.structs import replace
+from PIL import Image
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -26,15 +32,14 @@ sys.path.insert(0, str(HERE.parent))
 import findings  # noqa: E402
 from findings import Finding  # noqa: E402
 
-from specvl_demo import methods, pairs, records, registry  # noqa: E402
+from specvl_demo import pairs, records, registry  # noqa: E402
+from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.records import Begin, Record, Round  # noqa: E402
-from specvl_demo.report.declared import DECLARED  # noqa: E402
 from specvl_demo.report.metrics import Lane  # noqa: E402
-from specvl_demo.training.scenes import Chart, Scene, Thing, draw  # noqa: E402
-from specvl_demo.ui.decoding import Models, events  # noqa: E402
-from specvl_demo.ui.jobs import Job  # noqa: E402
+from specvl_demo.ui.serve.decoding import Models, events  # noqa: E402
+from specvl_demo.ui.serve.jobs import Job  # noqa: E402
+from specvl_demo.world.scenes import Chart, Scene, Thing, draw  # noqa: E402
 
-PAIR = "pocket"
 REPEATS = 3
 TOKENS = 160
 BUSY_SHARE = 0.25
@@ -44,29 +49,43 @@ DIGITS = 5
 
 @dataclass(frozen=True)
 class Example:
-    """A tile of the page: what it asks. recorded: its race ships as a trace. Its method is measured."""
+    """A tile of the page: what it asks. Its method is measured.
+
+    expects: what a right answer must say; what the plain model's lacks of it is recorded as missed.
+    price: what the method's answer gets wrong, where it is lossy.
+    """
 
     id: str
     title: str
     question: str
     media: tuple[str, ...]
-    recorded: bool = False
+    expects: tuple[str, ...]
+    pair: str = "pocket"
+    price: str = ""
 
 
-EXAMPLES = (
-    Example("scene", "Five things", "Describe the picture in detail.", ("scene.png",), True),
-    Example("chart", "A bar chart", "Read the chart.", ("chart.png",), True),
-    Example("clip", "A clip", "What happens in the clip?", ("clip.webm",), True),
-    Example(
-        "change",
-        "Spot the change",
-        "What is different between the two pictures?",
-        ("before.png", "after.png"),
-    ),
-    Example("crowd", "A crowd", "Describe the picture.", ("crowd.png",)),
-    Example("count", "A short answer", "How many stars are there?", ("stars.png",)),
+@dataclass(frozen=True)
+class Photograph:
+    """A photograph that may be shown: its name here, what it shows, its original, whose, on what terms."""
+
+    id: str
+    shows: str
+    original: str
+    source: str
+    licence: str
+
+
+PHOTOGRAPHS = (
+    Photograph("cat", "cat", "chelsea.png", "Stéfan van der Walt", "CC0"),
+    Photograph("coffee", "cup", "coffee.png", "Rachel Michetti, courtesy of Pikolo Espresso Bar", "CC0"),
+    Photograph("rocket", "rocket", "rocket.jpg", "SpaceX, launch of DSCOVR", "public domain"),
+    Photograph("astronaut", "woman", "astronaut.png", "NASA, portrait of Eileen Collins", "public domain"),
+    Photograph("photographer", "man", "camera.png", "Lav Varshney", "CC0"),
+    Photograph("clock", "clock", "clock_motion.png", "Stéfan van der Walt", "public domain"),
 )
-
+PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024
+FEATURED = 3
+"""So many of a pair's first tiles show methods with charts of their own."""
 LARGE, SMALL = "large", "small"
 SCENE = Scene(
     (
@@ -78,7 +97,7 @@ SCENE = Scene(
     ),
     "navy",
 )
-CHART = Chart((("red", 4), ("blue", 7), ("green", 2), ("orange", 9)), "white")
+CHART = Chart((("red", 4), ("blue", 7), ("green", 3), ("orange", 9)), "white")
 BEFORE = Scene(
     (
         Thing("square", "orange", LARGE, 1),
@@ -88,23 +107,17 @@ BEFORE = Scene(
     ),
     "beige",
 )
-AFTER = replace(BEFORE, things=(*BEFORE.things[:1], Thing("ring", "red", LARGE, 3), *BEFORE.things[2:]))
+AFTER = dataclasses.replace(
+    BEFORE, things=(*BEFORE.things[:1], Thing("ring", "red", LARGE, 3), *BEFORE.things[2:])
+)
 CROWD = Scene(
-    tuple(
-        Thing(kind, colour, size, at)
-        for at, (kind, colour, size) in enumerate(
-            (
-                ("cross", "red", LARGE),
-                ("digit seven", "blue", LARGE),
-                ("heart", "pink", SMALL),
-                ("star", "yellow", LARGE),
-                ("ring", "green", SMALL),
-                ("moon", "cyan", LARGE),
-                ("diamond", "purple", LARGE),
-                ("circle", "orange", SMALL),
-                ("triangle", "red", LARGE),
-            )
-        )
+    (
+        Thing("cross", "red", LARGE, 0),
+        Thing("digit seven", "blue", LARGE, 1),
+        Thing("star", "yellow", LARGE, 3),
+        Thing("moon", "cyan", LARGE, 5),
+        Thing("diamond", "purple", LARGE, 6),
+        Thing("triangle", "red", LARGE, 8),
     ),
     "gray",
 )
@@ -117,7 +130,57 @@ STARS = Scene(
     ),
     "white",
 )
-SIZE = (384, 384)
+
+
+def things(scene: Scene) -> tuple[str, ...]:
+    """What a right description of a scene names."""
+    return tuple(f"{thing.size} {thing.colour} {thing.kind}" for thing in scene.things)
+
+
+EXAMPLES = (
+    Example(
+        "scene",
+        "Five things",
+        "Describe the picture in detail.",
+        ("scene.png",),
+        ("five objects", *things(SCENE)),
+    ),
+    Example(
+        "chart",
+        "A bar chart",
+        "Read the chart.",
+        ("chart.png",),
+        ("four bars", "four", "seven", "three", "nine", "highest bar is orange"),
+    ),
+    Example(
+        "clip",
+        "A clip",
+        "What happens in the clip?",
+        ("clip.webm",),
+        ("large blue circle", "horizontal", "stays"),
+        price="it got the direction wrong",
+    ),
+    Example(
+        "change",
+        "Spot the change",
+        "What is different between the two pictures?",
+        ("before.png", "after.png"),
+        ("ring", "cyan", "red"),
+    ),
+    Example("crowd", "A crowd", "Describe the picture.", ("crowd.png",), ("six objects", *things(CROWD))),
+    Example("count", "A short answer", "How many stars are there?", ("stars.png",), ("three",)),
+    *(
+        Example(
+            one.id, one.id.capitalize(), "Describe the photograph.", (f"{one.id}.jpg",), (one.shows,), "photo"
+        )
+        for one in PHOTOGRAPHS
+    ),
+    Example("tour", "A clip", "What does the clip show?", ("tour.webm",), ("cat",), "photo"),
+    Example(
+        "two", "Two of them", "What do the two photographs show?", ("cat.jpg", "coffee.jpg"), (), "photo"
+    ),
+)
+SIZE, TOUR_SIZE = (384, 384), (256, 256)
 CLIP_FRAMES, CLIP_HZ = 16, 8
 
 
@@ -142,8 +205,34 @@ def pictures() -> None:
     writer.release()
 
 
-def races(anyway: bool) -> None:
-    """Record the races of the tiles, measure all methods on all of them, write examples.json."""
+def photographs(folder: Path) -> None:
+    """The photographs, small enough to ship, and a clip that looks over three of them."""
+    for one in PHOTOGRAPHS:
+        image = Image.open(folder / one.original).convert("RGB")
+        image.thumbnail((PHOTO_SIDE, PHOTO_SIDE), Image.Resampling.LANCZOS)
+        for quality in range(90, 40, -4):
+            image.save(HERE / f"{one.id}.jpg", quality=quality, optimize=True, progressive=True)
+            if (HERE / f"{one.id}.jpg").stat().st_size <= PHOTO_BYTES:
+                break
+    writer = cv2.VideoWriter(str(HERE / "tour.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, TOUR_SIZE)
+    for name in ("cat", "coffee", "rocket"):
+        image = Image.open(HERE / f"{name}.jpg")
+        side = min(image.size)
+        for frame in range(CLIP_FRAMES // 2):
+            # A cut to each photograph, then slowly over it and nearer.
+            u = frame / (CLIP_FRAMES // 2 - 1)
+            edge = side * (1 - 0.25 * u)
+            left, top = (image.width - edge) * u, (image.height - edge) / 2
+            view = image.crop((int(left), int(top), int(left + edge), int(top + edge))).resize(TOUR_SIZE)
+            writer.write(np.asarray(view)[:, :, ::-1])
+    writer.release()
+
+
+def races(pair: str, listed: bool, anyway: bool) -> None:
+    """Record the races of a pair's tiles and write examples.json.
+
+    listed: with the methods that it names, instead of measuring all methods on all tiles.
+    """
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     if load > BUSY_SHARE and not anyway:
         sys.exit(
@@ -151,37 +240,68 @@ def races(anyway: bool) -> None:
         )
     machine = registry.detect().title + (", busy with other work" if load > BUSY_SHARE else "")
     models = Models()
-    served = [name for name in registry.served(pairs.find(PAIR)) if name != "ar"]
-    found = {name: {one.id: measured(models, one, name)[0] for one in EXAMPLES} for name in served}
-    shown = findings.assign(found, [one.id for one in EXAMPLES if one.recorded], list(DECLARED))
-    index = [tile(models, one, shown[one.id], found, machine) for one in EXAMPLES]
-    lessons = {name: findings.lesson(list(by.values())) for name, by in found.items()}
-    document = {"machine": machine, "examples": index, "lessons": lessons}
+    tiles = [one for one in EXAMPLES if one.pair == pair]
+    document = json.loads((HERE / "examples.json").read_text(encoding="utf-8"))
+    kept = {entry["id"]: entry for entry in document["examples"]}
+    if listed:
+        shown = {one.id: kept[one.id]["methods"][0] for one in tiles}
+    else:
+        found = {name: {one.id: measured(models, one, name)[0] for one in tiles} for name in methods(pair)}
+        charted = [name for name in base.METHODS if base.choose(name).charts]
+        shown = findings.assign(found, [one.id for one in tiles[:FEATURED]], charted)
+    kept = {one.id: {**vars(one), "methods": ["sage"], "why": ""} for one in EXAMPLES} | kept
+    kept |= {one.id: tile(models, one, shown[one.id], machine) for one in tiles}
+    document["examples"] = [kept[one.id] for one in EXAMPLES]
+    write(document)
+
+
+def methods(pair: str) -> list[str]:
+    """All that draft on a pair."""
+    return [name for name in registry.served(pairs.find(pair)) if name != "ar"]
+
+
+def lessons(pair: str) -> None:
+    """Write where every method keeps most and fewest of its drafts: the same on any machine."""
+    models = Models()
+    tiles = [one for one in EXAMPLES if one.pair == pair]
+    document = json.loads((HERE / "examples.json").read_text(encoding="utf-8"))
+    found: dict[str, list[Finding]] = {}
+    for one in tiles:
+        lanes = records.validate_trace(run(models, one, methods(pair)))
+        plain, *others = (Lane(*parts) for parts in lanes.values())
+        for lane in others:
+            found.setdefault(lane.begin.method, []).append(findings.find(one.id, plain, lane))
+    document["lessons"] |= {name: findings.lesson(by) for name, by in found.items()}
+    write(document)
+
+
+def write(document: dict[str, Any]) -> None:
+    """Write examples.json."""
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     (HERE / "examples.json").write_text(text, encoding="utf-8")
 
 
-def tile(
-    models: Models, example: Example, name: str, found: Mapping[str, Mapping[str, Finding]], machine: str
-) -> dict[str, Any]:
-    """An example's entry; where its race is to ship it is recorded, and the words are about the recording."""
-    finding = found[name][example.id]
-    entry: dict[str, Any] = {key: value for key, value in vars(example).items() if key != "recorded"}
-    if example.recorded:
-        finding, lines = measured(models, example, name)
-        records.write(HERE / f"{example.id}.trace.jsonl", lines)
-        entry |= {"trace": f"{example.id}.trace.jsonl", "machine": machine}
-    why = f"{methods.find(name).title}: {findings.said(finding)}"
-    return entry | {"methods": [name], "why": why}
+def tile(models: Models, example: Example, name: str, machine: str) -> dict[str, Any]:
+    """Record an example's race with a method: its entry, whose words are about the recording."""
+    finding, lines = measured(models, example, name)
+    records.write(HERE / f"{example.id}.trace.jsonl", lines)
+    why = f"{base.find(name).title}: {findings.said(finding)}"
+    plain = "".join(
+        token.text for line in lines if isinstance(line, Round) and line.lane == "ar" for token in line.tokens
+    )
+    return {
+        **vars(example),
+        "missed": [words for words in example.expects if words not in plain],
+        "trace": f"{example.id}.trace.jsonl",
+        "machine": machine,
+        "methods": [name],
+        "why": why,
+    }
 
 
 def measured(models: Models, example: Example, name: str) -> tuple[Finding, list[Record]]:
     """A method on an example: the repetition in the middle, with its records."""
-    runs = []
-    for _ in range(REPEATS):
-        lines = run(models, example, [name])
-        plain, lane = (Lane(*parts) for parts in records.validate_trace(lines).values())
-        runs.append((findings.find(example.id, plain, lane), lines))
+    runs = [once(models, example, name) for _ in range(REPEATS)]
     runs = [one for one in runs if one[0].comparison.plausible]
     if not runs:
         sys.exit(
@@ -192,10 +312,17 @@ def measured(models: Models, example: Example, name: str) -> tuple[Finding, list
     return next(one for one in runs if one[0] is chosen)
 
 
+def once(models: Models, example: Example, name: str) -> tuple[Finding, list[Record]]:
+    """One race of a method on an example, with its records."""
+    lines = run(models, example, [name])
+    plain, lane = (Lane(*parts) for parts in records.validate_trace(lines).values())
+    return findings.find(example.id, plain, lane), lines
+
+
 def run(models: Models, example: Example, names: Iterable[str]) -> list[Record]:
     """The records of one race with the heat of every token, as the page would keep them."""
     job = Job(
-        PAIR,
+        example.pair,
         tuple((name, {}) for name in ("ar", *names)),
         example.question,
         tuple(str(HERE / name) for name in example.media),
@@ -247,13 +374,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("pictures", "races"))
+    parser.add_argument("what", choices=("pictures", "photographs", "races", "lessons"))
+    parser.add_argument("folder", type=Path, nargs="?", help="of the photographs' originals")
+    parser.add_argument("--pair", default="pocket", choices=("pocket", "photo"))
+    parser.add_argument("--listed", action="store_true", help="keep the methods that examples.json names")
     parser.add_argument("--anyway", action="store_true", help="record although the machine is busy")
     options = parser.parse_args()
     if options.what == "pictures":
         pictures()
+    elif options.what == "races":
+        races(options.pair, options.listed, options.anyway)
+    elif options.what == "lessons":
+        lessons(options.pair)
+    elif options.folder is None:
+        parser.error("photographs needs the folder of the originals: examples/README.md says where they are")
     else:
-        races(options.anyway)
+        photographs(options.folder)
 
 
 if __name__ == "__main__":
