@@ -1,10 +1,12 @@
 # Two commands from a bare Python: `make demo` serves the page, `make test` runs every test.
 # The environment lives in .venv and is rebuilt only when a requirements file changes.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3 || command -v python)
+# The first that can make an environment; 3.11 is tested whole.
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.10 python3 python; do \
+  $$name -c 'import ensurepip, venv' 2>/dev/null && echo $$name && break; done)
 HOST ?= 127.0.0.1
 PORT ?= 7860
-# The torch everything is tested with. TORCH_INDEX names an index to take it from, e.g. one of CPU builds.
+# The torch everything is tested with. TORCH_INDEX names the one index to take it from.
 TORCH ?= 2.13.0
 TORCH_INDEX ?=
 
@@ -17,13 +19,15 @@ PIP := $(PY) -m pip --disable-pip-version-check install --progress-bar on
 help:
 	@echo "make demo    set up .venv and serve the page on http://$(HOST):$(PORT)"
 	@echo "make test    set up what the tests need and run them all"
-	@echo "make check   lint, then test"
+	@echo "make check   lint and types, then test"
 	@echo "make clean   remove .venv and caches"
 
 demo: $(VENV)/.ready
+	@$(PY) -m specvl_demo fetch photo || echo "The page serves the drawn-scene pair."
 	$(PY) app.py --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.ready-dev browser
+	@$(PY) -m specvl_demo fetch photo || echo "Tests that need these weights are skipped."
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 check: lint test
@@ -31,28 +35,20 @@ check: lint test
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) -m mypy
 
 $(VENV)/bin/python:
-	@test -n "$(PYTHON)" || { echo "No Python found. Install Python 3.11, or name one: make PYTHON=/path/to/python"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "No Python that makes environments was found. Install Python 3.11 with venv (on Debian" \
+	  "python3 and python3-venv), or name one: make PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-	  { echo "$(PYTHON) is too old: Python 3.10 or newer is needed, 3.11 is tested."; exit 1; }
+	  { echo "$(PYTHON) is too old: Python 3.10 or newer is needed, 3.11 is tested whole."; exit 1; }
 	@echo "[1/3] Making the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "$(PYTHON) makes no environments: install its venv package (on Debian python3-venv), or name another: make PYTHON=/path/to/python"; exit 1; }
 
-# Without a GPU the CPU build is wanted: a tenth of the size. It is taken where an index offers it; pip's plain
-# answer is the fallback, which on Linux may be a CUDA build of several gigabytes (see TORCH_INDEX in the README).
 $(VENV)/.torch-$(TORCH): $(VENV)/bin/python
-	@echo "[2/3] Installing torch $(TORCH)"
-	@if [ -n "$(TORCH_INDEX)" ]; then \
-	   $(PIP) "torch==$(TORCH)" --index-url "$(TORCH_INDEX)"; \
-	 elif command -v nvidia-smi >/dev/null 2>&1; then \
-	   $(PIP) "torch==$(TORCH)"; \
-	 else \
-	   $(PIP) "torch==$(TORCH)+cpu" 2>$(VENV)/torch.log || { \
-	     grep -q "No matching distribution" $(VENV)/torch.log || { cat $(VENV)/torch.log >&2; exit 1; }; \
-	     echo "No CPU build on the configured indexes: taking the plain build."; $(PIP) "torch==$(TORCH)"; }; \
-	 fi
+	@echo "[2/3] PyTorch"
+	@$(PY) tools/install_torch.py $(TORCH) --index "$(TORCH_INDEX)"
 	@touch $@
 
 $(VENV)/.ready: requirements.txt $(VENV)/.torch-$(TORCH)
@@ -65,11 +61,9 @@ $(VENV)/.ready-dev: requirements-dev.txt $(VENV)/.ready
 	$(PIP) -r requirements-dev.txt
 	@touch $@
 
-# The page's tests need a browser: the system's Chromium, or the one Playwright can fetch. Without either those
-# tests skip and say so.
+# Installs a browser for the page's tests where it can; without one those tests skip and say so.
 browser: $(VENV)/.ready-dev
-	@for name in chromium chromium-browser google-chrome google-chrome-stable; do command -v $$name >/dev/null && exit 0; done; \
-	 $(PY) -m playwright install chromium || echo "No browser could be installed: the page's tests will be skipped."
+	@$(PY) -m tests.browser
 
 clean:
 	rm -rf $(VENV) .pytest_cache .ruff_cache

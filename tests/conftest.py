@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -16,19 +17,29 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 # What somebody tuned on this machine must not change what is tested.
 os.environ["SPECVL_TUNED"] = os.devnull
+# What somebody fetched must not change it either: the photo pair is tested where a test asks for its weights.
+os.environ["SPECVL_CACHE"] = f"{tempfile.gettempdir()}/specvl-tests-empty"
 
 import pytest
 import torch
 
 # Before transformers is imported anywhere: see there.
-import specvl_demo.targets  # noqa: F401
+import specvl_demo.decoders  # noqa: F401
+from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Request
-from specvl_demo.core.text import Lexicon
 from specvl_demo.core.types import Prompt
 from specvl_demo.records import Span
 
 VOCAB, EOS, IMAGE = 160, 2, 3
 PER_IMAGE = 9
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with a browser come last: playwright keeps an event loop running in this thread once it begins,
+    and `asyncio.run` in any later test would be refused.
+    """
+    items.sort(key=lambda item: "playwright" in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -125,7 +136,7 @@ def spell(ids: Sequence[int], keep_special: bool = False) -> str:
 
 def ask(target: object, prompt: Prompt, **changes: object) -> Request:
     """A request with plain settings."""
-    request = Request("test", prompt, target, Lexicon(spell), max_new_tokens=24)
+    request = Request("test", prompt, target, TokenTexts(spell), max_new_tokens=24)
     return replace(request, **changes)
 
 
@@ -136,22 +147,22 @@ def llava() -> torch.nn.Module:
 
 @pytest.fixture(scope="session")
 def target(llava: torch.nn.Module) -> object:
-    from specvl_demo.targets.target import VLMTarget
-    from specvl_demo.targets.vlm import VLM
+    from specvl_demo.vlm.encoder import VLM
+    from specvl_demo.vlm.target import VLMTarget
 
     return VLMTarget(VLM(llava, "tiny target"))
 
 
 @pytest.fixture(scope="session")
 def small(llava: torch.nn.Module) -> object:
-    from specvl_demo.targets.vlm import VLM
+    from specvl_demo.vlm.encoder import VLM
 
     return VLM(noisy(llava, 0.05), "tiny drafter")
 
 
 @pytest.fixture(scope="session")
 def models(target: object, small: object) -> object:
-    from specvl_demo.assemble import Models
+    from specvl_demo.methods.base import Models
 
     return Models(target, {"small": small}, {"newline": (5,), "caption": (6, 7), "describe": (8, 9, 10)})
 
@@ -159,16 +170,15 @@ def models(target: object, small: object) -> object:
 @pytest.fixture(scope="session")
 def answers(models: object) -> Callable[..., tuple[list[int], list[object]]]:
     """Runs one method alone: (ids, records)."""
-    from specvl_demo.assemble import assemble
-    from specvl_demo.core.engine import Lane, Shared, race
-    from specvl_demo.methods import choose
+    from specvl_demo.core.engine import Lane, SharedPrefill, race
+    from specvl_demo.methods.base import assemble, choose
     from specvl_demo.records import Round
 
     def run(
         method: str, prompt: Prompt, settings: dict[str, object] | None = None, **changes: object
     ) -> tuple[list[int], list[object]]:
         request = ask(models.target, prompt, **changes)
-        lane = Lane(method, assemble(choose(method, settings), models), Shared(request))
+        lane = Lane(method, assemble(choose(method, settings), models), SharedPrefill(request))
         records = list(race([lane]))
         return [t.id for r in records if isinstance(r, Round) for t in r.tokens], records
 

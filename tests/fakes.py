@@ -9,12 +9,20 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
+from specvl_demo.core.drafting import NoDrafter
 from specvl_demo.core.engine import Parts
-from specvl_demo.core.policies import OneNode
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Capture, Encoded, Past, Prefill, Prompt, Scores, Vocabulary
-from specvl_demo.core.verify import Strict
-from specvl_demo.drafters.none import NoDrafter
+from specvl_demo.core.types import (
+    NOTHING,
+    Capture,
+    Encoded,
+    Prefill,
+    Prompt,
+    Scores,
+    Vocabulary,
+)
+from specvl_demo.core.verification import Strict
+from specvl_demo.methods.ar import OneNode
 
 
 class FakeClock:
@@ -50,23 +58,21 @@ class TableTarget:
         )
         self.sessions: list[TableSession] = []
 
-    def encode(self, prompt: Prompt, before: Encoded | None = None) -> Encoded:
+    def encode(self, prompt: Prompt) -> Encoded:
         n = len(prompt)
         return Encoded(prompt.ids, prompt.visual, torch.zeros(n, 1), torch.arange(n), seconds=0.25)
 
-    def prefill(self, encoded: Encoded, capture: Capture = NOTHING, before: Past | None = None) -> Prefill:
+    def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
         return Prefill(encoded, encoded.embeds[:-1], encoded.ids.tolist(), seconds=0.5)
 
     def open(
-        self,
-        prefill: Prefill,
-        max_new_tokens: int,
-        max_nodes: int,
-        capture: Capture = NOTHING,
-        remember: bool = False,
+        self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = NOTHING
     ) -> TableSession:
         self.sessions.append(TableSession(self, prefill.cache))
         return self.sessions[-1]
+
+    def exactness(self, max_nodes: int) -> str:
+        return "exact"
 
     def stopwatch(self) -> FakeClock:
         return FakeClock(self.costs)
@@ -94,6 +100,9 @@ class TableSession:
 
     def commit(self, path: Sequence[int]) -> None:
         self.decided += self.tree.tokens[list(path)].tolist()
+
+    def close(self, said: Tensor) -> None:
+        pass
 
 
 class TableDrafter(NoDrafter):

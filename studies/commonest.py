@@ -1,0 +1,43 @@
+"""Which tokens does a pair's target say most? For `draft_vocab`, which lets a drafter say these alone.
+
+    python -m studies.commonest ID [questions] [FILE]      FILE: commonest.json in the target's folder
+
+Asks the plain model held-out questions, counts the ids of its answers, prints how much of them the most said
+256, 512 ... cover, and writes the list, most said first.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from specvl_demo import pairs, registry
+from specvl_demo.bench import cases
+from specvl_demo.bench.measure import GREEDY, requests
+from studies.edges import answer
+
+
+def main(argv: list[str]) -> int:
+    """Count, print, write."""
+    loaded = registry.load(pairs.find(argv[0]), ())
+    plain = registry.choose(loaded.pair, "ar")
+    said: Counter[int] = Counter()
+    # choice: calibration questions of other seeds would do as well; nothing is trained on the counts.
+    asked = cases.mixed(int(argv[1]) if len(argv) > 1 else 200)
+    for request in requests(loaded, asked, 160, GREEDY):
+        said.update(answer(request, loaded, plain)[0])
+    ids, size = [token for token, _ in said.most_common()], 64
+    total = said.total()
+    while size < 2 * len(ids):
+        covered = sum(said[token] for token in ids[:size]) / total
+        sys.stdout.write(f"{size:6} tokens: {covered:.4f} of {total}\n")
+        size *= 2
+    target = loaded.pair.target.folder / registry.COMMONEST
+    (Path(argv[2]) if len(argv) > 2 else target).write_text(json.dumps(ids))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""Where few go: long conversations and answers, very long drafts, every combination of parts.
+
+    python -m studies.edges [turns] [long] [gamma] [grid]      without a name: all of them
+
+On the pocket pair, greedy, float32. Prints one JSON document. Every lossless run is held against the plain
+model token for token; of lossy ones it is told how many ended otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from specvl_demo import pairs, registry, session
+from specvl_demo.bench import cases
+from specvl_demo.core.engine import Request
+from specvl_demo.core.prefix_cache import PrefixCache
+from specvl_demo.methods.base import PARTS, Choice
+from specvl_demo.records import End, Round
+from specvl_demo.registry import Loaded
+from specvl_demo.vlm.prompts import Turn
+
+TURNS = 8
+LONG = 400
+GAMMAS = (1, 16, 64)
+QUESTIONS = (
+    "Describe the picture.",
+    "What colour is the background?",
+    "How many objects are there?",
+    "What is on the left?",
+    "What is on the right?",
+    "Is there a circle?",
+    "Which object is largest?",
+    "Describe the picture once more.",
+)
+
+
+def answer(asked: Request, loaded: Loaded, choice: Choice) -> tuple[list[int], str, int]:
+    """Ids, text and rounds of one lane alone."""
+    (lane,) = session.lanes(loaded, asked, [choice])
+    lane.begin()
+    rounds: list[Round] = []
+    while not lane.done:
+        rounds.append(lane.step())
+    end: End = lane.end()
+    assert end.totals.n_rounds == len(rounds)
+    tokens = [token for one in rounds for token in one.tokens]
+    return [token.id for token in tokens], "".join(token.text for token in tokens), len(rounds)
+
+
+def compare(asked: Request, loaded: Loaded, choices: dict[str, Choice]) -> Iterator[dict[str, Any]]:
+    """A row a choice: its tokens, τ, and where it first differs from the plain model."""
+    plain, _, _ = answer(asked, loaded, registry.choose(loaded.pair, "ar"))
+    for name, choice in choices.items():
+        ids, _, rounds = answer(asked, loaded, choice)
+        same = ids == plain
+        first = next((i for i, (a, b) in enumerate(zip(ids, plain, strict=False)) if a != b), None)
+        row = {
+            "name": name,
+            "lossless": choice.lossless,
+            "tokens": len(ids),
+            "tau": round(len(ids) / rounds, 2),
+        }
+        yield row | {"same": same, "first_difference": None if same else first}
+
+
+def methods(loaded: Loaded) -> dict[str, Choice]:
+    return {name: registry.choose(loaded.pair, name) for name in registry.served(loaded.pair) if name != "ar"}
+
+
+def turns(loaded: Loaded) -> list[dict[str, Any]]:
+    """A conversation of eight questions, each method with a prefix cache of its own, beside the plain model
+    without any."""
+    picture = cases.pocket()[0].shown
+    rows = []
+    for name, choice in methods(loaded).items():
+        cache, same, tokens = PrefixCache(), 0, 0
+        said: list[Turn] = []
+        for question in QUESTIONS:
+            now = [*said, Turn(question, picture if not said else ())]
+            fresh = session.request(loaded, now, 80, detail="light")
+            plain, text, _ = answer(fresh, loaded, registry.choose(loaded.pair, "ar"))
+            kept = session.request(loaded, now, 80, detail="light", cache=cache)
+            ids, _, _ = answer(kept, loaded, choice)
+            same, tokens = same + (ids == plain), tokens + len(ids)
+            said.append(replace(now[-1], answer=text))
+        rows.append({"name": name, "lossless": choice.lossless, "same": same, "of": TURNS, "tokens": tokens})
+    return rows
+
+
+@contextmanager
+def endless(loaded: Loaded) -> Iterator[None]:
+    """The end of sequence is a token like any other: every answer has all the tokens it may have."""
+    vlm = loaded.models.target.vlm
+    before = vlm.vocabulary
+    vlm.vocabulary = replace(before, eos=frozenset())
+    try:
+        yield
+    finally:
+        vlm.vocabulary = before
+
+
+def long(loaded: Loaded) -> list[dict[str, Any]]:
+    """Answers of truly 400 tokens."""
+    asked = session.request(loaded, cases.pocket()[0].turns, LONG, detail="light")
+    with endless(loaded):
+        return list(compare(asked, loaded, methods(loaded)))
+
+
+def gamma(loaded: Loaded) -> list[dict[str, Any]]:
+    """Chains of up to 64 drafts, at the limits of answers shorter than a chain too."""
+    rows = []
+    for name, n, new in product(("chain", "ngram", "fly", "tabed", "eagle2"), GAMMAS, (7, 160)):
+        choice = registry.choose(loaded.pair, name, {"policy": "chain", "gamma": n})
+        asked = session.request(loaded, cases.pocket()[0].turns, new, detail="light")
+        with endless(loaded):
+            rows += compare(asked, loaded, {f"{name}, gamma {n}, {new} tokens": choice})
+    return rows
+
+
+def grid(loaded: Loaded) -> dict[str, Any]:
+    """Every drafter with every policy and every verifier: refused with a sentence, or run."""
+    rows: list[dict[str, Any]] = []
+    refused: list[str] = []
+    asked = session.request(loaded, cases.pocket()[0].turns, 48, detail="light")
+    for parts in product(PARTS["drafter"], PARTS["policy"], PARTS["verifier"]):
+        name = " × ".join(parts)
+        settings = dict(zip(("drafter", "policy", "verifier"), parts, strict=True))
+        try:
+            choice = registry.choose(loaded.pair, "custom", settings)
+            rows += compare(asked, loaded, {name: choice})
+        except ValueError as reason:
+            refused.append(f"{name}: {reason}")
+    lossless = [row for row in rows if row["lossless"]]
+    return {
+        "combinations": len(rows) + len(refused),
+        "refused": len(refused),
+        "run": len(rows),
+        "lossless": len(lossless),
+        "lossless_same": sum(row["same"] for row in lossless),
+        "lossy": len(rows) - len(lossless),
+        "lossy_same": sum(row["same"] for row in rows if not row["lossless"]),
+        "sentences": sorted({line.split(": ", 1)[1] for line in refused}),
+        "wrong": [row for row in lossless if not row["same"]],
+    }
+
+
+STUDIES = {"turns": turns, "long": long, "gamma": gamma, "grid": grid}
+
+
+def main(names: Sequence[str]) -> None:
+    """Run the studies of these names, all where there are none."""
+    unknown = [name for name in names if name not in STUDIES]
+    if unknown:
+        sys.exit(f"There is no study {unknown[0]!r}; known: {', '.join(STUDIES)}.")
+    loaded = registry.load(pairs.find("pocket"))
+    found = {name: STUDIES[name](loaded) for name in names or STUDIES}
+    sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

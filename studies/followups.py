@@ -1,0 +1,90 @@
+"""How soon a follow-up question begins to be answered, beside the first question of its conversation.
+
+    python -m studies.followups [--pair pocket] [--methods ar,chain,hivis] [--repeats 8]
+
+Prints one JSON document: a row a method and kind of picture with the median milliseconds from the question to
+its first tokens (prompt, vision, prefill, the drafter's prefill, first round), of the first question and of
+the follow-up, and the median ratio within a conversation. What the prefix cache keeps makes the difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from statistics import median
+
+from PIL import Image
+
+from specvl_demo import pairs, registry, session
+from specvl_demo.bench import cases, provenance
+from specvl_demo.core.prefix_cache import PrefixCache
+from specvl_demo.methods.base import Choice
+from specvl_demo.registry import Loaded
+from specvl_demo.vlm.prompts import Turn, VideoFrames
+
+FRAMES = (1, 4, 16)
+"""Pictures a conversation is about: one alone, or a clip of so many frames."""
+FIRST, THEN = "Describe what you see.", "What colour is the background?"
+MAX_NEW_TOKENS = 48
+
+
+def conversation(loaded: Loaded, choice: Choice, shown: Image.Image | VideoFrames) -> tuple[float, float]:
+    """Seconds to the first tokens of a question, and of its follow-up."""
+    cache = PrefixCache()
+    first, answer = ask(loaded, choice, [Turn(FIRST, (shown,))], cache)
+    return first, ask(loaded, choice, [Turn(FIRST, (shown,), answer), Turn(THEN)], cache)[0]
+
+
+def ask(loaded: Loaded, choice: Choice, turns: Sequence[Turn], cache: PrefixCache) -> tuple[float, str]:
+    """Seconds to the first tokens, and the whole answer."""
+    started = time.perf_counter()
+    request = session.request(loaded, turns, MAX_NEW_TOKENS, detail="light", cache=cache)
+    ready_s = time.perf_counter() - started
+    (lane,) = session.lanes(loaded, request, [choice])
+    begin = lane.begin()
+    rounds = [lane.step()]
+    while not lane.done:
+        rounds.append(lane.step())
+    lane.end()
+    text = "".join(token.text for one in rounds if one for token in one.tokens)
+    return ready_s + begin.before_s + (rounds[0].seconds if rounds[0] else 0.0), text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pair", default="pocket")
+    parser.add_argument("--methods", default="ar,chain,tabed,sage,eagle2,hivis,dream")
+    parser.add_argument("--repeats", type=int, default=8)
+    asked = parser.parse_args()
+    pair = pairs.find(asked.pair)
+    loaded = registry.load(pair)
+    choices = [registry.choose(pair, name) for name in asked.methods.split(",")]
+    watch = provenance.Watch()
+    seconds: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+    for repeat in range(asked.repeats + 1):
+        for frames in FRAMES:
+            clip = cases.clip(frames, first=(repeat % 4) * frames)
+            for choice in choices:
+                found = conversation(loaded, choice, clip.frames[0] if frames == 1 else clip)
+                if repeat:  # the first time warms up
+                    seconds[choice.method.name, frames].append(found)
+    rows = [
+        {
+            "method": method,
+            "frames": frames,
+            "first_ms": 1e3 * median(first for first, _ in some),
+            "follow_up_ms": 1e3 * median(then for _, then in some),
+            "of_first": median(then / first for first, then in some),
+        }
+        for (method, frames), some in seconds.items()
+    ]
+    machine = {**provenance.describe(loaded), **watch.read()}
+    sys.stdout.write(json.dumps({"machine": machine, "rows": rows}, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Every family built once: target, drafter, prompts, and what the library itself answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
+from specvl_demo.core.types import Prompt
+from specvl_demo.methods.base import Models, assemble, choose
+from specvl_demo.records import Record, Round
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.prompts import PromptBuilder, Turn, VideoFrames
+from specvl_demo.vlm.target import VLMTarget
+from tests.conftest import noisy
+from tests.contract.families import zoo
+
+TOKENS = 14
+SHOWN: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "nothing": tuple,
+    "picture": lambda: (zoo.picture(0),),
+    "two pictures": lambda: (zoo.picture(0), zoo.picture(1, 50, 80)),
+    "clip": lambda: (VideoFrames(tuple(zoo.picture(i, 60, 60) for i in range(4)), (0.0, 0.5, 1.0, 1.5)),),
+}
+
+
+@dataclass
+class Here:
+    """One family, loaded as the registry would. library: the same model, which this engine never touched."""
+
+    name: str
+    library: torch.nn.Module
+    prompter: PromptBuilder
+    target: VLMTarget
+    models: Models
+    family: zoo.Family
+    _references: dict[str, tuple[list[int], torch.Tensor]] = field(default_factory=dict)
+    _prompts: dict[str, Prompt] = field(default_factory=dict)
+
+    def prompt(self, shown: str) -> Prompt:
+        """A question about what is shown."""
+        if shown not in self._prompts:
+            self._prompts[shown] = self.prompter.prompt([Turn("what is this ?", SHOWN[shown]())])
+        return self._prompts[shown]
+
+    def reference(self, shown: str) -> tuple[list[int], torch.Tensor]:
+        """Ids of `model.generate`, and its logits [n, V]."""
+        if shown not in self._references:
+            prompt = self.prompt(shown)
+            out = self.library.generate(
+                **prompt.inputs,
+                max_new_tokens=TOKENS,
+                do_sample=False,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+            ids = out.sequences[0, len(prompt) :].tolist()
+            self._references[shown] = ids, torch.cat(out.logits)
+        return self._references[shown]
+
+    def answer(
+        self, method: str, shown: str, models: Models | None = None, **settings: Any
+    ) -> tuple[list[int], list[Record]]:
+        """Ids and records of one method."""
+        request = Request(
+            "test", self.prompt(shown), self.target, self.prompter.lexicon(), max_new_tokens=TOKENS
+        )
+        lane = Lane(method, assemble(choose(method, settings), models or self.models), SharedPrefill(request))
+        records = list(race([lane]))
+        return [token.id for r in records if isinstance(r, Round) for token in r.tokens], records
+
+
+@cache
+def load(name: str) -> Here:
+    (library, processor), (model, _) = zoo.build(name), zoo.build(name)
+    prompter = PromptBuilder(processor, model)
+    # The library's decoder as target; where the lean one can run, it drafts: both kinds are held here.
+    target = VLMTarget(VLM(model, name, prompter.special_ids, backend="hf"))
+    small = VLM(noisy(model, 0.08), name + " with noise", prompter.special_ids)
+    models = Models(target, {"small": small}, prompter.words())
+    return Here(name, library, prompter, target, models, zoo.FAMILIES[name])
+
+
+@pytest.fixture(params=list(zoo.FAMILIES))
+def here(request: pytest.FixtureRequest) -> Here:
+    return load(request.param)

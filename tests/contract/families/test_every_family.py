@@ -1,0 +1,363 @@
+"""What must hold for every family: answers, trees, views, spans, captured states. Whoever adds one runs this.
+
+Tiny random models of the real classes behind their real processors, in float32, so that every identity is
+exact. A drafter is the target with noise on its weights: right often, not always.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree, shape_of
+from specvl_demo.core.types import Capture, Context, Encoded
+from specvl_demo.core.verification import walk
+from specvl_demo.decoders.sequence import prefill
+from specvl_demo.methods.captions import CaptionView
+from specvl_demo.methods.views import FullView, PooledView, PrunedSettings, PrunedView, TextView
+from specvl_demo.records import Begin, Round
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.layouts import visual_runs
+from specvl_demo.vlm.prompts import PromptBuilder
+from tests.contract.families import zoo
+from tests.contract.families.conftest import SHOWN, TOKENS, Here, load
+
+pytest.importorskip("torchvision", reason="most processors of these families need torchvision")
+
+shown = pytest.mark.parametrize("shown", SHOWN)
+seen = pytest.mark.parametrize("shown", [name for name in SHOWN if name != "nothing"])
+
+LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chain": ("chain", {}),
+    "static tree": ("tree", {}),
+    "pruned by the target's attention": ("specvlm", {"drop_image": 0.5, "drop_video": 0.5}),
+    "four views": (
+        "tabed",
+        {"views": "multimodal+text-only+caption+pruned", "caption_length": 4, "policy": "beam"},
+    ),
+    "entropy tree": ("sage", {}),
+    "entropy tree, as it grows": ("sage", {"growth": "online", "first": "entropy", "drop_image": 0.3}),
+    "itself, pruned": ("custom", {"drafter": "self", "views": "pruned", "policy": "best-first", "nodes": 12}),
+    "prompt lookup": ("ngram", {}),
+}
+WELL_INFORMED = ("chain", "static tree", "four views")
+"""Methods whose drafter, the target with noise, sees all that the target sees: it must be right at times."""
+
+
+def rounds(records: list[Any]) -> list[Round]:
+    return [record for record in records if isinstance(record, Round)]
+
+
+@shown
+def test_plain_decoding_is_what_generate_gives(here: Here, shown: str) -> None:
+    ids, _ = here.reference(shown)
+    assert len(set(ids)) > 4, "an answer that repeats itself would prove little"
+    inner = here.target.vlm.model.base_model
+    if hasattr(inner, "rope_deltas"):
+        # What another request may have left on the module; nobody may read it.
+        inner.rope_deltas = torch.tensor([[999]])
+    assert here.answer("ar", shown)[0] == ids
+
+
+@seen
+@pytest.mark.parametrize("method", LOSSLESS)
+def test_lossless_methods_give_the_plain_answer(here: Here, shown: str, method: str) -> None:
+    name, settings = LOSSLESS[method]
+    answer, records = here.answer(name, shown, **settings)
+    assert answer == here.reference(shown)[0]
+    if method != "prompt lookup":  # which has nothing to say where nothing repeats
+        assert any(len(round_.tree.tokens) > 1 for round_ in rounds(records)), "nothing was ever drafted"
+    if method in WELL_INFORMED:
+        assert len(rounds(records)) < TOKENS, "nothing drafted was ever accepted"
+
+
+@seen
+def test_a_pooled_picture_is_served_or_refused_in_a_sentence(here: Here, shown: str) -> None:
+    """Where no features lie one to one under a family's visual tokens, there is nothing to average."""
+    settings = {"views": "multimodal+pooled", "policy": "beam"}
+    if here.family.pools:
+        answer, records = here.answer("tabed", shown, **settings)
+        assert answer == here.reference(shown)[0]
+        seen_by = {one.view: one for one in records[0].seen}
+        assert 0 < seen_by["pooled"].n < seen_by["multimodal"].n
+        return
+    try:
+        answer, records = here.answer("tabed", shown, **settings)
+    except ValueError as reason:
+        assert "leave this view out" in str(reason) and "\n" not in str(reason)
+        return
+    # Visual tokens that form no grid stay as they are.
+    assert answer == here.reference(shown)[0]
+    assert not any(span.rows and span.cols for span in here.prompt(shown).spans)
+
+
+@seen
+@pytest.mark.parametrize("policy", ["chain", "static-tree"])
+def test_a_drafter_that_is_the_target_is_never_corrected(here: Here, shown: str, policy: str) -> None:
+    """Positions, masks and the cache of the drafting side are right: its every guess is the target's word."""
+    answer, records = here.answer("custom", shown, drafter="self", policy=policy)
+    assert answer == here.reference(shown)[0]
+    for round_ in rounds(records)[:-1]:
+        # A random model may say a placeholder, which is never drafted.
+        assert len(round_.tokens) == 6 or round_.tokens[-1].id in here.target.vlm.placeholders
+
+
+@shown
+def test_random_trees_score_what_the_library_scores(here: Here, shown: str) -> None:
+    """Logits, not only ids, through trees whose accepted nodes lie anywhere."""
+    prompt, (truth, logits) = here.prompt(shown), here.reference(shown)
+    session = here.target.open(here.target.prefill(here.target.encode(prompt)), TOKENS, 16)
+    rng, emitted = random.Random(0), []
+    close = {"atol": 1e-4 * float(logits.abs().max()), "rtol": 1e-4}
+    while len(emitted) < TOKENS:
+        root = emitted[-1] if emitted else int(prompt.ids[-1])
+        tree = wandering_tree(truth[len(emitted) :], root, rng)
+        scores = session.score(tree)
+        path = walk(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())
+        for node in path[: TOKENS - len(emitted)]:
+            torch.testing.assert_close(scores.logits[node], logits[len(emitted)], **close)
+            emitted.append(int(scores.logits[node].argmax()))
+        session.commit(path)
+    assert emitted == truth
+
+
+def wandering_tree(truth: list[int], root: int, rng: random.Random, size: int = 10) -> DraftTree:
+    """A branch that is right for a while, others that are not; nodes in any order below their parents."""
+    tokens, parent = [root], [-1]
+    right = 0
+    for token in truth[: rng.randrange(5)]:
+        while rng.random() < 0.4:
+            parent.append(rng.randrange(len(tokens)))
+            tokens.append(rng.randrange(3, 200))
+        parent.append(right)
+        right = len(tokens)
+        tokens.append(token)
+    while len(tokens) < size:
+        parent.append(rng.randrange(len(tokens)))
+        tokens.append(rng.randrange(3, 200))
+    return DraftTree(torch.tensor(tokens), shape_of(tuple(parent)))
+
+
+@seen
+def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown: str) -> None:
+    """Full, text-only, captioned, pruned (and pooled) prompts, left-padded in one batch, a branch behind
+    each."""
+    vlm: VLM = here.models.drafter("small")
+    prompt = here.prompt(shown)
+    encoded = vlm.encode(prompt)
+    prefix, captions = here.models.word("caption"), [[21, 22, 23, 24 + i] for i in range(99)]
+    views: list[Any] = [
+        FullView(),
+        TextView(here.models.word("newline")),
+        CaptionView(lambda encoded, eyes: captions[: len(visual_runs(encoded.visual))], prefix),
+        PrunedView(PrunedSettings(0.5, 0.5)),
+    ]
+    if here.family.pools:
+        views.append(PooledView())
+    contexts = [view.see(encoded, vlm, None) for view in views]
+    root, wrong, right, last = int(prompt.ids[-1]), 7, 11, 13
+    stream, _, _ = prefill(vlm.decoder, contexts, max(len(context.ids) for context in contexts) + 8)
+
+    def feed(*tokens: int) -> Tensor:
+        return vlm.decoder.embed(torch.tensor(tokens)).expand(len(views), -1, -1)
+
+    stream.root(feed(root))
+    stream.extend(feed(wrong, right), [0, 0])
+    said = vlm.decoder.logits(stream.extend(feed(last), [2]))[:, -1]
+    behind = [root, right, last]
+    wanted = [
+        _full(vlm, prompt.inputs, behind[1:]),
+        _without(vlm, encoded, itertools.repeat(here.models.word("newline")), behind),
+        _without(vlm, encoded, ((*prefix, *caption) for caption in captions), behind),
+        _pruned(vlm, prompt.inputs, contexts[3], behind),
+    ]
+    if here.family.pools:
+        wanted.append(_pooled(vlm, encoded, contexts[4], behind))
+    scale = float(wanted[0].abs().max())
+    for view, mine, theirs in zip(views, said, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-4 * scale, rtol=1e-4, msg=view.name)
+
+
+def _full(vlm: VLM, inputs: dict[str, Any], behind: list[int]) -> Tensor:
+    """The library on the whole prompt with tokens behind it."""
+    longer = {k: v for k, v in inputs.items() if k not in ("input_ids", "attention_mask")}
+    more = torch.tensor([behind])
+    for key in ("mm_token_type_ids", "token_type_ids"):
+        if key in longer:
+            longer[key] = torch.cat((longer[key], torch.zeros_like(more)), 1)
+    ids = torch.cat((inputs["input_ids"], more), 1)
+    return vlm.model(input_ids=ids, attention_mask=torch.ones_like(ids), **longer).logits[0, -1]
+
+
+def _without(vlm: VLM, encoded: Encoded, instead: Iterable[tuple[int, ...]], behind: list[int]) -> Tensor:
+    """The library on a prompt that never had a picture, but words in place of each run of visual tokens."""
+    ids, inside, words = [], False, iter(instead)
+    for token, visual in zip(encoded.ids.tolist()[:-1], encoded.visual.tolist(), strict=False):
+        ids += next(words) if visual and not inside else () if visual else (token,)
+        inside = visual
+    tensor = torch.tensor([ids + behind])
+    types = {key: torch.zeros_like(tensor) for key in ("mm_token_type_ids", "token_type_ids")}
+    accepted = {k: v for k, v in types.items() if k in vlm.model.forward.__code__.co_varnames}
+    return vlm.model(input_ids=tensor, attention_mask=torch.ones_like(tensor), **accepted).logits[0, -1]
+
+
+def _pruned(vlm: VLM, inputs: dict[str, Any], context: Context, behind: list[int]) -> Tensor:
+    """The library's decoder on what the view kept, at positions worked out here."""
+    given = _given_to_decoder(vlm, inputs)
+    keep = context.index
+    assert 0 < int(context.visual.sum()) < int(inputs_visual(vlm, inputs).sum())
+    x = torch.cat((given["inputs_embeds"][:, keep], vlm.decoder.embed(torch.tensor([behind]))), 1)
+    after = torch.arange(len(behind))
+    if given.get("position_ids") is not None and given["position_ids"].ndim == 3:
+        # Three axes understand gaps: what stays, stays where it was.
+        old = given["position_ids"][-3:]
+        last = old[:, :, -1:]
+        positions = torch.cat((old[:, :, keep], last + after), -1)
+    else:
+        positions = torch.arange(x.shape[1])[None]
+    more: dict[str, Any] = {}
+    if "deepstack_visual_embeds" in given and given["deepstack_visual_embeds"] is not None:
+        visual = inputs_visual(vlm, inputs)
+        rows = (visual.cumsum(0) - 1)[keep[context.visual]]
+        more["deepstack_visual_embeds"] = [level[rows] for level in given["deepstack_visual_embeds"]]
+        more["visual_pos_masks"] = torch.cat((context.visual, torch.zeros(len(behind), dtype=torch.bool)))[
+            None
+        ]
+    typed = next((key for key in ("token_type_ids", "mm_token_type_ids") if key in inputs), "")
+    if "gemma" in vlm.model.config.model_type and typed:
+        # Gemma masks by itself when it is told which positions are a picture's.
+        types = torch.cat((context.visual.long(), torch.zeros(len(behind), dtype=torch.long)))[None]
+        ones = torch.ones_like(types)
+        out = vlm.model(inputs_embeds=x, position_ids=positions, attention_mask=ones, **{typed: types})
+        return out.logits[0, -1]
+    hidden = vlm.model.get_decoder()(inputs_embeds=x, position_ids=positions, **more).last_hidden_state
+    return vlm.model.get_output_embeddings()(hidden[0, -1])
+
+
+def _pooled(vlm: VLM, encoded: Encoded, context: Context, behind: list[int]) -> Tensor:
+    """The library's decoder on a picture whose features were averaged over 2 x 2 patches, by hand."""
+    inner, side = vlm.model.base_model, encoded.spans[0].rows
+    pictures = encoded.features.view(-1, side, side, encoded.features.shape[-1])
+    small = torch.stack(
+        [
+            pictures[:, r : r + 2, c : c + 2].mean((1, 2))
+            for r in range(0, side, 2)
+            for c in range(0, side, 2)
+        ],
+        1,
+    )
+    x = vlm.decoder.embed(torch.cat((context.ids, torch.tensor(behind)))).clone()
+    x[: len(context.ids)][context.visual] = inner.multi_modal_projector(small).flatten(0, 1)
+    hidden = vlm.model.get_decoder()(inputs_embeds=x[None]).last_hidden_state
+    return vlm.model.get_output_embeddings()(hidden[0, -1])
+
+
+def inputs_visual(vlm: VLM, inputs: dict[str, Any]) -> Tensor:
+    return torch.isin(inputs["input_ids"][0], torch.tensor(vlm.placeholders))
+
+
+class _Caught(Exception):
+    pass
+
+
+def _given_to_decoder(vlm: VLM, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What the library would give its decoder."""
+    given: dict[str, Any] = {}
+
+    def catch(_: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        given.update(kwargs)
+        raise _Caught
+
+    hook = vlm.model.get_decoder().register_forward_pre_hook(catch, with_kwargs=True)
+    with pytest.raises(_Caught):
+        vlm.model(**inputs)
+    hook.remove()
+    return given
+
+
+@seen
+def test_captured_states_and_attention_are_the_librarys(here: Here, shown: str) -> None:
+    prompt, layer = here.prompt(shown), 2
+    wish = Capture(layers=(0, layer), attention=(1, layer), rows=(-1, -3))
+    mine = here.target.prefill(here.target.encode(prompt), wish)
+    here.library.set_attn_implementation("eager")
+    try:
+        out = here.library(**prompt.inputs, output_attentions=True, output_hidden_states=True)
+    finally:
+        here.library.set_attn_implementation("sdpa")
+    n = len(prompt) - 1
+    torch.testing.assert_close(mine.hidden, out.hidden_states[-1][0, :n], atol=2e-4, rtol=1e-3)
+    torch.testing.assert_close(mine.layers[0], out.hidden_states[0][0, :n], atol=2e-4, rtol=1e-3)
+    for i in (1, layer):
+        wanted = out.attentions[i][0].mean(0)[[n - 1, n - 3], :n]
+        torch.testing.assert_close(mine.attention[i], wanted, atol=1e-5, rtol=1e-4)
+
+
+@seen
+def test_every_visual_token_belongs_to_what_is_shown(here: Here, shown: str) -> None:
+    prompt = here.prompt(shown)
+    covered = torch.zeros_like(prompt.visual)
+    for span in prompt.spans:
+        covered[span.start : span.stop] = True
+        assert span.kind == ("video" if shown == "clip" else "image")
+        if span.rows:
+            assert (
+                span.rows * span.cols
+                == span.stop - span.start
+                == int(prompt.visual[span.start : span.stop].sum())
+            )
+    assert bool((covered | ~prompt.visual).all()), "a visual token that shows nothing"
+    assert {span.media for span in prompt.spans} == set(range(2 if shown == "two pictures" else 1))
+    if shown == "clip":
+        frames = [span.frame for span in prompt.spans]
+        assert frames == sorted(frames) and max(frames) in (2, 3)
+
+
+@pytest.mark.parametrize("method", ["lvspec", "fly"])
+def test_relaxed_methods_run_and_say_so(here: Here, method: str) -> None:
+    answer, records = here.answer(method, "picture")
+    assert len(answer) == TOKENS
+    begin = next(record for record in records if isinstance(record, Begin))
+    assert not begin.lossless
+    tokens = [token for round_ in rounds(records) for token in round_.tokens]
+    assert "target" in {token.origin for token in tokens}
+    # A random target may say a placeholder; a draft of one is never made, let alone let through.
+    assert not {t.id for t in tokens if t.origin != "target"} & set(here.target.vlm.placeholders)
+
+
+@seen
+@pytest.mark.parametrize("method", ["chain", "tabed", "sage"])
+def test_a_drafter_that_cuts_pictures_otherwise_drafts_all_the_same(shown: str, method: str) -> None:
+    """It gets a prompt of its own, by its own processor; what it saw is told in the target's positions."""
+    here = load("smolvlm")
+    model, processor = zoo.build("smolvlm", make=zoo.OTHER_CUT["smolvlm"])
+    drafter = VLM(model, "another cut", again=PromptBuilder(processor, model).again)
+    answer, records = here.answer(method, shown, replace(here.models, drafters={"small": drafter}))
+    assert answer == here.reference(shown)[0]
+    begin = next(record for record in records if isinstance(record, Begin))
+    prompt = here.prompt(shown)
+    for seen_by in begin.seen:
+        if seen_by.view in ("multimodal", "pruned"):
+            text = {i for i in seen_by.index if i >= 0 and not prompt.visual[i]}
+            assert text == set((~prompt.visual[:-1]).nonzero().flatten().tolist())
+            assert any(prompt.visual[i] for i in seen_by.index if i >= 0)
+
+
+def test_a_prompt_that_would_be_misread_is_refused() -> None:
+    """Without its token types Qwen2.5-VL silently falls back to text positions for a picture."""
+    here = load("qwen2.5-vl")
+    prompt = here.prompt("picture")
+    untyped = {key: value for key, value in prompt.inputs.items() if key != "mm_token_type_ids"}
+    with pytest.raises((ValueError, RuntimeError, TypeError, AttributeError)):
+        here.target.vlm.encode(replace(prompt, inputs=untyped))
+    longer = torch.cat((prompt.ids, prompt.ids[-1:]))
+    visual = torch.isin(longer, torch.tensor(here.target.vlm.placeholders))
+    with pytest.raises(ValueError, match="expanded"):
+        here.target.vlm.encode(replace(prompt, ids=longer, visual=visual))

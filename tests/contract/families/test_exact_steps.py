@@ -1,0 +1,71 @@
+"""Exact steps in half precision: a token's logits are the same numbers in an AR step and in any tree."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.types import Prompt
+from specvl_demo.core.verification import walk
+from specvl_demo.decoders.exact import MOST_NODES
+from specvl_demo.methods.ar import OneNode
+from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.methods.sage import EntropyTree, SageSettings
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.prompts import PromptBuilder, Turn
+from specvl_demo.vlm.target import VLMTarget
+from tests.contract.families import zoo
+from tests.contract.families.conftest import SHOWN, TOKENS
+from tests.contract.families.test_every_family import wandering_tree
+
+FAMILIES = ["llava", "llava-onevision", "qwen2.5-vl", "qwen3-vl", "gemma3", "gemma4"]
+FAMILIES += ["glm4v", "smolvlm", "internvl"]
+CASES = [(name, torch.bfloat16) for name in FAMILIES] + [
+    ("llava", torch.float16),
+    ("qwen2.5-vl", torch.float16),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_trees_say_what_plain_steps_say_bit_for_bit(name: str, dtype: torch.dtype) -> None:
+    model, processor = zoo.build(name)
+    target = VLMTarget(VLM(model.to(dtype), name, backend="hf"), exact=True)
+    assert target.least_rows is not None and target.exactness(26) == "exact"
+    prompter, kinds = PromptBuilder(processor, model), ("nothing", "picture", "two pictures")
+    for kind in kinds:
+        prompt = prompter.prompt([Turn("what is this ?", SHOWN[kind]())])
+        check(target, prompt)
+
+
+def check(target: VLMTarget, prompt: Prompt) -> None:
+    """Every node on the way of an answer, in random trees, beside the plain steps."""
+    begun = target.prefill(target.encode(prompt))
+    plain, said, logits = target.open(begun, TOKENS, 1), [int(prompt.ids[-1])], []
+    for _ in range(TOKENS):
+        logits.append(plain.score(DraftTree(torch.tensor(said[-1:]), chain(0))).logits[0])
+        said.append(int(logits[-1].argmax()))
+        plain.commit([0])
+    session, rng, done = target.open(begun, TOKENS, 40), random.Random(0), 0
+    while done < TOKENS:
+        tree = wandering_tree(said[done + 1 : TOKENS], said[done], rng, size=rng.choice((3, 10, 33)))
+        scores = session.score(tree)
+        path = walk(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())[: TOKENS - done]
+        for node in path:
+            assert torch.equal(scores.logits[node], logits[done])
+            done += 1
+        session.commit(path)
+
+
+def test_a_policy_that_feeds_more_than_its_trees_hold_reads_what_plain_steps_read() -> None:
+    model, processor = zoo.build("llava")
+    target = VLMTarget(VLM(model.to(torch.bfloat16), "llava", backend="hf"), exact=True)
+    prompt = PromptBuilder(processor, model).prompt([Turn("what is this ?", ())])
+    begun, plain = target.prefill(target.encode(prompt)), OneNode().max_nodes
+    online = EntropyTree(SageSettings(growth="online", first="entropy"))
+    for policy in (online, BestFirst(BestFirstSettings(60, 10, 9))):
+        assert policy.max_fed > MOST_NODES and target.exactness(policy.max_nodes) == "exact"
+        spans = [target.open(begun, TOKENS, nodes)._stream.cache.span for nodes in (plain, policy.max_nodes)]
+        assert spans[0] == spans[1]

@@ -1,0 +1,274 @@
+"""Whole answers on tiny random models: every lossless method says what the target says, whatever its
+settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from specvl_demo.core.engine import Lane, SharedPrefill, race
+from specvl_demo.core.types import Sampling
+from specvl_demo.methods.base import METHODS, assemble, choose
+from specvl_demo.records import Begin, Round, validate_trace
+from tests.conftest import EOS, ask, tiny_prompt
+
+MTCP = "multimodal+text-only+caption+pooled"
+PROMPTS = {
+    "picture": tiny_prompt(seed=1),
+    "two pictures": tiny_prompt(2, seed=2),
+    "text": tiny_prompt(0, 12, seed=3),
+}
+LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
+    "tabed": ("tabed", {}),
+    "tabed kld": ("tabed", {"weights": "kld", "history": 4}),
+    "tabed mtcp": ("tabed", {"views": MTCP, "weights": "kld", "caption_length": 6}),
+    "tabed mtcp grid": ("tabed", {"views": MTCP, "caption_length": 6, "grid_steps": 4}),
+    "tabed boosted": ("tabed", {"weights": "adaboost", "gamma": 3}),
+    "tabed counting": ("tabed", {"weights": "block-efficiency", "history": 1}),
+    "tabed beam 2": ("tabed", {"policy": "beam", "beams": 2}),
+    "tabed beam 3": ("tabed", {"policy": "beam", "beams": 3, "gamma": 4}),
+    "tabed static tree": ("tabed", {"policy": "static-tree"}),
+    "tabed with pruned": ("tabed", {"views": "multimodal+pruned+text-only"}),
+    "sage": ("sage", {}),
+    "sage online": ("sage", {"growth": "online", "first": "entropy", "max_nodes": 10}),
+    "sage immediate": ("sage", {"immediate": True}),
+    "sage mean": ("sage", {"confidence": "mean", "order": "depth-first", "max_nodes": 12}),
+    "sage accepted online": ("sage", {"confidence": "accepted", "growth": "online"}),
+    "specvlm": ("specvlm", {}),
+    "specvlm even": ("specvlm", {"guided": False, "drop_image": 0.5, "positions": "original"}),
+    "specvlm small": ("specvlm", {"tree_nodes": 8, "positions": "compact", "drop_image": 0.3}),
+    "self-drafting": ("specvlm", {"drafter": "self", "drop_image": 0.5}),
+    "tabed's views, sage's tree": ("custom", {"views": "multimodal+text-only", "policy": "entropy-tree"}),
+    "lvspec without looseness": ("lvspec", {"loose": 0.0, "shift": False}),
+    "two branches without looseness": (
+        "lvspec",
+        {"loose": 0.0, "shift": False, "policy": "branches", "gamma": 4},
+    ),
+    "fly that never opens": ("fly", {"gate": 2.0}),
+}
+
+
+LOSSLESS |= {
+    "best first": ("custom", {"policy": "best-first", "nodes": 14, "width": 4, "loops": 3}),
+    "the target drafts": ("custom", {"drafter": "self", "policy": "static-tree"}),
+    "a long chain": ("custom", {"gamma": 11}),
+}
+LOSSLESS |= {
+    name: (name, {})
+    for name, method in METHODS.items()
+    if method.lossless and method.drafter.name in ("small", "self", "ngram")  # heads have tests of their own
+}
+GREEDY, SAMPLED = Sampling(), Sampling(0.8, top_p=0.95, seed=3)
+
+
+@pytest.fixture(scope="module")
+def plain(answers: Callable[..., Any]) -> dict[tuple[str, Sampling], list[int]]:
+    """AR's answers by prompt and sampling: long and varied, or equal answers would prove little."""
+    found = {
+        (name, sampling): answers("ar", prompt, sampling=sampling)[0]
+        for name, prompt in PROMPTS.items()
+        for sampling in (GREEDY, SAMPLED)
+    }
+    assert all(len(ids) >= 8 and len(set(ids)) >= 4 for ids in found.values()), found
+    return found
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_ar_says_what_generate_says(name: str, target: Any, plain: dict[Any, list[int]]) -> None:
+    prompt = PROMPTS[name]
+    with torch.no_grad():
+        out = target.vlm.model.generate(**prompt.inputs, max_new_tokens=24, do_sample=False)
+    assert plain[name, GREEDY] == out[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("case", LOSSLESS)
+def test_lossless_answers_are_the_targets(
+    case: str, answers: Callable[..., Any], plain: dict[Any, list[int]]
+) -> None:
+    """Greedy and sampled, whatever the settings; drafts are sometimes right and sometimes wrong."""
+    method, settings = LOSSLESS[case]
+    rounds = []
+    for (name, sampling), expected in plain.items():
+        if sampling.temperature and method in ("lvspec", "fly"):
+            continue  # defined for greedy decoding alone
+        ids, records = answers(method, PROMPTS[name], settings, sampling=sampling)
+        assert ids == expected, (name, sampling)
+        validate_trace(records)
+        rounds += [r for r in records if isinstance(r, Round)]
+    assert not any(r.n_relaxed for r in rounds)
+    accepted, drafted = sum(r.n_accepted for r in rounds), sum(r.n_drafted for r in rounds)
+    assert (1 if method == "ngram" else 5) <= accepted <= drafted
+    assert accepted < drafted or settings.get("drafter") == "self"
+
+
+@pytest.mark.parametrize(
+    "case", ["chain", "tabed", "tabed mtcp", "sage", "sage online", "specvlm", "tabed beam 2"]
+)
+@pytest.mark.parametrize("draws", ["argmax", "shared", "gumbel"])
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
+def test_seeded_sampling_says_what_ar_says(
+    case: str, draws: str, temperature: float, answers: Callable[..., Any]
+) -> None:
+    method, settings = LOSSLESS.get(case, (case, {}))
+    sampling = Sampling(temperature, top_p=0.95, seed=int(10 * temperature))
+    expected = answers("ar", PROMPTS["picture"], {"draws": draws}, sampling=sampling)[0]
+    found, records = answers(method, PROMPTS["picture"], {**settings, "draws": draws}, sampling=sampling)
+    assert found == expected
+    told = [r.notes["draws"] for r in records if isinstance(r, Round)]
+    numbers = [p for one in told for p in (*one["p"], *one["q"], *one["overlap"]) if p is not None]
+    assert numbers and all(-1e-6 <= p <= 1 + 1e-6 for p in numbers)
+    assert ("uniform" in told[0]) == ("p_below" in told[0]) == (draws != "gumbel")
+    for one in told if draws == "shared" else ():
+        for u, p, below in zip(one["uniform"], one["p"], one["p_below"], strict=True):
+            assert below - 1e-6 <= u <= below + p + 1e-6  # the token is where the draw falls
+    if case == "chain" and draws == "shared":
+        for one in (r for r in records if isinstance(r, Round)):
+            of = one.notes["draws"]
+            for token, u, q, below in zip(
+                one.tokens, *(of[k] for k in ("uniform", "q", "q_below")), strict=True
+            ):
+                # The drafter has said what the same draw falls on in its own distribution.
+                assert q is None or (below <= u < below + q) == (token.origin == "draft")
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.presets and m.drafter.name == "small"])
+def test_every_preset_runs(name: str, models: Any) -> None:
+    for preset in METHODS[name].presets.values():
+        choice = choose(name, preset=preset)
+        request = ask(models.target, PROMPTS["picture"], max_new_tokens=10)
+        records = list(race([Lane(name, assemble(choice, models), SharedPrefill(request))]))
+        validate_trace(records)
+        assert records[0].settings == choice.settings
+
+
+@pytest.mark.parametrize("case", ["tabed mtcp", "sage", "specvlm"])
+def test_what_the_drafter_saw_is_told(case: str, answers: Callable[..., Any]) -> None:
+    method, settings = LOSSLESS[case]
+    begin = answers(method, PROMPTS["two pictures"], settings)[1][0]
+    assert isinstance(begin, Begin)
+    seen = {view.view: view for view in begin.seen}
+    visual = range(begin.spans[0].start, begin.spans[-1].stop)
+    kept = {name: sum(i in visual for i in view.index) for name, view in seen.items()}
+    if method == "tabed":
+        words = {name: view.words for name, view in seen.items() if view.words}
+        # the fixture's lexicon spells ids; 5 is its newline, 6 and 7 stand before a caption
+        assert words["text-only"] == "5 "
+        assert words["caption"].startswith("6 7 ") and len(words["caption"].split()) > 2
+        assert words.keys() == {"text-only", "caption"}
+        assert kept == {"multimodal": 18, "text-only": 0, "caption": 0, "pooled": 8}
+    else:
+        assert kept["pruned"] == {"sage": 3, "specvlm": 1}[method]
+        assert all(
+            i not in visual or begin.spans[0].start <= i < begin.n_prompt for i in seen["pruned"].index
+        )
+
+
+def test_notes_of_tabed(answers: Callable[..., Any]) -> None:
+    rounds = [r for r in answers("tabed", PROMPTS["picture"])[1] if isinstance(r, Round)]
+    assert rounds[0].notes["weights"] == {"multimodal": 0.5, "text-only": 0.5}
+    assert all(sum(r.notes["weights"].values()) == pytest.approx(1) for r in rounds)
+    counted = 0
+    for r in rounds:
+        assert r.notes["counted"] == counted
+        # accepted positions and the first mismatch; a full block of 5 has no draft distribution at its end
+        counted += min(r.n_accepted + 1, 5)
+        # the last round may have room for the target's token only; then nobody was asked
+        assert set(r.views or r.notes["weights"]) == {"multimodal", "text-only"}
+    assert rounds[0].views
+    assert any(r.notes["weights"]["multimodal"] != 0.5 for r in rounds[1:])
+
+
+def test_notes_of_sage(answers: Callable[..., Any]) -> None:
+    rounds = [r for r in answers("sage", PROMPTS["picture"])[1] if isinstance(r, Round)]
+    assert rounds[0].notes["static"] and rounds[0].notes["alpha"] == 0.5
+    for r in rounds[1:]:
+        notes = r.notes
+        assert 0 <= notes["alpha"] <= 1 and 3 <= notes["depth"] <= notes["cap"] <= 8
+        assert notes["width"] == pytest.approx(2 + (1 - notes["alpha"]) * 8, abs=1e-2)
+        assert notes["n_nodes"] == len(r.tree.tokens) <= 64
+        assert max(r.tree.depth) <= notes["depth"]
+
+
+def test_lvspec_relaxes_counts_and_says_which(answers: Callable[..., Any]) -> None:
+    """Fully loose and deep drafts: tokens that the target alone would not say are accepted, and told as
+    such."""
+    ids, records = answers("lvspec", PROMPTS["picture"], {"loose": 1.0, "drop_image": 0.9})
+    rounds = [r for r in records if isinstance(r, Round)]
+    assert not records[0].lossless
+    relaxed = [
+        (r, t, n) for r in rounds for t, n in zip(r.tokens, r.path[1:], strict=False) if t.origin == "relaxed"
+    ]
+    assert relaxed and records[-1].totals.n_relaxed == len(relaxed)
+    for r, token, node in relaxed:
+        assert token.id == r.tree.tokens[node] and token.id != EOS
+        assert node in r.notes["relaxed_nodes"] and node in r.notes["loosened"]
+    for r in rounds:
+        assert len(r.notes["relevance"]) == len(r.notes["nodes"])
+
+
+def test_lvspec_of_a_text_prompt_is_strict(answers: Callable[..., Any], plain: dict[Any, list[int]]) -> None:
+    ids, records = answers("lvspec", PROMPTS["text"])
+    assert ids == plain["text", GREEDY]
+    assert "no picture" in records[1].notes["strict"]
+
+
+def test_lvspec_drafts_for_itself(answers: Callable[..., Any]) -> None:
+    """The target with the whole picture always agrees with itself; with less of it, it need not."""
+    whole = answers("lvspec", PROMPTS["picture"], {"drafter": "self", "views": "multimodal"})[1]
+    assert whole[-1].totals.n_relaxed == 0
+    rounds = [r for r in whole if isinstance(r, Round)]
+    assert all(r.n_accepted == r.n_drafted for r in rounds)
+    assert whole[0].models["drafter"] == whole[0].models["target"]
+
+
+def test_loose_methods_refuse_sampling(answers: Callable[..., Any]) -> None:
+    for method in ("lvspec", "fly"):
+        with pytest.raises(ValueError, match="temperature"):
+            answers(method, PROMPTS["picture"], sampling=Sampling(0.7))
+
+
+@torch.inference_mode()
+def test_captions_are_the_drafters_own_greedy_words(models: Any) -> None:
+    """The same as the library's generate on <prompt up to the picture> <question>, for each of two
+    pictures."""
+    from specvl_demo.methods.captions import OwnCaptions
+
+    small, prompt = models.drafter("small"), PROMPTS["picture"]
+    encoded = small.encode(prompt)
+    ask = (8, 9, 10)
+    said = OwnCaptions(ask, stop=frozenset({EOS}), banned=(3,), length=6)(encoded, small)
+    stop = prompt.spans[0].stop
+    ids = torch.tensor([[*prompt.ids[:stop].tolist(), *ask]])
+    generated = small.model.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        pixel_values=prompt.inputs["pixel_values"],
+        max_new_tokens=6,
+        do_sample=False,
+        suppress_tokens=[3],
+        pad_token_id=0,
+    )[0, ids.shape[1] :].tolist()
+    expected = generated[: generated.index(EOS)] if EOS in generated else generated
+    assert said == [expected] and expected
+
+
+@torch.inference_mode()
+def test_runs_are_captioned_together_as_alone(models: Any) -> None:
+    from dataclasses import replace
+
+    from specvl_demo.methods.captions import OwnCaptions
+
+    small, prompt = models.drafter("small"), PROMPTS["two pictures"]
+    encoded = small.encode(prompt)
+    # A text token between the pictures makes two runs of them.
+    gap = prompt.spans[1].start
+    visual = encoded.visual.clone()
+    visual[gap] = False
+    apart = replace(encoded, visual=visual)
+    captions = OwnCaptions((8, 9, 10), stop=frozenset({EOS}), length=5)
+    both = captions(apart, small)
+    first = replace(apart, visual=visual & (torch.arange(len(visual)) < gap))
+    assert len(both) == 2 and both[0] == captions(first, small)[0]

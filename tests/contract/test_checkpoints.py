@@ -1,0 +1,450 @@
+"""Published formats, built to their names and shapes on a tiny target, load; what does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+from specvl_demo.methods.ar import OneNode
+from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.methods.heads import checkpoints
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.methods.heads.open import open_head, role_in, serving
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.target import VLMTarget
+from tests.conftest import VOCAB, tiny_llava, tiny_prompt
+from tests.heads import drafter_of, random_module
+from tests.unit.test_heads import begun, decode
+
+D, FFN = 64, 96
+CONFIG = {
+    "hidden_size": D,
+    "intermediate_size": FFN,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 1,
+    "vocab_size": VOCAB,
+    "rms_norm_eps": 1e-5,
+    "hidden_act": "silu",
+}
+
+
+def published(kind: str, target: object, n_layers_read: int = 3) -> dict[str, torch.Tensor]:
+    """A state dict under the names and in the shapes that the authors' files have."""
+    torch.manual_seed(3)
+    table = target.decoder.embed(torch.arange(VOCAB)).clone()
+    if kind in ("eagle2", "hivis", "dream"):
+        tensors = random_module(kind).published()
+        if kind == "hivis":
+            tensors["embed_tokens.weight"] = table
+            return tensors
+        if kind == "dream":
+            return {f"module.{name}": tensor for name, tensor in tensors.items()}
+        return tensors | {"embed_tokens.weight": table}
+    block = {k: v for k, v in random_module("eagle2").published().items() if k.startswith("layers.")}
+    if kind == "vispec":
+        return block | {
+            "embed_tokens.weight": table,
+            "fc.weight": torch.randn(D, 2 * D) * 0.1,
+            "fc.bias": torch.randn(D) * 0.1,
+            "img_fc.weight": torch.randn(D, 2 * D) * 0.1,
+            "img_fc.bias": torch.randn(D) * 0.1,
+            "imadpt.q": torch.randn(2, 4, 16),
+            **{f"imadpt.{n}_proj.weight": torch.randn(D, D) * 0.2 for n in "kvo"},
+        }
+    wide = {f"layers.0.self_attn.{n}_proj.weight": torch.randn(64, 2 * D) * 0.1 for n in "qkv"}
+    norms = {f"layers.0.{n}.weight": 1 + 0.2 * torch.randn(D) for n in ("input_layernorm", "hidden_norm")}
+    ids = torch.randperm(VOCAB)[:40].sort().values
+    named = {k.replace("layers.0.", "midlayer."): v for k, v in (block | wide | norms).items()}
+    return named | {
+        "fc.weight": torch.randn(D, n_layers_read * D) * 0.1,
+        "norm.weight": 1 + 0.2 * torch.randn(D),
+        "lm_head.weight": torch.randn(40, D) * 0.3,
+        "d2t": ids - torch.arange(40),
+        "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True),
+    }
+
+
+def write(
+    folder: Path, tensors: dict[str, torch.Tensor], form: str = "safetensors", **config: object
+) -> Path:
+    """Save as the hub would hold it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    tensors = {k: v.contiguous() for k, v in tensors.items()}
+    names = sorted(tensors)
+    if form == "safetensors":
+        save_file(tensors, folder / "model.safetensors")
+    elif form == "bin":
+        torch.save(tensors, folder / "pytorch_model.bin")
+    else:
+        whole = {"sharded": "model.safetensors", "sharded-bin": "pytorch_model.bin"}[form]
+        stem, suffix = whole.rsplit(".", 1)
+        halves = {f"{stem}-0000{i + 1}-of-00002.{suffix}": names[i::2] for i in range(2)}
+        for file, part in halves.items():
+            some = {k: tensors[k] for k in part}
+            save_file(some, folder / file) if suffix == "safetensors" else torch.save(some, folder / file)
+        index = {"weight_map": {k: file for file, part in halves.items() for k in part}}
+        (folder / f"{whole}.index.json").write_text(json.dumps(index))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def deep() -> object:
+    """A target of eight layers: enough for three distinct ones to be read."""
+    return VLMTarget(VLM(tiny_llava(layers=8), "deep"))
+
+
+@pytest.mark.parametrize("form", ["safetensors", "bin", "sharded", "sharded-bin"])
+@pytest.mark.parametrize("kind", list(checkpoints.FORMATS))
+def test_published_files_load_and_draft(kind: str, form: str, deep: object, tmp_path: Path) -> None:
+    """Every kind in every form of file gives the same tensors, says the same, and answers losslessly."""
+    tensors = published(kind, deep)
+    says, held = [], []
+    for folder in (write(tmp_path / "a", tensors, form), write(tmp_path / "b", tensors)):
+        held.append(checkpoints.load(folder, deep.decoder).tensors)
+        head = open_head(folder, deep.decoder)
+        drafter = drafter_of(head)
+        start = begun(deep, drafter, tiny_prompt())
+        with torch.inference_mode():
+            drafter.extend(start.encoded.ids[-1:], (-1,))
+            says.append(drafter.extend(torch.tensor([11, 12]), (0, 0)))
+    assert held[0].keys() == held[1].keys() and all(torch.equal(held[0][k], held[1][k]) for k in held[0])
+    # Where a file puts a tensor decides its alignment in memory, and that how a product is rounded.
+    torch.testing.assert_close(*says, atol=1e-3, rtol=1e-4)
+    assert says[0].exp().sum(-1).sub(1).abs().max() < 1e-4
+    plain, _ = decode(deep, None, OneNode(), tiny_prompt())
+    ids, rounds = decode(
+        deep, drafter_of(head), BestFirst(BestFirstSettings(nodes=8, width=3, loops=2)), tiny_prompt()
+    )
+    assert ids == plain and len(rounds[0].tree.tokens) == 8
+
+
+@pytest.mark.parametrize("config", [{}, {"norm_output": True}], ids=["as it is", "3.1"])
+@pytest.mark.parametrize("kind", [kind for kind in checkpoints.FORMATS if kind != "dream"])
+def test_heads_draft_the_same_trees_in_steps_of_fixed_shapes(
+    kind: str, config: dict[str, bool], deep: object, tmp_path: Path
+) -> None:
+    folder, drafted = write(tmp_path, published(kind, deep), **config), []
+    for backend in ("hf", "static"):
+        target = VLMTarget(VLM(tiny_llava(layers=8), "deep", backend=backend))
+        head = open_head(folder, target.decoder)
+        policy = BestFirst(BestFirstSettings(nodes=8, width=3, loops=2))
+        _, rounds = decode(target, drafter_of(head), policy, tiny_prompt())
+        drafted.append([(one.tree.tokens, one.tree.parent, one.path) for one in rounds])
+        assert head.fixed == bool(head._steps.seen) == (backend == "static")
+    assert drafted[0] == drafted[1]
+    # Fixed steps are kept where they are faster; on a CPU either may be.
+    reason = head.calibrate()
+    assert head.fixed == (reason is None) and (reason is None or "as graphs" in reason)
+
+
+def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return F.rms_norm(x, x.shape[-1:], weight, 1e-5)
+
+
+def turned(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Rotary positions as the published code has them: x [n, heads, width]."""
+    half = x.shape[-1] // 2
+    angles = positions[:, None] * 10000.0 ** -(torch.arange(half) / half)
+    cos, sin = (torch.cat((f(angles), f(angles)), -1)[:, None] for f in (torch.cos, torch.sin))
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+
+def attend(h: torch.Tensor, t: dict[str, torch.Tensor], positions: torch.Tensor) -> torch.Tensor:
+    q, k, v = ((h @ t[f"self_attn.{n}_proj.weight"].t()).view(len(h), 4, 16) for n in "qkv")
+    q, k = turned(q, positions), turned(k, positions)
+    scores = torch.einsum("ihd,jhd->hij", q, k) / 4
+    scores = scores.masked_fill(torch.ones(len(h), len(h)).triu(1).bool(), -torch.inf).softmax(-1)
+    return torch.einsum("hij,jhd->ihd", scores, v).reshape(len(h), 64) @ t["self_attn.o_proj.weight"].t()
+
+
+def mlp(x: torch.Tensor, t: dict[str, torch.Tensor]) -> torch.Tensor:
+    h = norm(x, t["post_attention_layernorm.weight"])
+    gate, up = (h @ t[f"mlp.{n}_proj.weight"].t() for n in ("gate", "up"))
+    return x + (F.silu(gate) * up) @ t["mlp.down_proj.weight"].t()
+
+
+def under(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+EAGLE3 = {
+    "authors": ({}, (2, 4, 5)),
+    "specforge": ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 6]}}, (1, 4, 7)),
+    "speculators": (
+        {
+            "eagle_aux_hidden_state_layer_ids": [1, 3, 6],
+            "norm_before_residual": True,
+            "transformer_layer_config": {k: v for k, v in CONFIG.items() if k != "hidden_act"},
+            **dict.fromkeys(CONFIG),
+            "hidden_act": "silu",
+        },
+        (1, 3, 6),
+    ),
+    "norm before fusing": ({"norm_before_fc": True}, (2, 4, 5)),
+    "3.1": ({"fc_norm": True, "norm_output": True}, (2, 4, 5)),
+    "placeholders": ({}, (2, 4, 5)),
+}
+"""What config.json says, and the layers whose inputs are read."""
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("form", EAGLE3)
+def test_eagle3_says_what_a_plain_transcription_says(form: str, deep: object, tmp_path: Path) -> None:
+    """Against the formulas written out over the whole sequence, for the root and one drafted token."""
+    config, layers = EAGLE3[form]
+    t = published("eagle3", deep)
+    if "norm_before_fc" in config:
+        t["input_norm.weight"] = 1 + 0.2 * torch.randn(3 * D)
+    if "fc_norm" in config:
+        t |= {f"fc_norm.{i}.weight": 1 + 0.2 * torch.randn(D) for i in range(3)}
+    if form == "speculators":  # with embeddings of its own
+        t["embed_tokens.weight"] = torch.randn(VOCAB, D)
+    head = open_head(write(tmp_path, t, **config), deep.decoder)
+    head = head.blinded() if form == "placeholders" else head
+    drafter = drafter_of(head)
+    start = begun(deep, drafter, tiny_prompt())
+    token = torch.tensor([17])
+    said = [drafter.extend(start.encoded.ids[-1:], (-1,)), drafter.extend(token, (0,))]
+    middle, n = under(t, "midlayer."), len(start.encoded.ids) - 1
+    states = [start.prefill.layers[i] for i in layers]
+    if "fc_norm" in config:
+        states = [norm(x, t[f"fc_norm.{i}.weight"]) for i, x in enumerate(states)]
+    states = torch.cat(states, -1)
+    if "norm_before_fc" in config:
+        states = norm(states, t["input_norm.weight"])
+    features = states @ t["fc.weight"].t()
+    embeds = torch.cat((start.encoded.embeds[1:], deep.decoder.embed(token)))
+    if "embed_tokens.weight" in t:
+        ids = torch.cat((start.encoded.ids[1:], token))
+        seen = torch.cat((start.encoded.visual[1:], torch.tensor([False])))
+        embeds = torch.where(seen[:, None], embeds, t["embed_tokens.weight"][ids])
+    if form == "placeholders":
+        embeds = deep.decoder.embed(torch.cat((start.encoded.ids[1:], token)))
+    for step in range(2):
+        normed = norm(features, middle["hidden_norm.weight"])
+        h = torch.cat((norm(embeds[: n + step], middle["input_layernorm.weight"]), normed), -1)
+        residual = normed if "norm_before_residual" in config else features
+        out = mlp(residual + attend(h, middle, torch.arange(n + step)), middle)
+        logits = norm(out[-1], t["norm.weight"]) @ t["lm_head.weight"].t()
+        ids = torch.arange(40) + t["d2t"]
+        keep = torch.tensor([i not in start.vocabulary.banned for i in ids.tolist()])
+        wanted = logits[keep].log_softmax(-1)
+        torch.testing.assert_close(said[step][0, ids[keep]], wanted, atol=2e-4, rtol=2e-4)
+        assert said[step][0].isfinite().sum() == keep.sum()
+        fed = norm(out[-1:], t["norm.weight"]) if "norm_output" in config else out[-1:]
+        features = torch.cat((features, fed))
+    head.narrow(10, ())
+    may = head.log_probabilities(torch.randn(1, D), VOCAB, None)[0].isfinite().nonzero()[:, 0]
+    assert may.tolist() == ids[:10].tolist()
+
+
+@torch.inference_mode()
+def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Path) -> None:
+    """One picture: its adaptor row at the last of its positions, its vector in every text row behind it."""
+    t = published("vispec", deep)
+    drafter = drafter_of(open_head(write(tmp_path, t), deep.decoder))
+    start = begun(deep, drafter, tiny_prompt())
+    said = drafter.extend(start.encoded.ids[-1:], (-1,))
+    encoded, f = start.encoded, start.prefill.hidden
+    first, stop = 4, 13
+    pixels = encoded.embeds[first:stop]
+    k, v = ((pixels @ t[f"imadpt.{n}_proj.weight"].t()).view(-1, 4, 16) for n in "kv")
+    weights = (torch.einsum("qhd,jhd->hqj", t["imadpt.q"], k) / 4).softmax(-1)
+    rows = torch.einsum("hqj,jhd->qhd", weights, v).reshape(2, 64) @ t["imadpt.o_proj.weight"].t()
+    x, positions = [], []
+    for i in range(1, len(encoded.ids)):
+        if first <= i < stop - 1:
+            continue
+        g = rows[1] if i >= stop else torch.zeros(D)
+        f_i = torch.cat((f[i - 1], g)) @ t["img_fc.weight"].t() + t["img_fc.bias"]
+        text = torch.cat((encoded.embeds[i], f_i)) @ t["fc.weight"].t() + t["fc.bias"]
+        x.append(rows[0] if i == stop - 1 else text)
+        positions.append(i - 1)
+    x, block = torch.stack(x), under(t, "layers.0.")
+    out = mlp(x + attend(x, block, torch.tensor(positions)), block)
+    logits = deep.decoder.logits(out[-1]).index_fill(-1, torch.tensor(start.vocabulary.banned), -torch.inf)
+    torch.testing.assert_close(said[0], logits.log_softmax(-1), atol=2e-4, rtol=2e-4)
+    assert drafter.seen()["squeezed"].tolist() == [0, 1, 2, 3, *range(12, len(encoded.ids) - 1)]
+
+
+def changed(tensors: dict[str, torch.Tensor], **new: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    merged = tensors | {k.replace("__", "."): v for k, v in new.items()}
+    return {k: v for k, v in merged.items() if v is not None}
+
+
+REFUSALS = {
+    "missing tensor": (
+        "hivis",
+        lambda t: changed(t, layers__0__self_attn__o_proj__weight=None),
+        {},
+        "lacks layers.0.self_attn.o_proj.weight",
+    ),
+    "strange tensor": (
+        "eagle2",
+        lambda t: changed(t, mystery__weight=torch.ones(2)),
+        {},
+        "also holds mystery.weight",
+    ),
+    "no steps": ("hivis", lambda t: changed(t, residual=None), {}, "step embeddings are missing"),
+    "wrong shape": (
+        "dream",
+        lambda t: changed(t, module__norm__weight=torch.ones(32)),
+        {},
+        "norm.weight should be [64], it is [32]",
+    ),
+    "other target": (
+        "eagle2",
+        lambda t: changed(t, embed_tokens__weight=torch.randn(VOCAB, D)),
+        {},
+        "trained for another model",
+    ),
+    "another family": (
+        "eagle2",
+        lambda t: changed(t, layers__0__input_layernorm__weight=torch.ones(D)),
+        {},
+        "MSD",
+    ),
+    "heads": ("eagle2", lambda t: t, {"num_attention_heads": 5}, "5 attention heads"),
+    "rotary": ("eagle2", lambda t: t, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
+    "draft ids beyond the vocabulary": (
+        "eagle3",
+        lambda t: changed(t, d2t=t["d2t"] + VOCAB),
+        {},
+        f"its target's vocabulary ends at {VOCAB - 1}",
+    ),
+    "draft ids twice": (
+        "eagle3",
+        lambda t: changed(t, d2t=t["d2t"] - torch.arange(40) // 39 * (t["d2t"] - t["d2t"][38] + 1)),
+        {},
+        "ids stand twice",
+    ),
+    "other layers": (
+        "eagle3",
+        lambda t: t,
+        {"eagle_aux_hidden_state_layer_ids": [1, 8]},
+        "layers 1, 8 of its target; 8 layers are too few",
+    ),
+    "fewer layers": (
+        "eagle3",
+        lambda t: t,
+        {"eagle_aux_hidden_state_layer_ids": [1, 7]},
+        "fuses 3 layers, its config names 2",
+    ),
+    "no head at all": ("eagle2", lambda t: {"a.weight": torch.ones(2)}, {}, "is no head this software knows"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_does_not_fit_is_refused_in_a_sentence(case: str, deep: object, tmp_path: Path) -> None:
+    kind, change, config, sentence = REFUSALS[case]
+    folder = write(tmp_path / "some-head", change(published(kind, deep)), **config)
+    with pytest.raises(ValueError) as refusal:
+        open_head(folder, deep.decoder)
+    assert sentence in str(refusal.value) and "some-head" in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_differs_from_the_target_is_told(deep: object, tmp_path: Path) -> None:
+    """Left out, other and unread settings, an output head that is not used: a sentence each, no refusal."""
+    target = {"rope_theta": 5e6, "rms_norm_eps": 1e-5}
+    tensors = published("eagle2", deep) | {"lm_head.weight": torch.randn(VOCAB, D)}
+    config = {"rope_theta": 1e4, "rms_norm_eps": None, "mystery": 3}
+    head = checkpoints.load(write(tmp_path / "head", tensors, **config), deep.decoder, target=target)
+    assert head.remarks[:3] == (
+        "head has rope_theta 10000, its target 5e+06.",
+        "The config of head does not say rms_norm_eps; 1e-06 is taken.",
+        "Nothing here reads mystery in the config of head.",
+    )
+    assert "output head that differs" in head.remarks[3] and len(head.remarks) == 4
+    tensors["lm_head.weight"] = deep.decoder.logits(torch.eye(D)).t()
+    same = {"rope_theta": 5e6, "rms_norm_eps": 1e-5}
+    assert (
+        checkpoints.load(write(tmp_path / "same", tensors, **same), deep.decoder, target=target).remarks == ()
+    )
+
+
+def test_a_wrong_width_or_kind_names_both_sides(target: object, deep: object, tmp_path: Path) -> None:
+    narrow = Geometry(32, 4, 4, 8)
+    folder = write(tmp_path / "narrow", random_module("eagle2", narrow).published())
+    with pytest.raises(ValueError, match="width 32; this one has 64"):
+        open_head(folder, target.decoder)
+    folder = write(tmp_path / "other", published("eagle2", target))
+    with pytest.raises(ValueError, match="a DREAM head was needed, the tensors are those of an EAGLE-2 head"):
+        open_head(folder, target.decoder, serving("dream"))
+    folder = write(tmp_path / "three", published("eagle3", target))
+    shallow = VLM(tiny_llava(layers=2), "shallow").decoder
+    with pytest.raises(ValueError, match="2 layers are too few"):
+        open_head(folder, shallow)
+
+
+def test_missing_files_are_named(target: object, tmp_path: Path) -> None:
+    folder = write(tmp_path / "head", published("eagle2", target), "sharded")
+    next(folder.glob("model-00002*")).unlink()
+    with pytest.raises(ValueError, match="shards that are not there: model-00002-of-00002.safetensors"):
+        open_head(folder, target.decoder)
+    with pytest.raises(ValueError, match="has no config.json"):
+        open_head(tmp_path, target.decoder)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="has no weights"):
+        open_head(tmp_path, target.decoder)
+
+
+def test_damaged_files_are_named(target: object, tmp_path: Path) -> None:
+    """Cut downloads, pages saved in place of files, and tensors that stand in two shards."""
+    folder = write(tmp_path / "cut", published("eagle2", target))
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "config.json").write_text("<html>")
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "config.json").write_text("[]")
+    twice = write(tmp_path / "twice", published("eagle2", target), "sharded")
+    save_file({"module.fc.weight": torch.ones(2)}, twice / "model-00002-of-00002.safetensors")
+    save_file({"fc.weight": torch.ones(2)}, twice / "model-00001-of-00002.safetensors")
+    index = write(tmp_path / "index", published("eagle2", target), "sharded")
+    (index / "model.safetensors.index.json").write_text("{}")
+    for name, sentence in {
+        "cut": "model.safetensors of cut is damaged or cut short",
+        "page": "config.json of page is not JSON",
+        "list": "config.json of list holds no table of names",
+        "twice": "twice holds fc.weight twice",
+        "index": "index.json of index has no weight_map",
+    }.items():
+        with pytest.raises(ValueError) as refusal:
+            open_head(tmp_path / name, target.decoder)
+        assert sentence in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def test_a_folder_says_which_role_it_serves(target: object, tmp_path: Path) -> None:
+    for kind in checkpoints.FORMATS:
+        role = role_in(write(tmp_path / kind, published(kind, target)))
+        assert role is not None and kind in serving(role)
+    assert role_in(tmp_path) is None
+    assert role_in(write(tmp_path / "other", {"a": torch.ones(1)})) is None
+
+
+class Trap:
+    """Pickled, it would leave a mark when unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.mark.parametrize("form", ["bin", "sharded-bin"])
+def test_pickled_code_is_not_executed(form: str, target: object, tmp_path: Path) -> None:
+    folder, mark = write(tmp_path / "trap", published("eagle2", target), form), tmp_path / "executed"
+    for file in sorted(folder.glob("*.bin"))[-1:]:
+        torch.save({"fc.weight": Trap(mark)}, file)
+    with pytest.raises(ValueError, match="not a plain file of weights"):
+        open_head(folder, target.decoder)
+    assert not mark.exists()

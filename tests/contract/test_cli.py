@@ -1,0 +1,409 @@
+"""The command line as a person or a script meets it: what it prints, and how it says no.
+
+Answers come from a pair on disk with random weights; its texts mean nothing, its shape is the pocket pair's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from specvl_demo import pairs
+from specvl_demo.__main__ import main
+from specvl_demo.report import tables
+from tests import corpus, pocketlike
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Assets with a random pair, a picture, a clip and broken files."""
+    folder = tmp_path_factory.mktemp("place")
+    pocketlike.save_pair(folder / "pocket")
+    corpus.halves((200, 100)).save(folder / "a.png")
+    corpus.write_clip(folder / "c.mp4")
+    (folder / "broken.png").write_bytes(corpus.bad_pictures()["cut_in_half.png"][0])
+    (folder / "words.png").write_text("not a picture")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def assets(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "ASSETS", place)
+    monkeypatch.chdir(place)
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *argv: str) -> dict:
+    assert main([*argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+REFUSED = [
+    ("", "COMMAND"),
+    ("dance", "nvalid choice: 'dance'"),
+    ("generate --prompt x", "--method"),
+    ("generate --method nope --prompt x", "no method 'nope'; known: ar"),
+    ("generate --method ar --pair nope --prompt x", "no pair 'nope'; known: photo, pocket"),
+    ("generate --method ar", "nothing to answer"),
+    ("generate --method ar --prompt", "expected one argument"),
+    ("generate --method ar --prompt=   ", "nothing to answer"),
+    ("generate --method ar --prompt x --image nowhere.png", "no file"),
+    ("generate --method ar --prompt x --image broken.png", "damaged"),
+    ("generate --method ar --prompt x --image words.png", "neither a picture nor a clip"),
+    ("generate --method ar --prompt x --image .", "not a file"),
+    ("generate --method ar --prompt x --image c.mp4", "is a clip"),
+    ("generate --method ar --prompt x --video a.png", "still picture"),
+    ("generate --method ar --prompt x --video nowhere.mp4", "no file"),
+    ("generate --method ar --prompt x" + " --image a.png" * 9, "at most 8"),
+    ("generate --method ar --prompt x --max-new-tokens 0", "between 1 and"),
+    ("generate --method ar --prompt x --max-new-tokens -5", "between 1 and"),
+    ("generate --method ar --prompt x --max-new-tokens many", "whole number"),
+    ("generate --method ar --prompt x --max-new-tokens 4096", "together this model takes"),
+    ("generate --method ar --prompt x --temperature hot", "a number"),
+    ("generate --method ar --prompt x --temperature -1", "between 0 and 10"),
+    ("generate --method ar --prompt x --temperature 1e-40", "at least 0.001"),
+    ("generate --method ar --prompt x --temperature nan", "between 0 and 10"),
+    ("generate --method ar --prompt x --temperature inf", "between 0 and 10"),
+    ("generate --method ar --prompt x --top-p 0", "above 0"),
+    ("generate --method ar --prompt x --top-p 1.5", "above 0 and at most 1"),
+    ("generate --method ar --prompt x --seed 1.5", "whole number"),
+    ("generate --method ar --prompt x --seed -1", "between 0"),
+    ("generate --method ar --prompt x --dtype int8", "invalid choice: 'int8'"),
+    ("generate --method ar --prompt x --bogus", "Unrecognized"),
+    ("generate --method ar --prompt x --set gamma", "KEY=VALUE"),
+    ("generate --method ar --prompt x --set gamma=5", "has no parameter 'gamma'"),
+    ("generate --method chain --prompt x --set gamma=0", "gamma is between"),
+    ("generate --method chain --prompt x --set gamma=1e9", "whole number"),
+    ("generate --method chain --prompt x --set gamma=", "whole number"),
+    ("generate --method chain --prompt x --set policy=best-first", "take custom"),
+    ("generate --method chain --prompt x --set drafter=nope", "no drafter 'nope'"),
+    ("generate --method chain --prompt x --set preset=nope", "no preset 'nope'"),
+    ("generate --method custom --prompt x --set drafter=ngram --set policy=best-first", "needs"),
+    ("generate --method ar --prompt x --trace nowhere/t.jsonl", "cannot be written"),
+    ("generate --method ar --prompt x --trace .", "cannot be written"),
+    ("race --methods ar,nope --prompt x", "no method 'nope'"),
+    ("race --methods , --prompt x", "names no method"),
+    ("race --methods chain,chain --prompt x", "chain twice"),
+    ("race --methods chain --prompt x --set bogus=1", "has this parameter"),
+    ("race --methods chain --prompt x --set sage.max_depth=4", "sage does not run here"),
+    ("bench --methods nope", "no method 'nope'"),
+    ("bench --suite nope --methods ar", "no suite 'nope'"),
+    ("bench --repeats 0", "between 1"),
+    ("trace", "check|show|html"),
+    ("trace check", "FILE"),
+    ("trace check nowhere.jsonl", "no file"),
+    ("trace show nowhere.jsonl", "no file"),
+    ("trace check a.png", "not UTF-8"),
+    ("trace show words.png", "line 1: JSON is malformed"),
+    ("trace html nowhere.jsonl --out x.html", "no file"),
+    ("trace html nowhere.jsonl", "--out"),
+    ("generate --method ar --batch lines.jsonl", "add --json"),
+    ("generate --method ar --batch lines.jsonl --json --prompt x", "takes prompts and files from its lines"),
+    ("generate --method ar --batch nowhere.jsonl --json", "cannot be read"),
+    ("train", "recipe"),
+    ("train nope", "unknown recipe 'nope'"),
+    ("train pocket --steps x", "--steps: must be a whole number, not 'x'"),
+    ("train eagle2 --steps -5", "--steps: must be between 0 and"),
+    ("train pocket --out /proc/x", "--out /proc/x cannot be written"),
+    ("generate --method ar --prompt x --seed " + "9" * 5000, "…999"),
+    ("generate --method " + "x" * 5000 + " --prompt x", "…xxx"),
+    ("train pocket --see 7", "Unrecognized arguments: --see 7"),
+]
+
+
+@pytest.mark.parametrize("line", ["race --methods all --prompt x", "bench", "models --json", "app.py"])
+def test_a_damaged_file_of_tuned_presets_is_named(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not taken for a pair that serves no method."""
+    (tmp_path / "tuned.json").write_text("{")
+    monkeypatch.setenv("SPECVL_TUNED", str(tmp_path / "tuned.json"))
+    if line == "app.py":
+        import app
+
+        assert app.main([]) == 2
+    else:
+        assert main(line.split()) == 2
+    said = capsys.readouterr().err
+    assert "tuned.json cannot be read" in said and "delete it, or tune again" in said
+
+
+@pytest.mark.parametrize(("line", "part"), REFUSED, ids=[line[:60] for line, _ in REFUSED])
+def test_bad_input_is_one_sentence_and_code_2(
+    capsys: pytest.CaptureFixture[str], line: str, part: str
+) -> None:
+    words = line.replace("--prompt=   ", "--prompt=").split()
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert part in said.err and len(said.err) < 1000
+    assert said.err.strip().count("\n") == 0 and "Traceback" not in said.err
+    assert said.err.endswith(".\n")
+
+
+def test_generate_json_has_the_fields_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run_json(
+        capsys,
+        *("generate", "--method", "chain", "--image", "a.png", "--prompt", "what is it", "--seed", "3"),
+        *("--max-new-tokens", "12"),
+    )
+    assert list(told) == list(tables.GENERATE_FIELDS)
+    assert told["method"] == "chain" and told["pair"] == "pocket" and told["lossless"] is True
+    assert told["n_tokens"] == len(told["token_ids"]) <= 12
+    assert told["tau"] == pytest.approx(told["n_tokens"] / told["n_rounds"])
+    assert told["tokens_per_s"] == pytest.approx(told["n_tokens"] / told["decode_s"])
+    assert told["seed"] == 3 and told["relaxed_tokens"] == 0 and told["stop"] in ("eos", "length")
+
+
+def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    """One load; a bad line gets its error under its id, where it has one, and the rest goes on."""
+    lines = [
+        json.dumps({"id": "a", "prompt": "what is it", "images": ["a.png"], "video": None}),
+        json.dumps({"id": 7, "prompt": "and this", "images": [], "video": "c.mp4"}),
+        json.dumps({"id": "gone", "prompt": "x", "images": ["nowhere.png"]}),
+        "",
+        "{nonsense",
+        json.dumps({"id": "nothing", "prompt": " "}),
+        json.dumps({"id": "kind", "prompt": 5}),
+        json.dumps({"id": "last", "prompt": "what is it", "images": ["a.png"]}),
+    ]
+    (place / "lines.jsonl").write_text("\n".join(lines))
+    argv = ("generate", "--method", "chain", "--max-new-tokens", "10", "--json")
+    assert main([*argv, "--batch", "lines.jsonl"]) == 1
+    said = capsys.readouterr()
+    told = [json.loads(line) for line in said.out.splitlines()]
+    assert said.err == "" and [one["id"] for one in told] == ["a", 7, "gone", None, "nothing", "kind", "last"]
+    errors = {at: one["error"] for at, one in enumerate(told) if "error" in one}
+    parts = {2: "no file", 3: "in JSON", 4: "nothing to answer", 5: "Expected `str`, got `int`"}
+    assert errors.keys() == parts.keys() and all(part in errors[at] for at, part in parts.items())
+    assert [*told[0]] == ["id", *tables.GENERATE_FIELDS]
+    alone = run_json(capsys, *argv[:-1], "--prompt", "what is it", "--image", "a.png")
+    assert told[0]["token_ids"] == told[6]["token_ids"] == alone["token_ids"]
+
+
+def test_a_race_becomes_one_file(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    """No address outside it, the answers in colours, charts of the methods; strangers' words stay words."""
+    words = "</script><img src=x onerror=alert(1)>"
+    argv = ("--methods", "tabed", "--image", "a.png", "--max-new-tokens", "8", "--trace", "t.jsonl")
+    assert main(["race", *argv, "--prompt", words]) == 0
+    text = (place / "t.jsonl").read_text(encoding="utf-8").replace('"title":"TABED"', f'"title":"{words}"')
+    (place / "t.jsonl").write_text(text, encoding="utf-8")
+    capsys.readouterr()
+    assert main(["trace", "html", "t.jsonl", "--out", "t.html"]) == 0
+    assert main(["trace", "plot", "t.jsonl"]) == 0
+    assert capsys.readouterr().out == "t.html\nt.plots.html\n"
+    page, plots = ((place / name).read_text(encoding="utf-8") for name in ("t.html", "t.plots.html"))
+    for made in (page, plots):
+        assert "<img src=x" not in made and "<script src" not in made and "<link" not in made
+        assert "Plotly.newPlot" in made and "Ensemble weights" in made
+    assert 'class="target"' in page and "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert main(["trace", "html", "t.jsonl", "--out", "nowhere/t.html"]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_public_interface(place: Path) -> None:
+    """What the README shows: records as they come, then the table, the trace and the file."""
+    import specvl_demo as sv
+
+    pair = sv.load("pocket")
+    race = pair.race("What is happening?", images=["a.png"], methods=["ar", "chain"], max_new_tokens=8)
+    assert next(iter(race)).method == "ar"
+    kinds = [type(record).__name__ for record in race]
+    assert (
+        kinds[:2] == ["Begin", "Begin"]
+        and kinds.count("End") == 2
+        and kinds == [type(r).__name__ for r in race]
+    )
+    ar, chain = race.lanes
+    assert ar.token_ids == chain.token_ids and ar.begin.notes.question == "What is happening?"
+    assert "| chain" in race.table()
+    race.save("sv.jsonl")
+    race.html("sv.html")
+    assert main(["trace", "check", "sv.jsonl"]) == 0 and "Plotly.newPlot" in Path("sv.html").read_text()
+    assert "chain" in pair.methods
+    two = [pair.race("What is this?", images=["a.png"], methods=["ar", "chain"]) for _ in range(2)]
+    with ThreadPoolExecutor(4) as threads:  # two races at once, each read by two threads
+        texts = list(threads.map(lambda one: [lane.text for lane in one.lanes], [*two, *two]))
+    assert len({tuple(answers) for answers in texts}) == 1 and texts[0][0] == texts[0][1]
+    for asked, part in (
+        ({"methods": ["nope"]}, "no method 'nope'"),
+        ({"images": ["nowhere.png"]}, "no file"),
+        ({"settings": {"ar": {"gamma": 1}}}, "no parameter 'gamma'"),
+        ({"temperature": -1.0}, "temperature is between"),
+        ({"max_new_tokens": 0}, "max_new_tokens is from 1"),
+        ({"question": " "}, "nothing to answer"),
+        ({"question": None}, "question is text, not an object of type NoneType"),
+        ({"images": "a.png"}, "images is a list of paths"),
+        ({"images": [b"a.png"]}, "images holds paths of picture files, not an object of type bytes"),
+        ({"methods": "chain"}, "methods is a list of names"),
+        ({"methods": []}, "names no method"),
+        ({"methods": ["chain"], "settings": {"gamma": 3}}, "'gamma', which is none of methods: chain"),
+        ({"methods": ["chain"], "settings": {"chain": "gamma=3"}}, "no dictionary"),
+        ({"max_new_tokens": "8"}, "max_new_tokens is a whole number"),
+        ({"temperature": None}, "temperature is a number"),
+        ({"seed": -1}, "seed is from 0"),
+    ):
+        with pytest.raises(ValueError, match=part):
+            pair.race(**{"question": "x", **asked})
+    for words, part in ((("nope",), "no pair 'nope'"), (("pocket", "int8"), "no dtype 'int8'")):
+        with pytest.raises(ValueError, match=part):
+            sv.load(*words)
+
+
+def test_race_json_and_trace(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    told = run_json(
+        capsys,
+        *("race", "--methods", "chain,sage,tabed,lvspec", "--video", "c.mp4", "--max-new-tokens", "16"),
+        *("--set", "chain.gamma=3", "--trace", "race.jsonl"),
+    )
+    assert [lane["method"] for lane in told["lanes"]] == ["ar", "chain", "sage", "tabed", "lvspec"]
+    for lane in told["lanes"]:
+        assert list(lane) == [*tables.GENERATE_FIELDS, *tables.RACE_FIELDS]
+        if lane["lossless"]:
+            assert lane["identical_to_ar"] is True and lane["first_difference"] is None
+    assert told["lanes"][0]["speedup_decode"] == 1.0
+    assert main(["trace", "check", "race.jsonl"]) == 0
+    assert "5 lanes" in capsys.readouterr().out
+    assert main(["trace", "show", "race.jsonl"]) == 0
+    shown = capsys.readouterr().out
+    assert "What happens in the clip?" in shown and "target's own token included" in shown
+    begins = [json.loads(line) for line in (place / "race.jsonl").read_text().splitlines()]
+    chain = next(b for b in begins if b["kind"] == "begin" and b["method"] == "chain")
+    assert chain["settings"]["gamma"] == 3 and chain["n_visual"] == 4 * 36
+    assert [(s["kind"], s["frame"], s["rows"]) for s in chain["spans"]] == [
+        ("video", frame, 6) for frame in range(4)
+    ]
+
+
+def test_seeded_sampling_repeats(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ("generate", "--method", "tree", "--prompt", "what", "--max-new-tokens", "16")
+    first, again, other = (
+        run_json(capsys, *argv, "--temperature", "1.5", "--top-p", "0.9", "--seed", seed)["token_ids"]
+        for seed in ("1", "1", "2")
+    )
+    assert first == again != other
+
+
+def test_a_lossy_method_refuses_to_sample(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--method", "lvspec", "--prompt", "x", "--temperature", "1"]) == 2
+    assert "temperature" in capsys.readouterr().err
+
+
+def test_all_means_every_method_of_the_pair(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run_json(capsys, "race", "--methods", "all", "--image", "a.png", "--max-new-tokens", "6")
+    names = [lane["method"] for lane in told["lanes"]]
+    assert names[0] == "ar" and {"chain", "tree", "ngram"} <= set(names) and "custom" not in names
+
+
+def test_the_answer_streams_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--method", "ar", "--prompt", "what", "--max-new-tokens", "8"]) == 0
+    said = capsys.readouterr()
+    assert "| method" in said.out and said.err == ""
+
+
+def test_special_tokens_that_a_person_types_stay_text(
+    capsys: pytest.CaptureFixture[str], place: Path
+) -> None:
+    typed = "say <image> or <eos> and <assistant>"
+    argv = ["--prompt", typed, "--image", "a.png", "--max-new-tokens", "2", "--trace", "typed.jsonl"]
+    run_json(capsys, "generate", "--method", "ar", *argv)
+    begin = json.loads((place / "typed.jsonl").read_text().splitlines()[0])
+    assert begin["n_visual"] == 36
+    assert begin["prompt"].count("<image>") == 1 and begin["prompt"].count("<assistant>") == 1
+
+
+def test_models_lists_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run_json(capsys, "models")
+    pocket = next(pair for pair in told["pairs"] if pair["id"] == "pocket")
+    assert pocket["id"] == "pocket" and pocket["available"] is True and "chain" in pocket["methods"]
+    verdict = pocket["verdicts"]["chain"]
+    assert verdict["available"] and verdict["needs_bytes"] > 0 and verdict["dtype"] == "float32"
+    assert verdict["ceiling"]["tau"] > 1 and verdict["ceiling"]["speedup"] <= verdict["ceiling"]["tau"]
+    assert all(list(pair["verdicts"]) == pair["methods"] for pair in told["pairs"])
+    assert all(pair["reason"] for pair in told["pairs"])
+    chain = next(method for method in told["methods"] if method["name"] == "chain")
+    assert chain["parameters"][0]["name"] == "gamma" and chain["lossless"] is True
+    assert main(["models"]) == 0
+    assert "pocket" in capsys.readouterr().out
+
+
+def test_bench_measures_beside_the_library(capsys: pytest.CaptureFixture[str], place: Path) -> None:
+    line = {"question": "What is it?", "image": "a.png"}
+    (place / "own.jsonl").write_text(f"{json.dumps(line)}\n" * 2)
+    asked = ("--data", "own.jsonl", "--repeats", "2", "--max-new-tokens", "6")
+    told = run_json(capsys, "bench", "--methods", "chain", *asked, "--peers")
+    rows = {row["method"]: row for row in told["rows"]}
+    assert list(rows) == ["ar", "chain", "hf-generate", "hf-assisted", "hf-prompt-lookup"]
+    assert rows["ar"]["speedup_vs_ar"] == 1.0 and rows["chain"]["identical_to_ar"] is True
+    assert rows["hf-generate"]["identical_to_ar"] is True
+    assert rows["hf-generate"]["speedup_vs_hf_generate"] == 1.0
+    assert rows["chain"]["repeats"] == 2 and rows["chain"]["spread"] >= 0
+    shares = [rows["chain"][f"share_{phase}"] for phase in ("draft", "verify", "commit", "other")]
+    assert sum(shares) == pytest.approx(1)
+    assert told["settings"]["repeats"] == 2 and told["machine"]["threads"] >= 1
+    record = place / "record.json"
+    record.write_text(json.dumps(told))
+    assert main(["bench", "--from", "record.json", "--busy"]) == 0
+    assert "× HF generate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["--help"], 0), (["generate", "--method", "ar", "--seed", "-1"], 2)]
+)
+def test_mistakes_and_help_answer_without_torch(words: list[str], code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "specvl_demo", *words],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == code and (done.stdout == "") == (code == 2)
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "specvl_demo.cli.parse" in imported
+    assert not imported & {"torch", "transformers", "gradio", "cv2", "decord"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["generate", "--method", "ar", "--prompt", "what", "--max-new-tokens", "4", "--trace", "/dev/full"]
+    assert main(argv) == 2
+    assert "/dev/full cannot be written: No space left" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize(
+    ("flags", "out", "code", "said"),
+    [
+        ([], "/dev/full", 1, "output cannot be written: No space left"),
+        (["-OO"], os.devnull, 2, "without -OO"),
+    ],
+)
+def test_what_a_process_cannot_do_is_one_sentence(flags: list[str], out: str, code: int, said: str) -> None:
+    command = [sys.executable, *flags, "-m", "specvl_demo", "models"]
+    with Path(out).open("w") as file:
+        done = subprocess.run(command, cwd=ROOT, stdout=file, stderr=subprocess.PIPE)
+    text = done.stderr.decode()
+    assert done.returncode == code and said in text and text.count("\n") == 1
+
+
+def test_a_missing_package_is_named() -> None:
+    code = "import sys; sys.modules['torch'] = None; from specvl_demo.__main__ import main; sys.exit(main())"
+    words = ["generate", "--method", "ar", "--prompt", "what"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, check=False, text=True
+    )
+    assert done.returncode == 1 and done.stderr.startswith("torch is not installed: pip install")
+
+
+def test_nothing_but_json_reaches_standard_output_of_a_real_process() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "specvl_demo", "models", "--json"], cwd=ROOT, capture_output=True, check=True
+    )
+    assert json.loads(done.stdout)["pairs"][0]["id"] == "photo"

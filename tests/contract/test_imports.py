@@ -1,0 +1,161 @@
+"""Who may import whom, read off the source: the arrows of docs/structure.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted([*(ROOT / "specvl_demo").rglob("*.py"), *ROOT.glob("app.py")])
+
+
+def imports(path: Path) -> set[str]:
+    """Every module a file imports, at the top or inside a function, as dotted names."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def uses(path: Path, package: str) -> bool:
+    return any(name == package or name.startswith(package + ".") for name in imports(path))
+
+
+def inside(path: Path, *places: str) -> bool:
+    name = path.relative_to(ROOT).as_posix()
+    return any(name == place or (place.endswith("/") and name.startswith(place)) for place in places)
+
+
+RULES = {
+    "gradio": ("specvl_demo/ui/", "app.py"),
+    "transformers": (
+        "specvl_demo/decoders/",
+        "specvl_demo/vlm/",
+        "specvl_demo/registry.py",
+        "specvl_demo/bench/peers.py",
+        "specvl_demo/training/",
+        "specvl_demo/world/evaluate.py",
+    ),
+    "specvl_demo.ui": ("specvl_demo/ui/", "app.py"),
+}
+FORBIDDEN = {
+    "specvl_demo/records.py": ("torch", "transformers", "gradio", "numpy", "PIL", "specvl_demo"),
+    "specvl_demo/report/": ("torch", "transformers", "gradio", "numpy", "PIL"),
+    "specvl_demo/core/": ("json", "PIL", "cv2", "transformers", "specvl_demo.media", "specvl_demo.report"),
+    "specvl_demo/media/": ("torch", "transformers", "specvl_demo.core"),
+    "specvl_demo/decoders/": ("specvl_demo.vlm", "specvl_demo.methods", "specvl_demo.registry"),
+    "specvl_demo/vlm/": ("specvl_demo.registry", "specvl_demo.methods"),
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_arrows(path: Path) -> None:
+    for package, places in RULES.items():
+        assert inside(path, *places) or not uses(path, package), f"{package} is imported outside {places}"
+    for place, packages in FORBIDDEN.items():
+        if inside(path, place):
+            used = [package for package in packages if uses(path, package)]
+            assert not used, f"{place} must not import {used}"
+
+
+LAYERS = (
+    ("records", "machine", "pairs", "media", "ui.messages"),
+    ("core", "report", "fingerprints", "ui.thumbnails"),
+    ("base_weights", "decoders"),
+    ("vlm",),
+    ("world", "methods"),
+    ("tuned", "verdicts", "ceilings"),
+    ("registry",),
+    ("session",),
+    ("training", "bench"),
+    ("cli",),
+    ("__main__", "ui.serve"),
+    ("ui.page",),
+    ("ui.launch",),
+)
+"""Rooms from the bottom up; the drawing in docs/structure.md. Arrows go down, or stay in a room."""
+
+
+def room_of(module: str) -> tuple[str, int] | None:
+    """The room of a dotted name below the package, and its layer; None for the package itself."""
+    for layer, rooms in enumerate(LAYERS):
+        for room in rooms:
+            if f"{module}.".startswith(f"specvl_demo.{room}."):
+                return room, layer
+    return None
+
+
+def test_no_arrow_goes_up() -> None:
+    """So there is no circle either. Only the package's public names, which load on demand, look up."""
+    for path in FILES:
+        own = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        if own is None:
+            assert path.name in ("__init__.py", "app.py"), f"{path} is in no room of LAYERS"
+            continue
+        for name in imports(path):
+            other = room_of(name)
+            if other is not None and other[0] != own[0]:
+                assert other[1] < own[1], f"{path} ({own[0]}) must not import {name} ({other[0]})"
+
+
+DEVICES = tuple(
+    f"specvl_demo/{place}"
+    for place in ("decoders/", "vlm/", "verdicts.py", "machine.py", "training/", "world/", "bench/device.py")
+)
+"""Where a device may be named."""
+
+
+def devices_named(source: str) -> list[int]:
+    """Lines with `x.cuda()` or a string that torch takes for a GPU. To ask `device.type == "cuda"` is no such
+    line, nor is "cpu": to read a file there is no choice of device."""
+    tree, found = ast.parse(source), []
+    asked = {
+        id(part) for node in ast.walk(tree) if isinstance(node, ast.Compare) for part in node.comparators
+    }
+    for node in ast.walk(tree):
+        called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if called and node.func.attr == "cuda":
+            found.append(node.lineno)
+        if isinstance(node, ast.Constant) and id(node) not in asked:
+            found += [node.lineno] * bool(re.fullmatch(r"cuda(:\d+)?", str(node.value)))
+    return found
+
+
+def test_device_literals_stay_in_decoders_vlm_and_registry() -> None:
+    assert devices_named("x.cuda()\nx.to('cuda')\nx.to(device='cuda:1')\nx.type == 'cuda'\n'cudas'") == [
+        1,
+        2,
+        3,
+    ]
+    for path in FILES:
+        if not inside(path, *DEVICES):
+            lines = devices_named(path.read_text(encoding="utf-8"))
+            assert not lines, f"{path} names a device in lines {lines}"
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    code = (
+        "import sys; import specvl_demo as sv; sv.load, sv.register; from specvl_demo import __main__;"
+        "from specvl_demo.cli import parse, trace;"
+        "bad = {'torch', 'transformers', 'gradio', 'numpy', 'plotly'} & set(sys.modules);"
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("paper", ["tabed", "sage", "lvspec", "hivis", "dream"])
+def test_a_papers_name_stands_in_few_files(paper: str) -> None:
+    """Its own file, what lists the pairs and draws the page's diagrams, and one more: the rest is generic."""
+    sources = [*(ROOT / "specvl_demo").rglob("*.py"), *(ROOT / "specvl_demo").rglob("*.js")]
+    word = re.compile(rf"\b{paper}\b", re.IGNORECASE)
+    named = [str(path.relative_to(ROOT)) for path in sources if word.search(path.read_text(encoding="utf-8"))]
+    assert f"specvl_demo/methods/{paper}.py" in named and len(named) <= 4, named

@@ -1,0 +1,203 @@
+"""Records: round trips, sums, and what they refuse."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from specvl_demo import records
+from specvl_demo.records import (
+    Begin,
+    Candidate,
+    End,
+    RecordError,
+    Round,
+    Seen,
+    Span,
+    Token,
+    Tree,
+    fold,
+    validate_trace,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+BEGIN = Begin(
+    request="r",
+    lane="tabed",
+    method="tabed",
+    title="TABED",
+    settings={"gamma": 2, "views": "multimodal+text-only"},
+    lossless=True,
+    pair="pocket",
+    models={"target": "t", "drafter": "d"},
+    sampling={"temperature": 0.0},
+    max_new_tokens=8,
+    dtype="float32",
+    device="cpu",
+    versions={"torch": "2"},
+    prompt="what is “this”?",
+    n_prompt=12,
+    n_visual=4,
+    spans=[Span("image", 0, 0, 2, 6, 2, 2)],
+    vision_s=0.1,
+    prefill_s=0.2,
+    draft_prefill_s=0.05,
+    seen=[Seen("text-only", 3, [0, -1, 7])],
+)
+FIRST = Round(
+    lane="tabed",
+    index=0,
+    tokens=[Token(5, " a", "draft"), Token(6, " b", "target")],
+    tree=Tree([1, 5, 9], [-1, 0, 1], [" x", " a", " z"], [0.0, -0.1, -0.2], [None, -0.3, -0.4]),
+    path=[0, 1],
+    draft_s=0.01,
+    verify_s=0.02,
+    commit_s=0.001,
+    other_s=0.002,
+    clock_s=0.033,
+    candidates=[[Candidate(5, " a", 0.9)], [Candidate(6, " b", 0.8)]],
+    views={"multimodal": [[Candidate(5, " a", 0.7)], []]},
+    notes={"weights": {"multimodal": 1.0}},
+)
+SECOND = replace(
+    FIRST,
+    index=1,
+    tokens=[Token(7, "é", "target")],
+    tree=Tree([6], [-1]),
+    path=[0],
+    clock_s=0.066,
+    candidates=None,
+    views=None,
+)
+END = End("tabed", "length", fold([FIRST, SECOND]), peak_bytes=123)
+TRACE = [BEGIN, FIRST, SECOND, END]
+
+
+def test_lines_there_and_back(tmp_path: Path) -> None:
+    for record in TRACE:
+        line = records.dumps(record)
+        assert "\n" not in line and records.loads(line) == record
+    records.write(tmp_path / "t.jsonl", TRACE)
+    assert list(records.read(tmp_path / "t.jsonl")) == TRACE
+    assert list(validate_trace(records.read(tmp_path / "t.jsonl"))) == ["tabed"]
+
+
+def test_the_format_is_what_other_programs_were_told() -> None:
+    begin, first = (json.loads(records.dumps(r)) for r in (BEGIN, FIRST))
+    assert begin["kind"] == "begin" and begin["schema"] == records.SCHEMA
+    assert first["tokens"][0] == {"id": 5, "text": " a", "origin": "draft"}
+    assert first["tree"]["parent"] == [-1, 0, 1] and first["tree"]["target_logp"][0] is None
+    assert first["candidates"][1] == [{"id": 6, "text": " b", "prob": 0.8}]
+
+
+def test_sums() -> None:
+    totals = fold([FIRST, SECOND])
+    assert (totals.n_tokens, totals.n_rounds, totals.n_accepted, totals.n_drafted) == (3, 2, 1, 2)
+    assert totals.tau == 1.5 and totals.accepted_per_round == 0.5
+    assert totals.tokens_per_s == pytest.approx(3 / 0.066)
+    assert totals.decode_s == pytest.approx(FIRST.seconds + SECOND.seconds)
+    assert BEGIN.before_s == pytest.approx(0.35)
+
+
+def test_what_nobody_measured_is_unknown() -> None:
+    nothing = fold([])
+    assert nothing.tau is None and nothing.accepted_per_round is None and nothing.tokens_per_s is None
+    still = replace(SECOND, draft_s=0.0, verify_s=0.0, commit_s=0.0, other_s=0.0)
+    assert fold([still]).tokens_per_s is None
+
+
+def test_numbers_json_cannot_hold_become_unknown() -> None:
+    tree = replace(FIRST.tree, draft_logp=[0.0, -math.inf, math.nan])
+    data = json.loads(records.dumps(replace(FIRST, tree=tree, notes={"x": math.inf, "pair": (1, 2)})))
+    assert data["tree"]["draft_logp"] == [0.0, None, None]
+    assert data["notes"] == {"x": None, "pair": [1, 2]}
+
+
+def changed(record: records.Record, change: dict[str, Any]) -> str:
+    data = msgspec.to_builtins(record)
+    for path, value in change.items():
+        place = data
+        *way, last = path.split(".")
+        for step in way:
+            place = place[int(step)] if isinstance(place, list) else place[step]
+        if isinstance(place, list):
+            place[int(last)] = value
+        else:
+            place[last] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("record", "change", "sentence"),
+    [
+        (FIRST, {"tree.parent": [-1, 0]}, "2 parents"),
+        (FIRST, {"tree.parent": [0, 0, 1]}, "root's parent"),
+        (FIRST, {"tree.parent": [-1, 2, 1]}, "comes before"),
+        (FIRST, {"tree.texts": ["a"]}, "texts has 1"),
+        (FIRST, {"path": [0, 2]}, "does not follow"),
+        (FIRST, {"path": [0, 7]}, "leaves the tree"),
+        (FIRST, {"path": [1]}, "starts at the root"),
+        (FIRST, {"path": [0]}, "1 accepted tokens are not"),
+        (FIRST, {"tokens": []}, "length >= 1"),
+        (FIRST, {"tokens.0.id": 8}, "not those of the path"),
+        (FIRST, {"tokens.0.origin": "target"}, "only the last"),
+        (FIRST, {"tokens.0.origin": "luck"}, "Invalid enum value 'luck'"),
+        (FIRST, {"candidates": [[]]}, "one list per emitted token"),
+        (FIRST, {"draft_s": -1}, ">= 0"),
+        (FIRST, {"draft_s": "fast"}, "Expected `float`, got `str`"),
+        (FIRST, {"kind": "lap"}, "Invalid value 'lap'"),
+        (FIRST, {"surprise": 1}, "surprise"),
+        (FIRST, {"notes": {"nodes": [[[[1]]]]}}, "got `array`"),
+        (FIRST, {"candidates.0.0.prob": 1e308}, "<= 1.001"),
+        (FIRST, {"tree": {"tokens": [1] * 5000, "parent": list(range(-1, 4999))}}, "length <= 4096"),
+        (BEGIN, {"notes": {"question": 5}}, "Expected `str`, got `int`"),
+        (BEGIN, {"notes": {"media": [{"name": 1, "frames": []}]}}, "Expected `str`, got `int`"),
+        (BEGIN, {"schema": 99}, "written in format 99"),
+        (BEGIN, {"n_visual": 13}, "13 visual"),
+        (BEGIN, {"spans.0.stop": 40}, "outside the prompt"),
+        (END, {"stop": "tired"}, "Invalid enum value 'tired'"),
+    ],
+)
+def test_contradictions_are_refused(record: records.Record, change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(RecordError, match=sentence):
+        records.loads(changed(record, change))
+
+
+def test_the_pages_schema_is_the_exported_one() -> None:
+    """`python -m specvl_demo trace schema` is what the page checks traces by."""
+    script = ROOT / "specvl_demo" / "ui" / "assets" / "js" / "schema.js"
+    text = script.read_text(encoding="utf-8")
+    assert json.loads(text[text.index("{") :].rstrip().rstrip(";")) == records.schema()
+
+
+@pytest.mark.parametrize(
+    ("trace", "sentence"),
+    [
+        ([FIRST], "before its begin"),
+        ([BEGIN, BEGIN], "begins twice"),
+        ([BEGIN, SECOND], "out of order"),
+        ([*TRACE, SECOND], "after its end"),
+        ([BEGIN, replace(FIRST, clock_s=9.0)], "clock"),
+        ([BEGIN, FIRST, replace(END, totals=fold([FIRST, FIRST]))], "the rounds give"),
+        ([replace(BEGIN, max_new_tokens=1), FIRST], "limit 1"),
+        (
+            [BEGIN, replace(FIRST, tokens=[Token(5, " a", "relaxed"), FIRST.tokens[1]])],
+            "lossless but has 1",
+        ),
+    ],
+)
+def test_a_trace_that_contradicts_itself_is_refused(trace: list[records.Record], sentence: str) -> None:
+    with pytest.raises(RecordError, match=sentence):
+        validate_trace(copy.deepcopy(trace))
+
+
+def test_a_trace_that_was_cut_short_is_still_a_trace() -> None:
+    begin, rounds, end = validate_trace(TRACE[:-1])["tabed"]
+    assert (begin, rounds, end) == (BEGIN, [FIRST, SECOND], None)

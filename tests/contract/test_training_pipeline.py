@@ -1,0 +1,178 @@
+"""From a target to its drafters, as commands do it: stopped, taken up, refused for another target."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from specvl_demo import registry, session
+from specvl_demo.core.engine import race
+from specvl_demo.methods.base import choose
+from specvl_demo.methods.heads.open import open_head
+from specvl_demo.pairs import Checkpoint
+from specvl_demo.registry import Loaded
+from specvl_demo.report.metrics import gather
+from specvl_demo.training import answers, optim, stages
+from specvl_demo.training.drafters import KINDS
+from specvl_demo.training.trainer import Trainer
+from specvl_demo.vlm import loading, shared_drafter
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.prompts import Turn
+from tests import pocketlike
+
+N, HELD_OUT = 4, 2
+METHODS = ("dream", "eagle2", "hivis", "drafter")
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with target/ and drafter/, whose target says little."""
+    pocketlike.save_pair(tmp_path)
+    regenerate = answers.regenerate
+
+    def briefly(*asked: object) -> None:
+        regenerate(*asked, most=8)
+
+    monkeypatch.setattr(answers, "regenerate", briefly)
+    monkeypatch.setattr(answers, "MOST_TURNS", 1)
+    return tmp_path
+
+
+def other_target(folder: Path) -> None:
+    """Put other weights of the same shape where the target's lie."""
+    for file in (folder / "drafter").glob("*.safetensors"):
+        shutil.copy(file, folder / "target" / file.name)
+
+
+def head(pair: Path, method: str, fresh: bool = False) -> dict:
+    """`train METHOD` for the pair on drawn scenes."""
+    places = stages.Places(
+        pair / f"run-{method}", pair / f"head-{method}", pair / "work", pair / "answers.jsonl"
+    )
+    recipe = replace(KINDS[method].recipe, steps=3, batch=2, stage1=0.5)
+    return stages.main(loaded(pair), KINDS[method], recipe, places, N, HELD_OUT, fresh=fresh)
+
+
+def loaded(pair: Path, knows: str = "scenes") -> Loaded:
+    return registry.load(replace(registry.custom(str(pair / "target")), knows=knows), roles=())
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_drafters_learn_from_photographs(pair: Path, sees: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of captioned photographs is all that is given: questions, answers and features are made of it.
+    The drafter says the tokens of its draft vocabulary alone, and what is said stays the target's; one that
+    was to learn without eyes is given no visual position."""
+    names = [f"{i}.png" for i in range(10)]
+    (pair / "photos").mkdir()
+    for i, name in enumerate(names):
+        Image.new("RGB", (80, 60), (25 * i, 90, 200 - 20 * i)).save(pair / "photos" / name)
+    told = [f"{name}\tA brown dog is running on the green grass .\n{name}\tA dog runs ." for name in names]
+    (pair / "photos" / "captions.tsv").write_text("\n".join(told))
+    places = stages.Places(
+        pair / "run", pair / "small", pair / "work", pair / "answers.jsonl", data=pair / "photos"
+    )
+    kind = KINDS["drafter"]
+    recipe = replace(kind.recipe, steps=2, batch=2, layers=1, draft_vocab=40, sees=sees)
+    monkeypatch.setattr(stages, "SHORTEST", 1)
+    monkeypatch.setattr(stages, "LONGEST", 12)
+    with pytest.raises(ValueError, match="--prompts, or a folder of captioned photographs with --data"):
+        stages.main(
+            loaded(pair, "anything"), KINDS["drafter"], recipe, replace(places, data=None), N, HELD_OUT
+        )
+    card = stages.main(loaded(pair, "photographs"), KINDS["drafter"], recipe, places, N, HELD_OUT)
+    assert card["finished"] and card["data"] == "photos, answered by the target greedily"
+    lines = [json.loads(line) for line in (pair / "answers.jsonl").read_text().splitlines()]
+    assert len(lines) == N and {name for line in lines for name in line["images"]} <= set(names)
+    custom = registry.custom(str(pair / "target"))
+    small = Checkpoint(str(pair / "small"), 1e4, "", local=True)
+    both = registry.load(replace(custom, drafters={"small": small}))
+    asked = session.request(both, [Turn("what is this", (Image.new("RGB", (80, 60)),))], 20)
+    lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
+    assert lanes[0].token_ids == lanes[1].token_ids
+    may = set(both.models.drafter("small").model.draft_ids.tolist())
+    drafted = {token for one in lanes[1].rounds for token in one.tree.tokens[1:]}
+    assert len(may) == 40 and drafted and drafted <= may
+    visual = set(asked.prompt.visual.nonzero()[:, 0].tolist())
+    (seen,) = lanes[1].begin.seen
+    assert visual and (visual <= set(seen.index) if sees else visual.isdisjoint(seen.index))
+
+
+def test_heads_follow_their_target(pair: Path) -> None:
+    """Every method trains on one store; another target's answers, features and checkpoints are refused."""
+    cards = [head(pair, method) for method in METHODS]
+    assert [card["finished"] for card in cards] == [True] * 4 and len({c["weights"] for c in cards}) == 1
+    stores = {"held-out-dream", "train-dream"}
+    assert {path.name for path in (pair / "work").iterdir()} == {"answers-held-out.jsonl", *stores}
+    target = loading.model(pair / "target", loading.Plan(), "target")
+    for method in ("dream", "eagle2", "hivis"):
+        open_head(pair / f"head-{method}", VLM(target, "target").decoder, (method,))
+    small = shared_drafter.load(pair / "head-drafter", target)
+    assert small.get_input_embeddings().weight is target.get_input_embeddings().weight
+    assert len(small.get_decoder().layers) == 2 and len(target.get_decoder().layers) == 3
+    ids = torch.arange(5, 9)[None]
+    assert not torch.equal(small(input_ids=ids).logits, target(input_ids=ids).logits)
+    other_target(pair)
+    with pytest.raises(ValueError, match="run-hivis holds a run with other weights; pass --fresh"):
+        head(pair, "hivis")
+    with pytest.raises(ValueError, match="train-dream holds features of other weights; delete it"):
+        head(pair, "hivis", fresh=True)
+    shutil.rmtree(pair / "work")
+    with pytest.raises(ValueError, match=r"answers.jsonl holds the answers of other weights"):
+        head(pair, "hivis", fresh=True)
+    (pair / "answers.jsonl").unlink()
+    card = head(pair, "hivis", fresh=True)
+    assert card["weights"] != cards[0]["weights"]
+    assert head(pair, "hivis") == card, "the same target goes on from where it was"
+
+
+def test_a_line_that_was_cut_off_is_said_again(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    rows = [{"seed": i, "weights": "abc", "answers": ["yes"]} for i in range(2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"seed": 2, "wei')
+    assert answers.written(path, "abc") == 2 and len(path.read_text().splitlines()) == 2
+    with pytest.raises(ValueError, match="other weights"):
+        answers.written(path, None)
+
+
+def test_a_checkpoint_is_complete_or_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run stopped while it saves goes on from the last complete checkpoint, to the same weights."""
+
+    class Stopped(Exception):
+        """Stands for the machine being switched off in the middle of writing."""
+
+    def run(folder: Path) -> tuple[torch.nn.Linear, Trainer]:
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(3, 3)
+        opts = optim.optimizers([(layer, 1.0)], 1e-2, 1e-2)
+        return layer, Trainer("tiny", folder, {"lr": 1e-2, "steps": 4}, {"layer": layer}, opts, 4, 0.5)
+
+    def fit(layer: torch.nn.Linear, trainer: Trainer) -> torch.Tensor:
+        def loss(x: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:
+            value = layer(x).square().mean()
+            return value, {"loss": value.item()}
+
+        trainer.train(lambda step: iter(torch.eye(3).repeat(3, 1)[step:]), loss, save_every_s=0.0)
+        return layer.weight
+
+    whole = fit(*run(tmp_path / "whole"))
+    save = torch.save
+
+    def half_written(data: dict, path: Path) -> None:
+        save(data, path)
+        if data["step"] == 3:
+            path.write_bytes(b"half")
+            raise Stopped
+
+    monkeypatch.setattr(torch, "save", half_written)
+    with pytest.raises(Stopped):
+        fit(*run(tmp_path / "parts"))
+    monkeypatch.setattr(torch, "save", save)
+    layer, trainer = run(tmp_path / "parts")
+    assert trainer.resume() and trainer.step == 2
+    assert torch.equal(fit(layer, trainer), whole) and trainer.last_log()["step"] == 4

@@ -1,0 +1,145 @@
+"""A browser and a served page. The page runs in a process of its own; a test fails on any console error,
+any script fault, and any request that leaves this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Playwright, expect
+
+from tests import browser
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 400
+"""So long a server may take to start on a machine that is busy."""
+expect.set_options(timeout=30_000)  # a machine that is busy takes its time
+CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(item.path).is_relative_to(ROOT / "tests" / "page") and "page" in getattr(
+            item, "fixturenames", ()
+        ):
+            item.add_marker("ui")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator:
+    """All tests that lack a browser stand in one line of the summary."""
+    report = yield
+    if report.skipped and browser.MISSING in str(report.longrepr):
+        report.longrepr = (browser.__file__, 1, browser.MISSING)
+    return report
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(playwright: Playwright) -> dict:
+    path = browser.find(playwright)
+    if path is None:
+        pytest.skip(browser.MISSING)
+    return {"args": browser.FLAGS + CAMERA, "executable_path": path}
+
+
+@pytest.fixture(scope="session")
+def browser_context_args() -> dict:
+    return {"viewport": {"width": 1440, "height": 900}, "service_workers": "block"}
+
+
+def serve(script: Path, folder: Path, *arguments: str) -> Iterator[str]:
+    """Run a script that serves the page on a port of this machine; gives its address once it answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_SSR_MODE": "False"}
+    env = {**os.environ, **quiet, "PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    env["GRADIO_TEMP_DIR"] = str(folder / "uploads")
+    with (folder / "log.txt").open("w+") as log:
+        command = [sys.executable, str(script), "--port", str(port), *arguments]
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env, cwd=ROOT)
+        url = f"http://127.0.0.1:{port}"
+        try:
+            _wait(url, process, folder / "log.txt")
+            yield url
+        finally:
+            process.terminate()
+            process.wait(60)  # a machine that is busy takes its time
+
+
+def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            pytest.fail(f"the server ended:\n{log.read_text()}")
+        try:
+            urllib.request.urlopen(f"{url}/gradio_api/startup-events", timeout=2)
+            return
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            time.sleep(0.25)
+    pytest.fail(f"the server did not answer:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The page over made-up records, at twice their speed."""
+    folder = tmp_path_factory.mktemp("page")
+    yield from serve(
+        ROOT / "tests" / "page" / "synthetic_app.py", folder, "--folder", str(folder), "--rate", "2"
+    )
+
+
+@pytest.fixture(scope="session")
+def visit(browser, browser_context_args: dict) -> Iterator:
+    """One browser's memory for all tests: what was loaded once is not loaded again."""
+    context = browser.new_context(**browser_context_args)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(visit) -> Iterator:
+    """A fresh page of a visitor who has set nothing yet."""
+    page = visit.new_page()
+    yield page
+    if page.url.startswith("http"):
+        page.evaluate("""async () => {
+          clearTimeout(window.specvl?.visit?.keeping);
+          await window.specvl?.replay.forget();
+          localStorage.clear();
+        }""")
+    page.close()
+
+
+@pytest.fixture
+def opened(page, url: str) -> Iterator:
+    """The page, ready, watched: no console error, no script fault, no request to anywhere else."""
+    yield from watch(page, url)
+
+
+def watch(page, url: str) -> Iterator:
+    """Open the page and hold it to what is always true."""
+    faults: list[str] = []
+    elsewhere: list[str] = []
+    page.on("pageerror", lambda fault: faults.append(str(fault)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+    page.on(
+        "request",
+        lambda asked: (
+            elsewhere.append(asked.url) if not asked.url.startswith((url, "data:", "blob:")) else None
+        ),
+    )
+    page.goto(url)
+    page.wait_for_function("window.specvl?.ready", timeout=60_000)
+    yield page
+    assert not faults, faults
+    assert not elsewhere, elsewhere

@@ -1,0 +1,206 @@
+"""Valid records of made-up races, for tests of the page alone: no model, no engine, invented figures.
+
+`race_records` gives the records of all lanes in the order in which a race would emit them.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import random
+import re
+from collections.abc import Iterator, Sequence
+
+from specvl_demo.methods import base
+from specvl_demo.records import (
+    Asked,
+    Begin,
+    Candidate,
+    End,
+    Record,
+    Round,
+    Seen,
+    Shown,
+    Span,
+    Token,
+    Tree,
+    fold,
+)
+
+TEXT = (
+    "There are five things in this picture. At the top left there is a large red star, and to the right of "
+    "it stands a small blue circle. In the middle of the picture I can see a green arrow. At the bottom left "
+    "there is a small yellow heart, and next to it a large purple moon. The ground is white. "
+)
+WORDS = re.findall(r"\s?\w+|[^\w\s]", TEXT)
+WRONG = [" green", " large", " the", " circle", " and", " top", " two", " square"]
+ROWS = COLS = 8
+PICTURE = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAM0lEQVR4nGP89esXAzbAwsD"
+    "AcEdPD8JRuXQJLsGEVTk+CUY0O4wTHjEwMJxdIEe5UXAAAIyLDtqHUYKRAAAAAElFTkSuQmCC"
+)
+
+
+def vocabulary(word: str) -> int:
+    """A made-up id, the same for the same word."""
+    return sum(ord(c) * 31**i for i, c in enumerate(word)) % 30_000
+
+
+def race_records(
+    methods: Sequence[str] = ("ar", "tabed"), n_tokens: int = 90, seed: int = 0, pictures: int = 1
+) -> Iterator[Record]:
+    """Records of a race in fair turns: always the lane whose clock is furthest behind goes on."""
+    rng = random.Random(seed)
+    lanes = [_Lane(name, rng, n_tokens, pictures) for name in methods]
+    for lane in lanes:
+        yield lane.begin
+    while any(not lane.over for lane in lanes):
+        lane = min((one for one in lanes if not one.over), key=lambda one: one.clock)
+        yield lane.step()
+        if lane.over:
+            yield lane.end()
+
+
+class _Lane:
+    def __init__(self, method: str, rng: random.Random, n_tokens: int, pictures: int) -> None:
+        self.method, self.rng, self.n = method, rng, n_tokens
+        self.clock, self.at, self.rounds = 0.0, 0, []
+        n_visual = ROWS * COLS * pictures
+        spans = [
+            Span("image", i, 0, 4 + i * ROWS * COLS, 4 + (i + 1) * ROWS * COLS, ROWS, COLS)
+            for i in range(pictures)
+        ]
+        n_prompt = 4 + n_visual + 12
+        seen = [Seen("multimodal", n_prompt, list(range(n_prompt)))] if method == "tabed" else []
+        if method in ("sage", "lvspec"):
+            kept = [i for i in range(n_prompt) if not 4 <= i < 4 + n_visual or i % 5 == 0]
+            seen = [Seen("pruned", len(kept), kept)]
+        self.begin = Begin(
+            request="synthetic",
+            lane=method,
+            method=method,
+            title={"ar": "Autoregressive", "tabed": "TABED", "sage": "SAGE", "lvspec": "LVSpec"}.get(
+                method, method
+            ),
+            settings={},
+            lossless=method != "lvspec",
+            pair="synthetic",
+            models={"target": "made up", "drafter": None if method == "ar" else "made up"},
+            sampling={"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0},
+            max_new_tokens=max(n_tokens, 128),
+            dtype="float32",
+            device="none",
+            versions={},
+            prompt="What is in the picture?",
+            n_prompt=n_prompt,
+            n_visual=n_visual,
+            spans=spans,
+            vision_s=0.004,
+            prefill_s=0.02,
+            draft_prefill_s=0.0 if method == "ar" else 0.006,
+            seen=seen,
+            charts=list(base.choose(method).charts),
+            notes=Asked(media=[Shown(f"picture {i}", [PICTURE]) for i in range(pictures)]),
+        )
+
+    @property
+    def over(self) -> bool:
+        return self.at >= self.n
+
+    def word(self, i: int) -> str:
+        return WORDS[i % len(WORDS)]
+
+    def step(self) -> Round:
+        rng, texts, parent, path, tokens = self.rng, [self.word(self.at - 1)], [-1], [0], []
+        room = self.n - self.at
+        kept = 0 if self.method == "ar" else min(rng.choice([0, 1, 2, 3, 3, 4, 5]), room - 1)
+        for i in range(kept):
+            relaxed = self.method == "lvspec" and rng.random() < 0.2
+            texts.append(rng.choice(WRONG) if relaxed else self.word(self.at + i))
+            parent.append(path[-1])
+            path.append(len(texts) - 1)
+            tokens.append(Token(vocabulary(texts[-1]), texts[-1], "relaxed" if relaxed else "draft"))
+        if self.method != "ar":
+            size = 6 if self.method == "tabed" else 22
+            if kept < 5:
+                texts.append(rng.choice(WRONG))
+                parent.append(path[-1])
+            while len(texts) < size:
+                texts.append(rng.choice(WRONG))
+                parent.append(len(texts) - 2 if self.method == "tabed" else rng.randrange(len(texts) - 1))
+        own = self.word(self.at + kept)
+        tokens.append(Token(vocabulary(own), own, "target"))
+        depth = Tree([0] * len(texts), parent).depth
+        logp = [None] + [
+            round(-0.2 - 0.9 * rng.random() - (0 if i in path else 1.2), 4) for i in range(1, len(texts))
+        ]
+        tree = Tree(
+            [vocabulary(t) for t in texts],
+            parent,
+            texts,
+            logp,
+            [None if x is None else x - 0.1 for x in logp],
+        )
+        draft = 0.0 if self.method == "ar" else 0.0012 * max(depth)
+        verify = 0.009 + 0.0003 * len(texts) + 0.001 * rng.random()
+        self.clock += draft + verify + 0.0003 + 0.0002
+        notes = {"heat": [self._heat() for _ in tokens]}
+        if self.method == "tabed":
+            w = 0.5 + 0.4 * math.sin(len(self.rounds) / 6)
+            notes["weights"] = {"multimodal": round(w, 2), "text": round(1 - w, 2)}
+        if self.method == "sage":
+            alpha = 0.5 + 0.4 * math.sin(len(self.rounds) / 4)
+            notes |= {
+                "alpha": round(alpha, 3),
+                "depth": 3 + round(5 * alpha),
+                "width": 2 + round(8 * (1 - alpha)),
+            }
+        if self.method == "lvspec":
+            nodes = list(range(1, len(texts)))
+            notes |= {
+                "relevance": [round(rng.random(), 3) for _ in nodes],
+                "nodes": nodes,
+                "loosened": nodes[::2],
+                "cut": 0.5,
+            }
+        views = None
+        if self.method == "tabed":
+            views = {name: [self._likely(t.text) for t in tokens] for name in ("multimodal", "text")}
+        out = Round(
+            lane=self.method,
+            index=len(self.rounds),
+            tokens=tokens,
+            tree=tree,
+            path=path,
+            draft_s=draft,
+            verify_s=verify,
+            commit_s=0.0003,
+            other_s=0.0002,
+            clock_s=self.clock,
+            candidates=[self._likely(t.text, first=t.origin != "relaxed") for t in tokens],
+            views=views,
+            notes=notes,
+        )
+        self.rounds.append(out)
+        self.at += len(tokens)
+        return out
+
+    def end(self) -> End:
+        return End(self.method, "length", fold(self.rounds), 400_000_000)
+
+    def _likely(self, text: str, first: bool = True) -> list[Candidate]:
+        top = self.rng.uniform(0.4, 0.95)
+        others = self.rng.sample([w for w in WRONG if w != text], 4)
+        rest = [
+            Candidate(vocabulary(w), w, round((1 - top) * 0.5 ** (i + 1), 4)) for i, w in enumerate(others)
+        ]
+        mine = Candidate(vocabulary(text), text, round(top, 4))
+        return (
+            [mine, *rest] if first else [Candidate(rest[0].id, rest[0].text, round(top, 4)), mine, *rest[1:]]
+        )
+
+    def _heat(self) -> str:
+        x, y = self.rng.uniform(0, COLS), self.rng.uniform(0, ROWS)
+        n = self.begin.n_visual
+        near = (math.exp(-((i % COLS - x) ** 2 + (i // COLS % ROWS - y) ** 2) / 5) for i in range(n))
+        return base64.b64encode(bytes(int(255 * v) for v in near)).decode()

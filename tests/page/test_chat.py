@@ -1,0 +1,257 @@
+"""What goes in: pictures by every way, several in one message, earlier questions, parameters, waiting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from specvl_demo.ui.serve.jobs import MOST_SHOWN, MOST_TURNS
+from tests.page.conftest import ROOT
+from tests.page.test_race import run_race, unfold
+from tests.page.test_views import PNG
+
+pytestmark = pytest.mark.ui
+SENT = """() => {
+  const api = specvl.runner.api, send = api.trigger;
+  api.trigger = (name, asked) => { window.sent = asked; send(name, asked); };
+}"""
+
+
+def thumbs(page):
+    return page.locator(".vl-thumbs li")
+
+
+def test_a_picture_from_the_clipboard(opened):
+    """Paste a picture anywhere: it becomes part of the question, with its thumbnail."""
+    opened.evaluate(
+        """(hex) => {
+          const bytes = Uint8Array.from(hex.match(/../g), (b) => parseInt(b, 16));
+          const data = new DataTransfer();
+          data.items.add(new File([bytes], 'pasted.png', {type: 'image/png'}));
+          const how = {clipboardData: data, bubbles: true, cancelable: true};
+          document.body.dispatchEvent(new ClipboardEvent('paste', how));
+        }""",
+        PNG,
+    )
+    expect(thumbs(opened)).to_have_count(2)
+    expect(thumbs(opened).last.locator("img")).to_have_attribute("alt", "pasted.png")
+    opened.evaluate(SENT)
+    run_race(opened)
+    assert [item["name"] for item in opened.evaluate("window.sent.media")] == ["scene.png", "pasted.png"]
+
+
+def test_a_picture_from_the_camera(opened):
+    """The camera's dialog shows what it sees; one press adds the picture; the camera is let go."""
+    opened.get_by_role("button", name="Camera").click()
+    dialog = opened.get_by_role("dialog", name="Camera")
+    expect(dialog.locator("video")).to_be_visible()
+    opened.wait_for_function("document.querySelector('dialog[open] video')?.videoWidth > 0")
+    opened.evaluate("window.track = document.querySelector('dialog[open] video').srcObject.getTracks()[0]")
+    dialog.get_by_role("button", name="Take the picture").click()
+    expect(thumbs(opened)).to_have_count(2)
+    expect(thumbs(opened).last.locator("img")).to_have_attribute("alt", "camera.jpg")
+    opened.wait_for_function("document.querySelector('.vl-thumbs li:last-child img').naturalWidth > 0")
+    expect(dialog).to_have_count(0)
+    assert opened.evaluate("window.track.readyState") == "ended"
+
+
+def test_no_camera_and_a_failed_upload_say_what_to_do(opened, tmp_path: Path):
+    """Where a picture cannot come in, a sentence says why and what else there is."""
+    opened.evaluate("() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('no')); }")
+    opened.get_by_role("button", name="Camera").click()
+    note = opened.locator(".vl-media-note")
+    expect(note).to_have_text("No camera could be used. Allow it for this page, or upload a picture.")
+    opened.evaluate("() => { specvl.ask.well.api.upload = () => Promise.reject(new Error('gone')); }")
+    (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
+    opened.locator("#vl-files").set_input_files(tmp_path / "a.png")
+    expect(opened.locator(".vl-refused")).to_contain_text("a.png could not be sent.")
+    expect(thumbs(opened)).to_have_count(1)
+
+
+def test_pictures_and_a_clip_in_one_message(opened, tmp_path: Path):
+    """Three files at once: two pictures and a clip, each shown as what it is, all of them asked about."""
+    (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
+    clip = ROOT / "examples" / "clip.webm"
+    opened.locator("#vl-files").set_input_files([tmp_path / "a.png", clip])
+    expect(thumbs(opened)).to_have_count(3)
+    expect(thumbs(opened).nth(2).locator("video")).to_have_count(1)
+    expect(thumbs(opened).nth(2)).to_contain_text("clip")
+    opened.evaluate(SENT)
+    run_race(opened)
+    assert [item["kind"] for item in opened.evaluate("window.sent.media")] == ["image", "image", "video"]
+
+
+def test_a_composed_scene(opened):
+    """Shape, colour, place: the server draws it, the form shows it."""
+    opened.get_by_role("button", name="Draw a scene").click()
+    dialog = opened.locator(".vl-composer")
+    dialog.get_by_label("Shape").select_option("moon")
+    dialog.get_by_label("red", exact=True).check(force=True)
+    dialog.get_by_role("button", name="center: empty").click()
+    expect(dialog.get_by_role("button", name="center: large red moon")).to_be_visible()
+    dialog.get_by_role("button", name="Use it").click()
+    expect(thumbs(opened)).to_have_count(2)
+    drawn = opened.evaluate("specvl.ask.request.media[1].scene.objects")
+    assert [(thing["kind"], thing["colour"]) for thing in drawn] == [("moon", "red")]
+
+
+def test_ask_again_edit_and_clear(opened):
+    """A follow-up carries what went before, pictures too; asked again; edited, the rest is dropped."""
+    run_race(opened)
+    opened.get_by_role("button", name="Ask a follow-up").click()
+    expect(opened.locator(".vl-turns li")).to_have_count(1)
+    expect(opened.locator("#vl-question")).to_be_focused()
+    opened.locator("#vl-question").fill("And below it?")
+    opened.evaluate(SENT)
+    run_race(opened)
+    sent = opened.evaluate("window.sent")
+    assert sent["question"] == "And below it?" and sent["media"] == []
+    (turn,) = sent["history"]
+    assert turn["question"] == "What is in the picture?" and turn["answer"].startswith("There are five")
+    assert [item["name"] for item in turn["media"]] == ["scene.png"]
+    opened.get_by_role("button", name="Ask a follow-up").click()
+    expect(opened.locator(".vl-turns li")).to_have_count(2)
+    opened.evaluate("window.sent = null")
+    opened.get_by_role("button", name="Ask question 2 again").click()
+    opened.wait_for_function("window.sent")
+    opened.wait_for_function("!specvl.ask.running", timeout=60_000)
+    sent = opened.evaluate("window.sent")
+    assert sent["question"] == "And below it?" and len(sent["history"]) == 1
+    opened.get_by_role("button", name="Take question 1 up again").click()
+    expect(opened.locator("#vl-question")).to_have_value("What is in the picture?")
+    expect(opened.locator("#vl-question")).to_be_focused()
+    expect(thumbs(opened)).to_have_count(1)
+    expect(opened.locator(".vl-conversation")).to_be_hidden()
+    run_race(opened)
+    opened.get_by_role("button", name="Ask a follow-up").click()
+    opened.get_by_role("button", name="New conversation").click()
+    expect(opened.locator(".vl-conversation")).to_be_hidden()
+    assert opened.evaluate("specvl.ask.request.history") == []
+
+
+def test_a_full_conversation_is_said_before_it_is_sent(opened):
+    """One earlier question too many, or one picture: a sentence, nothing sent. Just full, it is asked."""
+    converse = """([turns, pictures]) => {
+      const { media } = specvl.ask.request;
+      const turn = (_, i) => ({ question: `q${i}`, answer: 'a', media: i < pictures ? media : [] });
+      specvl.chat.set(Array.from({ length: turns }, turn));
+    }"""
+    assert opened.evaluate("specvl.ask.request.media.length") == 1
+    opened.evaluate(SENT)
+    status = opened.locator("#vl-status")
+    for turns, pictures, words in (
+        (
+            MOST_TURNS + 1,
+            0,
+            f"At most {MOST_TURNS} earlier questions are remembered, and here are {MOST_TURNS + 1}.",
+        ),
+        (
+            MOST_TURNS,
+            MOST_SHOWN,
+            f"at most {MOST_SHOWN} pictures and clips; with this question it has {MOST_SHOWN + 1}.",
+        ),
+    ):
+        opened.evaluate(converse, [turns, pictures])
+        opened.locator("#vl-run").click()
+        expect(status).to_contain_text(words)
+        assert not opened.evaluate("specvl.ask.running || Boolean(window.sent)")
+    opened.evaluate(converse, [MOST_TURNS, MOST_SHOWN - 1])
+    run_race(opened)
+    sent = opened.evaluate("window.sent")
+    assert len(sent["history"]) == MOST_TURNS
+    assert sum(len(turn["media"]) for turn in [*sent["history"], sent]) == MOST_SHOWN
+
+
+def test_every_parameter_says_what_it_does_and_the_papers_value(opened):
+    """Every field of a method has a label and a line of help; values known from the paper are given."""
+    for name in ("sage", "lvspec"):
+        opened.locator(f".vl-ask [data-method={name}] input").check()
+    opened.wait_for_function("document.querySelectorAll('.vl-method-panel .vl-param').length > 8")
+    fields = opened.evaluate("""() => [...document.querySelectorAll('.vl-method-panel .vl-param')].map(
+      (f) => [f.querySelector('label').textContent, f.querySelector('.vl-help')?.textContent ?? ''])""")
+    assert all(label and len(text) > 10 for label, text in fields), fields
+    shown = dict(fields)
+    assert shown["draft length γ"].endswith("Paper preset: 10.") and shown["most nodes"].endswith(
+        "Paper preset: 64."
+    )
+    assert sum("Paper preset: " in text for text in shown.values()) >= 10
+
+
+def test_a_method_shows_where_it_shines_and_struggles(opened):
+    """Beside the parameters: an example to race the method on, with what was measured there."""
+    opened.locator(".vl-ask [data-method=sage] input").check()
+    unfold(opened)
+    opened.locator(".vl-tries summary", has_text="Where SAGE shines and struggles").click()
+    box = opened.locator(".vl-tries[open]")
+    expect(box).to_contain_text("made up")
+    box.get_by_role("button", name="Race it on: scene").click()
+    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000)
+    assert opened.evaluate("specvl.race.list.map((lane) => lane.begin.method)") == ["ar", "sage"]
+
+
+def test_every_wait_has_a_sign(opened):
+    """Place in the line, how far loading is, reading the prompt: each is said, and something moves."""
+    opened.evaluate("() => { specvl.runner.api.trigger = () => {}; }")
+    opened.locator("#vl-run").click()
+    status = opened.locator("#vl-status")
+    expect(status).to_have_text("Starting the engine…")
+    expect(opened.get_by_role("progressbar", name="Waiting for the first words")).to_be_visible()
+    expect(opened.locator("#vl-run")).to_be_disabled()
+    stages = [
+        ({"k": "queue", "place": 3, "eta_s": 41.6}, "Waiting: number 3 in line, about 42 s."),
+        ({"k": "queue", "place": 1, "eta_s": 8}, "Waiting: you are next, about 8 s."),
+        ({"k": "status", "stage": "loading", "detail": "Fetching x: 1.0 of 2.0 GB"}, "1.0 of 2.0 GB"),
+        ({"k": "status", "stage": "media"}, "Opening the pictures…"),
+        ({"k": "status", "stage": "prefill"}, "Looking at the pictures and reading the question…"),
+    ]
+    feed = "(text) => specvl.runner.stream.feed(text)"
+    for seq, (event, words) in enumerate(stages):
+        opened.evaluate(feed, json.dumps({"run": "r", "seq": seq, "ts": 0, "events": [event]}))
+        expect(status).to_contain_text(words)
+    fault = {"k": "error", "text": "This picture is too large; send a smaller one."}
+    end = {"run": "r", "seq": len(stages), "ts": 0, "events": [fault, {"k": "done"}]}
+    opened.evaluate(feed, json.dumps(end))
+    expect(status).to_have_text(fault["text"])
+    expect(opened.locator(".vl-notice")).to_have_text(fault["text"])  # where one looks, and no old race there
+    expect(opened.locator(".vl-lane")).to_have_count(0)
+    expect(opened.get_by_role("progressbar", name="Waiting for the first words")).to_be_hidden()
+    expect(opened.locator("#vl-run")).to_be_enabled()
+
+
+def test_late_batches_are_not_taken_for_the_next_run_and_missed_ones_fetched(opened):
+    """Nothing of a finished run that comes during the next counts there; what never came is not lost."""
+    opened.evaluate(
+        """() => {
+          const {stream} = specvl.runner;
+          const feed = stream.feed.bind(stream);
+          const first = [];
+          stream.fetchRun = async () => first;
+          stream.feed = (text) => {
+            feed(text);
+            if (!text) return;
+            const {run, seq} = JSON.parse(text);
+            if (!first.length || JSON.parse(first[0]).run === run) first.push(text);
+            else if (seq === 3) first.slice(-2).forEach(feed);
+          };
+        }"""
+    )
+    answers = []
+    for _ in range(2):
+        run_race(opened)
+        answers.append(opened.evaluate("specvl.race.list.map((lane) => [lane.rounds.length, lane.text])"))
+    assert answers[0] == answers[1]
+    opened.evaluate(
+        """() => {
+          const {stream, api} = specvl.runner;
+          let n = 0;
+          delete stream.feed;
+          const feed = stream.feed.bind(stream);
+          stream.fetchRun = (run) => api.server.batches(run);
+          stream.feed = (text) => { if ((n += 1) % 3 === 1) feed(text); };
+        }"""
+    )
+    run_race(opened)
+    assert answers[0] == opened.evaluate("specvl.race.list.map((lane) => [lane.rounds.length, lane.text])")

@@ -1,0 +1,66 @@
+"""What a visitor asks for is taken whole or refused in a sentence: nothing is cut or changed silently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specvl_demo.core.types import Sampling
+from specvl_demo.records import MIN_TEMPERATURE
+from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_TURNS, Job, read_job
+
+
+@pytest.fixture
+def media(tmp_path: Path) -> list[dict[str, str]]:
+    """One file more than fits in a question."""
+    paths = [tmp_path / f"{number}.png" for number in range(MOST_FILES + 1)]
+    for path in paths:
+        path.write_bytes(b"x")
+    return [{"path": str(path), "name": f"my {path.name}"} for path in paths]
+
+
+def read(tmp_path: Path, **asked: Any) -> Job:
+    return read_job({"pair": "p", "question": "?", **asked}, ["p"], ["ar"], [tmp_path])
+
+
+def takes(value: float) -> bool:
+    try:
+        Sampling(temperature=value)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 1e-3, 0.5, 10, 1e-320, 1e-9, 9.99e-4, -1e-9, 10.1, float("nan")])
+def test_a_temperature_is_taken_where_the_engine_takes_it(tmp_path: Path, value: float) -> None:
+    if takes(value):
+        assert read(tmp_path, temperature=value).temperature == value
+        return
+    with pytest.raises(ValueError, match="^The temperature must be") as said:
+        read(tmp_path, temperature=value)
+    assert str(said.value).endswith(f"got {value!r}.")
+    assert ("0 (greedy) or at least 0.001" in str(said.value)) == (0 < value < 1e-3)
+
+
+def test_the_coldest_temperature_is_the_engines() -> None:
+    assert takes(MIN_TEMPERATURE) and not takes(MIN_TEMPERATURE * 0.999)
+
+
+def test_a_conversation_is_taken_whole_or_refused(tmp_path: Path, media: list[dict[str, str]]) -> None:
+    turns = [{"question": f"q{number}", "answer": "a", "media": []} for number in range(MOST_TURNS)]
+    turns[0]["media"] = media[:MOST_FILES]
+    found = read(tmp_path, history=turns, media=media[:1])
+    assert [turn.question for turn in found.history] == [f"q{number}" for number in range(MOST_TURNS)]
+    assert len(found.history[0].media) == MOST_FILES
+    assert found.names == tuple(item["name"] for item in [*media[:MOST_FILES], media[0]])
+    with pytest.raises(ValueError, match=f"At most {MOST_TURNS} earlier questions .* got {MOST_TURNS + 1}"):
+        read(tmp_path, history=[*turns, turns[1]])
+
+
+@pytest.mark.parametrize("where", ["now", "earlier"])
+def test_files_are_taken_whole_or_refused(tmp_path: Path, media: list[dict[str, str]], where: str) -> None:
+    asked = {"media": media} if where == "now" else {"history": [{"question": "q", "media": media}]}
+    with pytest.raises(ValueError, match=f"At most {MOST_FILES} pictures .* got {MOST_FILES + 1}"):
+        read(tmp_path, **asked)

@@ -1,0 +1,124 @@
+"""The main road on the shipped models: the page as `python app.py` serves it, a real race, real answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.page.conftest import ROOT, serve, watch
+from tests.page.test_race import FINISHED
+
+pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    yield from serve(ROOT / "app.py", tmp_path_factory.mktemp("app"))
+
+
+@pytest.fixture
+def real(page, address: str) -> Iterator:
+    yield from watch(page, address)
+
+
+def run(page) -> None:
+    page.locator("#vl-run").click()
+    page.wait_for_function("specvl.ask.running")
+    page.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=300_000)
+    assert page.evaluate("specvl.race.meta.source") == "live"
+
+
+def test_an_example_is_described_twice_and_equally(real):
+    """Two clicks: the plain model and a method describe the shipped picture rightly and equally."""
+    real.locator("[data-example=scene]").click()
+    run(real)
+    expect(real.locator(".vl-verdict")).to_contain_text("same answer, token for token")
+    plain, drafted = real.evaluate("specvl.race.list.map((lane) => lane.text)")
+    assert plain == drafted
+    for thing in ("red star", "blue circle", "green arrow", "yellow heart", "purple moon"):
+        assert thing in plain, plain
+    assert real.evaluate("specvl.race.now(specvl.race.list[1]).tau") > 1.5
+    assert real.locator(".vl-lane[data-lane='1'] .tk.draft").count() > 10
+    real.locator(".vl-lane[data-lane='1'] .tk.draft", has_text="star").first.click()
+    card = real.locator(".vl-race .vl-inspector")
+    expect(card.locator(".vl-candidates tr.chosen")).to_have_count(1)
+    expect(card.locator("canvas.heat")).to_be_visible()
+
+
+def test_four_methods_a_drawn_scene_and_a_follow_up(real):
+    """A composed scene, four lanes beside the plain one, then a question that needs the picture again."""
+    real.get_by_role("button", name="Draw a scene").click()
+    dialog = real.locator(".vl-composer")
+    dialog.get_by_label("Shape").select_option("heart")
+    dialog.get_by_label("yellow", exact=True).check(force=True)
+    dialog.get_by_role("button", name="center: empty").click()
+    dialog.get_by_role("button", name="Use it").click()
+    expect(dialog).to_be_hidden()
+    while real.locator(".vl-thumbs li").count() > 1:
+        real.locator(".vl-thumbs .vl-remove").first.click()
+    real.locator("#vl-question").fill("Describe the picture.")
+    for box in real.locator(".vl-ask .vl-methods input:checked").all():
+        box.uncheck()
+    for name in ("chain", "tabed", "lvspec", "ngram"):
+        real.locator(f".vl-ask [data-method={name}] input").check()
+    run(real)
+    expect(real.locator(".vl-lane")).to_have_count(5)
+    assert "yellow heart" in real.evaluate("specvl.race.baseline.text")
+    answers = real.evaluate("specvl.race.list.filter((lane) => lane.begin.lossless).map((lane) => lane.text)")
+    assert len(set(answers)) == 1
+    real.get_by_role("button", name="Ask a follow-up").click()
+    real.locator("#vl-question").fill("What colour is the heart?")
+    run(real)
+    assert "yellow" in real.evaluate("specvl.race.baseline.text")
+
+
+def test_stop_frees_the_engine(real):
+    """Stop in the middle of a real run; the next one works."""
+    real.locator("[data-example=crowd]").click()
+    real.locator("#vl-run").click()
+    begun = "specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length > 2"
+    real.wait_for_function(begun, timeout=120_000)
+    real.locator("#vl-stop").click()
+    real.wait_for_function("!specvl.ask.running", timeout=60_000)
+    real.locator("[data-example=count]").click()
+    run(real)
+    assert real.evaluate("specvl.race.list.every((lane) => lane.end.stop === 'eos')")
+
+
+def test_a_request_that_is_not_let_in_is_told_on_the_stage(page, address: str):
+    """A file that was never uploaded: the server refuses the question, and the page says so at once."""
+    page.goto(address)
+    page.wait_for_function("window.specvl?.ready", timeout=120_000)
+    page.evaluate("() => { specvl.ask.request.media[0].path = '/etc/hosts'; specvl.ask.run(); }")
+    expect(page.locator(".vl-notice.wrong")).to_contain_text("did not take this question", timeout=60_000)
+    expect(page.locator(".vl-lane")).to_have_count(0)
+    expect(page.locator("#vl-run")).to_be_enabled()
+
+
+def test_a_sampled_token_is_where_the_draw_falls_in_both_distributions(real):
+    """A kept draft lies under the draw's line on both bars, another token on the target's alone."""
+    real.locator("[data-example=scene]").click()
+    real.evaluate("specvl.ask.request.sampling = {temperature: 1.5, seed: 3}")
+    run(real)
+    card = real.locator(".vl-race .vl-inspector")
+    for origin, hits in (("draft", [True, True]), ("target", [True, False])):
+        real.evaluate(
+            """(origin) => {
+                const lane = specvl.race.list[1];
+                const asked = (t) => lane.rounds[t.round].notes.draws.q[t.at] !== null;
+                const token = lane.tokens.findIndex((t) => t.origin === origin && asked(t));
+                specvl.race.select({ lane: lane.name, token });
+            }""",
+            origin,
+        )
+        bars = card.locator(".vl-draw i")
+        expect(bars).to_have_count(2)
+        for bar, hit in zip(bars.all(), hits, strict=True):
+            expect(bar).to_have_attribute(
+                "aria-label", f"the draw falls on {'this' if hit else 'another'} token"
+            )
+            share, line = bar.locator("b").bounding_box(), bar.locator("u").bounding_box()
+            at = line["x"] + line["width"] / 2
+            assert not hit or share["x"] - 1 <= at <= share["x"] + share["width"] + 1

@@ -1,0 +1,360 @@
+"""What a person sees of a race: recorded and live, its colours, numbers, tree, charts, inspector."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.ui
+LOADING = ("Precision", "Packing", "Picture detail")
+FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
+SHOWN = "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum + Number(n.dataset.n), 0)"
+
+
+def run_race(page) -> None:
+    """A live race to its end, without the slow replay that follows one that was over in a blink."""
+    page.evaluate("() => { specvl.showAgain = () => specvl.view.player.finish(); }")
+    page.locator("#vl-run").click()
+    page.wait_for_function("specvl.ask.running || specvl.race.meta.source === 'live'")
+    page.wait_for_function(
+        f"!specvl.ask.running && specvl.race.meta.source === 'live' && {FINISHED}", timeout=60_000
+    )
+
+
+def unfold(page) -> None:
+    """Open the parameters of the chosen methods."""
+    page.evaluate("document.querySelector('.vl-parameters').open = true")
+
+
+def choose(page, example: str, lanes: int) -> None:
+    page.locator(f"[data-example={example}]").click()
+    expect(page.locator(".vl-lane")).to_have_count(lanes)
+
+
+def finish_replay(page) -> None:
+    """The whole recorded race at once, and all of it on the page."""
+    page.evaluate("specvl.view.player.finish()")
+    page.wait_for_function(FINISHED)
+    page.wait_for_function(f"{SHOWN} === specvl.race.list.reduce((n, lane) => n + lane.tokens.length, 0)")
+
+
+def test_two_clicks_to_a_finished_race_whose_numbers_are_the_fold_of_its_records(opened):
+    """An example, then Run: a winner; the track shows Σ tokens over Σ seconds, nothing rounder."""
+    choose(opened, "scene", 2)
+    run_race(opened)
+    expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Live")
+    expect(opened.locator(".vl-track tbody tr")).to_have_count(2)
+    expect(opened.locator(".vl-track tr[data-lane='1'] .place")).to_have_text("1st")
+    expect(opened.locator(".vl-track tr[data-lane='0'] .place")).to_have_text("2nd")
+    expect(opened.locator(".vl-verdict")).to_have_text("TABED: same answer, token for token")
+    sums = opened.evaluate("""() => specvl.race.list.map((lane) => {
+      let tokens = 0, seconds = 0;
+      for (const r of lane.rounds) {
+        tokens += r.tokens.length;
+        seconds += r.draft_s + r.verify_s + r.commit_s + r.other_s;
+      }
+      return {tokens, seconds, rounds: lane.rounds.length, told: lane.end.totals};
+    })""")
+    for i, lane in enumerate(sums):
+        assert lane["told"]["n_tokens"] == lane["tokens"] and lane["told"]["n_rounds"] == lane["rounds"]
+        row = opened.locator(f".vl-track tr[data-lane='{i}']")
+        speed = lane["tokens"] / lane["seconds"]
+        expect(row.locator(".speed")).to_have_text(f"{speed:.0f}" if speed >= 99.95 else f"{speed:.1f}")
+        expect(row.locator(".tau")).to_have_text(f"{lane['tokens'] / lane['rounds']:.2f}")
+    ratio = (sums[1]["tokens"] / sums[1]["seconds"]) / (sums[0]["tokens"] / sums[0]["seconds"])
+    expect(opened.locator(".vl-track tr[data-lane='1'] .speedup")).to_have_text(f"{ratio:.2f}×")
+
+
+def test_text_and_colours_come_token_by_token_from_the_records(opened):
+    """Every token stands once, in order, with its own origin; the answer reads as the records say."""
+    choose(opened, "lossy", 3)
+    finish_replay(opened)
+    for number in range(3):
+        lane = opened.locator(f".vl-lane[data-lane='{number}'] .vl-text")
+        shown = lane.evaluate(
+            "(box) => [...box.querySelectorAll('[data-i]')].map((n) => [n.textContent, n.className])"
+        )
+        told = opened.evaluate(f"specvl.race.list[{number}].tokens.map((t) => [t.text, t.origin])")
+        assert [text for text, _ in shown] == [text for text, _ in told]
+        kinds = {name.split()[1] for _, name in shown}
+        assert kinds == {"ar"} if number == 0 else kinds == {origin for _, origin in told}
+    expect(opened.locator(".vl-lane[data-lane='2'] .vl-badge.lossy")).to_have_text("may differ")
+    expect(opened.locator(".vl-lane[data-lane='2'] .tk.relaxed").first).to_be_visible()
+    assert (
+        opened.evaluate("""() => {
+      const style = (kind) => getComputedStyle(document.querySelector(`.vl-text .tk.${kind}`));
+      const line = (kind) => style(kind).textDecorationStyle;
+      return new Set([line('draft'), line('relaxed'), line('target')]).size;
+    }""")
+        == 3
+    )  # a second cue beside colour
+
+
+def test_precision_packing_and_picture_detail_are_chosen_for_a_pair_and_told(opened):
+    choose(opened, "scene", 2)
+    expect(opened.locator(".vl-lane .vl-promise .vl-badge")).to_have_count(0)
+    unfold(opened)
+    panel = opened.locator("details", has=opened.get_by_text("Precision and picture detail", exact=True)).last
+    panel.locator("summary").click()
+    precision, packing, detail = (panel.get_by_label(name, exact=True) for name in LOADING)
+    expect(precision.locator("option").first).to_have_text("what fits (float32)")
+    packing.select_option("4bit")
+    no_gpu = "4-bit weights need a GPU that torch can use; there is none."
+    expect(panel.locator("[role=status]")).to_have_text(no_gpu)
+    opened.locator("#vl-run").click()
+    expect(opened.locator("#vl-status")).to_have_text(no_gpu)
+    assert not opened.evaluate("specvl.ask.running")
+    packing.select_option("")
+    precision.select_option("bfloat16")
+    detail.fill("0.5")
+    detail.blur()
+    expect(panel.locator("summary .vl-changed")).to_have_text("2 changed")
+    run_race(opened)
+    asked = opened.evaluate("({...specvl.asked, loading: specvl.ask.request.loading})")
+    assert (asked["dtype"], asked["picture_detail"], "quantised" in asked) == ("bfloat16", 0.5, False)
+    assert asked["loading"] == {asked["pair"]: {"dtype": "bfloat16", "picture_detail": 0.5}}
+    expect(panel).to_contain_text("The last race: made up in bfloat16 on none; 64 of the 80 tokens")
+    expect(opened.locator(".vl-lane[data-lane='1'] .vl-promise")).to_have_text("exact")
+    expect(opened.locator(".vl-lane[data-lane='0'] .vl-promise .vl-badge")).to_have_count(0)
+    panel.get_by_text("Put all back").click()
+    expect(precision).to_have_value("")
+
+
+def test_stop_ends_a_run_and_keeps_what_came(opened):
+    """Stop ends the lanes within moments; what was written stays and says that it was stopped."""
+    opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 600")
+    opened.locator("#vl-run").click()
+    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length > 10")
+    opened.locator("#vl-stop").click()
+    opened.wait_for_function("!specvl.ask.running", timeout=30_000)
+    assert opened.evaluate("specvl.race.list[0].tokens.length") < 600
+    expect(opened.locator(".vl-lane[data-lane='0'] .vl-lane-note")).to_have_text("stopped")
+    expect(opened.locator("#vl-status")).to_have_text("Stopped. The text written so far is kept.")
+    expect(opened.locator("#vl-run")).to_be_enabled()
+
+
+def test_stop_before_anything_came_says_so(opened):
+    """Stopped at once, a run says so, and what the page showed before is not taken for its result."""
+    finish_replay(opened)
+    opened.evaluate("() => { specvl.runner.run = async () => null; }")  # stopped before the first record
+    opened.locator("#vl-run").click()
+    expect(opened.locator("#vl-status")).to_have_text("Stopped before anything was written.")
+    assert opened.evaluate("specvl.race.list.every((lane) => lane.tokens.length === 0)")
+
+
+def test_click_a_token_and_learn_where_it_comes_from(opened):
+    """A click or arrow keys show its round, why it stands there, the candidates, the picture's heat."""
+    finish_replay(opened)
+    rejected = opened.locator(".vl-text .rejected").first
+    expect(rejected).to_be_hidden()
+    opened.get_by_label("Show rejected drafts").check()
+    assert "line-through" in rejected.evaluate("(n) => getComputedStyle(n).textDecorationLine")
+    opened.locator(".vl-lane[data-lane='1'] .tk.draft").nth(4).click()
+    card = opened.locator(".vl-race .vl-inspector")
+    expect(card.locator(".vl-inspect-head")).to_contain_text("round")
+    expect(card.locator(".vl-why")).to_contain_text("The drafter proposed")
+    expect(card.locator(".vl-candidates thead")).to_contain_text("target")
+    expect(card.locator(".vl-candidates thead")).to_contain_text("text only")
+    expect(card.locator(".vl-candidates tr.chosen")).to_have_count(1)
+    expect(card.locator(".vl-picture canvas.heat")).to_be_visible()
+    chosen = opened.evaluate("specvl.race.selected.token")
+    shown = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].round")
+    expect(opened.locator(".vl-race .vl-facts")).to_contain_text(f"round {shown + 1}")
+    opened.locator(".vl-lane[data-lane='1'] .vl-text").focus()
+    for key, moved in (("ArrowRight", 1), ("ArrowLeft", 0), ("ArrowLeft", -1)):
+        opened.keyboard.press(key)
+        assert opened.evaluate("specvl.race.selected.token") == chosen + moved
+    expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text(f"token {chosen}")
+    opened.keyboard.press("Escape")
+    expect(opened.locator(".vl-race .vl-inspector .vl-hint")).to_be_visible()
+
+
+def test_tree_slider_walks_through_the_rounds(opened):
+    """The slider shows any round; its accepted path has as many nodes as the round kept tokens."""
+    finish_replay(opened)
+    slider = opened.locator(".vl-race").get_by_label("Round", exact=True)
+    for index in (0, 3, 7):
+        slider.fill(str(index))
+        expect(opened.locator(".vl-race .vl-facts")).to_contain_text(f"round {index + 1} ")
+        kept = opened.evaluate(f"specvl.race.focused.rounds[{index}].path.length - 1")
+        expect(opened.locator(".vl-race .vl-tree .edge.draft")).to_have_count(kept)
+    opened.locator(".vl-race").get_by_role("button", name="Follow", exact=True).click()
+    assert opened.evaluate("specvl.race.selected") is None
+
+
+CHARACTERS = """() => {
+  const begin = JSON.parse(JSON.stringify(specvl.race.list[1].begin));
+  const token = (id, text, origin) => ({id, text, origin});
+  const round = (index, tokens) => {
+    const kept = tokens.filter((t) => t.origin !== 'target');
+    return {kind: 'round', lane: begin.lane, index, tokens, path: [0, ...kept.map((_, i) => i + 1)],
+      tree: {tokens: [0, ...kept.map((t) => t.id)], parent: [-1, ...kept.map((_, i) => i)]},
+      clock_s: 0.1 * (index + 1), draft_s: 0, verify_s: 0.1, commit_s: 0, other_s: 0, notes: {}};
+  };
+  const first = [token(1, 'Caf', 'draft'), token(2, '', 'draft'), token(3, 'é', 'target')];
+  const records = [begin, round(0, first),
+    round(1, [token(4, ' ', 'draft'), token(5, '', 'target')]), round(2, [token(6, '★', 'target')]),
+    round(3, [token(7, '', 'target')]), {kind: 'end', lane: begin.lane, stop: 'eos', totals: {}}];
+  specvl.show(records, {source: 'recorded', question: 'Characters', media: []}, false);
+}"""
+
+
+def test_a_character_waits_until_it_is_whole_and_tells_its_origins(opened):
+    """Tokens of one character appear as one piece when the last is there, marked as mixed where they are."""
+    opened.evaluate(CHARACTERS)
+    pieces = opened.locator(".vl-text [data-i]")
+    expect(pieces).to_have_text(["Caf", "é", " ", "★", ""])
+    e, star, end = pieces.nth(1), pieces.nth(3), pieces.nth(4)
+    expect(e).to_have_class(re.compile("target mixed"))
+    expect(e).to_have_attribute("title", "one character from 2 tokens: accepted draft, written by the target")
+    expect(star).not_to_have_class(re.compile("mixed"))
+    expect(end).to_have_attribute("title", "the end of the answer")
+    opened.evaluate("specvl.race.setHead(0.25)")
+    expect(pieces).to_have_text(["Caf", "é", " "])  # half a star is not shown
+    opened.evaluate("specvl.race.setHead(null)")
+    expect(pieces).to_have_count(5)
+    e.click()
+    card = opened.locator(".vl-race .vl-inspector")
+    expect(card).to_contain_text("é is made of 2 tokens:")
+    card.get_by_role("button", name="Part 1, accepted draft").click()
+    expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 2")
+    expect(e).to_have_class(re.compile("selected"))
+
+
+def test_tree_shows_probabilities_and_opens_tokens(opened):
+    """Each node says how likely the drafter held it; a kept node opens its token of the answer."""
+    finish_replay(opened)
+    index = opened.evaluate("specvl.race.focused.rounds.findIndex((r) => r.path.length > 2)")
+    opened.locator(".vl-race").get_by_label("Round", exact=True).fill(str(index))
+    tree = opened.locator(".vl-race .vl-tree")
+    expect(tree.locator(".node.draft title").first).to_contain_text("drafter .")
+    likely = opened.evaluate(
+        "(i) => { const r = specvl.race.focused.rounds[i]; return Math.exp(r.tree.draft_logp[r.path[1]]); }",
+        index,
+    )
+    expect(tree.locator("text.chance", has_text=f"{likely:.3f}".lstrip("0")).first).to_be_visible()
+    tree.locator(".node.draft").nth(1).click()
+    chosen = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token]")
+    assert (chosen["round"], chosen["at"], chosen["origin"]) == (index, 1, "draft")
+
+
+def test_nothing_jumps_while_a_race_streams(opened):
+    """No element moves while tokens stream in, beyond what nobody can see."""
+    opened.evaluate("""() => {
+      window.jumps = [];
+      new PerformanceObserver((list) => list.getEntries().forEach((e) => {
+        const what = e.sources.map((s) => s.node?.className ?? s.node?.nodeName);
+        // When all is written the boxes make room for the whole answers, once.
+        if (!e.hadRecentInput && !specvl.race.list.every((lane) => lane.end)) jumps.push([e.value, what]);
+      })).observe({type: 'layout-shift'});
+    }""")
+    opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage', 'lvspec']")
+    run_race(opened)
+    jumps = opened.evaluate("window.jumps")
+    # The lanes take the places of the former race's once; after that all stands still.
+    assert sum(value for value, _ in jumps) < 0.1, jumps
+    assert all(value < 0.01 for value, _ in jumps[1:]), jumps
+
+
+FAULTS = """() => [...document.querySelectorAll('.vl-race .vl-plot')].flatMap((p) => {
+  const { layout, data } = p;
+  const name = p.closest('[data-chart]').dataset.chart;
+  const axes = ['xaxis', 'yaxis', ...(layout.yaxis2 ? ['yaxis2'] : [])];
+  const nameless = axes.filter((a) => !layout[a].title?.text).map((a) => `${name} ${a} has no name`);
+  const tops = data.filter((t) => !t.stackgroup && !t.yaxis).flatMap((t) => t.y)
+    .filter((y) => y > layout.yaxis.range[1] + 1e-9);
+  return [...nameless, ...tops.map((y) => `${name} clips ${y}`)];
+})"""
+
+
+def test_charts_draw_what_the_focused_method_declares(opened):
+    """Common charts and the focused method's own, by its declaration; axes have names, no line is cut."""
+    choose(opened, "lossy", 3)
+    finish_replay(opened)
+    opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
+    expect(opened.locator(".vl-race [data-chart=shape] .plot-container").first).to_be_visible(timeout=15_000)
+    expect(opened.locator(".vl-race [data-chart=shape]")).to_contain_text("confidence α")
+    opened.locator(".vl-track tr[data-lane='2'] .vl-lane-name").click()
+    for words in ("may be relaxed", "λ's cut"):
+        expect(opened.locator(".vl-race [data-chart=relevance]")).to_contain_text(words)
+    expect(opened.locator(".vl-race [data-chart=shape]")).to_have_count(0)
+    for name in ("per-round", "speedup", "phases"):
+        expect(opened.locator(f".vl-race [data-chart={name}] .plot-container").first).to_be_visible(
+            timeout=15_000
+        )
+    opened.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
+    assert not opened.evaluate(FAULTS)
+    expect(opened.locator(".vl-race [data-chart=speedup] .vl-plot")).to_have_attribute(
+        "aria-label", re.compile(r"LVSpec \d\.\d\d×")
+    )
+    choose(opened, "scene", 2)
+    finish_replay(opened)
+    weights = opened.locator(".vl-race [data-chart=weights]")
+    for words in ("picture", "text only", "drafts kept"):
+        expect(weights).to_contain_text(words)
+
+
+def test_charts_leave_the_machine_to_the_engine_while_a_race_streams(opened):
+    """Each is drawn at most twice a second until all lanes are in, and then holds all of the race."""
+    opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
+    opened.evaluate(
+        """() => {
+          const react = Plotly.react;
+          window.drawn = {};
+          Plotly.react = (plot, ...rest) => {
+            const {chart} = plot.closest('[data-chart]').dataset;
+            if (!specvl.race.finished) (drawn[chart] ??= []).push(performance.now());
+            return react(plot, ...rest);
+          };
+          specvl.ask.request.sampling.max_new_tokens = 400;
+        }"""
+    )
+    run_race(opened)
+    drawn = opened.evaluate("window.drawn")
+    gaps = [after - before for times in drawn.values() for before, after in itertools.pairwise(times)]
+    assert gaps and min(gaps) > 450, drawn
+    opened.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
+
+
+def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):
+    """Play, pause and scrub move all lanes along their own clocks; the end is the whole race again."""
+    finish_replay(opened)
+    whole = opened.evaluate("specvl.race.list.map((l) => l.tokens.length)")
+    slider = opened.get_by_label("Moment of the race")
+    slider.fill("500")
+    head = opened.evaluate("specvl.race.head")
+    early = "(t) => specvl.race.list[0].rounds.filter((r) => r.clock_s <= t + 1e-9).length"
+    told = opened.evaluate(early, head)
+    assert 0 < told < whole[0]
+    expect(opened.locator(".vl-lane[data-lane='0'] [data-i]")).to_have_count(told)
+    opened.get_by_role("button", name="Play the race again").click()
+    opened.wait_for_function("(t) => specvl.race.head > t", arg=head)
+    opened.get_by_role("button", name="Pause").click()
+    stands = opened.evaluate("specvl.race.head")
+    opened.wait_for_timeout(200)
+    assert opened.evaluate("specvl.race.head") == stands
+
+
+def test_untrusted_text_is_inert(opened):
+    """Markup and templates in a model's words are shown as they are and run nothing."""
+    evil = ["<img src=x onerror=window.pwned=1>", "${window.pwned=1}", "<script>window.pwned=1</script>"]
+    opened.evaluate(
+        """(words) => {
+          const lane = specvl.race.list[1];
+          const records = [lane.begin, lane.rounds[0], lane.end].map((r) => JSON.parse(JSON.stringify(r)));
+          records[0].title = words[0]; records[0].method = 'ar';
+          records[1].tokens.forEach((t, i) => { t.text = words[i % words.length]; });
+          records[1].tree.texts = records[1].tree.texts.map(() => words[0]);
+          records[1].notes = {[words[0]]: words[1]};
+          specvl.show(records, {source: 'recorded', question: words[0], media: []}, false);
+          specvl.race.select({lane: lane.name, token: 0});
+        }""",
+        evil,
+    )
+    opened.wait_for_timeout(300)
+    assert opened.evaluate("window.pwned") is None
+    expect(opened.locator(".vl-question")).to_have_text(evil[0])
+    expect(opened.locator(".vl-lane .tk").first).to_have_text(evil[0])

@@ -1,0 +1,275 @@
+"""Workers behind the page: actors of a cluster on this machine, and the calls that a ZeroGPU Space lends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specvl_demo.ui.serve import workers, zerogpu
+from specvl_demo.ui.serve.child import Tell
+from specvl_demo.ui.serve.cluster import Engine, Parcel, RayWorkers
+from specvl_demo.ui.serve.jobs import Job, Turn
+from specvl_demo.ui.serve.process_worker import ProcessWorker
+from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
+from tests.page.light import rounds, started
+from tests.robustness.support import Guest
+
+WAIT_S = 200
+
+
+def job(n_rounds: int = 4, **changes: Any) -> Job:
+    return Job(pair="light", lanes=(("ar", {}),), question=str(n_rounds), **changes)
+
+
+class Visitor(Guest):
+    def kinds(self, *kinds: str) -> list[str]:
+        return [event["k"] for event in self.events if event["k"] in kinds]
+
+    def pid(self) -> int:
+        self.until("begin")
+        return next(event["pid"] for event in self.events if "pid" in event)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayWorkers]:
+    """Two actors on this machine."""
+    pytest.importorskip("ray", reason="several workers need ray")
+    made = started(2)
+    yield made
+    made.close()
+
+
+def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"12345")
+    desk = Queue(cluster)
+    first, second = Visitor(desk, job(40)), Visitor(desk, job(40, media=(str(picture),)))
+    assert first.pid() != second.pid()
+    for visitor in (first, second):
+        visitor.until("done")
+        assert visitor.kinds("begin", "round", "end") == ["begin", *["round"] * 40, "end"]
+        assert not visitor.kinds("queue", "error")
+    # Side by side, not one after the other: each began before the other was done.
+    assert max(first.times[0], second.times[0]) < min(first.times[-1], second.times[-1])
+    assert next(e["files"] for e in second.events if "files" in e) == [5]
+
+
+def test_a_third_visitor_waits_for_a_seat(cluster: RayWorkers) -> None:
+    desk = Queue(cluster)
+    early = [Visitor(desk, job(30)) for _ in range(2)]
+    for visitor in early:
+        visitor.until("round")
+    late = Visitor(desk, job(2))
+    assert late.until("queue")["place"] == 1
+    late.until("done")
+    assert late.kinds("round") == ["round"] * 2
+
+
+def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(cluster: RayWorkers) -> None:
+    desk = Queue(cluster)
+    unlucky, lucky = Visitor(desk, job(400)), Visitor(desk, job(60))
+    killed = unlucky.pid()
+    unlucky.until("round", 3)
+    assert lucky.pid() != killed
+    os.kill(killed, signal.SIGKILL)
+    assert "stopped unexpectedly" in unlucky.until("error")["text"]
+    unlucky.until("done")
+    # What came until then is a whole trace: the lane has its end, with what it had.
+    end = unlucky.until("end")["record"]
+    assert end.stop == "error" and end.totals.n_rounds == len(unlucky.kinds("round")) >= 3
+    assert "stopped unexpectedly" in end.message
+    lucky.until("done")
+    assert lucky.kinds("begin", "round", "end") == ["begin", *["round"] * 60, "end"] and not lucky.kinds(
+        "error"
+    )
+    # Both seats serve again, one of them in a new process.
+    again = [Visitor(desk, job(100_000)) for _ in range(2)]
+    pids = {visitor.pid() for visitor in again}
+    assert len(pids) == 2 and killed not in pids
+    for visitor in again:
+        desk.stop(visitor.until("run")["run"])
+        visitor.until("done")
+        assert not visitor.kinds("error")
+
+
+def test_stop_ends_a_run_on_a_cluster(cluster: RayWorkers) -> None:
+    desk = Queue(cluster)
+    visitor = Visitor(desk, job(4000))
+    run = visitor.until("run")["run"]
+    visitor.until("round", 2)
+    desk.stop(run)
+    visitor.until("done")
+    assert len(visitor.kinds("round")) < 200
+
+
+def test_every_actor_of_a_cluster_is_told_who_has_left(cluster: RayWorkers) -> None:
+    """Questions go to whichever actor is free, so a conversation may lie in any of them."""
+    desk = Queue(cluster)
+    desk.forget("somebody")
+    told: dict[int, list[str]] = {}
+
+    def look() -> bool:
+        both = [Visitor(desk, job(20)) for _ in range(2)]
+        for visitor in both:
+            visitor.until("done")
+            here = next(event for event in visitor.events if "forgotten" in event)
+            told[here["pid"]] = here["forgotten"]
+        return len(told) == 2 and all("somebody" in names for names in told.values())
+
+    assert any(look() for _ in range(5)), told
+
+
+class Loading:
+    """A computing that loads until it is told to go on, then rounds until it is to end, or a fault."""
+
+    def __init__(self, first_pair: str | None) -> None:
+        self.go_on = threading.Event()
+
+    def prepare(self) -> None: ...
+
+    def __call__(self, job: Job, ended: Callable[[], bool], tell: Tell) -> Iterator[dict[str, Any]]:
+        tell("1 of 2")
+        assert self.go_on.wait(WAIT_S)
+        tell("2 of 2")
+        if job.question == "fault":
+            raise KeyError("a mistake of ours")
+        for event in rounds(int(job.question)):
+            if ended():
+                return
+            yield event
+
+    def forget(self, visit: str) -> None: ...
+
+
+@pytest.fixture
+def actor(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """What an actor is, in this process, over `Loading`."""
+    monkeypatch.setattr("specvl_demo.ui.serve.decoding.Engine", Loading)
+    return Engine(None)
+
+
+def test_an_actor_says_how_far_loading_is_while_it_loads(actor: Engine) -> None:
+    running = actor.run("r", Parcel.of(job(2)))
+    assert next(running) == {"k": "status", "stage": "loading", "detail": "1 of 2"}
+    actor._compute.go_on.set()  # only now can it go on
+    assert [event.get("detail", event["k"]) for event in running] == [
+        "2 of 2",
+        "begin",
+        "round",
+        "round",
+        "end",
+    ]
+
+
+def test_an_actor_raises_what_its_run_raised(actor: Engine) -> None:
+    actor._compute.go_on.set()
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        list(actor.run("r", Parcel.of(replace(job(), question="fault"))))
+    assert [event["k"] for event in actor.run("s", Parcel.of(job(1)))][2:] == ["begin", "round", "end"]
+
+
+def test_an_actor_that_is_no_longer_listened_to_ends_its_run(actor: Engine) -> None:
+    before = set(threading.enumerate())
+    actor._compute.go_on.set()
+    running = actor.run("r", Parcel.of(job(10**9)))
+    while next(running)["k"] != "round":
+        pass
+    running.close()  # returns when the run is over
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_parcel_carries_files_to_another_machine(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    (here / "a.png").write_bytes(b"a")
+    (here / "b.mp4").write_bytes(b"bb")
+    asked = job(media=(str(here / "a.png"),), history=(Turn("q", "a", (str(here / "b.mp4"),)),))
+    got = Parcel.of(asked).unpack(there)
+    assert Path(got.media[0]).read_bytes() == b"a" and Path(got.media[0]).parent == there
+    assert Path(got.history[0].media[0]).suffix == ".mp4"
+    assert Path(got.history[0].media[0]).read_bytes() == b"bb"
+
+
+def lend(asked: list[Any]) -> Callable[..., Any]:
+    """What `spaces.GPU` is where it lends: a decorator with a duration, around a generator function."""
+
+    def decorator(duration: Callable[[Job], int]) -> Callable[..., Any]:
+        def lent(compute: Callable[[Job], Iterator[Any]]) -> Callable[[Job], Iterator[Any]]:
+            def call(job: Job) -> Iterator[Any]:
+                asked.append(duration(job))
+                yield from compute(job)
+
+            return call
+
+        return lent
+
+    return decorator
+
+
+def slowly(job: Job) -> Iterator[dict[str, Any]]:
+    for event in rounds(int(job.question)):
+        time.sleep(0.02)
+        yield event
+
+
+def test_a_space_lends_a_gpu_for_each_run() -> None:
+    asked: list[int] = []
+    desk = Queue(ZeroGpuWorker("light", lend(asked), slowly))
+    visitor = Visitor(desk, job(5))
+    visitor.until("done")
+    assert visitor.kinds("begin", "round", "end") == ["begin", *["round"] * 5, "end"]
+    assert asked == [estimate(job(5))] and 10 < asked[0] <= 120
+
+
+def test_a_lent_run_ends_at_stop_with_what_it_had() -> None:
+    desk = Queue(ZeroGpuWorker("light", lend([]), slowly))
+    visitor = Visitor(desk, job(500))
+    run = visitor.until("run")["run"]
+    visitor.until("round", 3)
+    desk.stop(run)
+    visitor.until("done")
+    end = visitor.until("end")["record"]
+    assert end.stop == "cancelled" and end.totals.n_rounds == len(visitor.kinds("round")) < 500
+
+
+def test_quota_is_said_in_the_spaces_own_words() -> None:
+    def refuse(job: Job) -> Iterator[dict[str, Any]]:
+        raise RuntimeError("You have exceeded your GPU quota")
+        yield {}
+
+    desk = Queue(ZeroGpuWorker("light", lend([]), refuse))
+    visitor = Visitor(desk, job(5))
+    assert "exceeded your GPU quota" in visitor.until("error")["text"]
+    visitor.until("done")
+
+
+@pytest.mark.parametrize(
+    ("pair", "asked", "said"), [("other", {}, "'other' alone"), ("light", {"dtype": "float32"}, "precision")]
+)
+def test_a_space_serves_what_it_has_loaded_alone(pair: str, asked: dict[str, Any], said: str) -> None:
+    desk = Queue(ZeroGpuWorker(pair, lend([]), slowly))
+    visitor = Visitor(desk, replace(job(5), **asked))
+    assert said in visitor.until("error")["text"]
+    visitor.until("done")
+
+
+def test_longer_requests_ask_for_more_but_never_too_much() -> None:
+    short, long = job(max_new_tokens=32), job(max_new_tokens=1024)
+    assert estimate(short) < estimate(long) <= 120
+
+
+def test_elsewhere_none_of_this_has_an_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+    monkeypatch.setattr(ProcessWorker, "_begin", lambda self: None)
+    assert not zerogpu.wanted()
+    assert isinstance(workers.make("pocket", workers.Cluster()), ProcessWorker)

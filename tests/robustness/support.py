@@ -1,0 +1,115 @@
+"""What the tests of load, faults and deployment share: a server in a process, visitors at a desk."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.queue import Queue
+from tests.page.conftest import ROOT, serve
+from tests.robustness.footprint import listening
+from tests.robustness.visitor import Visitor
+
+WAIT_S = 240.0
+ECHO = ROOT / "tests" / "robustness" / "echo_app.py"
+Got = TypeVar("Got")
+
+
+@contextmanager
+def server(script: Path, folder: Path, *arguments: str) -> Iterator[tuple[str, int]]:
+    """A served page: its address and its process."""
+    running = serve(script, folder, *arguments)
+    url = next(running)
+    try:
+        yield url, listening(int(url.rsplit(":", 1)[1]))
+    finally:
+        next(running, None)
+
+
+def until(look: Callable[[], Got], what: str) -> Got:
+    """What `look` gives, once it gives something."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited in vain for {what}")
+
+
+def job(question: str = "rounds=3", **changes: Any) -> Job:
+    """A job for a light engine."""
+    return Job(pair="light", lanes=(("ar", {}),), question=question, **changes)
+
+
+class Guest:
+    """One visitor at a desk: what came, and a way to wait for some of it."""
+
+    def __init__(self, desk: Queue, asked: Job) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.times: list[float] = []
+        self._desk, self._asked = desk, asked
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._stay()), daemon=True)
+        self._thread.start()
+
+    async def _stay(self) -> None:
+        async with aclosing(self._desk.events(self._asked)) as running:
+            async for _, events in running:
+                self.events += events
+                self.times += [time.monotonic()] * len(events)
+                if self._leaving.is_set():
+                    return
+
+    def leave(self) -> None:
+        """Go away, as closing the tab does, and return when the desk knows."""
+        self._leaving.set()
+        self._thread.join(WAIT_S)
+
+    def until(self, kind: str, count: int = 1) -> dict[str, Any]:
+        """The count-th event of a kind, once it is there."""
+
+        def look() -> dict[str, Any] | None:
+            found = [event for event in self.events if event["k"] == kind]
+            return found[count - 1] if len(found) >= count else None
+
+        return until(look, f"{kind} in {[event['k'] for event in self.events]}")
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["k"] == kind]
+
+
+async def asks(url: str, asked: Any) -> list[dict[str, Any]]:
+    """All events of one visitor's run."""
+    async with Visitor(url) as visitor, aclosing(visitor.ask(asked)) as running:
+        return [event async for event in running]
+
+
+def sentence(events: list[dict[str, Any]]) -> str | None:
+    """What a visitor was told went wrong."""
+    return next((event["text"] for event in events if event["k"] == "error"), None)
+
+
+def texts(events: list[dict[str, Any]], lane: str = "ar") -> str:
+    """A lane's answer, from events as they came over the network."""
+    rounds = [event["record"] for event in events if event["k"] == "round"]
+    return "".join(one["text"] for r in rounds if r["lane"] == lane for one in r["tokens"])
+
+
+def ids(events: list[dict[str, Any]], lane: str = "ar") -> list[int]:
+    """The ids of a lane's answer."""
+    rounds = [event["record"] for event in events if event["k"] == "round"]
+    return [one["id"] for r in rounds if r["lane"] == lane for one in r["tokens"]]
+
+
+def get(url: str, path: str) -> httpx.Response:
+    """One request, past any proxy."""
+    with httpx.Client(trust_env=False, timeout=60) as client:
+        return client.get(url + path)

@@ -1,0 +1,405 @@
+"""What is let in: routes, hosts, bodies, files, the line between clients, and how all of it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from specvl_demo.ui import messages
+from specvl_demo.ui.page.endpoints import ARGUMENTS
+from specvl_demo.ui.page.handlers import UNHEARD_S, Behaviour, Caller
+from specvl_demo.ui.serve import route_filter, uploads
+from specvl_demo.ui.serve.jobs import read_job
+from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.request_check import MOST_CONTAINERS, MOST_PATHS
+from specvl_demo.ui.serve.route_filter import JSON_BYTES, Listeners, RouteFilter
+from tests.robustness.support import Guest, job, server, until
+from tests.robustness.visitor import Turned, Visitor
+
+JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
+CALL, BY_NAME = "/gradio_api/call/generate", "/gradio_api/call/v2/generate"
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Reads the whole body, as a form's reader does, and says how long it was."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ConnectionError("the client has gone")
+        size, more = size + len(message["body"]), message.get("more_body", False)
+    headers = [(b"content-type", b"text/plain")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": str(size).encode()})
+
+
+def ask(folder: Path, method: str, path: str, given: Any = app, hosts: Any = ("*",), **what: Any) -> Any:
+    """The answer to one request through the filter."""
+    door = RouteFilter(given, [folder], 1000, hosts=hosts, arguments=ARGUMENTS)
+
+    async def story() -> httpx.Response:
+        transport = httpx.ASGITransport(door)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here:7860") as client:
+            return await client.request(method, path, **what)
+
+    return asyncio.run(story())
+
+
+async def chunks(n: int, size: int) -> AsyncIterator[bytes]:
+    for _ in range(n):
+        yield b"x" * size
+
+
+# ---------------------------------------------------------------- routes, hosts, origins
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/gradio_api/process_recording"),
+        ("POST", "/gradio_api/call/nope"),
+        ("POST", "/gradio_api/run/generate"),
+        ("POST", "/gradio_api/reset"),
+        ("POST", "/upload"),
+        ("PUT", UPLOAD),
+        ("GET", "/gradio_api/file=https://example.org/a"),
+        ("GET", "/gradio_api/call/generate/../x"),
+        ("DELETE", "/"),
+    ],
+)
+def test_what_is_not_on_the_list_is_not_there(tmp_path: Path, method: str, path: str) -> None:
+    answer = ask(tmp_path, method, path, json={} if method == "POST" else None)
+    assert answer.status_code == 404 and answer.json() == {"detail": messages.NOT_FOUND}
+
+
+HOSTS = ["localhost", "127.0.0.1", "[::1]", ".example.org"]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:7860", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:7860", 200),
+        ("LOCALHOST", 200),
+        ("page.example.org", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example:7860", 421),
+        ("notexample.org", 421),
+        ("", 421),
+    ],
+)
+def test_a_page_answers_to_its_own_names(tmp_path: Path, host: str, status: int) -> None:
+    assert ask(tmp_path, "GET", "/config", hosts=HOSTS, headers={"host": host}).status_code == status
+    assert ask(tmp_path, "GET", "/config", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (None, 200),
+        ("http://here:7860", 200),
+        ("https://page.example.org", 200),
+        ("http://here:7861", 403),
+        ("https://evil.example", 403),
+        ("null", 403),
+        ("http://here:7860.evil.example", 403),
+    ],
+)
+def test_no_other_site_asks_in_a_visitors_name(tmp_path: Path, origin: str | None, status: int) -> None:
+    headers = {"origin": origin} if origin else {}
+    for hosts in (("*", ".example.org"), ("here", ".example.org")):
+        answer = ask(tmp_path, "POST", UPLOAD, hosts=hosts, headers=headers, content=b"x")
+        assert answer.status_code == status
+
+
+def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path) -> None:
+    for answer in (ask(tmp_path, "GET", "/"), ask(tmp_path, "GET", "/nowhere")):
+        policy = answer.headers["content-security-policy"]
+        assert "frame-ancestors 'self' https://huggingface.co" in policy and "object-src 'none'" in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+# ---------------------------------------------------------------- bodies
+
+
+@pytest.mark.parametrize("path", [JOIN, CALL, "/gradio_api/component_server", "/gradio_api/cancel"])
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_body_is_cut_off_as_it_comes(tmp_path: Path, path: str, declared: bool) -> None:
+    read = []
+
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(4000):
+            read.append(1)
+            yield b"[" * 10_000
+
+    content = b"x" * (JSON_BYTES + 1) if declared else endless()
+    answer = ask(tmp_path, "POST", path, content=content)
+    assert answer.status_code == 413 and "at most" in answer.json()["detail"]
+    assert len(read) * 10_000 < JSON_BYTES + 50_000
+
+
+def test_an_upload_is_cut_off_as_it_comes(tmp_path: Path) -> None:
+    """Sent in chunks, without a size, or with less declared than comes."""
+    most = 1000 + route_filter.FORM_BYTES
+    assert ask(tmp_path, "POST", UPLOAD, content=chunks(most // 8, 8)).text == str(most // 8 * 8)
+    answer = ask(tmp_path, "POST", UPLOAD, content=chunks(most // 8 + 1, 8))
+    assert answer.status_code == 413 and "at most" in answer.json()["detail"]
+
+
+FILE = {"path": "{folder}/a.png"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", messages.NOT_JSON),
+        (b"[1]", messages.NOT_JSON),
+        (b'{"data": NaN}', messages.NOT_JSON),
+        (b"\xff\xfe", messages.NOT_JSON),
+        ({"data": [[]] * (MOST_CONTAINERS + 1)}, "too many parts"),
+        ({"data": [0] * 300_000}, "too many parts"),
+        ({"data": [{"path": "{folder}/x"}] * (MOST_PATHS + 1)}, "At most"),
+        (b'{"data":' * 40 + b"1" + b"}" * 40, "nested too deeply"),
+        (b'{"data":' * 5000 + b"1" + b"}" * 5000, messages.NOT_JSON),
+        ({"data": [{"path": "/etc/passwd"}]}, "was not uploaded here"),
+        ({"event_data": {"media": [{"path": "x"}]}}, "was not uploaded here"),
+        ({"data": [{"path": "https://example.org/a.png"}]}, "was not uploaded here"),
+        ({"data": [{"path": "{folder}/../../x"}]}, "was not uploaded here"),
+        ({"data": [{"path": "a/" * 100_000}]}, "was not uploaded here"),
+        ({"data": [{"path": "{folder}/a\0b"}]}, "was not uploaded here"),
+    ],
+)
+def test_a_body_is_looked_at_before_anybody_works_on_it(tmp_path: Path, body: Any, said: str) -> None:
+    content = (
+        body if isinstance(body, bytes) else json.dumps(body).replace("{folder}", str(tmp_path)).encode()
+    )
+    answer = ask(tmp_path, "POST", JOIN, content=content)
+    assert answer.status_code == 400 and said in answer.json()["detail"]
+    assert str(Path.cwd()) not in answer.text
+
+
+def test_a_body_that_is_taken_reaches_the_app_whole(tmp_path: Path) -> None:
+    whole = {"event_data": {"question": "{[" * 9000, "media": [{"path": f"{tmp_path}/a.png"}] * 8}}
+    content = json.dumps(whole).encode()
+    assert ask(tmp_path, "POST", JOIN, content=content).text == str(len(content))
+
+
+def test_arguments_are_all_known(tmp_path: Path) -> None:
+    assert ask(tmp_path, "POST", CALL, json={"data": [None] * len(ARGUMENTS["race"])}).status_code == 200
+    assert ask(tmp_path, "POST", BY_NAME, json={"prompt": "?"}).status_code == 200
+    for data in ({}, {"data": ["?"]}, {"data": [None] * 11}, {"data": {"prompt": "?"}}):
+        assert "all 14 arguments" in ask(tmp_path, "POST", CALL, json=data).json()["detail"]
+    assert "no argument 'imgae'" in ask(tmp_path, "POST", BY_NAME, json={"imgae": 1}).json()["detail"]
+
+
+def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> None:
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        raise KeyError("/secret/place")
+
+    async def refuses(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 422, "headers": []})
+        await send({"type": "http.response.body", "body": b"/secret/place"})
+
+    for given, status in ((fails, 500), (refuses, 422)):
+        answer = ask(tmp_path, "GET", "/config", given)
+        assert answer.status_code == status and answer.json()["detail"] == messages.BY_STATUS[status]
+
+
+# ---------------------------------------------------------------- what is asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"media": ["/path"]}, "Pictures and clips must be .* not text"),
+        ({"media": [None]}, "not null"),
+        ({"media": 5}, "not a number"),
+        ({"media": "scene.png"}, "not text"),
+        ({"history": "before"}, "history must be a list .* not text"),
+        ({"history": [1]}, "not a number"),
+        ({"methods": "ar"}, "methods must be a list .* not text"),
+        ({"settings": "gamma=5"}, "Settings must be an object"),
+        ({"settings": {"gamma": 5}}, "Settings must be an object"),
+        ({"settings": {"ar": {"gamma": [1]}}}, "The setting 'gamma' must be .* not a list"),
+        ({"settings": {"nope": {}}}, "no method 'nope'"),
+        ({"max_new_tokens": 1.5}, "token limit must be a whole number, got 1.5"),
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
+        ({"seed": 10**5000}, "seed must be a number .* got 'a number of more than 12 digits'"),
+        ({"temperature": float("nan")}, "temperature must be"),
+        ({"dtype": "float8"}, "dtype is one of float32, bfloat16, float16, got 'float8'"),
+        ({"dtype": 0}, "dtype is one of .* got 0"),
+        ({"quantised": ["4bit"]}, "packing of weights is one of none, 8bit, 4bit, got 'a list'"),
+        ({"picture_detail": 0}, "picture detail must be a number from 0.05 to 25"),
+    ],
+)
+def test_nothing_of_a_wrong_kind_is_dropped_in_silence(tmp_path: Path, asked: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as refused:
+        read_job({"pair": "p", "question": "?", "methods": ["ar"], **asked}, ["p"], ["ar"], [tmp_path])
+    assert len(str(refused.value)) < 300
+
+
+def test_a_single_file_is_taken_as_a_list_of_one(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"x")
+    asked = {"pair": "p", "question": "?", "media": {"path": str(tmp_path / "a.png")}}
+    assert read_job(asked, ["p"], ["ar"], [tmp_path]).media == (str(tmp_path / "a.png"),)
+
+
+# ---------------------------------------------------------------- uploads
+
+
+def test_old_uploads_go_whoever_left_them(tmp_path: Path) -> None:
+    for name, hours in (("old", 3), ("new", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.png").write_bytes(b"x" * 100)
+        at = time.time() - hours * 3600
+        os.utime(tmp_path / name / "a.png", (at, at))
+        os.utime(tmp_path / name, (at, at))
+    assert uploads.sweep(tmp_path) == 100
+    assert [path.name for path in tmp_path.iterdir()] == ["new"] and (tmp_path / "new" / "a.png").exists()
+
+
+# ---------------------------------------------------------------- the line
+
+
+class Still:
+    """A worker that computes until it is told that a run is over."""
+
+    capacity = 1
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.puts: dict[str, Any] = {}
+
+    def start(self, run: str, asked: Any, put: Any) -> None:
+        self.begun.append(asked.question)
+        self.puts[asked.question] = put
+
+    def stop(self, run: str) -> None: ...
+
+    def forget(self, visit: str) -> None: ...
+
+    def end(self, question: str) -> None:
+        self.puts[question]({"k": "done"})
+
+
+def test_clients_take_turns_in_the_line() -> None:
+    """Whoever asks once waits for one run of a client that asks for all."""
+    worker = Still()
+    queue = Queue(worker, max_waiting=4)
+    greedy = [Guest(queue, job(f"greedy {n}", client="a")) for n in range(1)]
+    until(lambda: worker.begun, "the first run")
+    for n in range(1, 5):
+        greedy.append(Guest(queue, job(f"greedy {n}", client="a")))
+        greedy[-1].until("queue")
+    other = Guest(queue, job("other", client="b"))
+    assert other.until("queue")["place"] == 1
+    # The line was full: the last of the client that has most has gone, told why.
+    assert "busy" in greedy[4].until("error")["text"]
+    again = Guest(queue, job("greedy 5", client="a"))
+    assert "busy" in again.until("error")["text"]
+    for question in ("greedy 0", "other", "greedy 1", "greedy 2", "greedy 3"):
+        until(lambda question=question: question in worker.puts, question)
+        worker.end(question)
+    assert worker.begun == ["greedy 0", "other", "greedy 1", "greedy 2", "greedy 3"]
+
+
+def test_a_run_nobody_listens_to_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, listeners = Still(), Listeners()
+    catalog = {"pairs": [{"id": "p", "available": True}], "methods": [{"name": "ar"}]}
+    behaviour = Behaviour(catalog, None, Queue(worker), [tmp_path], None, (), listeners)
+    caller = Caller(listens=("s", "e"))
+
+    async def story() -> None:
+        asked = {"pair": "p", "question": "?", "methods": ["ar"]}
+        answering = behaviour.answer(asked, True, caller)
+        with listeners.listening("e"):
+            caller.heard -= 2 * UNHEARD_S
+            assert await anext(answering) is None  # somebody does
+        caller.heard -= 2 * UNHEARD_S
+        with pytest.raises(ValueError, match="nobody has listened"):
+            await anext(answering)
+
+    asyncio.run(story())
+
+
+# ---------------------------------------------------------------- the end
+
+
+STOPPED_APP = """
+import sys
+from specvl_demo.ui import launch
+from specvl_demo.ui.serve import process_worker, workers
+from tests.page import light
+from tests.robustness import echo
+
+if __name__ == "__main__":
+    workers.make = lambda *_: {worker}
+    launch.serve("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1]), "pocket", False)
+"""
+STOP_S = 5.0
+
+
+@pytest.mark.parametrize(
+    ("worker", "question", "number"),
+    [
+        ("process_worker.ProcessWorker(None, echo.engine)", "rounds=9999 each=0.1", signal.SIGINT),
+        ("process_worker.ProcessWorker(None, echo.engine)", "fail=hang at=1", signal.SIGTERM),
+        ("light.started(2)", "9999", signal.SIGTERM),
+    ],
+    ids=["Ctrl-C", "a round that lasts", "cluster"],
+)
+def test_a_server_that_is_told_to_stop_stops(
+    tmp_path: Path, worker: str, question: str, number: signal.Signals
+) -> None:
+    """In the middle of a run, others waiting and listening: in time, without a traceback, no process left."""
+    if "light" in worker:
+        pytest.importorskip("ray", reason="several workers need ray")
+    (tmp_path / "stopped_app.py").write_text(STOPPED_APP.format(worker=worker))
+
+    async def story(url: str, process: psutil.Process) -> float:
+        asked = {"pair": "pocket", "question": question, "methods": ["ar"]}
+        running = [asyncio.create_task(listen(url, asked)) for _ in range(4)]
+        await asyncio.to_thread(until, begun.is_set, "the first round")
+        process.send_signal(number)
+        told = time.monotonic()
+        await asyncio.to_thread(until, lambda: not alive([process]), "the end of the server")
+        seconds = time.monotonic() - told
+        await asyncio.gather(*running)
+        return seconds
+
+    begun = threading.Event()
+
+    async def listen(url: str, asked: Any) -> None:
+        with suppress(httpx.HTTPError, Turned):  # the connection ends, with or without a word
+            async with Visitor(url) as visitor:
+                async for event in visitor.ask(asked):
+                    if event["k"] == "round":
+                        begun.set()
+
+    with server(tmp_path / "stopped_app.py", tmp_path) as (url, pid):
+        process = psutil.Process(pid)
+        began = process.children(recursive=True)
+        assert began
+        seconds = asyncio.run(story(url, process))
+        until(lambda: not alive(began), f"the end of {began}")
+    assert seconds < STOP_S
+    text = (tmp_path / "log.txt").read_text()
+    assert "Traceback" not in text and "has been stopped" in text
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended."""
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]

@@ -1,0 +1,287 @@
+"""Traces from strangers: thousands of damaged ones, each answered in a sentence by program and page."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from specvl_demo import records
+from specvl_demo.__main__ import main
+from specvl_demo.report import trace
+from tests.javascript import needs_node, run
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.trace.jsonl"))
+ROUNDS = 3
+SCRIPT = "<img src=x onerror=alert(1)>"
+
+
+@cache
+def recorded() -> list[list[dict[str, Any]]]:
+    """The shipped races, shortened to a few rounds a lane with totals that fit."""
+    races = []
+    for path in EXAMPLES:
+        lanes, problems = trace.inspect(path)
+        assert not problems
+        race = []
+        for lane in lanes:
+            rounds = lane.rounds[:ROUNDS]
+            begin = msgspec.to_builtins(lane.begin)
+            begin["notes"] = {"question": "x"}
+            end = records.End(lane.begin.lane, "length", records.fold(rounds))
+            race += [begin, *map(msgspec.to_builtins, rounds), msgspec.to_builtins(end)]
+        races.append(race)
+    return races
+
+
+VALUES = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        7,
+        2**31,
+        2**62,
+        2**63,
+        -(2**64),
+        10**40,
+        0.5,
+        -0.25,
+        1e-300,
+        1e299,
+        1e308,
+    ),
+    *(
+        "",
+        "x",
+        SCRIPT,
+        "=1+1",
+        "\x1b[2J",
+        "\u202e",
+        "\ud800",
+        "é" * 40,
+        "x" * 5_000,
+        "__proto__",
+        "constructor",
+    ),
+    *([], [[]], [None], [1] * 50, {}, {"a": None}, {"__proto__": 1}, {"": 1}),
+)
+
+
+def places(value: Any, holder: Any = None, key: Any = None) -> Iterator[tuple[Any, Any]]:
+    """Every (holder, key) within a value."""
+    if holder is not None:
+        yield holder, key
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for k, v in inner:
+        yield from places(v, value, k)
+
+
+@cache
+def mutant(seed: int) -> str:
+    """One recorded race with one to three things wrong, as text."""
+    rng = random.Random(seed)
+    race = copy.deepcopy(rng.choice(recorded()))
+    how = rng.random()
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        if how < 0.6:
+            _change_a_value(rng.choice(race), rng)
+        elif how < 0.85:
+            _change_the_order(race, rng)
+        else:
+            break
+    text = "\n".join(json.dumps(record, ensure_ascii=rng.random() < 0.5) for record in race)
+    return text if how < 0.85 else _change_the_text(text, rng)
+
+
+def _change_a_value(record: dict[str, Any], rng: random.Random) -> None:
+    holder, key = rng.choice(list(places(record)))
+    change = rng.randrange(6)
+    value = holder[key]
+    if change == 0:
+        del holder[key]
+    elif change == 1 and isinstance(holder, dict):
+        holder[rng.choice(("extra", "__proto__", SCRIPT, ""))] = rng.choice(VALUES)
+    elif change == 2 and isinstance(value, list) and value:
+        value.append(copy.deepcopy(value[-1]))
+    elif change == 3 and isinstance(value, int | float) and not isinstance(value, bool):
+        holder[key] = value + rng.choice((-1, 1, 2**40, 0.5))
+    elif change == 4:
+        deep: Any = 1
+        for _ in range(rng.choice((5, 40, 200))):
+            deep = [deep]
+        holder[key] = deep
+    else:
+        holder[key] = rng.choice(VALUES)
+
+
+def _change_the_order(race: list[dict[str, Any]], rng: random.Random) -> None:
+    at, other = rng.randrange(len(race)), rng.randrange(len(race))
+    change = rng.randrange(4)
+    if change == 0:
+        race[at], race[other] = race[other], race[at]
+    elif change == 1:
+        race.insert(other, copy.deepcopy(race[at]))
+    elif change == 2:
+        del race[at]
+    else:
+        del race[at:]
+    if not race:
+        race.append({})
+
+
+def _change_the_text(text: str, rng: random.Random) -> str:
+    at = rng.randrange(len(text))
+    change = rng.randrange(7)
+    if change == 0:
+        return text[:at]
+    if change == 1:
+        return text[:at] + text[rng.randrange(at, len(text)) :]
+    if change == 2:
+        return (
+            text[:at]
+            + rng.choice(("\0", "\ufeff", "\u2028", "NaN", "1e999", '"', "{", "]", "\\u"))
+            + text[at:]
+        )
+    if change == 3:
+        return text.replace(rng.choice((":", ",", '"', "[", "1", "e")), rng.choice((";", "", "'", "NaN")), 5)
+    if change == 4:
+        return text.replace("\n", rng.choice(("\r\n", "\n\n \n", " ", "\r")))
+    if change == 5:
+        return "[" * rng.choice((100, 200_000)) + text
+    return text.encode().decode("utf-8")[::-1]
+
+
+N = 2_400
+
+
+def test_thousands_of_damaged_traces_are_answered() -> None:
+    """2,400 seeded mutants: sound ones are summed up and add up, all others are told in short plain lines."""
+    sound = 0
+    for seed in range(N):
+        text = mutant(seed)
+        lanes, problems = trace.inspect_text(text)
+        assert bool(lanes) != bool(problems), seed
+        assert len(problems) <= trace.MAX_PROBLEMS
+        for problem in problems:
+            assert str(problem).isprintable() and len(str(problem)) < 1_000, (seed, str(problem))
+        if lanes:
+            sound += 1
+            assert all(line.isprintable() for line in trace.summary(lanes).split("\n")), seed
+            for lane in lanes:
+                assert lane.end is None or lane.end.totals.n_tokens == records.fold(lane.rounds).n_tokens
+    sys.stdout.write(f"{N} damaged traces: {N - sound} refused, {sound} still sound\n")
+    assert 100 < sound < N / 2, sound  # changes that leave a race sound exist, most do not
+
+
+HOSTILE: dict[str, bytes] = {
+    "not UTF-8": b"\xff\xfe" + "{}".encode("utf-16-le") * 50,
+    "half of a character": '{"kind": "round", "lane": "é"}'.encode()[:-4],
+    "compressed": b"\x1f\x8b\x08\0" + bytes(range(256)),
+    "a picture": b"\x89PNG\r\n\x1a\n" + bytes(500),
+    "deep": b'{"kind":' * 200_000,
+    "deep inside": b'{"kind": "begin", "notes": ' + b'{"a":' * 900 + b"1" + b"}" * 901,
+    "a number of 100,000 digits": b'{"kind": "round", "index": ' + b"9" * 100_000 + b"}",
+    "more than a float holds": b'{"kind": "round", "clock_s": 1e999}',
+    "NaN": b'{"kind": "round", "clock_s": NaN}',
+    "a line of 9 MB": b'{"kind": "' + b"x" * 9_000_000 + b'"}',
+    "100,001 lines": b"\n" * 100_001 + b"{}",
+    "a thousand wrong lines": b"{}\n" * 1_000,
+    "another format": b'{"kind": "begin", "schema": 99}',
+    "the name of a type": b'{"kind": "__proto__"}\n{"kind": ["begin"]}\n{"kind": null}',
+    "nothing": b"",
+    "one zero byte": b"\0",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_the_command_says_what_is_wrong(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`trace check` and `trace show`: exit code 2, one sentence, no traceback."""
+    path = tmp_path / "from\x1b[2J\na stranger.jsonl"
+    path.write_bytes(HOSTILE[what])
+    for action in ("check", "show"):
+        assert main(["trace", action, str(path)]) == 2
+        said = capsys.readouterr()
+        assert said.err.count("\n") == 1 and said.err.endswith(".\n") and said.err.strip().isprintable()
+        assert all(line.isprintable() for line in said.out.splitlines()) and len(said.out) < 10_000
+
+
+def test_a_file_too_large_is_refused_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line of 100 MB, a file of a terabyte: the size is asked first."""
+    path = tmp_path / "large.jsonl"
+    for size in (100 * 2**20, 2**40):
+        with path.open("wb") as file:
+            file.truncate(size)
+        assert main(["trace", "check", str(path)]) == 2
+        assert "larger than 64 MB" in capsys.readouterr().err
+
+
+def test_too_many_lanes_are_refused() -> None:
+    """Each would be a column of the page."""
+    begin = recorded()[0][0]
+    many = "\n".join(json.dumps({**begin, "lane": f"lane {i}"}) for i in range(33))
+    assert "33 lanes" in str(trace.inspect_text(many)[1][0])
+    assert trace.inspect_text(many.rsplit("\n", 1)[0])[1] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_prompt": 2**40},
+        {
+            "spans": [
+                {"kind": "image", "media": 0, "frame": 0, "start": 0, "stop": 4, "rows": 2**30, "cols": 2**30}
+            ]
+        },
+        {"spans": [{"kind": "image", "media": 0, "frame": 0, "start": 0, "stop": 4, "rows": -1, "cols": 2}]},
+    ],
+)
+def test_what_would_be_walked_over_is_bounded(change: dict[str, Any]) -> None:
+    """A page that draws every position of a prompt must not be told that there are a trillion."""
+    assert trace.inspect_text(json.dumps({**recorded()[0][0], **change}))[1]
+
+
+READ = """
+const { parse } = await load('trace.js');
+return data.map((text) => {
+  try { parse(text); return null; } catch (fault) {
+    return fault.constructor === Error ? fault.message : `fell over: ${fault.stack}`;
+  }
+});
+"""
+
+
+@needs_node
+def test_the_page_refuses_what_the_program_refuses(tmp_path: Path) -> None:
+    """The same verdict on 800 mutants and all hostile files, from the page's own reader.
+
+    JavaScript knows one kind of number: a whole number written as 1.0 passes there. No mutant has one.
+    """
+    texts = [mutant(seed) for seed in range(800)]
+    texts += [data.decode("utf-8", "replace") for data in HOSTILE.values()]
+    texts += ["\n".join(map(json.dumps, race)) for race in recorded()]
+    texts += [path.read_text(encoding="utf-8") for path in EXAMPLES]
+    said = run(tmp_path, READ, texts)
+    ours = [trace.inspect_text(text)[1] for text in texts]
+    apart = [
+        (at, str(problems[0]) if problems else "sound", words)
+        for at, (problems, words) in enumerate(zip(ours, said, strict=True))
+        if bool(problems) != bool(words)
+    ]
+    sys.stdout.write(f"{len(texts)} traces read by the page: {len(apart)} judged otherwise than here\n")
+    assert apart == [] and not any(words and "fell over" in words for words in said)
+    assert said[-len(EXAMPLES) :] == [None] * len(EXAMPLES)

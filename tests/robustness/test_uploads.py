@@ -1,0 +1,252 @@
+"""Uploads from people who mean harm: a right picture or one sentence, soon, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from specvl_demo.__main__ import main
+from specvl_demo.media import Clip, Limits, MediaError, Picture, load, load_any, load_media, load_picture
+from specvl_demo.ui.serve import jobs
+from specvl_demo.ui.serve.sessions import Sessions
+from tests.robustness import corpus_files
+from tests.robustness.corpus_files import Case, is_one_sentence
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def tried() -> dict:
+    """What became of the whole corpus, tried by a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.robustness.corpus_files", "--json"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.timeout(1200)
+def test_every_upload_of_the_corpus_ends_as_it_may(tried: dict) -> None:
+    """More than seven hundred files: each a right picture, a right clip, or one clear sentence."""
+    assert tried["wrong"] == []
+    rows = tried["rows"].values()
+    assert sum(row["tried"] for row in rows) >= 700 and len(rows) >= 15
+    assert sum(row["tried"] for row in rows) == sum(
+        row["picture"] + row["clip"] + row["refused"] for row in rows
+    )
+
+
+def test_no_upload_takes_long_or_much(tried: dict) -> None:
+    """The largest picture that is taken has 25 million pixels: 75 MB, and a few times that while decoded."""
+    assert max(row["slowest_s"] for row in tried["rows"].values()) < 30
+    assert tried["peak_mb"] < 800
+
+
+def picked(ends: str, every: int) -> list[Case]:
+    """Every so many-th case that ends so, with a path the system can hand to a command."""
+    return [case for case in corpus_files.cases() if case.ends == ends][::every]
+
+
+def test_the_command_line_refuses_them_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, one sentence on standard error, nothing on standard output; before any model is loaded."""
+    for case in picked("refused", 20):
+        path = case.write(tmp_path)
+        asked = ["generate", "--method", "ar", "--prompt", "x", f"--{case.sent_as}", str(path), "--json"]
+        assert main(asked) == 2, case.name
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.count("\n") == 1
+        assert is_one_sentence(said.err.rstrip("\n")), said.err
+
+
+def test_a_request_is_decoded_in_order_by_few_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pictures and clips mixed come back in the order they were sent; pictures share a process."""
+    started = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(load.subprocess, "Popen", lambda *a, **k: started.append(k["env"]) or popen(*a, **k))
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    names = ["plain.png", "clip.mp4", "animated.gif", "plain.jpg"]
+    for name in names:
+        (tmp_path / name).write_bytes((corpus_files.pictures() | corpus_files.clips())[name])
+    found = load_any([tmp_path / name for name in names])
+    assert [item.name for item in found] == names
+    assert [type(item) for item in found] == [Picture, Clip, Clip, Picture]
+    assert len(started) == 2
+    assert not any("secret" in env.values() or "HF_TOKEN" in env for env in started)
+
+
+def fake_decoder(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+    """A decoding process that does something else, and a picture for it."""
+    program = folder / "decoder"
+    program.write_text(f"#!/bin/sh\necho $$ > {folder}/pid\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(load.sys, "executable", str(program))
+    picture = folder / "a.png"
+    picture.write_bytes(corpus_files.pictures()["plain.png"])
+    return picture
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ignores being asked to stop; the time limit holds for all files of a request together."""
+    picture = fake_decoder(tmp_path, monkeypatch, "trap '' TERM INT HUP; exec sleep 600")
+    began = time.monotonic()
+    with pytest.raises(MediaError, match="longer than 2 seconds"):
+        load_media([picture] * 8, limits=Limits(decode_s=2))
+    assert time.monotonic() - began < 60
+    assert ended(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "kill -SEGV $$",
+        "exit 3",
+        "echo not json",
+        'echo \'{"kind": "PNG", "what": "picture", "sizes": [[9, 9]]}\'',
+    ],
+)
+def test_a_decoder_that_dies_or_lies_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """A crash, an early end, rubbish, fewer pixels than announced: the file is named as the culprit."""
+    with pytest.raises(MediaError, match="a.png is damaged"):
+        load_picture(fake_decoder(tmp_path, monkeypatch, script))
+
+
+def test_bytes_and_counts_are_checked_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a terabyte costs nothing; the ninth file is refused before the first is looked at."""
+    large = tmp_path / "large.png"
+    with large.open("wb") as file:
+        file.truncate(2**40)
+    monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("was opened"))
+    monkeypatch.setattr(load.subprocess, "Popen", lambda *_, **__: pytest.fail("was decoded"))
+    with pytest.raises(MediaError, match="larger than 64 MB"):
+        load_picture(large)
+    with pytest.raises(MediaError, match="at most 8"):
+        load_any([tmp_path / "never"] * 9)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's file systems")
+def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
+    """Devices, pipes, folders, the system's own files, links that go round, names too long or impossible."""
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "round.png").symlink_to(tmp_path / "round.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    paths = [
+        *(
+            tmp_path / "pipe.png",
+            tmp_path / "round.png",
+            tmp_path / "zero.png",
+            tmp_path,
+            tmp_path / "missing",
+        ),
+        *("/dev/zero", "/dev/null", "/dev/stdin", "/dev/tty", "/proc/self/environ", "/proc/self/mem"),
+        *(
+            "/proc/self/fd/0",
+            "/sys/kernel/notes",
+            "/etc/passwd",
+            "/",
+            ".",
+            "",
+            "~",
+            "a\0b.png",
+            "half\ud800.png",
+        ),
+        *("x" * 5_000, "../" * 300 + "etc/passwd", "file:///etc/passwd", "http://127.0.0.1/a.png", "data:,x"),
+    ]
+    for path in paths:
+        with pytest.raises(MediaError) as refused:
+            load_picture(path)
+        assert is_one_sentence(str(refused.value)), refused.value
+
+
+def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path) -> None:
+    """A link inside the folder that leads out of it, a way up, a device, a folder, rubbish: none exist."""
+    uploads = tmp_path / "uploads"
+    (uploads / "inner").mkdir(parents=True)
+    secret = tmp_path / "secret.png"
+    mine = uploads / "mine.png"
+    for path in (secret, mine):
+        path.write_bytes(corpus_files.pictures()["plain.png"])
+    (uploads / "out.png").symlink_to(secret)
+    (uploads / "round.png").symlink_to(uploads / "round.png")
+    os.mkfifo(uploads / "pipe.png")
+
+    def asked(path: object) -> dict:
+        return {"pair": "pocket", "question": "x", "media": [{"path": path, "name": "half\ud800"}]}
+
+    def read(path: object) -> jobs.Job:
+        return jobs.read_job(asked(path), ["pocket"], ["ar"], [uploads])
+
+    assert read(str(mine)).media == (str(mine),)
+    assert read(str(uploads / "inner" / ".." / "mine.png")).media == (str(mine),)
+    json.dumps(read(str(mine)).names).encode()
+    outside = [
+        *(secret, uploads / "out.png", uploads / ".." / "secret.png", uploads / "round.png", uploads),
+        *(uploads / "pipe.png", uploads / ("x" * 5_000), tmp_path / "uploads_of_another" / "a.png"),
+        *(
+            "/etc/passwd",
+            "/proc/self/environ",
+            "/dev/zero",
+            "",
+            ".",
+            "half\ud800",
+            "a\0b",
+            "~",
+            "file:///etc/passwd",
+        ),
+    ]
+    for path in [*map(str, outside), None, 7, ["a"], {"path": "/etc/passwd"}, True]:
+        with pytest.raises(ValueError, match="no longer on the server") as refused:
+            read(path)
+        refused.value.args[0].encode()  # it can be sent
+
+
+def test_a_visits_files_go_when_it_ends(tmp_path: Path) -> None:
+    """What two visitors share stays until both have left; what lies elsewhere is never touched."""
+    uploads = tmp_path / "uploads"
+    files = {name: uploads / name / "a.png" for name in ("mine", "earlier", "shared", "others")}
+    for path in [*files.values(), tmp_path / "example.png"]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    visits = Sessions(uploads)
+
+    def asked(*names: str, history: object = ()) -> dict:
+        return {"media": [{"path": str(files[name])} for name in names], "history": history}
+
+    visits.keep("me", asked("mine", "shared", history=[asked("earlier"), "rubbish", {"media": 3}]))
+    visits.keep(
+        "me", {"media": [{"path": str(tmp_path / "example.png")}, {"path": "a\0"}, {"path": 3}, None]}
+    )
+    visits.keep("you", asked("shared", "others"))
+    for rubbish in (None, 3, "x", {"media": "x"}, {"media": [{"path": str(uploads)}]}):
+        visits.keep("me", rubbish)
+    visits.leave("me")
+    assert not files["mine"].parent.exists() and not files["earlier"].exists()
+    assert files["shared"].exists() and files["others"].exists() and (tmp_path / "example.png").exists()
+    visits.leave("you")
+    visits.leave("you")
+    visits.leave(None)
+    assert list(uploads.iterdir()) == [] and (tmp_path / "example.png").exists()

@@ -1,0 +1,53 @@
+"""On a ZeroGPU Space `spaces` comes first, and its real wrappers lend a device call by call."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_spaces_is_imported_before_anything_asks_for_cuda(tmp_path: Path) -> None:
+    """`spaces` refuses to start once CUDA was initialised, so it comes before a look at the machine."""
+    (tmp_path / "spaces.py").write_text(
+        "import os, sys\n"
+        "torch = sys.modules.get('torch')\n"
+        "assert torch is None or not torch.cuda.is_initialized()\n"
+        "assert os.environ['HF_DEACTIVATE_ASYNC_LOAD'] == '1'\n"
+        "import specvl_demo.machine\n"
+        "def detect(): sys.exit('imported first')\n"
+        "specvl_demo.machine.detect = detect\n"
+    )
+    env = {**os.environ, "SPACES_ZERO_GPU": "true", "PYTHONPATH": str(tmp_path)}
+    words = [sys.executable, "app.py", "--pair", "nobody"]
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2 and "nobody" in done.stderr
+    probe = (
+        "from specvl_demo.ui.serve import zerogpu; zerogpu.prepare()\n"
+        "import sys; assert 'spaces' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", probe], cwd=ROOT, env=env, check=True, timeout=120)
+    env.pop("SPACES_ZERO_GPU")
+    probe = probe.replace("assert 'spaces' in", "assert 'spaces' not in")
+    subprocess.run([sys.executable, "-c", probe], cwd=ROOT, env=env, check=True, timeout=120)
+
+
+def test_the_real_package_lends_three_calls_and_all_are_released() -> None:
+    """The second is stopped by its visitor. Scheduler and move to CUDA are mocked; see `zerogpu_app`."""
+    pytest.importorskip("spaces", reason="needs the package spaces, see requirements-dev.txt")
+    words = [sys.executable, "-m", "tests.robustness.zerogpu_app"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, stopped, third = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    assert not first["errors"] + stopped["errors"] + third["errors"], (
+        done.stderr[-3000:] + done.stdout[-3000:]
+    )
+    assert [call["released"] for call in (first, stopped, third)] == [1, 2, 3]
+    assert {call["last"] for call in (first, stopped, third)} == {"done"}
+    assert stopped["rounds"] < first["rounds"] == third["rounds"]

@@ -1,0 +1,270 @@
+"""The kinds of visitors of a soak, good and bad, each judged by what it must get.
+
+An answer whose records add up and in which lossless methods equal AR; a sentence for people; or nothing,
+because the visitor left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff
+from specvl_demo.methods.base import METHODS
+from specvl_demo.records import validate_trace
+from specvl_demo.report.metrics import Lane
+from tests.robustness import corpus_files
+from tests.robustness.visitor import Turned, Visitor, read
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+MOST_FAULTS_KEPT = 20
+BUSY = re.compile(r"busy|queue is full", re.IGNORECASE)
+"""A refusal because too many ask at once."""
+OURS = re.compile(r"Traceback|object at 0x|TypeError|KeyError|AttributeError|NoneType")
+"""What never stands in a sentence for a visitor."""
+QUESTIONS = ("Describe the picture.", "What colour is the star? 🟥", "ما هذا؟", "<b>Is</b> it ${circle}?")
+OUTCOMES = ("served", "refused", "busy", "stopped", "left")
+
+
+class Wrong(Exception):
+    """A visitor did not get what it must; the message says what came."""
+
+
+@dataclass
+class Tally:
+    """What became of the visitors."""
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    identical: int = 0
+    tokens: int = 0
+    rounds_after_stop: int = 0
+    failed: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def fault(self, text: str) -> None:
+        """Count a failure and keep what it was, as long as there are few."""
+        self.failed += 1
+        if len(self.faults) < MOST_FAULTS_KEPT:
+            self.faults.append(text[:400])
+
+
+@dataclass
+class Visit:
+    """What one visitor has to work with."""
+
+    visitor: Visitor
+    rng: random.Random
+    tally: Tally
+    pair: str
+    methods: list[str]
+
+    async def asked(self, **changes: Any) -> dict[str, Any]:
+        """A random question that can be answered."""
+        rng = self.rng
+        files = [await self.file() for _ in range(rng.choice((0, 0, 1, 1, 2)))]
+        chosen = rng.sample(self.methods, rng.randint(1, min(3, len(self.methods))))
+        # Loose verifiers are defined for greedy decoding alone, and the page says so.
+        greedy = rng.random() < 0.6 or not all(METHODS[name].lossless for name in chosen)
+        return {
+            "pair": self.pair,
+            "question": rng.choice(QUESTIONS),
+            "methods": chosen,
+            "media": files,
+            "max_new_tokens": rng.randint(4, 48),
+            "temperature": 0.0 if greedy else rng.uniform(0.3, 1.5),
+            "top_p": 1.0 if greedy else rng.uniform(0.5, 1.0),
+            "seed": rng.randrange(2**31),
+        } | changes
+
+    async def file(self) -> dict[str, str]:
+        """A shipped picture or clip, or a drawn scene, uploaded."""
+        if self.rng.random() < 0.4:
+            drawn = await self.visitor.server("scene", {"seed": self.rng.randrange(10**6)})
+            if "path" not in drawn:
+                raise Wrong(f"no scene was drawn: {drawn.get('problem')}")
+            return {"path": drawn["path"], "name": drawn["name"]}
+        path = self.rng.choice([*EXAMPLES.glob("*.png"), *EXAMPLES.glob("*.webm")])
+        return await self.visitor.upload(path.name, path.read_bytes())
+
+    async def run(self, asked: Any) -> tuple[list[dict[str, Any]], str | None]:
+        """All events of a race, and the sentence where it was refused; Wrong where people cannot read it."""
+        async with aclosing(self.visitor.ask(asked)) as running:
+            events = [event async for event in running]
+        said = next((event["text"] for event in events if event["k"] == "error"), None)
+        if said is not None and (OURS.search(said) or not said.strip()):
+            raise Wrong(f"a sentence that is none: {said!r}")
+        if said is not None and BUSY.search(said):
+            raise Turned(said)
+        return events, said
+
+
+async def race(visit: Visit) -> str:
+    """A race that must be answered: whole records, lossless lanes equal to AR when greedy."""
+    asked = await visit.asked()
+    events, said = await visit.run(asked)
+    if said is not None:
+        raise Wrong(said)
+    lanes = [Lane(*lane) for lane in validate_trace(read(events)).values()]
+    stops = [lane.end.stop if lane.end else None for lane in lanes]
+    if len(lanes) != len({"ar", *asked["methods"]}) or not {*stops} <= {"eos", "length"}:
+        raise Wrong(f"a race ended as {stops}")
+    if {lane.begin.notes.question for lane in lanes} - {""} != {asked["question"]}:
+        raise Wrong("the answer to somebody else's question")
+    for lane in lanes[1:]:
+        if lane.begin.lossless and lane.token_ids != lanes[0].token_ids:
+            raise Wrong(f"{lane.begin.method} differs from AR")
+        visit.tally.identical += lane.begin.lossless
+    visit.tally.tokens += sum(len(lane.token_ids) for lane in lanes)
+    return "served"
+
+
+async def stop(visit: Visit) -> str:
+    """Stop after some rounds: every lane that has begun ends as cancelled, within a round."""
+    asked = await visit.asked(max_new_tokens=400)
+    patience, run, pressed, after, ends = visit.rng.randint(0, 6), "", False, Counter[str](), []
+    async with aclosing(visit.visitor.ask(asked)) as running:
+        async for event in running:
+            run = event.get("run", run)
+            if event["k"] == "error":
+                raise Turned(event["text"])
+            if event["k"] == "end":
+                ends.append(event["record"]["stop"])
+            if event["k"] == "round":
+                after[event["record"]["lane"]] += pressed
+                patience -= 1
+            if patience < 0 and not pressed:
+                pressed = True
+                await visit.visitor.server("stop", run)
+    if not ends or not {*ends} <= {"cancelled", "eos", "length"}:
+        raise Wrong(f"a stopped race ended as {ends}")
+    visit.tally.rounds_after_stop = max(visit.tally.rounds_after_stop, *after.values(), 0)
+    return "stopped"
+
+
+async def leave(visit: Visit) -> str:
+    """Close the tab somewhere in the line or in the middle of a run."""
+    asked = await visit.asked(max_new_tokens=400)
+    patience = visit.rng.randint(0, 12)
+    async with aclosing(visit.visitor.ask(asked)) as running:
+        async for _ in running:
+            patience -= 1
+            if patience < 0:
+                break
+    return "left"
+
+
+async def program(visit: Visit) -> str:
+    """The two endpoints of programs; one in three hangs up."""
+    rng, asked = visit.rng, await visit.asked()
+    same = ("pair", "max_new_tokens", "temperature", "top_p", "seed")
+    given = {key: asked[key] for key in same} | {"prompt": asked["question"], "image": asked["media"]}
+    single = rng.random() < 0.5
+    more = {"method": asked["methods"][0]} if single else {"methods": ",".join(asked["methods"])}
+    call = visit.visitor.call("generate" if single else "race", given | more)
+    if rng.random() < 0.3:
+        try:
+            await asyncio.wait_for(call, rng.uniform(0.2, 3.0))
+        except asyncio.TimeoutError:
+            return "left"
+        return "served"
+    told = await call
+    for one in [told] if single else told["lanes"]:
+        if not 0 < one["n_tokens"] == len(one["token_ids"]) <= asked["max_new_tokens"]:
+            raise Wrong(f"{one['n_tokens']} tokens, {len(one['token_ids'])} ids, {asked['max_new_tokens']}")
+        if one["lossless"] and one.get("identical_to_ar") is False:
+            raise Wrong(f"{one['method']} differs from AR")
+        visit.tally.tokens += one["n_tokens"]
+    return "served"
+
+
+async def bad_file(visit: Visit) -> str:
+    """A file that is not what it says: refused in a sentence that names it."""
+    case = visit.rng.choice(refused_files())
+    try:
+        sent = await visit.visitor.upload(case.name, case.data)
+    except Turned as said:
+        if OURS.search(str(said)):
+            raise
+        return "refused"
+    _, said = await visit.run(await visit.asked(media=[sent], max_new_tokens=4))
+    if said is None:
+        raise Wrong(f"{case.name} of {case.family} was taken for a picture or a clip")
+    return "refused"
+
+
+@cache
+def refused_files() -> list[corpus_files.Case]:
+    """Small files of the attack corpus that must be refused as pictures and as clips, under names that travel
+    unchanged."""
+    plain = re.compile(r"[\w.-]+")
+    other = {"image": CLIP_FORMATS, "video": PICTURE_FORMATS}
+    return [
+        case
+        for case in corpus_files.cases()
+        if case.ends == "refused" and plain.fullmatch(case.name) and len(case.data) < 10**6
+        if sniff(case.data[:HEAD_BYTES]) not in other[case.sent_as]
+    ]
+
+
+async def bad_request(visit: Visit) -> str:
+    """A request that makes no sense: refused in a sentence."""
+    changes: list[dict[str, Any]] = [
+        {"pair": "nowhere"},
+        {"methods": ["nonsense"]},
+        {"max_new_tokens": 10**9},
+        {"temperature": -1},
+        {"top_p": "all"},
+        {"question": "x" * 100_000},
+        {"question": ["a list"]},
+        {"media": [{"path": "/etc/passwd", "name": "passwd"}]},
+        {"media": [{"path": "../../app.py"}] * 3},
+        {"media": "scene.png"},
+        {"media": [None]},
+        {"settings": "gamma=5"},
+        {"seed": 1.5},
+    ]
+    senseless: list[Any] = [None, 5, [], "run", {}, {"pair": visit.pair}]
+    change = visit.rng.choice([*senseless, *changes])
+    asked = await visit.asked(**change) if change in changes else change
+    try:
+        events, said = await visit.run(asked)
+    except Turned as turned:  # files are looked for before the page is asked
+        if OURS.search(str(turned)) or "was not uploaded here" not in str(turned):
+            raise
+        return "refused"
+    if said is None or any(event["k"] == "begin" for event in events):
+        raise Wrong(f"a senseless request was served: {str(asked)[:200]}")
+    return "refused"
+
+
+async def scene(visit: Visit) -> str:
+    """The page's own functions, rightly and wrongly used."""
+    drawn = await visit.visitor.server("scene", None)
+    wrong = await visit.visitor.server("scene", {"objects": 7})
+    if "path" not in drawn or "problem" not in wrong:
+        raise Wrong(f"a scene gave {sorted(drawn)}, nonsense gave {sorted(wrong)}")
+    await visit.visitor.server("panel", {"pair": visit.pair, "method": visit.rng.choice(visit.methods)})
+    await visit.visitor.server("batches", "nobody's")
+    await visit.visitor.server("stop", {"not": "a run"})
+    return "served"
+
+
+KINDS: dict[str, tuple[int, Callable[[Visit], Awaitable[str]]]] = {
+    "race": (6, race),
+    "stop": (3, stop),
+    "leave": (2, leave),
+    "program": (3, program),
+    "bad file": (3, bad_file),
+    "bad request": (2, bad_request),
+    "scene": (1, scene),
+}
+"""What visitors do, and how often beside each other; each says what became of it, one of OUTCOMES."""

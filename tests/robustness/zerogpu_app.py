@@ -1,0 +1,91 @@
+"""A ZeroGPU Space's worker here: the real `spaces` package, its scheduler and its move to CUDA mocked.
+
+Prints one JSON line for each of three lent calls, the second of which is stopped. Also runs with a CPU build
+of torch, whose missing CUDA entry points are filled in.
+
+    python -m tests.robustness.zerogpu_app
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import os
+from types import SimpleNamespace
+
+os.environ |= {"SPACES_ZERO_GPU": "1", "SPACES_ZERO_DEVICE_API_URL": "http://127.0.0.1:9"}
+
+import torch
+
+if torch.version.cuda is None:
+    torch.version.cuda = "13.0"
+    torch._C._cuda_init = lambda: None
+    torch.cuda._is_in_bad_fork = bool  # asked in another process, so it must pickle
+
+from specvl_demo.ui.serve import zerogpu
+
+zerogpu.prepare()
+
+import spaces.zero.torch as zero  # noqa: E402
+from spaces.zero import client  # noqa: E402
+from spaces.zero.torch import patching  # noqa: E402
+
+from specvl_demo import machine  # noqa: E402
+from specvl_demo.ui.serve import workers  # noqa: E402
+from specvl_demo.ui.serve.jobs import Job  # noqa: E402
+from specvl_demo.ui.serve.queue import Queue  # noqa: E402
+
+released: list[object] = []
+
+
+def lend() -> None:
+    """Answer for the Space's scheduler, and leave tensors where they are."""
+    ticket = SimpleNamespace(allowToken="t", nvidiaIndex=0, nvidiaUUID="GPU-0", idle=True)
+    client.schedule = lambda **asked: ticket
+    client.allow = lambda token: None
+    client.release = lambda *a, **k: released.append(k)
+    zero.init = lambda uuid: None
+    zero.size = lambda: 0
+
+    def move(callback: object = None) -> None:
+        for fake, original in list(patching.cuda_aliases.items()):
+            if original is not None:
+                fake.data = original
+
+    zero.move = move
+
+
+async def call(queue: Queue, stop_after: int | None = None) -> None:
+    """One lent call; stop_after: rounds after which a visitor presses Stop."""
+    lanes = (("ar", {}), ("chain", {}))
+    job = Job("pocket", lanes, "Describe the picture.", ("examples/scene.png",), max_new_tokens=16)
+    kinds: list[str] = []
+    errors: list[str] = []
+    async for run, events in queue.events(job):
+        kinds += [event["k"] for event in events]
+        errors += [event["text"] for event in events if event["k"] == "error"]
+        if stop_after and kinds.count("round") >= stop_after:
+            queue.stop(run.id)
+            stop_after = None
+    rounds = kinds.count("round")
+    said = {"rounds": rounds, "last": kinds[-1], "errors": errors, "released": len(released)}
+    print(json.dumps(said), flush=True)  # noqa: T201
+
+
+def main() -> None:
+    """Start the worker as a Space does, then call it."""
+    lend()
+    machine.gpus = lambda: (machine.Gpu("emulated", 24 * 10**9, (9, 0)),)
+    queue = Queue(workers.make("pocket", workers.Cluster()), 16, 500, 5)
+    for stop_after in (None, 2, None):
+        asyncio.run(call(queue, stop_after))
+    # A lent call's process waits for the next call, holding this one's output open; and it leaves threads
+    # behind that nobody ends.
+    for process in multiprocessing.active_children():
+        process.kill()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""What is asked: the same everywhere, and never what something was tuned or trained on."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from specvl_demo.bench import cases, data
+from specvl_demo.vlm.prompts import VideoFrames
+from specvl_demo.world.evaluate import HELD_OUT
+from tests import corpus
+
+
+def test_the_shipped_cases_are_the_same_everywhere_and_cover_every_kind() -> None:
+    first, second = cases.pocket(), cases.pocket()
+    assert [case.question for case in first] == [case.question for case in second]
+    assert len({case.name for case in first}) == len(first)
+    kinds = {case.kind for case in first}
+    assert {"describe", "clip", "chart", "compare", "count", "where", "follow-up"} <= kinds
+    followed = next(case for case in first if case.kind == "follow-up")
+    assert [turn.answer is None for turn in followed.turns] == [False, True]
+    assert followed.turns[0].shown and not followed.turns[1].shown
+
+
+def test_nothing_is_tuned_on_what_is_held_out() -> None:
+    tuned, judged = cases.calibration(), cases.pocket()
+    assert cases.CALIBRATION_SEED + 10**8 < HELD_OUT
+
+    def pixels(case: cases.Case) -> set[bytes]:
+        frames = [f for one in case.shown for f in (one.frames if isinstance(one, VideoFrames) else (one,))]
+        return {frame.tobytes() for frame in frames}
+
+    held_out = set().union(*(pixels(case) for case in judged))
+    assert not any(pixels(case) & held_out for case in tuned)
+
+
+def test_mixed_prompts_go_through_all_kinds_in_turn() -> None:
+    asked = cases.mixed(11)
+    assert len(asked) == 11 == len({case.name for case in asked})
+    assert {"text", "follow-up", "clip", "compare"} <= {case.kind for case in asked}
+    assert not next(case for case in asked if case.kind == "text").shown
+
+
+def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
+    corpus.halves().save(tmp_path / "a.png")
+    corpus.write_clip(tmp_path / "c.mp4")
+    lines: list[dict[str, Any]] = [
+        {"question": "What is it?", "image": "a.png", "answer": "halves", "id": "mine"},
+        {"prompt": "Compare.", "images": ["a.png", "a.png"]},
+        {"question": "What happens?", "video": "c.mp4"},
+        {"question": "Who are you?"},
+    ]
+    file = tmp_path / "own.jsonl"
+    file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+    one, two, clip, text = data.find(str(file), 9)
+    assert (one.name, one.reference, len(one.shown)) == ("mine", "halves", 1)
+    assert (two.name, len(two.shown), two.reference) == ("own-2", 2, None)
+    assert isinstance(clip.shown[0], VideoFrames) and len(clip.shown[0].frames) > 1 and not text.shown
+    assert len(data.find(str(file), 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 1: not a line of JSON"),
+        ("[1]", "line 1: an object is needed"),
+        ('{"image": "a.png"}', "a question is needed"),
+        ('{"question": "x", "image": "nowhere.png"}', "line 1: There is no file"),
+    ],
+)
+def test_a_bad_line_is_named(line: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "own.jsonl"
+    file.write_text(line)
+    with pytest.raises(ValueError, match=said):
+        data.find(str(file), 9)
+
+
+PICTURE = corpus.halves()
+ROWS: dict[str, dict[str, Any]] = {
+    "lmms-lab/ChartQA": {"type": "human_test", "image": PICTURE, "question": "How high?", "answer": "7"},
+    "HuggingFaceM4/ChartQA": {"image": PICTURE, "query": "How high?", "label": ["7"], "human_or_machine": 0},
+    "lmms-lab/textvqa": {"image": PICTURE, "question": "What does it say?", "answers": ["stop", "halt"]},
+    "lmms-lab/ScienceQA": {
+        "image": PICTURE,
+        "question": "Which?",
+        "choices": ["north", "south"],
+        "answer": 1,
+        "hint": "Magnets.",
+    },
+    "lmms-lab/llava-bench-in-the-wild": {"image": PICTURE, "question": "Describe.", "gpt_answer": "Halves."},
+    "lmms-lab/SEED-Bench": {
+        "image": [PICTURE, PICTURE],
+        "question": "Which?",
+        **{f"choice_{letter}": letter * 2 for letter in "abcd"},
+        "answer": "B",
+    },
+    "OpenGVLab/MVBench": {"video": "c.mp4", "question": "What?", "candidates": ["x", "y"], "answer": "y"},
+    "wchai/lmms_VDC_test": {"video_name": "c", "question": "ignored", "caption": "Two halves."},
+}
+"""A row of every data set, as published: names and types of columns."""
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """A `datasets` package that gives ROWS; notes what it was asked."""
+    asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(path: str, name: str | None, split: str, streaming: bool) -> list[dict[str, Any]]:
+        asked.append((path, name, split, streaming))
+        return [ROWS[path]] * 3
+
+    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    return asked
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_published_data_sets_become_cases(name: str, hub: list[tuple[Any, ...]], tmp_path: Path) -> None:
+    corpus.write_clip(tmp_path / "c.mp4")
+    found = data.find(name, 2, media=tmp_path, n_frames=3)
+    assert len(found) == 2 and hub[0][0] == name and hub[0][3] is True
+    case = found[0]
+    assert case.question.strip() and case.reference and case.shown
+    if name in ("lmms-lab/ScienceQA", "lmms-lab/SEED-Bench"):
+        assert "\nA. " in case.question and case.reference == "B"
+        assert len(case.shown) == (2 if "SEED" in name else 1)
+    if "video" in ROWS[name] or "video_name" in ROWS[name]:
+        assert isinstance(case.shown[0], VideoFrames) and len(case.shown[0].frames) == 3
+    else:
+        assert isinstance(case.shown[0], Image.Image) and case.shown[0].mode == "RGB"
+
+
+def test_what_a_data_set_needs_is_said(hub: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="--media"):
+        data.find("OpenGVLab/MVBench", 1)
+    with pytest.raises(ValueError, match="OWNER/NAME"):
+        data.find("nowhere.jsonl", 1)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match="HF_HUB_OFFLINE forbids"):
+        data.find("lmms-lab/ChartQA", 1)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ValueError, match="pip install datasets"):
+        data.find("lmms-lab/ChartQA", 1)
+
+
+def test_a_folder_in_the_published_layout_is_read(tmp_path: Path) -> None:
+    """Parquet files below data/, pictures as bytes, the columns' kinds in the file: what the hub holds."""
+    datasets = pytest.importorskip("datasets", reason="reads data sets only where `datasets` is installed")
+    import pyarrow
+    from pyarrow import parquet
+
+    text = datasets.Value("string")
+    kinds = datasets.Features({"image": datasets.Image(), "question": text, "answer": text})
+    stored = {"bytes": corpus.encode(PICTURE, "PNG"), "path": "a.png"}
+    rows = [{"image": stored, "question": f"How high, {n}?", "answer": str(n)} for n in range(3)]
+    file = tmp_path / "ChartQA" / "data" / "test-00000-of-00001.parquet"
+    file.parent.mkdir(parents=True)
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=kinds.arrow_schema), file)
+    found = data.find(str(tmp_path / "ChartQA"), 2)
+    assert [case.reference for case in found] == ["0", "1"] and found[0].name == "ChartQA-0"
+    assert found[0].shown[0].size == PICTURE.size and found[0].shown[0].getpixel((0, 0)) == corpus.RED

@@ -1,0 +1,259 @@
+"""The suites on a tiny pair: what they count is right, what they print can be read, written and drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from specvl_demo.__main__ import main
+from specvl_demo.bench import (
+    ablations,
+    cases,
+    forwards,
+    guard,
+    lossless,
+    measure,
+    pages,
+    plots,
+    provenance,
+    suites,
+)
+from specvl_demo.bench.peers import GAMMA, HF_ASSISTED, HF_GENERATE, HF_LOOKUP, PEERS, Answer
+from specvl_demo.methods.base import choose
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.registry import Loaded
+from tests.contract.test_checkpoints import write
+from tests.heads import random_module
+
+CHAIN = choose("chain", {"gamma": 3})
+GEOMETRY = Geometry(width=64, heads=2, kv_heads=2, head_width=32, eps=1e-6)
+
+
+@pytest.fixture(scope="module")
+def beside(loaded: Loaded) -> dict[str, Any]:
+    """AR and a chain beside each other, as `bench --json` prints it."""
+    asked = [case for case in cases.pocket() if case.kind in ("where", "follow-up")][:2]
+    report = measure.bench(loaded, asked, [choose("ar"), CHAIN], repeats=2, max_new_tokens=6)
+    return {"suite": "pocket", **json.loads(json.dumps(report, allow_nan=False))}
+
+
+def test_timed_forwards_are_those_of_the_rounds(loaded: Loaded) -> None:
+    (request,) = measure.requests(loaded, cases.scenes_alone(1), 10)
+    rounds = forwards.run(loaded, CHAIN, request)[1]
+    assert sum(len(one.round.tokens) for one in rounds) == 10
+    for one in rounds:
+        assert [width for width, _ in one.steps] == [1] * one.round.n_drafted  # a chain feeds one node a step
+        assert 0 < one.verify_s <= one.round.verify_s  # each lies inside its phase
+        assert one.forward_s - one.verify_s <= one.round.draft_s
+    assert not any(one.steps for one in forwards.run(loaded, choose("ngram"), request)[1])
+
+
+def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> None:
+    rows = {row["method"]: row for row in beside["rows"]}
+    for name in ("ar", "chain"):
+        row = rows[name]
+        assert set(measure.COLUMNS) | set(measure.TOTAL) <= set(row)
+        assert row["speedup_vs_ar"] <= row["limit"] and 0 < row["efficiency"] <= 1 and row["held_back_by"]
+        assert 0 < row["share_before"] < 1 and row["first_token_ms"] < row["answer_ms"]
+    assert rows["ar"]["speedup_vs_ar"] == rows["ar"]["speedup_total_vs_ar"] == 1.0
+    assert rows["chain"]["identical_to_ar"] is True and rows[HF_GENERATE]["identical_to_ar"] is True
+    told = beside["machine"]
+    assert told["weights"]["target"] and told["versions"]["torch"] and "others_share_meanwhile" in told
+    text = pages.answers(beside).markdown()
+    assert "From pictures to answer" in text and "× our AR" in text and told["weights"]["target"] in text
+    plots.write(beside, tmp_path / "charts.html")
+    drawn = (tmp_path / "charts.html").read_text()
+    assert drawn.count("Plotly.newPlot") == 2 and '"chain"' in drawn
+    with pytest.raises(ValueError, match="no charts"):
+        plots.write({"suite": "tune", "rows": [{"method": "chain"}]}, tmp_path / "none.html")
+
+
+def test_heads_are_compared_with_the_same_drafts_and_their_cards(loaded: Loaded, tmp_path: Path) -> None:
+    card = {"weights": "a", "data": "scenes", "conversations": 9, "parameters": 7, "recipe": {"cls": 0.1}}
+    cards = {
+        "dream": {**card, "steps": 300, "recipe": {"cls": 0.1, "middle": 0.2}},
+        "dream-no-middle": {**card, "steps": 300, "recipe": {"cls": 0.1, "middle": 0.0}},
+        "hivis": {**card, "steps": 200},
+    }
+    for seed, (name, one) in enumerate(cards.items()):
+        tensors = random_module(name.partition("-")[0], GEOMETRY, seed).published()
+        write(tmp_path / name, tensors, num_attention_heads=2)
+        (tmp_path / name / "card.json").write_text(json.dumps(one))
+    found = ablations.report(loaded, tmp_path, cases.scenes_alone(1), 1, 12)
+    assert found["unlike"] == [
+        "middle: 0.2 for dream; 0.0 for dream-no-middle.",
+        "steps: 300 for dream, dream-no-middle; 200 for hivis.",
+    ]
+    rows = {row["method"]: row for row in found["rows"]}
+    assert set(rows) == {"ar", *(f"{name} {shape}" for name in cards for shape in ablations.SHAPES)}
+    assert all(row["identical_to_ar"] for row in rows.values())
+    ((_, table, columns),) = pages.ablations(found).tables
+    assert [row["head"] for row in table] == list(cards) and {"parameters", "steps", "τ, tree"} <= set(
+        columns
+    )
+    assert table[2]["× our AR, chain"] == rows["hivis chain"]["speedup_vs_ar"]
+    (tmp_path / "hivis" / "card.json").unlink()
+    with pytest.raises(ValueError, match=r"no card\.json"):
+        ablations.opened(loaded, tmp_path)
+
+
+def test_a_section_of_a_file_is_kept_up_to_date(beside: dict[str, Any], tmp_path: Path) -> None:
+    whole, few = tmp_path / "tables.md", tmp_path / "README.md"
+    whole.write_text("# Title\n<!-- bench:pocket:begin -->\nold\n<!-- bench:pocket:end -->\nend\n")
+    few.write_text("<!-- bench:pocket:begin chain ar -->\nold\n<!-- bench:pocket:end -->\n")
+    record = tmp_path / "report.json"
+    record.write_text(json.dumps(beside))
+    command = ["bench", "--from", str(record), "--busy", "--write", str(whole), "--write", str(few)]
+    assert main(command) == 0
+    text = whole.read_text()
+    assert "old" not in text and text.startswith("# Title\n") and text.endswith("end\n")
+    assert HF_GENERATE in text and "* chain: A round brings" in text
+    lines = few.read_text().splitlines()
+    assert [line.split()[1] for line in lines[3:-1]] == ["ar", "chain"] and "limit" not in lines[1]
+    once = whole.read_text()
+    assert main(command) == 0 and whole.read_text() == once
+    with pytest.raises(ValueError, match="no section for this suite"):
+        pages.write(pages.answers(beside), whole, "steps")
+
+
+def test_differences_are_counted_and_placed(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = cases.mixed(2)
+    report = lossless.lossless(loaded, asked, [choose("ar"), CHAIN, choose("fly")], 8)
+    (row,) = report["rows"]  # a lossy method makes no promise to hold
+    assert (row["method"], row["prompts"], row["differences"]) == ("chain", 2, 0) and row["tokens"] == 16
+    gather = lossless.gather
+
+    def spoilt(records: object) -> list[Any]:
+        """A method that changes its third token, which must be found out."""
+        lanes = gather(records)
+        for lane in lanes[1:]:
+            third = [token for one in lane.rounds for token in one.tokens][2]
+            msgspec.structs.force_setattr(third, "id", third.id + 1)
+        return lanes
+
+    monkeypatch.setattr(lossless, "gather", spoilt)
+    (row,) = lossless.lossless(loaded, asked, [CHAIN], 8)["rows"]
+    assert row["differences"] == 2 and row["first_token"] == 2 and row["logit_gap"] > 0
+    assert row["first_case"] == asked[0].name
+
+
+def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat() -> None:
+    first, second = measure.Repeat(), measure.Repeat()
+    first.answers |= {
+        "ar": [Answer([1] * 4, 1.0, 1.5, 2.0, 4)],
+        HF_GENERATE: [Answer([1] * 4, 0.5, 0.5, 4.0, 3)],
+    }
+    second.answers["ar"] = [Answer([1] * 4, 1.0, 1.5, 1.0, 4), Answer([1] * 2, 1.0, 1.5, 5.0, 2)]
+    assert (first.rate("ar"), second.rate("ar"), second.rate("ar", total=True)) == (2.0, 1.0, 0.75)
+    assert first.ratio(HF_GENERATE, "ar") == 0.375 and second.ratio(HF_GENERATE, "ar") is None
+    assert measure.spread([2.0]) is None
+    assert measure.spread([8.0, 10.0, 12.0, 10.0, 100.0]) == pytest.approx((12 - 10) / 10)
+
+
+def test_a_peer_drafts_as_many_tokens_as_our_method_of_its_kind() -> None:
+    ours = [choose("ar"), CHAIN, choose("ngram", {"gamma": 8})]
+    assert [PEERS[name].gamma(ours) for name in (HF_ASSISTED, HF_LOOKUP)] == [3, 8]
+    assert PEERS[HF_ASSISTED].gamma(ours[:1]) == GAMMA
+    assert PEERS[HF_ASSISTED].about(3) == (
+        "Drafts 3 tokens a round. The library's assistant never sees the picture."
+    )
+    assert PEERS[HF_LOOKUP].about(8) == "Drafts 8 tokens a round." and PEERS[HF_GENERATE].about(5) is None
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    """A bench with one row, made up."""
+    row = {"method": "chain", "tau": 3.0, "speedup_vs_ar": 2.0, "efficiency": 0.9, "identical_to_ar": True}
+    settings = {"pair": "pocket", "cases": ["c"], "max_new_tokens": 9, "methods": {"chain": {"gamma": 5}}}
+    machine = {"weights": {"target": "a"}, "busy": False, "threads": 2}
+    return {"suite": "pocket", "machine": machine, "settings": settings, "rows": [row | changes]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "well", "said"),
+    [
+        ({}, True, "well"),
+        ({"speedup_vs_ar": 1.75}, True, "2.00 → 1.75"),
+        ({"speedup_vs_ar": 1.65}, False, "speedup vs ar 2.00 → 1.65"),
+        ({"speedup_vs_ar": 1.65, "spread": 0.1}, True, "2.00 → 1.65"),
+        ({"speedup_vs_ar": 2.9, "tau": 3.5}, True, "τ 3.00 → 3.50"),
+        ({"tau": 2.9}, False, "τ 3.00 → 2.90"),
+        ({"efficiency": 0.5}, False, "efficiency 0.90 → 0.50"),
+        ({"identical_to_ar": False}, False, "differ from AR"),
+        ({"method": "other"}, False, "not measured any more"),
+    ],
+)
+def test_a_guard_finds_what_is_worse_by_more_than_runs_scatter(
+    changes: dict[str, Any],
+    well: bool,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command on made-up figures: a sentence a row, exit code 1 where one is worse."""
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps(report()))
+    suite = suites.Suite(lambda asked: report(**changes), pages.answers)
+    monkeypatch.setitem(suites.SUITES, "pocket", suite)
+    assert main(["bench", "--guard", str(record)]) == int(not well)
+    assert said in capsys.readouterr().out
+    assert main(["bench", "--guard", str(record), "--json"]) == int(not well)
+    assert json.loads(capsys.readouterr().out)["well"] is well
+
+
+def test_a_guard_compares_like_with_like() -> None:
+    slow = {"tau": 2.5, "speedup_vs_ar": 1.0}
+    for machine, words in (
+        ({"weights": {"target": "b"}, "busy": True}, ("other weights", "busy")),
+        ({"weights": {"target": "b"}, "threads": 1}, ("other weights", "threads was 2, is 1")),
+    ):
+        now = report(**slow)
+        now["machine"] |= machine
+        (finding,) = guard.compare(report(), now)
+        assert finding.well and all(word in finding.sentence for word in words)
+    other = report()
+    other["settings"]["cases"] = ["d"]
+    with pytest.raises(ValueError, match="not asked the same: cases"):
+        guard.compare(report(), other)
+    with pytest.raises(ValueError, match="no report of"):
+        guard.settings_of({"rows": []})
+
+
+def test_ratios_are_held_back_where_the_machine_was_busy() -> None:
+    told = report()
+    assert measure.held_back(told) is told
+    told["machine"] |= {"busy": True, "others_share_before": 0.1, "others_share_meanwhile": 0.6}
+    (row,) = measure.held_back(told)["rows"]
+    assert row["speedup_vs_ar"] is None and row["tau"] == 3.0
+    assert "others used 60 % of the machine" in pages.origin(told["machine"])
+
+
+def test_where_figures_come_from_is_said() -> None:
+    told = provenance.describe()
+    assert told["threads"] >= 1 and told["versions"]["transformers"] and told["when"].endswith("+00:00")
+    assert told["title"] in pages.origin(
+        {**told, "busy": False, "others_share_before": 0, "others_share_meanwhile": 0}
+    )
+    assert [pages.origin({"threads": n}) for n in (1, 2)] == ["1 thread.", "2 threads."]
+    assert isinstance(provenance.Watch().read()["busy"], bool)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bench", "--guard", "nowhere.json"], "nowhere.json cannot be read"),
+        (["bench", "--suite", "lossless", "--data", "nowhere.jsonl"], "no file or folder"),
+        (["bench", "--suite", "ablations"], "needs --heads"),
+        (["bench", "--suite", "ablations", "--heads", "nowhere"], "no folder with a trained head"),
+        (["bench", "improve"], "nvalid choice: 'improve'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err

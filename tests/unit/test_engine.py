@@ -1,0 +1,204 @@
+"""The loop on tables: bookkeeping, stop rules, clocks, races."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from specvl_demo import records
+from specvl_demo.core.detokenizer import TokenTexts
+from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
+from specvl_demo.core.types import Prompt, Sampling
+from specvl_demo.methods.chain import Chain, ChainSettings
+from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.records import Begin, End, Round
+from tests.conftest import spell
+from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
+
+V = 8
+# After token i the target says i + 1, and 0 after the last.
+CYCLE = torch.eye(V).roll(1, dims=1) * 9.0
+
+
+def request(target: TableTarget, n: int = 10, last: int = 0, **changes: object) -> Request:
+    return Request("r", table_prompt(last), target, TokenTexts(spell), max_new_tokens=n, **changes)
+
+
+def run(
+    asked: Request, drafter: TableDrafter | None = None, policy: object | None = None, name: str = "l"
+) -> list[records.Record]:
+    """One lane alone, all its records."""
+    return list(race([Lane(name, parts(drafter, policy), SharedPrefill(asked))]))
+
+
+def chained(
+    target: TableTarget, n: int, gamma: int, table: torch.Tensor = CYCLE, **changes: object
+) -> list[Any]:
+    """The records of a chain drafted by a table."""
+    return run(request(target, n, **changes), TableDrafter(table), Chain(ChainSettings(gamma)))
+
+
+def ids(found: list[records.Record]) -> list[int]:
+    return [token.id for r in found if isinstance(r, Round) for token in r.tokens]
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 3, 7])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 10])
+def test_a_perfect_drafter_never_overshoots(n: int, gamma: int) -> None:
+    target = TableTarget(CYCLE)
+    found = chained(target, n, gamma)
+    assert ids(found) == [(i + 1) % V for i in range(n)]
+    session, end = target.sessions[0], found[-1]
+    assert isinstance(end, End) and end.stop == "length" and end.totals.n_tokens == n
+    # Prompt of two tokens, the last emitted one is never in the cache.
+    assert session.length == 2 + n - 1
+    assert session.decided == [0, 0, *ids(found)[:-1]]
+    # Never drafted more than could still be emitted beside the target's own token.
+    remaining = n
+    for round_ in found[1:-1]:
+        assert max(round_.tree.depth) <= min(gamma, remaining - 1)
+        remaining -= len(round_.tokens)
+    assert end.totals.n_rounds == -(-n // (gamma + 1))
+
+
+@pytest.mark.parametrize("eos", range(1, V))
+@pytest.mark.parametrize(
+    "policy",
+    [Chain(ChainSettings(3)), Chain(ChainSettings(5)), BestFirst(BestFirstSettings(6, 2, 3))],
+    ids=["chain3", "chain5", "best"],
+)
+def test_the_answer_is_cut_after_the_end_of_sequence(policy: object, eos: int) -> None:
+    target = TableTarget(CYCLE, eos=frozenset({eos}))
+    found = run(request(target, 20), TableDrafter(CYCLE), policy)
+    assert ids(found) == list(range(1, eos + 1))
+    end = found[-1]
+    assert end.stop == "eos" and end.totals.n_tokens == eos
+    assert target.sessions[0].length == 2 + eos - 1
+    records.validate_trace(found)
+
+
+def test_end_of_sequence_wins_over_length() -> None:
+    target = TableTarget(CYCLE, eos=frozenset({4}))
+    found = chained(target, 4, 5)
+    assert ids(found) == [1, 2, 3, 4] and found[-1].stop == "eos"
+
+
+def test_origins_path_and_candidates_line_up() -> None:
+    wrong_after_3 = CYCLE.clone()
+    wrong_after_3[3] = wrong_after_3[3].roll(2)
+    first = chained(TableTarget(CYCLE), 6, 5, wrong_after_3)[1]
+    assert [t.origin for t in first.tokens] == ["draft", "draft", "draft", "target"]
+    assert first.path == [0, 1, 2, 3]
+    assert first.tree.tokens == [0, 1, 2, 3, 6, 7]
+    assert [c[0].id for c in first.candidates] == [t.id for t in first.tokens]
+    for token, candidates in zip(first.tokens, first.candidates, strict=True):
+        assert candidates[0].prob == pytest.approx(float(CYCLE[token.id - 1].softmax(-1).max()), rel=1e-5)
+        assert [c.prob for c in candidates] == sorted((c.prob for c in candidates), reverse=True)
+    logp = CYCLE.log_softmax(-1)
+    assert first.tree.target_logp[0] is None
+    for node, parent in enumerate(first.tree.parent[1:], 1):
+        expected = float(logp[first.tree.tokens[parent], first.tree.tokens[node]])
+        assert first.tree.target_logp[node] == pytest.approx(expected, abs=1e-5)
+        drafted = float(wrong_after_3.log_softmax(-1)[first.tree.tokens[parent], first.tree.tokens[node]])
+        assert first.tree.draft_logp[node] == pytest.approx(drafted, abs=1e-5)
+
+
+@pytest.mark.parametrize("worst", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_are_told(worst: float) -> None:
+    """Not an answer of the first token of the vocabulary, and nothing lossless."""
+    damaged = CYCLE.clone()
+    damaged[3] = worst
+    with pytest.raises(FloatingPointError, match="logits that are not finite"):
+        chained(TableTarget(damaged), 8, 2)
+
+
+def test_light_records_keep_the_tree_and_leave_out_the_rest() -> None:
+    first = chained(TableTarget(CYCLE), 6, 3, detail="light")[1]
+    assert first.candidates is None and first.tree.target_logp is None
+    assert first.tree.draft_logp is not None and first.tree.tokens == [0, 1, 2, 3]
+
+
+def test_records_fold_to_the_end_and_survive_a_round_trip() -> None:
+    target = TableTarget(CYCLE, costs={"draft_s": 0.1, "verify_s": 1.0, "commit_s": 0.01, "other_s": 0.02})
+    found = chained(target, 11, 3)
+    rounds = [r for r in found if isinstance(r, Round)]
+    assert found[-1].totals == records.fold(rounds)
+    assert [records.loads(records.dumps(r)) for r in found] == found
+    clock = list(itertools.accumulate(r.seconds for r in rounds))
+    assert [r.clock_s for r in rounds] == pytest.approx(clock)
+    tau, cost = found[-1].totals.tau, found[-1].totals.decode_s / len(rounds)
+    # A plain step costs what verification costs here: S = tau / rho can never exceed tau.
+    assert tau / cost <= tau
+
+
+def test_a_cancelled_request_stops_before_its_next_round() -> None:
+    calls = iter([False, False, True])
+    target = TableTarget(CYCLE)
+    found = run(request(target, 10, cancelled=lambda: next(calls)))
+    assert ids(found) == [1, 2]
+    assert found[-1].stop == "cancelled" and found[-1].totals.n_rounds == 2
+
+
+def costly(verify: float, **changes: float) -> TableTarget:
+    return TableTarget(CYCLE, costs={"verify_s": verify, **changes})
+
+
+def test_a_race_always_advances_the_lane_that_is_furthest_behind() -> None:
+    clocks = {"slow": 1.0, "fast": 0.3, "mid": 0.7}
+    lanes = [Lane(name, parts(), SharedPrefill(request(costly(cost), 20))) for name, cost in clocks.items()]
+    found = list(race(lanes))
+    assert [r.lane for r in found if isinstance(r, Begin)] == list(clocks)
+    now = {r.lane: r.before_s for r in found if isinstance(r, Begin)}
+    running = set(clocks)
+    for record in found[len(clocks) :]:
+        if isinstance(record, Round):
+            assert now[record.lane] == min(now[name] for name in running)
+            now[record.lane] += record.seconds
+        else:
+            running.remove(record.lane)
+    assert not running
+    alone = {name: ids(run(request(costly(1.0), 20), name=name)) for name in clocks}
+    assert all(
+        [t.id for r in found if isinstance(r, Round) and r.lane == n for t in r.tokens] == alone[n]
+        for n in clocks
+    )
+
+
+def test_equal_clocks_take_turns_in_order() -> None:
+    lanes = [Lane(name, parts(), SharedPrefill(request(costly(1.0), 3))) for name in "ab"]
+    assert [r.lane for r in race(lanes) if isinstance(r, Round)] == ["a", "b"] * 3
+
+
+def test_lanes_share_one_prefill_and_pay_for_it_each() -> None:
+    target = TableTarget(CYCLE)
+    passes = []
+    encode, prefill = target.encode, target.prefill
+    target.encode = lambda prompt: passes.append("encode") or encode(prompt)
+    target.prefill = lambda *a, **k: passes.append("prefill") or prefill(*a, **k)
+    shared = SharedPrefill(request(target, 4))
+    found = list(race([Lane(name, parts(), shared) for name in "abc"]))
+    begins = [r for r in found if isinstance(r, Begin)]
+    assert passes == ["encode", "prefill"]
+    assert [(b.vision_s, b.prefill_s) for b in begins] == [(0.25, 0.5)] * 3
+
+
+def test_begin_says_what_was_asked() -> None:
+    target = TableTarget(CYCLE)
+    asked = request(target, 5, sampling=Sampling(0.5, seed=9), pair="p", versions={"torch": "x"})
+    begin = Lane("l", parts(name="m"), SharedPrefill(asked)).begin()
+    assert (begin.request, begin.lane, begin.method, begin.pair) == ("r", "l", "m", "p")
+    assert begin.sampling == {"temperature": 0.5, "top_p": 1.0, "top_k": 0, "seed": 9}
+    assert (begin.n_prompt, begin.n_visual, begin.dtype, begin.device) == (2, 0, "float32", "cpu")
+    assert begin.max_new_tokens == 5 and begin.versions == {"torch": "x"}
+
+
+def test_a_request_and_a_prompt_refuse_what_cannot_be() -> None:
+    with pytest.raises(ValueError, match="max_new_tokens"):
+        request(TableTarget(CYCLE), 0)
+    with pytest.raises(ValueError, match="end with text"):
+        Prompt(torch.tensor([1, 2]), torch.tensor([False, True]), {})
+    with pytest.raises(ValueError, match="at least two"):
+        Prompt(torch.tensor([1]), torch.tensor([False]), {})

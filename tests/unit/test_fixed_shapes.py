@@ -1,0 +1,194 @@
+"""Steps of fixed shapes give what ordinary steps give: rows padded, the whole cache under a mask."""
+
+from __future__ import annotations
+
+import gc
+import random
+
+import pytest
+import torch
+import transformers as hf
+
+from specvl_demo.core.engine import Lane, SharedPrefill, race
+from specvl_demo.core.tree import TreeShape, shape_of
+from specvl_demo.core.types import Capture
+from specvl_demo.decoders import calibration
+from specvl_demo.decoders.backend import ForwardOutput
+from specvl_demo.decoders.fixed_shapes import BUCKETS, StaticDecoder
+from specvl_demo.decoders.huggingface import HFDecoder
+from specvl_demo.decoders.proof import least_rows, started
+from specvl_demo.decoders.sequence import CachedSequence
+from specvl_demo.methods.base import Models, assemble, choose
+from specvl_demo.records import Round
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.random_models import random_model
+from specvl_demo.vlm.target import VLMTarget
+from tests.conftest import ask, noisy, tiny_llava, tiny_prompt
+from tests.heads import built, random_module
+
+LAYERS = (0, 2, 3)
+
+
+def windowed() -> torch.nn.Module:
+    """A Mistral decoder that looks through a window in every layer."""
+    like = tiny_llava(kv_heads=2).config
+    text = hf.MistralConfig(**like.text_config.to_dict() | {"sliding_window": 7, "layer_types": None})
+    torch.manual_seed(0)
+    config = hf.LlavaConfig(vision_config=like.vision_config, text_config=text, image_token_id=3)
+    return hf.LlavaForConditionalGeneration(config).eval()
+
+
+def decode(decoder: HFDecoder, rounds: int = 8) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Logits and layers of trees of many sizes, a path of each kept; drafting forwards in between."""
+    stream = started(decoder, torch.arange(20, device=decoder.device)).fork(256)
+    rng, said, layers = random.Random(3), [], []
+    for number in range(rounds):
+        shape = bush(rng.choice((1, 2, 3, 5, 9, 17, 33)), rng)
+        kept = ForwardOutput(Capture(layers=LAYERS[: decoder.n_layers])) if number % 2 else None
+        said.append(decoder.logits(score(stream, shape, 5 * number, kept))[0])
+        layers += [] if kept is None else [kept.layers[i] for i in sorted(kept.layers)]
+        stream.keep(shape.path(len(shape) - 1))
+        said.append(decoder.logits(stream.root(embedded(stream, [3, 4, 5])))[0])
+        stream.extend(embedded(stream, [6, 7]), [0, 0])
+        said.append(decoder.logits(stream.extend(embedded(stream, [8]), [1]))[0])
+        stream.keep([0, 1, 3])
+    return torch.cat(said), layers
+
+
+def bush(size: int, rng: random.Random) -> TreeShape:
+    return shape_of((-1, *(rng.randrange(i) for i in range(1, size))))
+
+
+def embedded(stream: CachedSequence, ids: list[int]) -> torch.Tensor:
+    return stream.backend.embed(torch.tensor([ids], device=stream.backend.device))
+
+
+def score(
+    stream: CachedSequence, shape: TreeShape, first: int = 0, kept: ForwardOutput | None = None
+) -> torch.Tensor:
+    return stream.score(embedded(stream, [first + i for i in range(len(shape))]), shape, kept)
+
+
+MODELS = {
+    "grouped": lambda: tiny_llava(kv_heads=2),
+    "three axes": lambda: random_model("tiny-qwen2.5", "float32", "cpu"),
+    "a window": windowed,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.inference_mode()
+def test_fixed_shapes_change_nothing(name: str) -> None:
+    model = MODELS[name]()
+    (truth, states), (said, kept) = decode(HFDecoder(model)), decode(StaticDecoder(model))
+    torch.testing.assert_close(said, truth, atol=1e-4, rtol=1e-4)
+    assert len(states) == len(kept) > 0
+    for mine, theirs in zip(kept, states, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+RACES = {
+    "ar": {},
+    "chain": {},
+    "tree": {},
+    "specvlm": {},
+    "tabed": {},
+    "sage": {},
+    "lvspec": {},
+    "fly": {},
+    "eagle2": {},
+    "hivis": {},
+    "dream": {},
+    "ngram": {},
+}
+
+
+@pytest.fixture(scope="module")
+def pairs_of_models() -> dict[str, Models]:
+    """The same models on ordinary steps and on fixed ones; heads draft on either's target."""
+    model, words = tiny_llava(), {"newline": (5,), "caption": (6, 7), "describe": (8, 9, 10)}
+    found = {}
+    for backend in ("hf", "static"):
+        target = VLMTarget(VLM(model, "target", backend=backend))
+        heads = {
+            kind: built(random_module(kind), kind, target.decoder) for kind in ("eagle2", "hivis", "dream")
+        }
+        small = VLM(noisy(model, 0.05), "small", backend=backend)
+        found[backend] = Models(target, {"small": small, **heads}, words)
+    return found
+
+
+@pytest.mark.parametrize("method", RACES)
+def test_whole_races_are_the_same(pairs_of_models: dict[str, Models], method: str) -> None:
+    said = {}
+    for backend, models in pairs_of_models.items():
+        shared = SharedPrefill(ask(models.target, tiny_prompt()))
+        names = ("ar", method) if method != "ar" else ("ar",)
+        lanes = [Lane(name, assemble(choose(name), models), shared) for name in names]
+        records = [record for record in race(lanes) if isinstance(record, Round)]
+        said[backend] = [
+            (one.lane, one.index, [(t.id, t.origin) for t in one.tokens])
+            for one in sorted(records, key=lambda one: (one.lane, one.index))
+        ]
+    assert said["static"] == said["hf"]
+    if method in ("eagle2", "hivis"):
+        head, ordinary = (pairs_of_models[backend].drafters[method] for backend in ("static", "hf"))
+        assert head.fixed and {shape.rows for shape in head._steps.seen} <= set(BUCKETS)
+        assert head._steps.seen and not ordinary._steps.seen
+
+
+def test_exact_steps_have_fixed_shapes_too() -> None:
+    static = StaticDecoder(tiny_llava(kv_heads=2))
+    assert least_rows(static) == least_rows(HFDecoder(tiny_llava(kv_heads=2)))
+    assert any(shape.tail for shape in static.steps.seen)
+
+
+def test_questions_share_caches_and_what_is_recorded_on_them() -> None:
+    """Two lanes and the prefill hold three at once; later questions find them again."""
+    target = VLMTarget(VLM(tiny_llava(kv_heads=2), "tiny", backend="static"))
+    models, steps = Models(target, {}, {}), target.decoder.steps
+    buffers = steps._buffers
+    made: list[tuple[int, object]] = []
+    steps._buffers = lambda cache, shape: made.append((id(cache), shape)) or buffers(cache, shape)
+    for seed in range(5):
+        shared = SharedPrefill(ask(target, tiny_prompt(seed=seed % 2)))
+        assert list(race([Lane(n, assemble(choose(n), models), shared) for n in ("ar", "ngram")]))
+        del shared
+        gc.collect()
+        assert len(steps.free) == 3
+    assert len(made) == len(set(made)) == len({one for one, _ in made}) * len(steps.seen)
+    assert {shape.rows for _, shape in made} <= set(BUCKETS)
+
+
+def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
+    decoder = StaticDecoder(tiny_llava(kv_heads=2))
+    trial = calibration.calibrate(decoder)
+    assert trial.agree and trial.fault is None and min(trial.eager_s, trial.fixed_s) > 0
+    assert decoder.fixed == (trial.fixed_s <= trial.eager_s) == (trial.reason is None)
+    slower = calibration.Trial(0.001, 0.002, True)
+    assert "2.0 ms as graphs" in str(slower.reason)
+    compute = decoder.steps._compute
+
+    def wrong(step: object, cache: object) -> None:
+        compute(step, cache)
+        step.hidden = -step.hidden
+
+    decoder.steps._compute = wrong
+    assert "chose other tokens" in str(calibration.calibrate(decoder).reason) and not decoder.fixed
+
+    def broken(step: object, cache: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    decoder.steps._compute = broken
+    trial = calibration.calibrate(decoder)
+    assert "failed (operation not permitted when stream is capturing)" in str(trial.reason)
+    assert not decoder.fixed and torch.isfinite(decode(decoder, 1)[0]).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@torch.inference_mode()
+def test_graphs_give_what_ordinary_steps_give() -> None:
+    model = tiny_llava(kv_heads=2).cuda()
+    (truth, _), (said, _) = decode(HFDecoder(model)), decode(StaticDecoder(model))
+    torch.testing.assert_close(said, truth, atol=1e-3, rtol=1e-3)

@@ -1,0 +1,104 @@
+"""Products with few rows: packed in half precision where it holds the numbers, else the library's."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from specvl_demo.decoders import fused_cpu, matrix
+from specvl_demo.decoders.matrix import Matrix, in_half
+from specvl_demo.decoders.proof import least_rows
+from specvl_demo.decoders.sequence import prefill
+from specvl_demo.vlm.encoder import VLM
+from tests.conftest import tiny_llava, tiny_prompt
+
+packs = pytest.mark.skipif(matrix.PACKING is None, reason="this torch packs no half precision")
+
+
+def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 150])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(8, 48), (2400, 48), (6400, 48)])
+@pytest.mark.parametrize("private", [True, False])
+@torch.inference_mode()
+def test_every_way_gives_the_product(
+    rows: int, bias: bool, shape: tuple[int, int], private: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where this torch lacks the operators that pack: they are none of its public ones."""
+    if not private:
+        monkeypatch.setattr(matrix, "PACKING", None)
+    weight, x = numbers(*shape).half().float(), numbers(rows, shape[1], seed=1)
+    plus = numbers(shape[0], seed=2) if bias else None
+    told = (x.double() @ weight.double().t()).float()
+    one = Matrix(weight)
+    want = told if plus is None else told + plus
+    assert torch.allclose(one(x, None if plus is None else plus[None]), want, atol=1e-4)
+    out = torch.full_like(told, torch.nan)
+    one.into(out, x, plus)
+    assert torch.allclose(out, want, atol=1e-4)
+    out = torch.ones_like(told)
+    one.onto(out, x)
+    assert torch.allclose(out, 1 + told, atol=1e-4)
+
+
+@packs
+@torch.inference_mode()
+def test_a_row_has_the_same_bits_however_many_there_are() -> None:
+    one, x = Matrix(numbers(6400, 96).half().float()), numbers(64, 96, seed=1)
+    whole = one(x)
+    assert all(
+        torch.equal(one(x[at : at + n]), whole[at : at + n]) for n in (1, 2, 5, 8, 13) for at in (0, 7)
+    )
+
+
+def test_half_precision_must_hold_every_number() -> None:
+    """All that float16 holds, bfloat16 by a power of two, and nothing that would be rounded."""
+    held = in_half(numbers(50, 50).half().float())
+    assert held is not None and held[1] == 1
+    small = (numbers(50, 50) * 1e-5).bfloat16()
+    shifted = in_half(small)
+    assert shifted is not None and shifted[1] < 1 and torch.equal(shifted[0] * shifted[1], small.float())
+    for weight in (
+        numbers(50, 50),
+        torch.tensor([[1e30, 1e-30]]),
+        torch.tensor([[torch.inf]]),
+        torch.zeros(2, 2),
+    ):
+        assert in_half(weight) is None
+
+
+@packs
+@torch.inference_mode()
+def test_only_a_drafters_numbers_are_rounded() -> None:
+    weight, x = numbers(6400, 48), numbers(3, 48, seed=1)
+    assert torch.equal(Matrix(weight)(x), torch.mm(x, weight.t().contiguous()))
+    rounded = Matrix(weight, rounded=True)
+    assert rounded.n_bytes == 2 * weight.numel()
+    assert torch.equal(rounded(x), Matrix(weight.half().float())(x))
+
+
+@packs
+@torch.inference_mode()
+def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
+    """Only weights are in bfloat16; and its steps are exact."""
+    model = tiny_llava(kv_heads=2)
+    half = copy.deepcopy(model).bfloat16()
+
+    def logits(vlm: VLM) -> torch.Tensor:
+        hidden = prefill(vlm.decoder, [vlm.encode(tiny_prompt()).context("all")], 0)[1]
+        return vlm.decoder.logits(hidden)[0].float()
+
+    truth, fused = logits(VLM(model, "truth", backend="hf")), VLM(half, "fused")
+    assert isinstance(fused.decoder, fused_cpu.FusedDecoder) and least_rows(fused.decoder) == 4
+    library = logits(VLM(half, "library", backend="hf"))
+    assert (logits(fused) - truth).abs().mean() < (library - truth).abs().mean()
+
+
+def test_without_packing_bfloat16_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "PACKING", None)
+    assert "half precision" in str(fused_cpu.why_not(tiny_llava().bfloat16().get_decoder()))

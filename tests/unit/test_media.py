@@ -1,0 +1,186 @@
+"""Uploads: content decides, limits hold before decoding, every file ends in a picture or a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from specvl_demo import media
+from specvl_demo.media import Limits, MediaError, load_any, load_clip, load_media, load_picture
+from specvl_demo.media.pictures import count_scans, decode_picture
+from tests import corpus
+from tests.robustness import corpus_cameras
+
+GOOD = corpus.good_pictures()
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clips")
+    corpus.write_clip(folder / "clip.mp4")
+    corpus.write_clip(folder / "clip.webm", "VP80")
+    corpus.write_clip(folder / "clip.avi", "MJPG")
+    return folder
+
+
+def near(pixel: tuple[int, ...], wanted: tuple[int, ...], by: int = 40) -> bool:
+    return all(abs(a - b) <= by for a, b in zip(pixel, wanted, strict=True))
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_whole_pictures_decode_upright_in_rgb(name: str) -> None:
+    image = media.decode_picture(GOOD[name], name).image
+    assert (image.mode, image.size) == ("RGB", corpus.SIZE)
+    width, height = image.size
+    assert near(image.getpixel((width // 4, height // 2)), corpus.RED)
+    assert near(image.getpixel((3 * width // 4, height // 2)), corpus.BLUE)
+
+
+def test_16_bit_grey_keeps_its_range() -> None:
+    image = media.decode_picture(corpus.grey_16bit(), "grey.png").image
+    assert near(image.getpixel((5, 5)), (64, 64, 64), 1)
+    assert near(image.getpixel((60, 5)), (191, 191, 191), 1)
+
+
+def test_transparency_lies_on_white() -> None:
+    image = media.decode_picture(GOOD["alpha.png"], "alpha.png").image
+    assert image.getpixel((0, 0)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"), [pytest.param(*one, id=one[0]) for one in corpus_cameras.layouts()]
+)
+def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(name: str, data: bytes) -> None:
+    assert count_scans(data) == 1
+    picture = decode_picture(data, name).image
+    assert picture.size == corpus.SIZE
+    assert near(picture.getpixel((8, 24)), corpus.RED) and near(picture.getpixel((56, 24)), corpus.BLUE)
+
+
+def test_scans_of_the_picture_itself_are_counted() -> None:
+    assert count_scans(corpus_cameras.scan_bomb(400)) > 400
+    assert count_scans(b"\xff\xd8" + b"\xff\xe0\0\0" * 20_000) is None
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match="no file"):
+        load_picture(tmp_path / "missing.png")
+    with pytest.raises(MediaError, match="not a file"):
+        load_picture(tmp_path)
+    with pytest.raises(MediaError, match="cannot be read"):
+        load_picture("zero\0byte.png")
+
+
+def test_size_and_count_limits(tmp_path: Path) -> None:
+    path = tmp_path / "plain.png"
+    path.write_bytes(GOOD["plain.png"] + bytes(2000))
+    with pytest.raises(MediaError, match="larger than"):
+        load_picture(path, Limits(max_bytes=2000))
+    with pytest.raises(MediaError, match="at most 8"):
+        load_media([path] * 5, ["never_opened.mp4"] * 4)
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "clip.webm", "clip.avi"])
+def test_clips_are_sampled_uniformly_with_their_times(clips: Path, name: str) -> None:
+    clip = load_clip(clips / name, n_frames=4)
+    assert (len(clip.frames), clip.n_source_frames) == (4, 24)
+    assert clip.times_s == pytest.approx((0, 8 / 12, 15 / 12, 23 / 12), abs=0.02)
+    assert clip.duration_s == pytest.approx(2.0, abs=0.05)
+    reds = [frame.getpixel((20, 30))[0] for frame in clip.frames]
+    assert all(abs(red - 255 * i / 23) < 25 for red, i in zip(reds, (0, 8, 15, 23), strict=True))
+
+
+def test_a_short_clip_gives_all_its_frames(tmp_path: Path) -> None:
+    clip = load_clip(corpus.write_clip(tmp_path / "short.mp4", n_frames=3), n_frames=8)
+    assert len(clip.frames) == 3
+
+
+def test_both_decoders_agree_and_turn_a_phone_clip_upright(clips: Path, tmp_path: Path) -> None:
+    from specvl_demo.media import worker as media_worker
+
+    pytest.importorskip("decord")
+
+    path = tmp_path / "turned.mp4"
+    path.write_bytes(corpus.turned((clips / "clip.mp4").read_bytes()))
+    limits = Limits()
+    facts = media_worker.probe(str(path), limits)
+    by_decord, times, n = media_worker.by_decord(str(path), 4, media.sample_indices)
+    by_opencv, times_cv, n_cv = media_worker.by_opencv(str(path), facts, 4, media.sample_indices, limits)
+    assert n == n_cv == 24 and times == pytest.approx(times_cv, abs=0.02)
+    for a, b in zip(by_decord, by_opencv, strict=True):
+        assert a.shape == b.shape == (96, 64, 3)
+        assert np.abs(a.astype(int) - b.astype(int)).mean() < 4
+    top, bottom = by_decord[-1][10, 30].tolist(), by_decord[-1][85, 30].tolist()
+    assert near(top, (255, 0, 0)) and near(bottom, (0, 0, 255))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+    """It hangs on a file that never comes; the process that started it is killed."""
+    os.mkfifo(tmp_path / "never.png")
+    item = {"path": str(tmp_path / "never.png"), "kind": "PNG", "want": "picture"}
+    asked = {"items": [item], "n_frames": 1, "limits": vars(Limits()), "seconds": 60}
+    command = [sys.executable, "-m", "specvl_demo.media.worker"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as decoder:
+        decoder.stdin.write(json.dumps(asked).encode() + b"\n")
+        decoder.stdin.flush()
+        with pytest.raises(subprocess.TimeoutExpired):
+            decoder.wait(2)
+        decoder.stdin.close()
+        assert decoder.wait(60) == 1
+
+
+def test_frames_that_no_header_declares_are_counted(clips: Path) -> None:
+    """Up to the most that is accepted; a clip with more is refused with a sentence."""
+    from specvl_demo.media import worker as media_worker
+
+    undeclared = {"n_frames": 0}
+    path, sample = str(clips / "clip.webm"), media.sample_indices
+    frames, _, n = media_worker.by_opencv(path, undeclared, 4, sample, Limits())
+    assert n == 24 and len(frames) == 4
+    with pytest.raises(media_worker.Refused, match="more than 20 frames, the most that is accepted"):
+        media_worker.by_opencv(path, undeclared, 4, sample, Limits(max_clip_frames=20))
+
+
+def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> None:
+    red, green, blue = (Image.new("RGB", (40, 30), c) for c in ("red", "lime", "blue"))
+    for fmt in ("GIF", "WEBP"):
+        path = tmp_path / f"moving.{fmt.lower()}"
+        path.write_bytes(
+            corpus.encode(red, fmt, save_all=True, append_images=[green, blue], duration=[100, 300, 200])
+        )
+        clip = load_clip(path)
+        assert clip.times_s == pytest.approx((0, 0.1, 0.4)) and clip.duration_s == pytest.approx(0.6)
+        assert near(clip.frames[1].getpixel((20, 15)), (0, 255, 0))
+        assert isinstance(load_any([path])[0], media.Clip)
+        assert isinstance(load_picture(path), media.Picture)
+
+
+def test_kinds_are_told_apart(clips: Path, tmp_path: Path) -> None:
+    still = tmp_path / "still.mp4"
+    still.write_bytes(GOOD["plain.png"])
+    with pytest.raises(MediaError, match="still picture"):
+        load_clip(still)
+    with pytest.raises(MediaError, match="is a clip"):
+        load_picture(clips / "clip.mp4")
+    unmoved = tmp_path / "unmoved.gif"
+    unmoved.write_bytes(GOOD["plain.gif"])
+    with pytest.raises(MediaError, match="still picture"):
+        load_clip(unmoved)
+    assert [type(found) for found in load_any([clips / "clip.mp4", unmoved])] == [media.Clip, media.Picture]
+
+
+def test_clip_limits(clips: Path) -> None:
+    with pytest.raises(MediaError, match="pixels"):
+        load_clip(clips / "clip.mp4", limits=Limits(max_pixels=1000))
+    with pytest.raises(MediaError, match="2 seconds"):
+        load_clip(clips / "clip.mp4", limits=Limits(max_clip_s=1))
+    small = load_clip(clips / "clip.mp4", 2, Limits(max_frame_side=48))
+    assert small.frames[0].size == (48, 32)

@@ -1,0 +1,155 @@
+"""The method table: rows that fit together, parameters that are checked, refusals that say why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specvl_demo import methods
+from specvl_demo.methods import base
+from specvl_demo.methods.base import METHODS, PARTS, SLOTS, choose
+from specvl_demo.methods.declare import Param
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_row_is_legal_with_every_preset(name: str) -> None:
+    method = METHODS[name]
+    for preset in (None, *method.presets.values()):
+        choice = choose(name, preset=preset)
+        assert choice.lossless == method.lossless
+        for param in base.parameters(name, preset=preset):
+            assert param.read(param.default) == param.default == choice.params[param.name]
+        assert (preset or {}).items() <= choice.settings.items()
+    assert method.defaults.items() <= choose(name).params.items()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_row_offers_instead_is_legal_too(name: str) -> None:
+    for slot in SLOTS:
+        for part in base.alternatives(name, slot):
+            if METHODS[name].options is not None:
+                assert choose(name, {slot: part.name}).settings[slot] == part.name
+
+
+@pytest.mark.parametrize(
+    "part", [*PARTS["policy"].values(), *PARTS["verifier"].values()], ids=lambda p: p.name
+)
+def test_policies_and_verifiers_are_built_from_their_settings(part: base.Part) -> None:
+    made = part.build(part.settings())
+    assert made.lossless == part.lossless if part.slot == "verifier" else made.max_nodes >= 1
+
+
+def test_parameters_of_one_method_do_not_share_a_name() -> None:
+    """A setting must not mean two things, whatever parts are combined."""
+    shared = [*PARTS["views"].values(), *PARTS["mixture"].values()]
+    for drafter in PARTS["drafter"].values():
+        for policy in PARTS["policy"].values():
+            for verifier in PARTS["verifier"].values():
+                used = [drafter, policy, verifier, *shared]
+                names = [param.name for part in used for param in part.settings.params()] + list(SLOTS)
+                assert len(set(names)) == len(names), (drafter.name, policy.name, verifier.name)
+
+
+@pytest.mark.parametrize(("name", "depth"), [("eagle2", 6), ("hivis", 7), ("dream", 6)])
+def test_paper_presets_are_as_deep_as_the_papers_count(name: str, depth: int) -> None:
+    """Levels of drafted tokens, the first one counted."""
+    choice = choose(name, preset=METHODS[name].presets["paper"])
+    assert choice.params["loops"] + 1 == depth
+
+
+def test_titles_name_a_policy_that_is_not_the_methods_own() -> None:
+    preset = METHODS["eagle2"].presets["pocket"]
+    assert choose("eagle2", preset=preset).title == "EAGLE-2, chain of 8"
+    assert choose("eagle2").title == "EAGLE-2" and choose("chain", {"gamma": 3}).title == "Chain"
+    assert choose("dream", {"policy": "static-tree"}).title == "DREAM, a fixed tree of up to 25 paths"
+
+
+def test_charts_come_with_the_parts() -> None:
+    for name in METHODS:
+        assert len({chart.id for chart in choose(name).charts}) == len(choose(name).charts)
+    assert choose("ar").charts == [] and choose("custom", {"verifier": "visual"}).charts
+
+
+def test_a_name_that_is_taken_is_refused() -> None:
+    chain = METHODS["chain"]
+    with pytest.raises(ValueError, match="already"):
+        base.register(chain)
+    other = replace(chain.policy, title="another")
+    with pytest.raises(ValueError, match="already"):
+        base.register(replace(chain, name="other", policy=other))
+    with pytest.raises(ValueError, match="no parameter|whole number"):
+        base.register(replace(chain, name="other", presets={"bad": {"gamma": "x"}}))
+    with pytest.raises(ValueError, match="no parameter 'gama'"):
+        base.register(
+            replace(chain, name="other", policy=replace(other, name="p"), presets={"x": {"gama": 2}})
+        )
+    assert "other" not in METHODS and "p" not in base.PARTS["policy"]
+    for odd, part in ((replace(chain, name="a.b"), "letters, digits"), (None, "takes a Method")):
+        with pytest.raises(ValueError, match=part):
+            base.register(odd)
+
+
+def test_a_file_of_methods_whose_name_is_taken_is_not_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "json.py"
+    file.write_text("")
+    with pytest.raises(ValueError, match="another module is called json: rename the file"):
+        methods._read(str(file))
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "sentence"),
+    [
+        ("nope", {}, "no method 'nope'; known: ar, chain"),
+        ("chain", {"gamma": 0}, "between 1 and 64"),
+        ("chain", {"gamma": "five"}, "whole number"),
+        ("chain", {"gamma": "nan"}, "whole number"),
+        ("chain", {"colour": 1}, "no parameter 'colour'"),
+        ("chain", {"policy": "best-first"}, "take custom"),
+        ("custom", {"policy": "nope"}, "no policy 'nope'"),
+        ("custom", {"drafter": "ngram", "policy": "static-tree"}, "'ngram' does not"),
+        ("custom", {"drafter": "ngram", "views": "multimodal"}, "views empty"),
+        ("custom", {"drafter": "none"}, "'none' does not"),
+        ("custom", {"policy": "one-node"}, "never be asked"),
+        ("custom", {"views": ""}, "at least one view"),
+        ("custom", {"views": "multimodal+multimodal"}, "twice"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_a_sentence(
+    method: str, settings: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence) as refusal:
+        choose(method, settings)
+    assert str(refusal.value).endswith(".")
+
+
+def test_verifiers_for_greedy_answers_refuse_sampling() -> None:
+    for part in PARTS["verifier"].values():
+        settings = {"verifier": part.name}
+        assert choose("custom", settings).lossless == part.lossless
+        if part.greedy_only:
+            with pytest.raises(ValueError, match="sampling"):
+                choose("custom", settings, temperature=0.7)
+        else:
+            choose("custom", settings, temperature=0.7)
+
+
+def test_values_come_from_text_as_well() -> None:
+    choice = choose("chain", {"gamma": "7"})
+    assert choice.params["gamma"] == 7 and choice.settings["policy"] == "chain"
+    param = Param("guided", False, "")
+    assert [param.read(text) for text in ("true", "ON", "0", "no")] == [True, True, False, False]
+    with pytest.raises(ValueError, match="true or false"):
+        param.read("maybe")
+    share = Param("share", 0.5, "", 0.0, 1.0)
+    assert share.read("1") == 1.0 and isinstance(share.read(1), float)
+    for bad in ("nan", "inf", "-0.1"):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            share.read(bad)
+
+
+def test_several_views_bring_the_mixtures_parameters() -> None:
+    one = choose("custom").params
+    two = choose("custom", {"views": "multimodal+text-only"}).params
+    assert set(two) - set(one) == {param.name for param in PARTS["mixture"]["mixture"].settings.params()}

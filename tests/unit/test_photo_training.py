@@ -1,0 +1,341 @@
+"""The photo target's recipe on tiny random models: data, questions, scores, tower, assembly, resuming."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedTokenizerFast,
+)
+
+from specvl_demo.training import photo_data, photo_eval, photo_tasks, photo_writer, train_photo
+from specvl_demo.training.photo import Learner, Recipe
+from specvl_demo.training.photo_model import Decoder, Node, Row, pack
+from specvl_demo.vlm import photo_assembly
+from specvl_demo.vlm.efficientnet_lite import (
+    EfficientNetLiteConfig,
+    EfficientNetLiteModel,
+    published_weights,
+)
+from specvl_demo.world import photo_questions, photo_scores
+
+WIDTH, CLASSES = 32, ("grey fox", "tabby", "vase")
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<reponame>"]
+DOGS = (
+    "A black dog runs in the snow.",
+    "A dog running through the snow with a red ball.",
+    "The black dog is running in the snow.",
+    "A black dog plays in snow.",
+    "Dog running.",
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    made = Tokenizer(models.BPE({c: i for i, c in enumerate([*letters, *SPECIAL])}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token=SPECIAL[1], pad_token=SPECIAL[1], additional_special_tokens=SPECIAL
+    )
+
+
+def language(seed: int = 0) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 259}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    return LlamaForCausalLM(LlamaConfig(**sizes, **heads, tie_word_embeddings=True)).eval()
+
+
+def tower(seed: int = 1) -> EfficientNetLiteModel:
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": WIDTH, "projector_size": 16, "num_classes": len(CLASSES), "likeliest": 2}
+    return EfficientNetLiteModel(EfficientNetLiteConfig(**sizes)).eval()
+
+
+def random_lora(decoder: Decoder) -> dict[str, torch.Tensor]:
+    for p in decoder.lora.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    return decoder.lora.state_dict()
+
+
+def test_tower_joins_maps_colours_and_class_words() -> None:
+    model = tower()
+    torch.nn.init.normal_(model.class_words)
+    torch.nn.init.normal_(model.position)
+    pixels = torch.randn(2, 3, 224, 224)
+    with torch.no_grad():
+        rows = model(pixels).last_hidden_state
+        fine = model.lower(pixels)
+        top = model.upper(fine)
+        row, column = 3, 5
+        parts = [
+            F.layer_norm(top[0, :, row, column], (1280,)),
+            F.layer_norm(fine[0, :, 6:8, 10:12].flatten(), (448,)),
+            torch.stack(
+                [
+                    c.mean()
+                    for c in pixels[0, :, 96:128, 160:192].unfold(1, 8, 8).unfold(2, 8, 8).flatten(0, 2)
+                ]
+            ),
+        ]
+        cell = model.linear_2(F.gelu(model.linear_1(torch.cat(parts) + model.position[row * 7 + column])))
+        odds = model.classifier(top[0].mean((1, 2))).softmax(-1)
+        best = odds.topk(2)
+        words = sum(p / best.values.sum() * model.class_words[i] for p, i in zip(*best, strict=True))
+    assert rows.shape == (2, 49 + 6, WIDTH)
+    torch.testing.assert_close(rows[0, row * 7 + column], cell, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(rows[0, 49:], words)
+    assert not model.train().upper[0].depthwise.norm.training
+
+
+def test_published_names_are_all_known_or_refused() -> None:
+    told = published_weights(
+        {
+            "_blocks.0._depthwise_conv.weight": torch.zeros(1),
+            "_blocks.11._bn2.weight": torch.ones(1),
+            "_conv_head.weight": torch.ones(1),
+            "_fc.bias": torch.ones(1),
+        }
+    )
+    assert set(told) == {
+        "lower.1.depthwise.conv.weight",
+        "upper.0.project.norm.weight",
+        "upper.5.conv.weight",
+        "classifier.bias",
+    }
+    with pytest.raises(ValueError, match="_se_reduce"):
+        published_weights({"_blocks.3._se_reduce.weight": torch.zeros(1)})
+
+
+def write_pictures(folder: Path, n: int) -> list[str]:
+    folder.mkdir(parents=True)
+    for i in range(n):
+        Image.new("RGB", (60 + 10 * i, 80), (40 * i % 255, 90, 200)).save(folder / f"p{i}.jpg")
+    return [f"p{i}.jpg" for i in range(n)]
+
+
+@pytest.mark.parametrize("layout", ["tabs", "numbered", "commas", "coco"])
+def test_both_layouts_of_captions_are_read(tmp_path: Path, layout: str) -> None:
+    names = write_pictures(tmp_path / "pictures", 9)
+    if layout == "coco":
+        images = [{"id": i, "file_name": n} for i, n in enumerate(names)]
+        notes = [{"image_id": i, "caption": "two dogs , in snow ."} for i in range(9)]
+        (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": notes}))
+    else:
+        line = {"tabs": "{}\t{}\n", "numbered": "{}#0\t{}\n", "commas": '{},"{}"\n'}[layout]
+        head = "image,caption\n" if layout == "commas" else ""
+        text = "".join(line.format(n, "two dogs , in snow .") for n in names)
+        (tmp_path / "captions.txt").write_text(head + text)
+    train, dev = photo_data.read(tmp_path)
+    assert [p.captions for p in train] == [("Two dogs, in snow.",)] * 7
+    assert [p.path.name for p in dev] == ["p0.jpg", "p8.jpg"]
+    (tmp_path / "dev.tsv").write_text("p3.jpg\tA man on a bench.\n")
+    assert [p.path.name for p in photo_data.read(tmp_path)[1]] == ["p3.jpg"]
+
+
+def test_a_folder_without_captions_is_told(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures", 2)
+    with pytest.raises(ValueError, match="Flickr8k's layout"):
+        photo_data.read(tmp_path)
+    with pytest.raises(FileNotFoundError, match="captions file"):
+        photo_data.read(tmp_path / "none")
+
+
+def test_questions_follow_from_the_captions() -> None:
+    index = photo_questions.WordIndex([DOGS, ("A man rides a horse.", "A man on a horse.")])
+    told = {
+        q.question: q.answer
+        for seed in range(20)
+        for q in photo_questions.ask(DOGS, random.Random(seed), 9, index)
+    }
+    assert told["What colour is the dog?"] == "Black."
+    assert told["Where is the dog?"] == "In the snow."
+    assert told["What is the dog doing?"] == "Running."
+    assert told["How many dogs are there?"] == "One."
+    assert told["Is there a dog in the picture?"] == "Yes."
+    assert told["Is there a man in the picture?"] == "No."
+    assert told["What colour is the ball?"] == "Red."
+
+
+def test_nothing_is_asked_that_the_captions_contradict() -> None:
+    captions = ("A red car and a dog.", "A blue car on a road.", "Two dogs beside a car.", "Three dogs.")
+    assert not [q for q in photo_questions.colour(captions) if "car" in q.question]
+    assert not list(photo_questions.number(captions))
+    # A crowd may hold a woman: no safe `no`.
+    index = photo_questions.WordIndex([("A woman.", "A woman.")])
+    assert index.absent(("People at a table.", "A crowd."), random.Random(0)) is None
+
+
+def test_scores_agree_with_the_reference_code() -> None:
+    rng = random.Random(0)
+    words = ["a", "dog", "man", "runs", "in", "the", "snow", "red", "ball", "on", "grass", "two"]
+    sentence = lambda: " ".join(rng.choices(words, k=rng.randint(4, 11)))  # noqa: E731
+    told, references = [sentence() for _ in range(30)], [[sentence() for _ in range(4)] for _ in range(30)]
+    assert photo_scores.bleu_4([r[0] for r in references], references) == pytest.approx(1)
+    assert photo_scores.cider([r[0] for r in references], references) > photo_scores.cider(told, references)
+    bleu = pytest.importorskip("pycocoevalcap.bleu.bleu").Bleu(4)
+    cider = pytest.importorskip("pycocoevalcap.cider.cider").Cider()
+    truth, made = dict(enumerate(references)), {i: [t] for i, t in enumerate(told)}
+    assert photo_scores.bleu_4(told, references) == pytest.approx(
+        bleu.compute_score(truth, made, verbose=0)[0][3]
+    )
+    assert photo_scores.cider(told, references) == pytest.approx(cider.compute_score(truth, made)[0])
+
+
+def test_written_answers_are_checked() -> None:
+    assert photo_writer.repeated("the dog runs and the dog runs and") == pytest.approx(2 / 6)
+    assert photo_writer.finished("A dog runs. It is") == "A dog runs."
+    assert not photo_writer.keep("The caption says so.", 60, 50, 125)
+    told = photo_writer.description(DOGS, random.Random(0))
+    assert told.endswith(".") and "red ball" in told
+
+
+def test_a_written_answer_goes_on_from_its_opening_and_repeats_no_triple(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    ban = photo_writer.NoTripleTwice([1, 3])
+    scores = ban(torch.tensor([[7, 1, 2, 3, 1, 2], [1, 2, 3, 4, 1, 2]]), torch.zeros(2, 9))
+    assert scores[0].isinf().nonzero().tolist() == [[3]], "1, 2, 3 has been said"
+    assert not scores[1].isinf().any(), "what stands before the answer may come again"
+    jobs = [photo_writer.Job(str(n), "story", "?", "tell " * n, "once") for n in (1, 3)]
+    written = list(photo_writer.write(language(), tokenizer, jobs, 8, distinct=True))
+    assert [job for job, _ in written] == jobs
+    assert all(text.startswith("once") and len(text) > 4 for _, text in written)
+
+
+def test_decoder_computes_the_merged_model_on_trees() -> None:
+    base = language()
+    decoder = Decoder(base, 3, torch.float32)
+    lora = random_lora(decoder)
+    answers = [Node([40, 41, 42, 43], taught=True), Node([50, 51], taught=True)]
+    tree = Row(
+        [],
+        Node([1, 2, 3], children=[Node([9, 8], children=answers), Node([7], children=[Node([6, 5], True)])]),
+    )
+    packed = pack([tree, Row([], Node([4], children=[Node([5, 6], True)]))], torch.float32)
+    with torch.no_grad():
+        got = decoder.logits(decoder(decoder.embedding[packed.ids], packed)[packed.sources])
+        photo_assembly.merge(base, lora)
+        paths = [
+            ([1, 2, 3, 9, 8], [40, 41, 42, 43]),
+            ([1, 2, 3, 9, 8], [50, 51]),
+            ([1, 2, 3, 7], [6, 5]),
+            ([4], [5, 6]),
+        ]
+        want = [base(torch.tensor([a + b])).logits[0, len(a) - 1 : -1] for a, b in paths]
+    assert packed.targets.tolist() == [t for _, b in paths for t in b]
+    torch.testing.assert_close(got, torch.cat(want), rtol=1e-4, atol=1e-4)
+
+
+def test_assembled_folder_is_a_standard_llava(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    base = language()
+    base.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    lora = random_lora(Decoder(base, 3, torch.float32))
+    eyes = tower()
+    photo_assembly.write_delta(tmp_path / "delta", eyes, lora, CLASSES)
+    photo_assembly.assemble(tmp_path / "base", tmp_path / "delta", tmp_path / "out")
+    model = LlavaForConditionalGeneration.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
+    processor = LlavaProcessor.from_pretrained(tmp_path / "out")
+    asked = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
+    text = processor.apply_chat_template(asked, add_generation_prompt=True)
+    inputs = processor(images=Image.new("RGB", (300, 200), "red"), text=text, return_tensors="pt")
+    ids = inputs["input_ids"][0]
+    assert (ids == tokenizer.convert_tokens_to_ids("<reponame>")).sum() == 55
+    with torch.no_grad():
+        got = model(**inputs).logits[0, -1]
+        photo_assembly.merge(base, {k: v.half().float() for k, v in lora.items()})
+        photo_assembly.fill_words(eyes, base.get_input_embeddings().weight, tokenizer, CLASSES)
+        x = base.get_input_embeddings()(ids)
+        x[ids == tokenizer.convert_tokens_to_ids("<reponame>")] = eyes(
+            inputs["pixel_values"]
+        ).last_hidden_state[0]
+        want = base(inputs_embeds=x[None]).logits[0, -1]
+    torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
+
+
+def test_the_evaluation_answers_alike_in_batches_and_alone(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    language().save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    photo_assembly.write_delta(
+        tmp_path / "d", tower(), random_lora(Decoder(language(), 3, torch.float32)), CLASSES
+    )
+    photo_assembly.assemble(tmp_path / "base", tmp_path / "d", tmp_path / "out")
+    model = LlavaForConditionalGeneration.from_pretrained(tmp_path / "out").eval()
+    with torch.no_grad():
+        for weight in model.model.language_model.parameters():
+            weight += 0.5 * torch.randn_like(weight)
+    answerer = photo_eval.Answerer(model, LlavaProcessor.from_pretrained(tmp_path / "out"))
+    rows, asked = torch.randn(4, 55, WIDTH), ["What?", "Describe the picture.", "a", "Is there a dog?"]
+    together, alone = (answerer.answer(rows, asked, 12, batch=n) for n in (3, 1))
+    assert together == alone and len(set(together)) == 4
+
+
+def test_weights_of_another_model_are_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    base = language()
+    with pytest.raises(FileNotFoundError, match="classes.json|delta.safetensors"):
+        photo_assembly.assemble(tmp_path, tmp_path, tmp_path / "out")
+    lora = random_lora(Decoder(base, 2, torch.float32))
+    lora["0.down_b"] = torch.zeros(5, 2)
+    with pytest.raises(ValueError, match="another language model"):
+        photo_assembly.merge(base, lora)
+
+
+def test_a_stopped_run_ends_as_one_that_was_not(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    names = write_pictures(tmp_path / "data" / "pictures", 4)
+    lines = [f"{name}\t{caption}\n" for name in names for caption in DOGS]
+    (tmp_path / "data" / "train.tsv").write_text("".join(lines))
+    things = tmp_path / "data" / "things"
+    write_pictures(things, 3)
+    for i, name in enumerate(CLASSES):
+        (things / f"p{i}.jpg").rename(things / f"n{i}_{name.replace(' ', '_')}.jpg")
+    photos, _ = photo_data.read(tmp_path / "data")
+    classes = photo_data.read_things(tmp_path / "data")
+    assert [t.name for t in classes] == list(CLASSES)
+    recipe = Recipe(rank=2, warm_steps=1, warm_batch=2, steps=2, batch=2, common=1)
+    ends = []
+    for folder, calls in (("whole", (None,)), ("halves", (0.0, 0.0))):
+        for minutes in calls:
+            eyes = tower()
+            views = train_photo.look_once(eyes, photos, classes, tmp_path / "views")
+            learner = Learner(recipe, language(), eyes, tokenizer, torch.device("cpu"), torch.float32)
+            (tmp_path / folder).mkdir(exist_ok=True)
+            row = {"key": "Hi?", "kind": "plain", "question": "Hi?", "answer": "Hello."}
+            (tmp_path / folder / "plain.jsonl").write_text(json.dumps(row) + "\n")
+            done = train_photo.train(
+                learner, photos, classes, views, tmp_path / folder, asdict(recipe), minutes, False, tokenizer
+            )
+        assert done
+        ends.append({**learner.tower.state_dict(), **learner.decoder.lora.state_dict()})
+    assert any(
+        (v - w).abs().max() > 0 for v, w in zip(ends[0].values(), tower().state_dict().values(), strict=False)
+    )
+    for name, value in ends[0].items():
+        torch.testing.assert_close(ends[1][name], value, rtol=0, atol=0, msg=name)
+
+
+def test_what_an_answer_says_again_is_marked(tmp_path: Path) -> None:
+    """From the second time on that four tokens stand in this order; and `pack` keeps each token's kind."""
+    ids = [5, 1, 2, 3, 4, 9, 1, 2, 3, 4, 7]
+    assert photo_tasks.repeats(ids) == ["own"] * 9 + ["repeat", "own"]
+    looped = photo_tasks.repeats([1, 2, 3] * 60)
+    assert looped.count("repeat") == photo_tasks.MOST_REPEATED and looped[-1] == "repeat"
+    node = Node(ids, taught=True, full=True, kinds=photo_tasks.repeats(ids))
+    packed = pack([Row([], Node([8], children=[node]))], torch.float32)
+    assert packed.kinds == node.kinds and packed.targets.tolist() == ids

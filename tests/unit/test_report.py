@@ -1,0 +1,334 @@
+"""Folds over records, on records made by hand whose every number can be checked by eye."""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from specvl_demo.records import Begin, Candidate, End, Round, Token, Tree, fold
+from specvl_demo.report import metrics, remarks, spans, tables
+from specvl_demo.report.metrics import Lane
+from tests.javascript import needs_node, run
+
+
+def begin(method: str = "chain", **changes: object) -> Begin:
+    fields = {
+        "request": "r1",
+        "lane": method,
+        "method": method,
+        "title": method.title(),
+        "settings": {},
+        "lossless": True,
+        "pair": "pocket",
+        "models": {"target": "t", "drafter": "d"},
+        "sampling": {"temperature": 0.0, "seed": 7},
+        "max_new_tokens": 64,
+        "dtype": "float32",
+        "device": "cpu",
+        "versions": {"torch": "2.13.0"},
+        "prompt": "What is here?",
+        "n_prompt": 40,
+        "n_visual": 36,
+        "spans": [],
+        "vision_s": 0.2,
+        "prefill_s": 0.1,
+        "draft_prefill_s": 0.0,
+    }
+    return Begin(**fields | changes)
+
+
+def chain_round(
+    index: int, clock: float, kept: str, drafted: str, own: str | None, lane: str = "chain", **more: object
+) -> Round:
+    """Drafted letters of which `kept` came through, then the target's own; a tenth of a second."""
+    origins = {c: "draft" for c in kept}
+    tokens = [Token(ord(c), c, origins[c]) for c in kept]
+    if own is not None:
+        tokens.append(Token(ord(own), own, "target"))
+    tree = Tree([0, *map(ord, drafted)], list(range(-1, len(drafted))), ["", *drafted])
+    seconds = {"draft_s": 0.02, "verify_s": 0.07, "commit_s": 0.006, "other_s": 0.004}
+    return Round(lane, index, tokens, tree, list(range(len(kept) + 1)), **seconds | {"clock_s": clock} | more)
+
+
+def chain_lane() -> Lane:
+    rounds = [chain_round(0, 0.1, "abc", "abcd", "x"), chain_round(1, 0.2, "ef", "ef", "g")]
+    return Lane(begin(), rounds, End("chain", "eos", fold(rounds)))
+
+
+def ar_lane(text: str = "abcxefg") -> Lane:
+    rounds = []
+    for index, letter in enumerate(text):
+        rounds.append(
+            replace(
+                chain_round(index, 0.08 * (index + 1), "", "", letter, "ar"),
+                draft_s=0.0,
+                verify_s=0.07,
+                commit_s=0.006,
+                other_s=0.004,
+            )
+        )
+    return Lane(begin("ar"), rounds, End("ar", "eos", fold(rounds)))
+
+
+def test_tau_counts_the_targets_own_token() -> None:
+    found = metrics.measure(chain_lane())
+    assert found.totals.tau == 3.5
+    assert found.totals.accepted_per_round == 2.5
+    assert found.acceptance == 5 / 6
+    assert found.totals.decode_s == pytest.approx(0.2) and found.total_s == pytest.approx(0.5)
+    assert found.totals.tokens_per_s == pytest.approx(35)
+    assert found.tokens_per_s_total == pytest.approx(14)
+    assert sum(found.shares.values()) == pytest.approx(1)
+    assert found.shares["draft"] == pytest.approx(0.2)
+
+
+def test_speedup_is_tau_over_rho_and_the_limit_lies_above_it() -> None:
+    beside = metrics.compare(chain_lane(), ar_lane())
+    assert beside.speedup_decode == pytest.approx(35 * 0.08)
+    assert beside.speedup_decode == pytest.approx(3.5 / sum(beside.rho.values()))
+    assert beside.limit == pytest.approx(3.5 / (0.09 / 0.08))
+    assert beside.speedup_decode < beside.limit
+    assert beside.speedup_total == pytest.approx(14 / (7 / (0.3 + 0.56)))
+    assert beside.plausible and beside.why_slow() is None
+
+
+def test_a_speedup_above_tau_is_called_a_mistake() -> None:
+    fast = [replace(r, draft_s=0.0, verify_s=0.01, commit_s=0, other_s=0) for r in chain_lane().rounds]
+    beside = metrics.compare(Lane(begin(), fast), ar_lane())
+    assert not beside.plausible and "8.0 lies above τ 3.5" in beside.doubt()
+    assert metrics.compare(chain_lane(), ar_lane()).doubt() is None
+
+
+def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:
+    lane = chain_lane()
+    slow = Lane(lane.begin, [replace(lane.rounds[0], verify_s=0.97)])
+    pooled = metrics.measure([lane, slow])
+    assert pooled.totals.tokens_per_s == pytest.approx(11 / 1.2)
+
+
+@pytest.mark.parametrize(
+    ("draft", "verify", "kept", "part"),
+    [
+        (0.30, 0.08, "abc", "drafting costs 3.8 AR steps"),
+        (0.02, 0.40, "abc", "verifying 5 nodes costs 5.0 AR steps"),
+        (0.07, 0.08, "", "too few drafted tokens"),
+    ],
+)
+def test_why_slow_names_the_reason(draft: float, verify: float, kept: str, part: str) -> None:
+    slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), draft_s=draft, verify_s=verify)
+    said = metrics.compare(Lane(begin(), [slow]), ar_lane()).why_slow()
+    assert said is not None and part in said
+
+
+@pytest.mark.parametrize(
+    ("verify", "kept", "rest", "part"),
+    [
+        (0.159, "a", 0.002, "verifying 5 nodes costs 2.0 AR steps"),
+        (0.079, "", 0.002, "too few drafted tokens are accepted (0.0 a round)"),
+        (0.079, "", 0.012, "all that is not a model costs 0.1 AR steps"),
+    ],
+)
+def test_what_costs_next_to_nothing_is_no_reason(verify: float, kept: str, rest: float, part: str) -> None:
+    """Drafts that cost nothing, and models' forwards that nearly pay: prompt lookup."""
+    seconds = {"draft_s": 0.0, "verify_s": verify, "commit_s": rest / 2, "other_s": rest / 2}
+    slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), **seconds)
+    said = metrics.compare(Lane(begin(), [slow]), ar_lane()).why_slow()
+    assert said is not None and part in said and "costs 0.0" not in said
+
+
+def test_unknown_is_none_never_zero() -> None:
+    empty = Lane(begin(), [])
+    found = metrics.measure(empty)
+    assert found.totals.tau is None and found.totals.tokens_per_s is None and found.acceptance is None
+    assert set(found.shares.values()) == {None}
+    beside = metrics.compare(empty, ar_lane())
+    assert beside.speedup_decode is None and beside.limit is None and beside.why_slow() is None
+
+
+def cut(lane: Lane, n: int, stop: str | None = "cancelled") -> Lane:
+    rounds = lane.rounds[:n]
+    return Lane(lane.begin, rounds, stop and End(lane.begin.lane, stop, fold(rounds)))
+
+
+def test_a_lane_that_was_stopped_does_not_differ() -> None:
+    """Whichever of the two is shorter: nobody knows what it would have said next."""
+    whole, ar = chain_lane(), ar_lane()
+    assert remarks.agreement(whole, ar) == remarks.Agreement("same", 7)
+    for lane, base in ((cut(whole, 1), ar), (cut(whole, 1, None), ar), (whole, cut(ar, 2))):
+        found = remarks.agreement(lane, base)
+        assert found.kind == "so_far" and found.at == min(len(lane.token_ids), len(base.token_ids))
+        rows = tables.lane_rows([base, lane])
+        assert rows[1]["identical_to_ar"] is None and rows[1]["first_difference"] is None
+        assert "differ" not in remarks.remark(lane, [base, lane])
+
+
+@pytest.mark.parametrize(
+    ("other", "temperature", "kind"), [(0.49, 0.0, "tie"), (0.40, 0.0, "differs"), (0.49, 1.0, "differs")]
+)
+def test_a_difference_by_rounding_is_called_a_tie(other: float, temperature: float, kind: str) -> None:
+    """Below 0.05 nats between the target's two choices, where nothing is drawn."""
+    ar = ar_lane("abcxefz")
+    listed = [[Candidate(ord("z"), "z", 0.5), Candidate(ord("g"), "g", other)]]
+    rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], candidates=listed)]
+    ar = Lane(begin("ar", sampling={"temperature": temperature}), rounds, ar.end)
+    found = remarks.agreement(chain_lane(), ar)
+    assert found.kind == kind and found.at == 6 and found.gap == pytest.approx(math.log(0.5 / other))
+
+
+def test_words_count_after_aligning() -> None:
+    """A word more, or another word, costs itself and not all that follows."""
+    told = remarks.words_agreeing
+    assert told("a large red star on blue", "a large red star on blue") == 1
+    assert told("one very large red star on blue", "one large red star on blue") == pytest.approx(6 / 7)
+    assert told("the star is red", "The star, is crimson.") == pytest.approx(3 / 4)
+    assert told("", "") == 1 and told("a", "") == 0
+
+
+def timed(
+    n: int = 24, ar_s: float = 0.1, lane_s: float = 0.2, load: float | None = None, jitter: float = 0.0
+):
+    """An AR lane of n tokens, and a chain that brings two a round."""
+
+    def lane(name: str, drafted: str, rounds: int, seconds: float) -> Lane:
+        made, clock = [], 0.0
+        for i in range(rounds):
+            took = seconds * (1 + jitter * (i % 2))
+            clock += took
+            phases = {"draft_s": 0.0, "verify_s": took, "commit_s": 0.0, "other_s": 0.0}
+            made.append(chain_round(i, clock, drafted, drafted, "x", name, **phases))
+        return Lane(begin(name), made, End(name, "length", fold(made), load=load))
+
+    return lane("chain", "x", n // 2, lane_s), lane("ar", "", n, ar_s)
+
+
+@pytest.mark.parametrize(
+    ("how", "part"),
+    [
+        ({}, None),
+        ({"lane_s": 0.3}, "; slower than AR: verifying 2 nodes costs 3.0 AR steps here"),
+        ({"n": 12, "lane_s": 0.3}, "too short to time: 12 tokens, 20 are needed"),
+        ({"lane_s": 0.3, "load": 0.5}, "timing disturbed: not meaningful (other programs kept 50 %"),
+        ({"lane_s": 0.3, "load": 0.1}, "slower than AR"),
+        ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
+        ({"lane_s": 0.01}, "a speedup of 20.0 is above τ 2.0, which nothing can reach"),
+    ],
+)
+def test_no_reason_is_given_that_the_measurement_does_not_carry(how: dict, part: str | None) -> None:
+    said = remarks.remark(*(lambda lane, ar: (lane, [ar, lane]))(*timed(**how)))
+    assert said.startswith("The AR answer, token for token")
+    assert part in said if part else said == "The AR answer, token for token."
+    assert ("slower" in said) == bool(part and "slower" in part)
+
+
+BESIDE = """
+const [{ Lane }, verdict] = [await load('fold.js'), await load('verdict.js')];
+const { costs, whySlow } = await load('fold.js');
+const fold = ([begin, rounds, end]) => {
+  const lane = new Lane(begin);
+  for (const round of rounds) lane.add(round);
+  if (end) lane.close(end);
+  return lane;
+};
+return data.map((pair) => {
+  const [lane, base] = pair.map(fold);
+  const cost = costs(lane, base);
+  const { kind } = verdict.timing(lane, base);
+  return [verdict.agreement(lane, base), kind, whySlow(cost), cost?.speedup ?? null];
+});
+"""
+REASONS = {"rest": "not a model", "draft": "drafting", "verify": "verifying", "kept": "too few"}
+
+
+@needs_node
+def test_the_page_decides_the_same(tmp_path: Path) -> None:
+    """Agreement with words and gap, whether times may be read, why a lane is slow: 60 races, in both."""
+    races = [timed(), timed(lane_s=0.3), timed(n=12), timed(load=0.5), timed(jitter=1.0), timed(lane_s=0.01)]
+    races += [(cut(chain_lane(), 1), ar_lane()), (chain_lane(), ar_lane("abcxefz"))]
+    for seed in range(52):
+        rng = random.Random(seed)
+        words = rng.choices(["a ", "large ", "red ", "star. ", "on ", "blue "], k=rng.randrange(20, 40))
+        other = [w for w in words if rng.random() < 0.9]
+        rng.random() < 0.5 and other.insert(rng.randrange(len(other)), "very ")
+        races.append((spoken("chain", other, 1 + seed % 3, rng), spoken("ar", words, 0, rng)))
+    found = run(tmp_path, BESIDE, [[msgspec.to_builtins(lane) for lane in race] for race in races])
+    kinds = set()
+    for (lane, ar), (agreement, timing, slow, speedup) in zip(races, found, strict=True):
+        ours = remarks.agreement(lane, ar)
+        kinds |= {ours.kind, timing}
+        assert agreement == pytest.approx(vars(ours))
+        short = min(len(lane.token_ids), len(ar.token_ids)) < remarks.MIN_TOKENS
+        assert timing == ("short" if short else "disturbed" if remarks.disturbance(lane, ar) else "sound")
+        reason = metrics.compare(lane, ar).why_slow()
+        assert (reason is None) == (slow is None) and (slow is None or REASONS[slow] in reason)
+        assert speedup == pytest.approx(metrics.compare(lane, ar).speedup_decode)
+    assert kinds >= {"same", "so_far", "differs", "tie", "short", "disturbed", "sound"}
+
+
+def spoken(name: str, words: list[str], drafted: int, rng: random.Random) -> Lane:
+    """A lane that says these words, each with candidates near it."""
+    ids = {word: i for i, word in enumerate(("a ", "large ", "red ", "star. ", "on ", "blue ", "very "))}
+    rounds, clock, left = [], 0.0, words
+    while left:
+        kept, left = left[: drafted + 1], left[drafted + 1 :]
+        took = 0.1 + 0.05 * rng.random() + 0.03 * drafted * rng.random()
+        clock += took
+        tokens = [Token(ids[w], w, "draft" if i < len(kept) - 1 else "target") for i, w in enumerate(kept)]
+        listed = [
+            [Candidate(ids[w], w, 0.4), *(Candidate(i, "", 0.39) for i in (0, 2) if i != ids[w])]
+            for w in kept
+        ]
+        tree = Tree([9, *(ids[w] for w in kept[:-1])], list(range(-1, len(kept) - 1)))
+        phases = {"draft_s": took / 4, "verify_s": took / 2, "commit_s": took / 8, "other_s": took / 8}
+        path = list(range(len(kept)))
+        rounds.append(
+            Round(name, len(rounds), tokens, tree, path, clock_s=clock, candidates=listed, **phases)
+        )
+    return Lane(begin(name), rounds, End(name, "eos", fold(rounds)))
+
+
+def test_runs_follow_the_records_even_where_text_repeats() -> None:
+    rounds = [chain_round(0, 0.1, "aa", "aab", "a"), chain_round(1, 0.2, "a", "a", "a")]
+    reasons = [spans.reason(round_, at) for round_ in rounds for at in range(len(round_.tokens))]
+    assert reasons == ["accepted", "accepted", "corrected", "accepted", "bonus"]
+    assert spans.runs(rounds) == [("draft", "aa"), ("target", "a"), ("draft", "a"), ("target", "a")]
+
+
+def test_a_character_of_several_tokens_has_one_origin() -> None:
+    tokens = [Token(1, "", "draft"), Token(2, "", "relaxed"), Token(3, "é", "draft"), Token(4, "", "target")]
+    tree = Tree([0, 1, 2, 3], [-1, 0, 1, 2])
+    assert spans.runs([Round("l", 0, tokens, tree, [0, 1, 2, 3], 0, 0, 0, 0, 0)]) == [("relaxed", "é")]
+
+
+def test_lane_rows_have_the_fields_of_the_command_line() -> None:
+    chain, ar = tables.lane_rows([chain_lane(), ar_lane()])
+    assert chain["text"] == "abcxefg" and chain["token_ids"] == [ord(c) for c in "abcxefg"]
+    assert (chain["prefill_s"], chain["seed"], chain["stop"]) == (pytest.approx(0.3), 7, "eos")
+    assert chain["identical_to_ar"] is True and chain["first_difference"] is None
+    assert ar["speedup_decode"] == 1.0
+    (other,) = tables.lane_rows([chain_lane()])
+    assert other["speedup_decode"] is None and other["identical_to_ar"] is None
+    _, differs = tables.lane_rows([ar_lane("abcxeh"), chain_lane()])
+    assert differs["identical_to_ar"] is False and differs["first_difference"] == 5
+
+
+def test_tables_leave_unknown_blank_and_escape_strangers() -> None:
+    rows = [{"method": "<b>|x", "tau": None, "ok": True}, {"method": "=1+1", "tau": 2.34567}]
+    markdown = tables.render(rows, ("method", "tau", "ok"))
+    assert "\\<b\\>\\|x" in markdown and "2.35" in markdown and "None" not in markdown
+    assert len({line.count("|") - line.count("\\|") for line in markdown.splitlines()}) == 1
+
+
+def test_reports_run_without_torch_and_gradio() -> None:
+    code = (
+        "import sys; import specvl_demo.report.trace, specvl_demo.report.spans;"
+        "bad = {'torch', 'transformers', 'gradio', 'plotly', 'numpy', 'PIL'} & set(sys.modules);"
+        "sys.exit(str(bad) if bad else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,292 @@
+"""SAGE: the paper's numbers, templates against their definition, online growth against a node-by-node
+search."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import Verdict
+from specvl_demo.methods.entropy_growth import template
+from specvl_demo.methods.sage import (
+    DepthFeedback,
+    EntropyTree,
+    Plan,
+    SageSettings,
+    confidence,
+    depth_for,
+    level_width,
+    plan,
+    threshold,
+    width_for,
+)
+from specvl_demo.methods.tree import EAGLE_TREE
+
+LIMITS = SageSettings()
+V = 40
+
+
+class Toy:
+    """A drafter whose distribution is a function of the tokens so far; `sharp` makes it sure."""
+
+    def __init__(self, sharp: float = 2.0) -> None:
+        self.sharp = sharp
+        self.paths: list[tuple[int, ...]] = []
+        self.calls = 0
+
+    def after(self, path: tuple[int, ...]) -> Tensor:
+        g = torch.Generator().manual_seed(hash(path) % (1 << 31))
+        return (torch.randn(V, generator=g) * self.sharp).log_softmax(-1)
+
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        if tuple(parents) == (-1,):
+            self.paths = []
+        self.calls += 1
+        self.paths += [
+            ((*self.paths[parent], token) if parent >= 0 else (token,))
+            for token, parent in zip(tokens.tolist(), list(parents), strict=True)
+        ]
+        return torch.stack([self.after(path) for path in self.paths[-len(tokens) :]])
+
+
+def token_paths(tree: DraftTree) -> set[tuple[int, ...]]:
+    tokens = tree.tokens.tolist()
+    return {tuple(tokens[n] for n in tree.shape.path(node)) for node in range(len(tree))}
+
+
+def ends_at(tree: DraftTree, node: int) -> Verdict:
+    path = tree.shape.path(node)
+    return Verdict(
+        path=path, tokens=[0] * len(path), relaxed=[False] * (len(path) - 1), chosen=[0] * len(tree)
+    )
+
+
+def test_confidence_is_one_when_sure_and_zero_when_lost() -> None:
+    assert confidence([0.9] + [0.0] * 9) == 1.0
+    assert confidence([0.05] * 10) == pytest.approx(0.0, abs=1e-12)
+    assert confidence([0.3, 0.3]) == pytest.approx(0.0, abs=1e-12)
+    top = [0.5, 0.2, 0.1]
+    shares = [p / 0.8 for p in top]
+    assert confidence(top) == pytest.approx(1 + sum(p * math.log(p) for p in shares) / math.log(3))
+
+
+def test_the_papers_numbers_at_both_ends() -> None:
+    """α = 1: D 8, W 2, W_1 = 3, θ_1 = .0125, θ_8 = .1; α = 0: D 3, W 10, W_1 = 15 cut to k, θ_1 = .0333, θ_3
+    = .1."""
+    sure, lost = plan(1.0, LIMITS, 8), plan(0.0, LIMITS, 8)
+    assert (sure.depth, sure.width) == (8, 2.0)
+    assert (lost.depth, lost.width) == (3, 10.0)
+    assert sure.children(1, 1.0) == 3
+    assert lost.children(1, 1.0) == 10
+    assert threshold(1, 8) == pytest.approx(0.0125)
+    assert threshold(8, 8) == pytest.approx(0.1)
+    assert threshold(1, 3) == pytest.approx(0.1 / 3)
+    assert threshold(3, 3) == pytest.approx(0.1)
+    assert level_width(2.0, 8, 0.1, 10) == 1
+    assert width_for(0.5, LIMITS) == 6.0
+    assert depth_for(0.5, LIMITS, 8) == 6  # 5.5, rounded half up
+
+
+def test_templates_at_both_ends() -> None:
+    assert template([1.0] + [0.0] * 9, plan(1.0, LIMITS, 8)) == [(0,) * n for n in range(1, 9)]
+    assert template([0.1] * 10, plan(0.0, LIMITS, 8)) == [(r,) for r in range(10)]
+    hopeless = template([0.01] * 10, plan(0.0, LIMITS, 8))
+    assert hopeless == [(0,)], "a round always drafts something"
+
+
+def in_tree(path: tuple[int, ...], top: Sequence[float], want: Plan) -> bool:
+    """The formal definition (section 3.2): every level within its width, every prefix above its threshold."""
+    own, product = 1.0, 1.0
+    for level, rank in enumerate(path, 1):
+        if rank >= level_width(want.width, level, own, want.settings.top_k):
+            return False
+        own, product = top[rank], product * top[rank]
+        if product <= threshold(level, want.depth) and path[:1] != (0,) * level:
+            return False
+    return len(path) <= want.depth
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 0.8])
+def test_a_template_is_the_formal_definition(alpha: float) -> None:
+    limits = SageSettings(top_k=4, max_nodes=512, max_width=4, min_width=1, max_depth=5)
+    top, want = [0.55, 0.25, 0.12, 0.05], plan(alpha, limits, 5)
+    everything = [p for n in range(1, 6) for p in itertools.product(range(4), repeat=n)]
+    assert set(template(top, want)) == {path for path in everything if in_tree(path, top, want)}
+    assert set(template(top, want, "depth-first")) == set(template(top, want))
+
+
+def test_a_full_tree_keeps_the_most_probable_paths() -> None:
+    top = [0.6, 0.25, 0.1, 0.05]
+    wide = SageSettings(top_k=4, max_nodes=512)
+    narrow = SageSettings(top_k=4, max_nodes=9)
+    every, few = template(top, plan(0.4, wide, 8)), template(top, plan(0.4, narrow, 8))
+    mass = lambda path: math.prod(top[r] for r in path)  # noqa: E731
+    assert len(few) == 8
+    assert min(map(mass, few)) >= max(mass(path) for path in set(every) - set(few))
+    assert set(template(top, plan(0.4, narrow, 8), "depth-first")) != set(few)
+    assert all(path[:-1] == () or path[:-1] in few for path in few)
+
+
+def best_first_by_hand(toy: Toy, root: int, want: Plan, room: int) -> set[tuple[int, ...]]:
+    """One node at a time: take the most probable candidate, ask the drafter about it, add its children."""
+    waiting = [(-1.0, (root,), 1.0)]
+    tree: set[tuple[int, ...]] = set()
+    while waiting and len(tree) < want.settings.max_nodes:
+        negative, path, own = heapq.heappop(waiting)
+        tree.add(path)
+        level = len(path)
+        if level > min(want.depth, room):
+            continue
+        best = toy.after(path).topk(want.settings.top_k)
+        for rank in range(want.children(level, own)):
+            p = float(best.values[rank].exp())
+            if -negative * p > threshold(level, want.depth) or (level == 1 and rank == 0):
+                heapq.heappush(waiting, (negative * p, (*path, int(best.indices[rank])), p))
+    return tree
+
+
+@pytest.mark.parametrize("sharp", [0.5, 2.0, 4.0])
+@pytest.mark.parametrize("max_nodes", [6, 12, 64])
+@pytest.mark.parametrize("room", [1, 3, 20])
+def test_online_growth_is_the_best_first_tree_in_one_forward_a_level(
+    sharp: float, max_nodes: int, room: int
+) -> None:
+    limits = SageSettings(max_nodes=max_nodes)
+    for seed in range(5):
+        toy = Toy(sharp)
+        policy = EntropyTree(replace(limits, growth="online", first="entropy"))
+        tree = policy.propose(toy, torch.tensor([seed]), room)
+        want = plan(0.5, limits, 8)
+        assert token_paths(tree) == best_first_by_hand(toy, seed, want, room)
+        assert toy.calls <= min(want.depth, room)
+        assert len(tree) <= max_nodes
+        assert len(toy.paths) <= policy.max_fed, "buffers are made for so many fed nodes"
+
+
+def check_rows(tree: DraftTree, toy: Toy) -> None:
+    """Rows name the very nodes that were fed, and every node's log-probability is the drafter's."""
+    tokens = tree.tokens.tolist()
+    for node in range(len(tree)):
+        path = tuple(tokens[n] for n in tree.shape.path(node))
+        if tree.rows[node] >= 0:
+            assert toy.paths[tree.rows[node]] == path
+        else:
+            assert not tree.shape.children[node]
+        if node:
+            assert float(tree.logp[node]) == pytest.approx(float(toy.after(path[:-1])[path[-1]]), abs=1e-5)
+
+
+@pytest.mark.parametrize("growth", ["template", "online"])
+@pytest.mark.parametrize("source", ["root", "accepted", "mean"])
+def test_confidence_lags_one_round(growth: str, source: str) -> None:
+    toy = Toy(3.0)
+    policy = EntropyTree(SageSettings(growth=growth, confidence=source))
+    expected = 0.5
+    for i in range(6):
+        tree = policy.propose(toy, torch.tensor([i]), 20)
+        check_rows(tree, toy)
+        assert tree.notes["alpha"] == pytest.approx(expected, abs=1e-4)
+        assert tree.notes["static"] == (i == 0)
+        assert tree.notes["n_nodes"] == len(tree)
+        leaf = max(range(len(tree)), key=lambda n: tree.shape.depth[n])
+        policy.update(tree, ends_at(tree, leaf))
+        tops = [toy.after(path).exp().topk(10).values for path in toy.paths]
+        last_fed = max(tree.rows[n] for n in tree.shape.path(leaf))
+        chosen = {"root": tops[0], "accepted": tops[last_fed], "mean": torch.stack(tops).mean(0)}[source]
+        expected = confidence(chosen.tolist())
+
+
+def test_the_first_tree_is_the_static_one() -> None:
+    tree = EntropyTree().propose(Toy(), torch.tensor([1]), 20)
+    assert len(tree) == 1 + len(EAGLE_TREE)
+    assert tree.notes["alpha"] == 0.5
+    small = EntropyTree(SageSettings(max_nodes=10)).propose(Toy(), torch.tensor([1]), 20)
+    assert len(small) == 10
+
+
+@pytest.mark.parametrize("growth", ["template", "online"])
+def test_immediate_confidence_is_this_rounds(growth: str) -> None:
+    toy = Toy(3.0)
+    policy = EntropyTree(SageSettings(growth=growth, immediate=True, first="entropy"))
+    for i in range(4):
+        tree = policy.propose(toy, torch.tensor([i]), 20)
+        own = confidence(toy.after((i,)).exp().topk(10).values.tolist())
+        assert tree.notes["alpha"] == pytest.approx(own, abs=1e-4)
+        assert sum(path == (i,) for path in toy.paths) == 1, "the root is fed once"
+        check_rows(tree, toy)
+        policy.update(tree, ends_at(tree, 0))
+
+
+def test_a_sure_drafter_gets_deep_trees_and_a_lost_one_wide_trees() -> None:
+    shapes = {}
+    for sharp in (0.3, 8.0):
+        policy, toy = EntropyTree(SageSettings(growth="online")), Toy(sharp)
+        for i in range(3):
+            tree = policy.propose(toy, torch.tensor([i]), 20)
+            policy.update(tree, ends_at(tree, len(tree) - 1))
+        shapes[sharp] = (tree.notes["depth"], len(tree.shape.children[0]))
+    assert shapes[8.0][0] > shapes[0.3][0]
+    assert shapes[8.0][1] < shapes[0.3][1]
+
+
+def test_history_moves_the_depth_within_its_band() -> None:
+    feedback = DepthFeedback(LIMITS)
+    for _ in range(10):
+        feedback.update(0)
+    assert feedback.cap == LIMITS.min_depth
+    for _ in range(9):
+        feedback.update(5)
+    assert feedback.cap == 6, "the mean of ten passes 3 at the seventh five: three steps up"
+    raised = DepthFeedback(SageSettings(cap_max=10))
+    for _ in range(5):
+        raised.update(9)
+    assert raised.cap == 10 > LIMITS.max_depth
+    still = DepthFeedback(LIMITS)
+    still.cap = 5
+    for accepted in (2, 3, 2, 3):
+        still.update(accepted)
+    assert still.cap == 5
+
+
+def test_no_room_means_the_root_alone() -> None:
+    toy = Toy()
+    policy = EntropyTree()
+    tree = policy.propose(toy, torch.tensor([1]), 0)
+    assert len(tree) == 1 and toy.calls == 0
+    policy.update(tree, ends_at(tree, 0))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"growth": "sideways"},
+        {"growth": "online", "order": "depth-first"},
+        {"growth": "template", "first": "entropy"},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="growth|order|first"):
+        SageSettings(**wrong)
+    with pytest.raises(ValueError, match="min_depth"):
+        SageSettings(min_depth=9)
+
+
+def test_a_flat_drafter_feeds_more_nodes_than_the_tree_holds() -> None:
+    """What falls out of a full tree was fed all the same; the policy announces room for it."""
+    policy = EntropyTree(SageSettings(max_nodes=6, growth="online", first="entropy"))
+    assert policy.max_fed > policy.max_nodes == 6
+    most = 0
+    for seed in range(30):
+        for sharp in (0.8, 1.2, 1.6, 2.0, 2.5, 3.0):
+            toy = Toy(sharp)
+            policy.propose(toy, torch.tensor([seed]), 20)
+            most = max(most, len(toy.paths))
+    assert 6 < most <= policy.max_fed

@@ -1,0 +1,233 @@
+"""TABED's weights: running sums must say what the whole history, looked at again, would say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from specvl_demo.core.types import Sampling, Vocabulary
+from specvl_demo.methods import tabed
+from specvl_demo.methods.tabed import Mixture, MixtureSettings, divergence, weight_grid
+
+V = 31
+
+
+def begun(views: list[str], sampling: Sampling | None = None, **settings: object) -> Mixture:
+    made = Mixture(MixtureSettings(**settings))
+    decoder = SimpleNamespace(device=torch.device("cpu"))
+    made.begin(
+        SimpleNamespace(
+            target_decoder=decoder, vocabulary=Vocabulary(size=V), sampling=sampling or Sampling()
+        ),
+        views,
+    )
+    return made
+
+
+def blocks(m: int, n: int, seed: int) -> list[tuple[Tensor, Tensor]]:
+    """n rounds of views' log-probabilities [m, p, V] and target logits [p, V]; view 0 is near the target at
+    first."""
+    g = torch.Generator().manual_seed(seed)
+    made = []
+    for i in range(n):
+        p = int(torch.randint(1, 6, (), generator=g))
+        target = torch.randn(p, V, generator=g) * 3
+        noise = torch.randn(m, p, V, generator=g) * 2
+        pull = torch.tensor([1.0 if (view == 0) == (i < n // 2) else 0.3 for view in range(m)])
+        made.append(((pull[:, None, None] * target + noise).log_softmax(-1), target))
+    return made
+
+
+def told(made: Mixture, block: tuple[Tensor, Tensor]) -> None:
+    made.update(block[0], block[1], [0] * block[1].shape[0])
+
+
+def brute_force_grid(history: list[tuple[Tensor, Tensor]], m: int) -> Tensor:
+    """The reference's search: every vector of the grid against every stored position, in plain loops."""
+    steps = [i / 10 for i in range(11)]
+    grid = [w for w in itertools.product(steps, repeat=m) if abs(sum(w) - 1) < 1e-9]
+    best, best_key = None, None
+    for w in grid:
+        right, error = 0, 0.0
+        for logp, logits in history:
+            for t in range(logits.shape[0]):
+                q = sum(w[i] * logp[i, t].exp() for i in range(m))
+                p = logits[t].softmax(-1)
+                right += int(q.argmax() == p.argmax())
+                error += float((p * (p.log() - q.log())).sum())
+        key = (-right, round(error, 4))
+        if best_key is None or key < best_key:
+            best, best_key = w, key
+    return torch.tensor(best)
+
+
+@pytest.mark.parametrize("m", [2, 3])
+def test_grid_weights_equal_a_search_over_the_whole_history(m: int) -> None:
+    made = begun([str(i) for i in range(m)])
+    history: list[tuple[Tensor, Tensor]] = []
+    for block in blocks(m, 8, seed=m):
+        told(made, block)
+        history.append(block)
+        assert torch.allclose(made.weights, brute_force_grid(history, m), atol=1e-6)
+
+
+def test_a_window_forgets_older_positions() -> None:
+    made, history = begun(["M", "T"], history=4), blocks(2, 10, seed=3)
+    flat_logp = torch.cat([logp for logp, _ in history], dim=1)
+    flat_logits = torch.cat([logits for _, logits in history])
+    seen = 0
+    for block in history:
+        told(made, block)
+        seen += block[1].shape[0]
+        last = slice(max(0, seen - 4), seen)
+        assert torch.allclose(
+            made.weights, brute_force_grid([(flat_logp[:, last], flat_logits[last])], 2), atol=1e-6
+        )
+        assert made.notes()["counted"] == min(seen, 4)
+
+
+def test_the_grid_has_the_papers_sizes_and_order() -> None:
+    assert [len(weight_grid(m, 10)) for m in (2, 3, 4)] == [11, 66, 286]
+    assert torch.allclose(
+        weight_grid(2, 10), torch.tensor([[i / 10, 1 - i / 10] for i in range(11)]), atol=1e-6
+    )
+    assert torch.allclose(weight_grid(4, 10).sum(-1), torch.ones(286))
+
+
+def test_equal_candidates_give_the_first_vector() -> None:
+    made = begun(["M", "T"])
+    same = torch.randn(1, 4, V).log_softmax(-1).expand(2, 4, V)
+    target = torch.randn(4, V)
+    told(made, (same, target))
+    assert made.weights.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("rule", MixtureSettings.params()[0].choices)
+def test_first_block_is_uniform_and_weights_always_sum_to_one(rule: str) -> None:
+    made = begun(["M", "T", "C"], weights=rule)
+    assert torch.allclose(made.weights, torch.full((3,), 1 / 3))
+    for block in blocks(3, 6, seed=5):
+        told(made, block)
+        assert made.weights.sum().item() == pytest.approx(1, abs=1e-5)
+        assert (made.weights >= 0).all()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_inverse_error_and_the_papers_softmax(temperature: float) -> None:
+    history = blocks(2, 5, seed=7)
+    error = torch.stack(
+        [
+            sum(divergence(logits.softmax(-1), logp[i].exp()).sum() for logp, logits in history)
+            for i in range(2)
+        ]
+    )
+    inverse = begun(["M", "T"], weights="kld", weight_temperature=temperature)
+    softmax = begun(["M", "T"], weights="kld-softmax", weight_temperature=temperature)
+    for block in history:
+        told(inverse, block)
+        told(softmax, block)
+    raw = (1 / error) ** (1 / temperature)
+    assert torch.allclose(inverse.weights, raw / raw.sum(), atol=1e-5)
+    assert torch.allclose(softmax.weights, (1 / error / temperature).softmax(0), atol=1e-5)
+
+
+def test_a_view_equal_to_the_target_takes_all_the_weight() -> None:
+    made = begun(["M", "T"], weights="kld")
+    target = torch.randn(5, V)
+    told(made, (torch.stack([target.log_softmax(-1), torch.randn(5, V).log_softmax(-1)]), target))
+    assert made.weights[0] > 0.9999
+    assert made.weights.isfinite().all()
+
+
+def test_counting_rules() -> None:
+    """Of 4 positions view 0 is right at 3, view 1 at 1: shares 3:1, and eq. 2 with smoothed error rates."""
+    target = torch.zeros(4, V)
+    target[:, 7] = 9.0
+    wrong = torch.zeros(4, V)
+    wrong[:, 8] = 9.0
+    logp = torch.stack([torch.cat([target[:3], wrong[:1]]), torch.cat([target[:1], wrong[:3]])]).log_softmax(
+        -1
+    )
+    share = begun(["M", "T"], weights="block-efficiency")
+    told(share, (logp, target))
+    assert share.weights.tolist() == pytest.approx([0.75, 0.25])
+    assert share.notes()["matches"] == {"M": 3, "T": 1}
+    boosted = begun(["M", "T"], weights="adaboost")
+    told(boosted, (logp, target))
+    raw = [math.log(1 / e - 1) + math.log(V - 1) for e in (1.5 / 5, 3.5 / 5)]
+    assert boosted.weights.tolist() == pytest.approx([r / sum(raw) for r in raw], abs=1e-5)
+
+
+def test_nothing_ever_right_falls_back_to_equal_weights() -> None:
+    made = begun(["M", "T"], weights="block-efficiency")
+    target = torch.zeros(3, V)
+    target[:, 7] = 9.0
+    wrong = torch.zeros(2, 3, V)
+    wrong[..., 8] = 9.0
+    told(made, (wrong.log_softmax(-1), target))
+    assert made.weights.tolist() == [0.5, 0.5]
+
+
+def test_mixing_happens_between_probabilities() -> None:
+    made = begun(["M", "T"])
+    logp = torch.randn(2, 3, V).log_softmax(-1)
+    logp[:, :, 4] = -torch.inf
+    expected = (logp[0].exp() + logp[1].exp()) / 2
+    assert torch.allclose(made.mix(logp).exp(), expected, atol=1e-6)
+    assert made.mix(logp)[:, 4].eq(-torch.inf).all()
+
+
+def test_weights_of_a_round_are_those_it_was_drafted_with() -> None:
+    made = begun(["M", "T"])
+    block = blocks(2, 1, seed=1)[0]
+    made.mix(block[0])
+    told(made, block)
+    assert made.notes()["weights"] == {"M": 0.5, "T": 0.5}
+    made.mix(block[0])
+    assert list(made.notes()["weights"].values()) == pytest.approx(made.weights.tolist())
+
+
+def test_sampling_compares_with_the_distribution_the_target_draws_from() -> None:
+    block = blocks(2, 1, seed=9)[0]
+    hot = begun(["M", "T"], weights="kld", sampling=Sampling(temperature=2.0))
+    told(hot, block)
+    by_hand = begun(["M", "T"], weights="kld")
+    told(by_hand, (block[0], block[1] / 2))
+    assert torch.allclose(hot.weights, by_hand.weights, atol=1e-6)
+
+
+def test_of_a_large_vocabulary_the_tokens_that_matter_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    g, size = torch.Generator().manual_seed(2), 600
+    target = torch.randn(40, size, generator=g) * 5  # nearly all on a few tokens, as models are
+    logp = (target + 3 * torch.randn(3, 40, size, generator=g)).log_softmax(-1)
+    few, whole = begun(["M", "T", "C"]), begun(["M", "T", "C"])
+    told(few, (logp, target))
+    monkeypatch.setattr(tabed, "_LIKELY", size)
+    monkeypatch.setattr(tabed, "_RIVALS", size)
+    told(whole, (logp, target))
+    n = len(few.grid)
+    assert 0 < few._sums[:n].min() < few._sums[:n].max() < 40
+    assert torch.equal(few._sums[:n], whole._sums[:n]), "who says the target's token"
+    errors = [made._sums[n : 2 * n] - made._sums[n : 2 * n].min() for made in (few, whole)]
+    assert torch.allclose(*errors, rtol=0.01, atol=0.05), "by how much they err more than the best"
+    assert torch.equal(few.weights, whole.weights)
+
+
+def test_a_token_that_the_target_finds_improbable_can_still_be_a_views_first() -> None:
+    target = torch.zeros(1, 600)
+    target[0, :70] = 9 - 0.1 * torch.arange(70)
+    logp = torch.zeros(2, 1, 600)
+    logp[0, 0, 500], logp[1, 0, 0] = 5.0, 5.0
+    made = begun(["wrong", "right"])
+    told(made, (logp.log_softmax(-1), target))
+    assert made.notes()["matches"] == {"wrong": 0, "right": 1}
+
+
+def test_an_unknown_rule_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="w-grid"):
+        MixtureSettings(weights="best")

@@ -1,0 +1,314 @@
+"""The recipes of EAGLE-2, HiViS and DREAM run end to end on tiny random targets of several families."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from specvl_demo.core.types import Prompt
+from specvl_demo.methods.ar import OneNode
+from specvl_demo.methods.chain import Chain, ChainSettings
+from specvl_demo.methods.heads.open import open_head
+from specvl_demo.training import features
+from specvl_demo.training.acceptance import Tally
+from specvl_demo.training.answers import example, replies
+from specvl_demo.training.drafters import KINDS
+from specvl_demo.training.drafters import run as drafters
+from specvl_demo.training.drafters.base import Batch, Learner, Recipe, draft_vocabulary
+from specvl_demo.training.features import Example, Needs, Rows, Store
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.prompts import PromptBuilder, Turn
+from specvl_demo.vlm.target import VLMTarget
+from tests.conftest import tiny_llava, tiny_prompt
+from tests.contract.families import zoo
+from tests.heads import drafter_of
+from tests.unit.test_heads import decode
+
+METHODS = ("eagle2", "hivis", "dream")
+SERVED = ("llava", "llava-next", "qwen2.5-vl")
+LENGTH, N = 14, 4
+
+
+class Asked:
+    """A tiny target with a few prompts and its greedy answers."""
+
+    def __init__(self, family: str) -> None:
+        torch.manual_seed(0)
+        with torch.no_grad():
+            if family == "deep":  # enough layers for EAGLE-3 to read three of them
+                self.model, inputs = tiny_llava(layers=8, vocab=300), dict(tiny_prompt().inputs)
+            else:
+                self.model, processor = zoo.build(family)
+                turn = Turn("what is this thing in the picture ?", (zoo.picture(0),))
+                inputs = dict(PromptBuilder(processor, self.model).prompt([turn]).inputs)
+        self.model.eval().requires_grad_(False)
+        self.model.generation_config.eos_token_id = None
+        self.target = VLMTarget(VLM(self.model, f"tiny {family}"))
+        self.prompts: list[Prompt] = []
+        self.answers: list[list[int]] = []
+        for i in range(20):
+            # A random target may say a placeholder; such an answer is cut, perhaps to nothing.
+            prompt = asking(i, inputs, self.target)
+            (said,) = replies(self.target, [prompt.inputs], LENGTH)
+            if len(said) >= LENGTH // 2 and len(self.prompts) < N:
+                self.prompts.append(prompt)
+                self.answers.append(said)
+        assert len(self.prompts) == N
+
+    def examples(self) -> Iterator[Example]:
+        for prompt, said in zip(self.prompts, self.answers, strict=True):
+            yield example(prompt, said)
+
+
+def asking(i: int, inputs: dict[str, torch.Tensor], target: VLMTarget) -> Prompt:
+    """The family's picture with another question behind it."""
+    ids = inputs["input_ids"].clone()
+    ids[0, -6:] = torch.randint(60, 290, (6,), generator=torch.Generator().manual_seed(100 + i))
+    visual = torch.isin(ids[0], torch.tensor(target.vlm.placeholders))
+    return Prompt(ids[0], visual, {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+
+@pytest.fixture(scope="module", params=SERVED)
+def asked(request: pytest.FixtureRequest) -> Asked:
+    return Asked(request.param)
+
+
+@pytest.fixture(scope="module")
+def llava() -> Asked:
+    return Asked("llava")
+
+
+@pytest.fixture(scope="module")
+def deep() -> Asked:
+    return Asked("deep")
+
+
+def store_of(asked: Asked, method: str, folder: Path) -> Store:
+    needs = KINDS[method].needs
+    return features.build(asked.model, asked.examples(), folder / method, needs, {"target": "tiny"})
+
+
+def recipe_of(method: str, **changes: object) -> Recipe:
+    return replace(KINDS[method].recipe, **{"steps": 6, "batch": 3, "stage1": 0.5, "lr": 5e-3, **changes})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_two_steps_lower_the_loss_and_the_weights_draft(method: str, asked: Asked, tmp_path: Path) -> None:
+    """Two steps on one batch, in stage 2: its loss falls; the exported folder loads and stays lossless."""
+    store = store_of(asked, method, tmp_path)
+    recipe = recipe_of(method, steps=2, batch=4, stage1=0.0)
+    run = _run(method, recipe, asked, store, tmp_path / "run")
+    everything = run.learner.batch([store[i] for i in range(len(store))])
+    losses = [_loss(run.learner, everything, recipe.self_feeding)]
+    run.fit(store)
+    losses.append(_loss(run.learner, everything, recipe.self_feeding))
+    assert losses[1] < losses[0]
+    drafters.export(run, tmp_path / "head", {"target": "tiny", "data": "four prompts"})
+    head = open_head(tmp_path / "head", asked.target.decoder, (method,))
+    plain, _ = decode(asked.target, None, OneNode(), asked.prompts[0])
+    ids, rounds = decode(asked.target, drafter_of(head), Chain(ChainSettings(4)), asked.prompts[0])
+    assert ids == plain and len(rounds[0].tree.tokens) == 5
+
+
+def _run(method: str, recipe: Recipe, asked: Asked, store: Store, folder: Path) -> drafters.Run:
+    learner = drafters.learner_for(KINDS[method], recipe, asked.model, store, torch.device("cpu"))
+    return drafters.Run(learner, folder, Accelerator(cpu=True))
+
+
+def _loss(learner: Learner, batch: Batch, passes: int) -> float:
+    with torch.no_grad():
+        return learner.loss(batch, passes, learner.module)[0].item()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_interrupted_run_ends_with_the_same_weights(method: str, llava: Asked, tmp_path: Path) -> None:
+    """Stopped in the middle and taken up by a new process: bit for bit the run that was not stopped."""
+    store, recipe = store_of(llava, method, tmp_path), recipe_of(method)
+    weights = []
+    for stops in ((None,), (2, 4, None)):
+        folder = tmp_path / f"run-{len(stops)}"
+        for stop in stops:
+            run = _run(method, recipe, llava, store, folder)
+            run.resume()
+            assert run.fit(store, stop_at=stop) == (stop is None)
+        weights.append(run.learner.module.state_dict())
+    for name, tensor in weights[0].items():
+        assert torch.equal(tensor, weights[1][name]), name
+    assert [json.loads(line)["step"] for line in (folder / "log.jsonl").open()] == [6]
+
+
+def test_a_run_of_another_recipe_is_not_taken_up(llava: Asked, tmp_path: Path) -> None:
+    store = store_of(llava, "hivis", tmp_path)
+    for recipe in (recipe_of("hivis"), recipe_of("hivis", reg=0.5)):
+        run = _run("hivis", recipe, llava, store, tmp_path / "run")
+        if recipe.reg == 0.5:
+            with pytest.raises(ValueError, match="holds a run with other reg"):
+                run.resume()
+        else:
+            run.fit(store, stop_at=1)
+
+
+def test_stores_hold_the_targets_features(asked: Asked, tmp_path: Path) -> None:
+    """Last hidden states are those of the engine's prefill; a text-only store has no visual row at all."""
+    full, text = store_of(asked, "dream", tmp_path), store_of(asked, "hivis", tmp_path)
+    for i, (prompt, said) in enumerate(zip(asked.prompts, asked.answers, strict=True)):
+        rows, n = full[i], len(prompt)
+        encoded = asked.target.encode(prompt)
+        hidden = asked.target.prefill(encoded).hidden
+        torch.testing.assert_close(rows.features[: n - 1], hidden, atol=2e-2, rtol=2e-2)
+        torch.testing.assert_close(rows.embeds, encoded.embeds[encoded.visual].float(), atol=2e-2, rtol=2e-2)
+        assert rows.ids.tolist() == [*prompt.ids.tolist(), *said]
+        assert rows.ids[rows.answer].tolist() == said
+        assert len(rows.importance) == int(prompt.visual.sum()) and bool((rows.importance > 0).any())
+        hidden_away = features.text_only(rows)
+        for name in ("ids", "answer", "visual"):
+            assert torch.equal(getattr(text[i], name), getattr(hidden_away, name)), name
+        # Eager attention, which DREAM's store needs, rounds otherwise.
+        torch.testing.assert_close(text[i].features, hidden_away.features, atol=1e-2, rtol=1e-2)
+        assert not text[i].visual.any() and not len(text[i].embeds)
+
+
+def test_a_store_goes_on_where_it_was_stopped(
+    llava: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "SHARD", 1)
+    folder, needs, about = tmp_path / "store", KINDS["hivis"].needs, {"target": "tiny"}
+
+    def stopped() -> Iterator[Example]:
+        for i, one in enumerate(llava.examples()):
+            if i == 2:
+                raise KeyboardInterrupt
+            yield one
+
+    with pytest.raises(KeyboardInterrupt):
+        features.build(llava.model, stopped(), folder, needs, about)
+    assert len(list(folder.glob("*.safetensors"))) == 2
+    again = features.build(llava.model, llava.examples(), folder, needs, about)
+    whole = store_of(llava, "hivis", tmp_path)
+    assert len(again) == len(whole) == 4
+    for i in range(4):
+        assert torch.equal(again[i].features, whole[i].features)
+    with pytest.raises(ValueError, match="features of something else"):
+        features.build(llava.model, llava.examples(), folder, needs, {"target": "another"})
+
+
+@pytest.mark.parametrize("method", (*METHODS, "eagle3"))
+def test_measured_acceptance_is_what_the_engine_gets(
+    method: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Sixty steps leave their mark; the simulation on features gives, round for round, what decoding with a
+    chain gives. EAGLE-3 says the words of its draft vocabulary alone."""
+    wide = method == "eagle3"
+    asked: Asked = request.getfixturevalue("deep" if wide else "llava")
+    store = store_of(asked, method, tmp_path)
+    recipe = recipe_of(method, steps=60, batch=4, draft_vocab=24 if wide else 0)
+    run = _run(method, recipe, asked, store, tmp_path / "run")
+    run.fit(store)
+    drafters.export(run, tmp_path / "head", {"target": "tiny"})
+    head = open_head(tmp_path / "head", asked.target.decoder, (method,))
+    report = drafters.accepted(run.learner, store, length=3)
+    n_rounds = n_tokens = 0
+    for prompt, said in zip(asked.prompts, asked.answers, strict=True):
+        chain = Chain(ChainSettings(3))
+        ids, rounds = decode(asked.target, drafter_of(head), chain, prompt, max_new_tokens=len(said))
+        assert ids == said
+        n_rounds, n_tokens = n_rounds + len(rounds), n_tokens + len(ids)
+    assert report["tokens"] == n_tokens and report["rounds"] == pytest.approx(n_rounds, abs=1)
+    assert report["tau"] > (1.3 if wide else 1.5)
+    card = json.loads((tmp_path / "head" / "card.json").read_text())
+    assert card["steps"] == 60 and card["finished"] and card["recipe"]["seed"] == recipe.seed
+    assert (tmp_path / "head" / "README.md").read_text().startswith("# ")
+    if wide:
+        known = draft_vocabulary(store, 24, asked.target.decoder.vocab).sort().values
+        assert len(known) == 24 and {t for one in asked.answers for t in one} & set(known.tolist())
+        assert torch.equal(run.learner.module.published()["d2t"] + torch.arange(24), known)
+        with pytest.raises(ValueError, match="3 layers are too few"):
+            features.levels_of(3)
+
+
+def test_rounds_are_tallied_as_decoding_would_go() -> None:
+    """By hand: six tokens; a chain of two accepts 2, then 0, then 1."""
+    tally = Tally(2)
+    first_step = [True, False, False, False, True, True]
+    second_step = [False, True, True, True, False, False]
+    tally.add([first_step, second_step])
+    # Tokens 0, 1 accepted and 2 the target's; 3 refused, so the target's; 4 accepted, 5 the target's.
+    assert tally.rounds == [1, 1, 1] and tally.tokens == 6
+    assert tally.report()["accepted_by_depth"] == [2 / 3, 1 / 3]
+    assert tally.report()["tau"] == 2.0
+
+
+def test_the_filter_ends_hopeless_chains(llava: Asked, tmp_path: Path) -> None:
+    """A row lives on only while its predecessor lives and had the target's token among its likeliest."""
+    store = store_of(llava, "hivis", tmp_path)
+    learner = _run("hivis", recipe_of("hivis", survive=1), llava, store, tmp_path / "run").learner
+    alive = torch.tensor([[False, True, True, True, True]])
+    q = torch.eye(4)[[0, 1, 2, 3]]
+    target = torch.tensor([0, 3, 2, 3])
+    stays = learner._survivors(alive, alive[:, 1:], q, target, 1)
+    assert stays.tolist() == [[False, False, True, False, True]]
+
+
+def test_the_output_of_a_layer_is_the_input_of_the_next(deep: Asked) -> None:
+    """Of all layers, among which one is chosen; a store of the one is none of the other."""
+    needs = Needs(True, middle=True, select="sample", state="output")
+    with features._watched(deep.model, needs) as seen, torch.inference_mode():
+        features._rows(deep.model, next(iter(deep.examples())), needs, seen)
+    assert all(torch.equal(seen.outputs[i], seen.inputs[i + 1]) for i in range(7))
+    assert not needs.covers(Needs(True, middle=True)) and needs.covers(Needs(visual=True))
+    with pytest.raises(ValueError, match="--select is token or sample, not 'word'"):
+        recipe_of("dream", select="word")
+
+
+def test_dream_learns_the_calmest_layer() -> None:
+    """Of every token, the input of the layer whose attention there has the least entropy."""
+    sharp, flat = torch.eye(3)[None, None], torch.full((1, 1, 3, 3), 1 / 3)
+    mixed = torch.cat((sharp[:, :, :2], flat[:, :, :1]), 2)
+    seen = features.Seen(
+        inputs={1: torch.full((1, 3, 2), 1.0), 2: torch.full((1, 3, 2), 2.0)},
+        weights={1: mixed, 2: torch.where(mixed == sharp, flat, sharp)},
+    )
+    for select, found in {"token": [1.0, 1.0, 2.0], "sample": [1.0, 1.0, 1.0]}.items():
+        assert seen.calmest([1, 2], Needs(True, middle=True, select=select))[:, 0].tolist() == found
+    assert list(features.chosen_layers(4, "sample")) == [0, 1, 2, 3]
+    assert list(features.chosen_layers(32)) == list(range(1, 11))
+    assert list(features.chosen_layers(2)) == [1]
+
+
+def test_batches_are_the_same_whoever_asks(llava: Asked, tmp_path: Path) -> None:
+    store = store_of(llava, "eagle2", tmp_path)
+    picks = [drafters.Picker(store, 2, 5)(step) for step in range(6)]
+    assert picks == [drafters.Picker(store, 2, 5)(step) for step in range(6)]
+    assert sorted(picks[0] + picks[1]) == [0, 1, 2, 3], "an epoch takes every conversation once"
+    assert drafters.Picker(store, 2, 6)(0) != picks[0] or drafters.Picker(store, 2, 6)(1) != picks[1]
+
+
+def test_dream_without_cross_attention_stays_without(llava: Asked, tmp_path: Path) -> None:
+    """Its gates stay shut, so features change nothing of what it says; with them they do."""
+    store = store_of(llava, "dream", tmp_path)
+    for cross in (False, True):
+        recipe = recipe_of("dream", steps=2, batch=4, cross=cross)
+        run = _run("dream", recipe, llava, store, tmp_path / f"run-{cross}")
+        run.fit(store)
+        batch = run.learner.batch([_changed(store[0], 1.0), _changed(store[0], -3.0)])
+        with torch.no_grad():
+            said = run.learner.module(*batch.inputs, 1, 0)[0][0]
+        assert torch.equal(said[0], said[1]) is not cross
+
+
+def _changed(rows: Rows, factor: float) -> Rows:
+    return replace(rows, features=rows.features * factor)
+
+
+def test_prompts_are_not_mistaken_for_answers(llava: Asked) -> None:
+    prompt: Prompt = llava.prompts[0]
+    one = example(prompt, [7, 8])
+    assert one.answer.tolist() == [False] * len(prompt) + [True, True]
+    assert one.visual.sum() == prompt.visual.sum()
+    assert one.inputs["input_ids"].shape == (1, len(prompt) + 2)
