@@ -7,13 +7,14 @@ it is imported when workers are made.
 
 from __future__ import annotations
 
+import os
 import queue
 import re
 import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,8 @@ class RayWorkers:
         gpus: float = 0.0,
         engine: type = Engine,
     ) -> None:
+        # A call that comes after the end must fail; by default it would start a cluster of its own.
+        os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
         try:
             import ray  # noqa: PLC0415 - optional, and heavy
         except ImportError as fault:
@@ -180,64 +183,81 @@ class RayWorkers:
         with self._lock:
             self._stopped.add(run)
             actor = self._runs.get(run)
-        if actor is not None:
-            actor.stop.remote(run)
+            if actor is not None and not self._closed:
+                actor.stop.remote(run)
 
     def kill(self, run: str) -> None:
         """End the actor; Ray starts it again, and its death is told like any other."""
         with self._lock:
             actor = self._runs.get(run)
-        if actor is not None:
-            self._ray.kill(actor, no_restart=False)
+            if actor is not None and not self._closed:
+                self._ray.kill(actor, no_restart=False)
 
     def forget(self, visit: str) -> None:
         """Have every actor drop a visit's conversation: questions go to whichever is free."""
-        for actor in self._actors:
-            actor.forget.remote(visit)
+        with self._lock:
+            for actor in () if self._closed else self._actors:
+                actor.forget.remote(visit)
 
     def close(self) -> None:
-        """End the actors, and the cluster where it was started here."""
-        self._closed = True
-        for actor in self._actors:
-            self._ray.kill(actor)
-        self._ray.shutdown()
+        """End the actors, and the cluster where it was started here. Nothing is asked of Ray from then on."""
+        with self._lock:
+            self._closed = True
+            for actor in self._actors:
+                self._ray.kill(actor)
+            self._ray.shutdown()
 
     def _follow(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
         """One run, from a free actor to done. An actor that died is free again when it is back."""
         actor = self._free.get()
-        with self._lock:
-            self._runs[run] = actor
-            stopped = run in self._stopped
         errors = self._ray.exceptions
         died = False
         try:
-            if not stopped:
-                stream = actor.run.options(num_returns="streaming").remote(run, Parcel.of(job))
-                for reference in stream:
-                    put(self._ray.get(reference))
-        except errors.RayActorError as fault:
-            died = True
-            put({"k": "error", "text": messages.ENGINE_DIED.format(reason=type(fault).__name__)})
-        except (errors.RayError, OSError) as fault:
-            reason = str(fault).strip().split("\n")[-1][:SAID]
-            put({"k": "error", "text": messages.RUN_FAILED.format(reason=reason)})
+            for reference in self._stream(run, actor, job):
+                put(self._ray.get(reference))
+        except Exception as fault:
+            if self._closed:  # the server is ending, and Ray says so in many ways
+                return
+            died = isinstance(fault, (errors.RayActorError, errors.RayTaskError))
+            if isinstance(fault, errors.RayActorError):
+                put({"k": "error", "text": messages.ENGINE_DIED.format(reason=type(fault).__name__)})
+            elif isinstance(fault, (errors.RayError, OSError)):
+                reason = str(fault).strip().split("\n")[-1][:SAID]
+                put({"k": "error", "text": messages.RUN_FAILED.format(reason=reason)})
+            else:
+                raise
             if isinstance(fault, errors.RayTaskError):  # nobody knows what state it is in: a fresh one
-                died = True
                 self._ray.kill(actor, no_restart=False)
         finally:
             with self._lock:
-                del self._runs[run]
+                self._runs.pop(run, None)
                 self._stopped.discard(run)
             put({"k": "done"})
             if died:
                 self._await(actor)
             self._free.put(actor)
 
+    def _stream(self, run: str, actor: Any, job: Job) -> Iterable[Any]:
+        """What will hold the events of a job; of a run that was stopped before it began, none."""
+        parcel = Parcel.of(job)
+        with self._lock:
+            self._runs[run] = actor
+            if self._closed or run in self._stopped:
+                return ()
+            return actor.run.options(num_returns="streaming").remote(run, parcel)
+
     def _await(self, actor: Any) -> None:
         """Wait until Ray has started the actor again."""
-        while not self._closed:
+        while True:
+            with self._lock:
+                if self._closed:
+                    return
+                asked = actor.ready.remote()
             try:
-                self._ray.get(actor.ready.remote())
+                self._ray.get(asked)
                 return
             except self._ray.exceptions.RayActorError:
                 time.sleep(RETRY_S)
+            except self._ray.exceptions.RayError:
+                if not self._closed:
+                    raise
