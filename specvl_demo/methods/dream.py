@@ -65,7 +65,7 @@ class DreamHead:
         g, t = head.geometry, head.tensors
         self.name, self.decoder, self.geometry = head.source, decoder, g
         self.speaks, self.remarks = speaker(t, decoder), head.remarks
-        self.width, self.dtype, self.device = g.width, decoder.dtype, decoder.device
+        self.width, self.dtype = g.width, decoder.dtype
         self.rotary = Rotary(g, decoder.device)
         self.first, self.last = Block(t, "layers.0", g), Block(t, "layers.2", g)
         self.cross = CrossBlock(t, "layers.1", g)
@@ -74,6 +74,11 @@ class DreamHead:
         # leaves compression out (the preset `published-code`).
         self.keep: float = head.own.get("keep", PAPER_KEEP)
         self.visual_scale: float = head.own.get("visual_scale", 1.0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are now: a ZeroGPU Space moves them after loading."""
+        return self.decoder.device
 
     def narrow(self, size: int, commonest: Sequence[int]) -> None:
         """Say `size` ids from now on: the first of its draft vocabulary, or of the commonest."""

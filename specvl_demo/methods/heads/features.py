@@ -76,7 +76,7 @@ class FeatureHead:
     def __init__(self, head: Head, decoder: Decoder) -> None:
         g, t = head.geometry, head.tensors
         self.name, self.decoder = head.source, decoder
-        self.width, self.dtype, self.device = g.width, decoder.dtype, decoder.device
+        self.width, self.dtype = g.width, decoder.dtype
         self.n_layers, self.vocab, self.input_width = 1, decoder.vocab, g.width
         self._steps, self._fixed = FixedSteps(self), True
         self._speaks, self.remarks = speaker(t, decoder), head.remarks
@@ -86,6 +86,11 @@ class FeatureHead:
         self._project = Matrix(t["fc.weight"][:, : 2 * g.width], rounded=True)
         self._bias = t.get("fc.bias", t["fc.weight"].new_zeros(g.width))[None]
         self._visual_scale: float = head.own.get("visual_scale", 1.0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are now: a ZeroGPU Space moves them after loading."""
+        return self.decoder.device
 
     def narrow(self, size: int, commonest: Sequence[int]) -> None:
         """Say `size` ids from now on: the first of its draft vocabulary, or of the commonest."""
