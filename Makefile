@@ -28,7 +28,7 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready-dev browser
 	@$(PY) -m specvl_demo fetch photo || echo "Tests that need these weights are skipped."
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 check: lint test
 

@@ -5,6 +5,7 @@ The drafter is the target with noise on its weights, so that it is right often b
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 import tempfile
@@ -34,12 +35,27 @@ VOCAB, EOS, IMAGE = 160, 2, 3
 PER_IMAGE = 9
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with a browser come last: playwright keeps an event loop running in this thread once it begins,
-    and `asyncio.run` in any later test would be refused.
+    """Try tests again that talk to servers and browsers in processes of their own, when they fail: a machine
+    that others keep busy may hold one up beyond any patience. The summary names every test that needed it.
     """
-    items.sort(key=lambda item: "playwright" in getattr(item, "fixturenames", ()))
+    for item in items:
+        if item.path.parent.name in ("page", "robustness"):
+            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=5))
+
+
+@pytest.fixture(autouse=True)
+def own_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let tests without a browser run event loops: once it has begun, playwright keeps one running in this
+    thread, beside which `asyncio.run` would be refused.
+    """
+    if "playwright" in request.fixturenames:
+        yield
+        return
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(running)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 
 import pytest
@@ -314,8 +313,9 @@ def test_charts_leave_the_machine_to_the_engine_while_a_race_streams(opened):
     )
     run_race(opened)
     drawn = opened.evaluate("window.drawn")
-    gaps = [after - before for times in drawn.values() for before, after in itertools.pairwise(times)]
-    assert gaps and min(gaps) > 450, drawn
+    assert drawn
+    for times in drawn.values():  # on a busy machine one may come late, and the next on time
+        assert len(times) <= 2 + (times[-1] - times[0]) / 450, drawn
     opened.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
 
 
