@@ -23,6 +23,9 @@ OWN_SETTINGS = ("steps",)
 
 def run(options: argparse.Namespace) -> int:
     """Check, load, measure, print."""
+    for file in filter(None, (options.plots, options.report)):
+        if not Path(file).parent.is_dir():
+            raise Refused(f"{file} cannot be written: there is no folder {Path(file).parent}.")
     if options.recorded:
         return _show(options, _recorded("--from", options.recorded))
     pair = find_pair(options)

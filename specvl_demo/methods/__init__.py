@@ -25,7 +25,12 @@ def _read(path: str) -> None:
             raise ValueError(f"{OUTSIDE} names {path}, but another module is called {name}: rename the file")
         return
     sys.modules[name] = module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[name])
+    try:
+        spec.loader.exec_module(sys.modules[name])
+    except SyntaxError as fault:
+        raise ValueError(
+            f"{OUTSIDE} names {path}, whose line {fault.lineno} is no Python: {fault.msg}"
+        ) from fault
 
 
 for _module in iter_modules(__path__):

@@ -29,14 +29,14 @@ class Batch:
     ids: Tensor  # [B, L]
     labels: Tensor  # [B, L], -100 outside answers
     visual: Tensor  # [B, L] bool: tokens the picture decides
-    looks: Tensor  # [K, 4]: row, position, group, index
+    attended: Tensor  # [K, 4]: row, position, group, index
     rests: Tensor  # [R, 2 + 9]: row, position, which places are still to be named
     pixels: Tensor  # [P, 3, 96, 96] in [-1, 1]
     patches: Tensor  # [P, N, 6]: index per group, -100 where the group says nothing
     which: Tensor  # [P]: place among the pictures of its conversation, -100 where it is the only one
     changed: Tensor  # [P, N]: 1 where a patch differs from the picture before, -100 in first pictures
-    glances: Tensor  # [G, 3, 96, 96]: crowded pictures for the vision tower alone
-    glance_patches: Tensor  # [G, N, 6]
+    crowded: Tensor  # [G, 3, 96, 96]: crowded pictures for the vision tower alone
+    crowded_patches: Tensor  # [G, N, 6]
 
     def to(self, device: torch.device) -> Batch:
         return Batch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
@@ -44,13 +44,14 @@ class Batch:
 
 @dataclass
 class Encoded:
-    """One conversation. labels: -100 outside answers. visual: tokens the picture decides. looks: (position,
-    group, index) and rests: (position, nine places) as in `Batch`."""
+    """One conversation. labels: -100 outside answers. visual: tokens the picture decides.
+
+    attended: (position, group, index), rests: (position, nine places), as in `Batch`."""
 
     ids: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
     visual: list[bool] = field(default_factory=list)
-    looks: list[tuple[int, int, int]] = field(default_factory=list)
+    attended: list[tuple[int, int, int]] = field(default_factory=list)
     rests: list[tuple[int, ...]] = field(default_factory=list)
 
     def add(self, ids: Sequence[int], answer: bool = False) -> None:
@@ -76,7 +77,7 @@ class Encoded:
 
     def mark(self, word: Word, position: int) -> None:
         """What a word points at, for the pointer losses."""
-        self.looks += [(position, GROUP_NAMES.index(g), i) for g, i in word.look.items()]
+        self.attended += [(position, GROUP_NAMES.index(g), i) for g, i in word.look.items()]
         if word.rest is not None:
             self.rests.append((position, *(int(p in word.rest) for p in range(9))))
 
@@ -97,11 +98,11 @@ def encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> Encoded:
 
 
 def collate(
-    tokenizer: PreTrainedTokenizerFast, some: Sequence[Sample], rng: random.Random, n_glances: int
+    tokenizer: PreTrainedTokenizerFast, some: Sequence[Sample], rng: random.Random, n_crowded: int
 ) -> Batch:
     """Draw and encode a batch."""
     encoded = [encode(tokenizer, s) for s in some]
-    looks = [(b, *mark) for b, e in enumerate(encoded) for mark in e.looks]
+    attended = [(b, *mark) for b, e in enumerate(encoded) for mark in e.attended]
     rests = [(b, *mark) for b, e in enumerate(encoded) for mark in e.rests]
     pixels, patches, which, changed = [], [], [], []
     for s in some:
@@ -119,13 +120,13 @@ def collate(
         rows([e.ids for e in encoded], pocket.PAD),
         rows([e.labels for e in encoded], -100),
         rows([e.visual for e in encoded], 0),
-        torch.tensor(looks, dtype=torch.long).reshape(-1, 4),
+        torch.tensor(attended, dtype=torch.long).reshape(-1, 4),
         torch.tensor(rests, dtype=torch.long).reshape(-1, 11),
         pictures.to_pixels(pixels),
         torch.from_numpy(np.stack(patches)),
         torch.tensor(which),
         torch.from_numpy(np.concatenate(changed)),
-        *pictures.glances(rng, n_glances),
+        *pictures.crowded(rng, n_crowded),
     )
 
 
@@ -159,7 +160,7 @@ class Conversations(Dataset):
     seed: int
     total: int
     batch: int
-    n_glances: int
+    n_crowded: int
     begin: float = 0.0
 
     def __len__(self) -> int:
@@ -176,4 +177,4 @@ class Conversations(Dataset):
                 samples.one_picture(rng, rng.randint(1, mix.most), 125, mix.drilled, mix.charts)
                 for _ in range(self.batch)
             ]
-        return collate(self.tokenizer, draw, rng, self.n_glances)
+        return collate(self.tokenizer, draw, rng, self.n_crowded)

@@ -118,7 +118,7 @@ def to_pixels(images: Sequence[np.ndarray | Image.Image]) -> Tensor:
     return torch.from_numpy(stacked).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
-def glances(rng: random.Random, n: int, hard: float = 1.0) -> tuple[Tensor, Tensor]:
+def crowded(rng: random.Random, n: int, hard: float = 1.0) -> tuple[Tensor, Tensor]:
     """`n` crowded scenes and a few charts: pixels [n, 3, 96, 96] and patch labels [n, N, 6]."""
     pixels, patches = [], []
     for i in range(n):
@@ -146,7 +146,7 @@ class Glances(Dataset):
 
     def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
         hard = min(1.0, 2.0 * step / self.total)  # first what things look like, then through augmentation
-        return glances(random.Random(self.seed * 10**9 + 5 * 10**8 + step), self.batch, hard)
+        return crowded(random.Random(self.seed * 10**9 + 5 * 10**8 + step), self.batch, hard)
 
 
 @dataclass

@@ -60,7 +60,7 @@ class Pointers(nn.Module):
         """Pointer losses on a middle layer's states [B, L, D]; loss and accuracies."""
         loss, seen = middle.new_zeros(()), {}
         for g, group in enumerate(GROUP_NAMES):
-            rows = batch.looks[batch.looks[:, 2] == g]
+            rows = batch.attended[batch.attended[:, 2] == g]
             if len(rows):
                 scores = self.scores(group, middle[rows[:, 0], rows[:, 1]], embeddings, 15.0)
                 loss = loss + WEIGHT[group] * F.cross_entropy(scores, rows[:, 3])

@@ -38,7 +38,7 @@ from specvl_demo.training.trainer import Trainer
 class Recipe(trainer.Recipe):
     """tower_steps, steps, rendering_steps: of the three phases; 0 leaves a phase out. layers: before they are
     split. begin: where in the curriculum. tower_factor: of the learning rates, for what sees, in phase 2.
-    glances: crowded pictures in a batch, for the tower alone. *_weight: of the losses. average: of the
+    crowded: crowded pictures in a batch, for the tower alone. *_weight: of the losses. average: of the
     weights that are shipped, a step.
     """
 
@@ -52,7 +52,7 @@ class Recipe(trainer.Recipe):
     tower_steps: int = 3500
     rendering_steps: int = 8000
     tower_factor: float = 0.15
-    glances: int = 12
+    crowded: int = 12
     visual_weight: float = 2.0
     align_weight: float = 0.3
     point_weight: float = 0.5
@@ -119,9 +119,9 @@ class Target:
         logits = self.model.lm_head(last[:, :-1][asked])
         ce = F.cross_entropy(logits, target[asked], reduction="none")
         weight = 1 + (r.visual_weight - 1) * seen.float()
-        glances = see(self.model, batch.glances)
+        crowded = see(self.model, batch.crowded)
         align, named = self.pointers.align(
-            torch.cat([visual, glances]), torch.cat([batch.patches, batch.glance_patches]), table
+            torch.cat([visual, crowded]), torch.cat([batch.patches, batch.crowded_patches]), table
         )
         point, read = self.pointers.point(middle, batch, table)
         shown = batch.ids == pocket.IMAGE
@@ -221,7 +221,7 @@ def train_language(target: Target, tokenizer: PreTrainedTokenizerFast, run: Run)
         loop = phase(target.split(loop.opts))
     if saved is not None:
         loop.load(saved)
-    data = Conversations(tokenizer, r.seed, r.steps, r.batch, r.glances, r.begin)
+    data = Conversations(tokenizer, r.seed, r.steps, r.batch, r.crowded, r.begin)
     if loop.step <= split_at < r.steps:
         run.train(loop, data, target.loss, after=average, stop_at=split_at)
         step, loop = loop.step, phase(target.split(loop.opts))

@@ -1,4 +1,4 @@
-"""The page: composition (page), handlers (behaviour), who computes when (desk), who computes (worker), words.
+"""The page: composition (page), handlers (behaviour), the line and the engines (serve), words (messages).
 
 Only this package and app.py know Gradio. The scripts and styles of the page are plain files in assets/.
 """

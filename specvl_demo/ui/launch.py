@@ -1,4 +1,4 @@
-"""Brings the page up: catalog, worker, desk, behaviour, Blocks, launch.
+"""Brings the page up: catalog, worker, queue, behaviour, Blocks, launch.
 
 Given an address, the pair to start with and who may come in; returns when the server is stopped.
 """

@@ -127,8 +127,8 @@ def main() -> None:
     folder = options.folder.resolve()
     files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
     folders = [folder, Path(get_upload_folder())]
-    desk = Queue(SyntheticWorker(options.rate, options.pace, folder / "forgotten.txt"))
-    page = build(Behaviour(known(folder), catalog.panel, desk, folders, draw_scene, files))
+    queue = Queue(SyntheticWorker(options.rate, options.pace, folder / "forgotten.txt"))
+    page = build(Behaviour(known(folder), catalog.panel, queue, folders, draw_scene, files))
     page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings())
 
 

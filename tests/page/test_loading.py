@@ -46,15 +46,15 @@ def test_who_waits_for_the_first_load_is_told_may_stop_and_is_not_timed(tmp_path
     try:
         while not (tmp_path / "began").exists():
             time.sleep(0.05)
-        desk = Queue(worker, limit_s=LIMIT_S, grace_s=LIMIT_S)
-        leaves = Visitor(desk, JOB)
+        queue = Queue(worker, limit_s=LIMIT_S, grace_s=LIMIT_S)
+        leaves = Visitor(queue, JOB)
         while not [event for event in leaves.events if event.get("detail") == "Reading the weights"]:
             time.sleep(0.05)
         pid = worker.pid
         run = leaves.until("run")["run"]
-        desk.stop(run)
+        queue.stop(run)
         leaves.until("done")
-        stays = Visitor(desk, JOB)
+        stays = Visitor(queue, JOB)
         time.sleep(3 * LIMIT_S)
         (tmp_path / "go").touch()
         stays.until("done")

@@ -149,13 +149,13 @@ def test_the_process_forgets_between_jobs(tmp_path: Path) -> None:
     """Told in the middle of a job, the process drops the conversation when the job has let go of it."""
     ledger = tmp_path / "ledger"
     worker = ProcessWorker(str(ledger), noting)
-    desk = Queue(worker)
+    queue = Queue(worker)
     try:
-        one = Visitor(desk, Job("light", (("ar", {}),), "400", visit="a"))
+        one = Visitor(queue, Job("light", (("ar", {}),), "400", visit="a"))
         one.until("begin")
-        desk.forget("a")
+        queue.forget("a")
         one.until("done")
-        another = Visitor(desk, Job("light", (("ar", {}),), "1", visit="b"))
+        another = Visitor(queue, Job("light", (("ar", {}),), "1", visit="b"))
         another.until("done")
     finally:
         worker.close()
@@ -190,15 +190,15 @@ class Listening:
     def close(self) -> None: ...
 
 
-async def stay(desk: Queue, how: str, visit: str | None) -> None:
+async def stay(queue: Queue, how: str, visit: str | None) -> None:
     """Ask, and when rounds come: leave, press Stop, or stay until it is done."""
-    async with aclosing(desk.events(Job("light", (("ar", {}),), how, visit=visit))) as running:
+    async with aclosing(queue.events(Job("light", (("ar", {}),), how, visit=visit))) as running:
         async for run, events in running:
             came = any(event["k"] == "round" for event in events)
             if came and how == "leaves":
                 return
             if came and how == "stops":
-                desk.stop(run.id)
+                queue.stop(run.id)
 
 
 @pytest.mark.parametrize(

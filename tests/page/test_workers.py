@@ -51,8 +51,8 @@ def cluster() -> Iterator[RayWorkers]:
 def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) -> None:
     picture = tmp_path / "a.png"
     picture.write_bytes(b"12345")
-    desk = Queue(cluster)
-    first, second = Visitor(desk, job(40)), Visitor(desk, job(40, media=(str(picture),)))
+    queue = Queue(cluster)
+    first, second = Visitor(queue, job(40)), Visitor(queue, job(40, media=(str(picture),)))
     assert first.pid() != second.pid()
     for visitor in (first, second):
         visitor.until("done")
@@ -64,19 +64,19 @@ def test_two_visitors_are_served_at_once(cluster: RayWorkers, tmp_path: Path) ->
 
 
 def test_a_third_visitor_waits_for_a_seat(cluster: RayWorkers) -> None:
-    desk = Queue(cluster)
-    early = [Visitor(desk, job(30)) for _ in range(2)]
+    queue = Queue(cluster)
+    early = [Visitor(queue, job(30)) for _ in range(2)]
     for visitor in early:
         visitor.until("round")
-    late = Visitor(desk, job(2))
+    late = Visitor(queue, job(2))
     assert late.until("queue")["place"] == 1
     late.until("done")
     assert late.kinds("round") == ["round"] * 2
 
 
 def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(cluster: RayWorkers) -> None:
-    desk = Queue(cluster)
-    unlucky, lucky = Visitor(desk, job(400)), Visitor(desk, job(60))
+    queue = Queue(cluster)
+    unlucky, lucky = Visitor(queue, job(400)), Visitor(queue, job(60))
     killed = unlucky.pid()
     unlucky.until("round", 3)
     assert lucky.pid() != killed
@@ -92,33 +92,33 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(cluster:
         "error"
     )
     # Both seats serve again, one of them in a new process.
-    again = [Visitor(desk, job(100_000)) for _ in range(2)]
+    again = [Visitor(queue, job(100_000)) for _ in range(2)]
     pids = {visitor.pid() for visitor in again}
     assert len(pids) == 2 and killed not in pids
     for visitor in again:
-        desk.stop(visitor.until("run")["run"])
+        queue.stop(visitor.until("run")["run"])
         visitor.until("done")
         assert not visitor.kinds("error")
 
 
 def test_stop_ends_a_run_on_a_cluster(cluster: RayWorkers) -> None:
-    desk = Queue(cluster)
-    visitor = Visitor(desk, job(4000))
+    queue = Queue(cluster)
+    visitor = Visitor(queue, job(4000))
     run = visitor.until("run")["run"]
     visitor.until("round", 2)
-    desk.stop(run)
+    queue.stop(run)
     visitor.until("done")
     assert len(visitor.kinds("round")) < 200
 
 
 def test_every_actor_of_a_cluster_is_told_who_has_left(cluster: RayWorkers) -> None:
     """Questions go to whichever actor is free, so a conversation may lie in any of them."""
-    desk = Queue(cluster)
-    desk.forget("somebody")
+    queue = Queue(cluster)
+    queue.forget("somebody")
     told: dict[int, list[str]] = {}
 
     def look() -> bool:
-        both = [Visitor(desk, job(20)) for _ in range(2)]
+        both = [Visitor(queue, job(20)) for _ in range(2)]
         for visitor in both:
             visitor.until("done")
             here = next(event for event in visitor.events if "forgotten" in event)
@@ -224,19 +224,19 @@ def slowly(job: Job) -> Iterator[dict[str, Any]]:
 
 def test_a_space_lends_a_gpu_for_each_run() -> None:
     asked: list[int] = []
-    desk = Queue(ZeroGpuWorker("light", lend(asked), slowly))
-    visitor = Visitor(desk, job(5))
+    queue = Queue(ZeroGpuWorker("light", lend(asked), slowly))
+    visitor = Visitor(queue, job(5))
     visitor.until("done")
     assert visitor.kinds("begin", "round", "end") == ["begin", *["round"] * 5, "end"]
     assert asked == [estimate(job(5))] and 10 < asked[0] <= 120
 
 
 def test_a_lent_run_ends_at_stop_with_what_it_had() -> None:
-    desk = Queue(ZeroGpuWorker("light", lend([]), slowly))
-    visitor = Visitor(desk, job(500))
+    queue = Queue(ZeroGpuWorker("light", lend([]), slowly))
+    visitor = Visitor(queue, job(500))
     run = visitor.until("run")["run"]
     visitor.until("round", 3)
-    desk.stop(run)
+    queue.stop(run)
     visitor.until("done")
     end = visitor.until("end")["record"]
     assert end.stop == "cancelled" and end.totals.n_rounds == len(visitor.kinds("round")) < 500
@@ -247,8 +247,8 @@ def test_quota_is_said_in_the_spaces_own_words() -> None:
         raise RuntimeError("You have exceeded your GPU quota")
         yield {}
 
-    desk = Queue(ZeroGpuWorker("light", lend([]), refuse))
-    visitor = Visitor(desk, job(5))
+    queue = Queue(ZeroGpuWorker("light", lend([]), refuse))
+    visitor = Visitor(queue, job(5))
     assert "exceeded your GPU quota" in visitor.until("error")["text"]
     visitor.until("done")
 
@@ -257,8 +257,8 @@ def test_quota_is_said_in_the_spaces_own_words() -> None:
     ("pair", "asked", "said"), [("other", {}, "'other' alone"), ("light", {"dtype": "float32"}, "precision")]
 )
 def test_a_space_serves_what_it_has_loaded_alone(pair: str, asked: dict[str, Any], said: str) -> None:
-    desk = Queue(ZeroGpuWorker(pair, lend([]), slowly))
-    visitor = Visitor(desk, replace(job(5), **asked))
+    queue = Queue(ZeroGpuWorker(pair, lend([]), slowly))
+    visitor = Visitor(queue, replace(job(5), **asked))
     assert said in visitor.until("error")["text"]
     visitor.until("done")
 

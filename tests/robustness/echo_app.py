@@ -1,4 +1,4 @@
-"""The real page, desk and worker process over the echoing engine: what load and faults are tested on.
+"""The real page, queue and worker process over the echoing engine: what load and faults are tested on.
 
 python tests/robustness/echo_app.py --port P [--waiting N] [--limit S] [--grace S] [--slow FILE]
 """
@@ -51,9 +51,9 @@ def main() -> None:
     from tests.robustness import echo
 
     worker = ProcessWorker(None, echo.engine)
-    desk = Queue(worker, options.waiting, options.limit, options.grace)
+    queue = Queue(worker, options.waiting, options.limit, options.grace)
     page = build(
-        Behaviour(catalog.describe("pocket"), catalog.panel, desk, [Path(get_upload_folder())], draw_scene)
+        Behaviour(catalog.describe("pocket"), catalog.panel, queue, [Path(get_upload_folder())], draw_scene)
     )
     page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **settings())
 

@@ -1,4 +1,4 @@
-"""What the tests of load, faults and deployment share: a server in a process, visitors at a desk."""
+"""What the tests of load, faults and deployment share: a server in a process, visitors at a queue."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def job(question: str = "rounds=3", **changes: Any) -> Job:
 
 
 class Guest:
-    """One visitor at a desk: what came, and a way to wait for some of it."""
+    """One visitor at a queue: what came, and a way to wait for some of it."""
 
-    def __init__(self, desk: Queue, asked: Job) -> None:
+    def __init__(self, queue: Queue, asked: Job) -> None:
         self.events: list[dict[str, Any]] = []
         self.times: list[float] = []
-        self._desk, self._asked = desk, asked
+        self._queue, self._asked = queue, asked
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._stay()), daemon=True)
         self._thread.start()
 
     async def _stay(self) -> None:
-        async with aclosing(self._desk.events(self._asked)) as running:
+        async with aclosing(self._queue.events(self._asked)) as running:
             async for _, events in running:
                 self.events += events
                 self.times += [time.monotonic()] * len(events)
@@ -69,7 +69,7 @@ class Guest:
                     return
 
     def leave(self) -> None:
-        """Go away, as closing the tab does, and return when the desk knows."""
+        """Go away, as closing the tab does, and return when the queue knows."""
         self._leaving.set()
         self._thread.join(WAIT_S)
 

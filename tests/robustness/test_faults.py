@@ -63,8 +63,8 @@ def models(pair: Pair) -> decoding.Models:
 
 
 @pytest.fixture
-def desk(models: decoding.Models, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Queue:
-    """A desk whose runs are computed in a thread of this process, where faults can be put in."""
+def queue(models: decoding.Models, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """A queue whose runs are computed in a thread of this process, where faults can be put in."""
     monkeypatch.setattr(pairs, "find", lambda _: pair)
 
     def compute(asked: Job) -> Iterator[dict[str, Any]]:
@@ -131,19 +131,19 @@ def of_python() -> None:
 @pytest.mark.parametrize("fault", [too_much, on_a_gpu, of_python])
 @pytest.mark.parametrize("where", ["prefill", "decode"])
 def test_memory_that_runs_out(
-    desk: Queue, where: str, fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    queue: Queue, where: str, fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    before = answer(Guest(desk, question()))
+    before = answer(Guest(queue, question()))
     with monkeypatch.context() as patch:
         place, at = (target.VLMTarget, 1) if where == "prefill" else (target.VLMSession, 20)
         name = "prefill" if where == "prefill" else "score"
         patch.setattr(place, name, broken(getattr(place, name), at, fault))
-        guest = Guest(desk, question())
+        guest = Guest(queue, question())
         guest.until("done")
     assert [event["text"] for event in guest.of("error")] == [messages.NO_MEMORY]
     kept = partial(guest, tmp_path)
     assert any(isinstance(record, Round) for record in kept) == (where == "decode")
-    assert answer(Guest(desk, question())) == before
+    assert answer(Guest(queue, question())) == before
 
 
 def mistake() -> None:
@@ -158,14 +158,14 @@ def kernel() -> None:
     ("fault", "said"), [(mistake, "a mistake of ours"), (kernel, "mat1 and mat2 shapes cannot be multiplied")]
 )
 def test_a_drafter_that_raises_in_the_middle(
-    desk: Queue, fault: Callable[[], None], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    queue: Queue, fault: Callable[[], None], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    before = answer(Guest(desk, question()))
+    before = answer(Guest(queue, question()))
     with monkeypatch.context() as patch:
         patch.setattr(Chain, "propose", broken(Chain.propose, 5, fault))
-        guest = Guest(desk, question())
+        guest = Guest(queue, question())
         guest.until("run")
-        other = Guest(desk, question())
+        other = Guest(queue, question())
         guest.until("done")
         other_answer = answer(other)
     (error,) = guest.of("error")
@@ -175,7 +175,7 @@ def test_a_drafter_that_raises_in_the_middle(
     assert sum(isinstance(record, Begin) for record in kept) == 2
     assert sum(isinstance(record, Round) for record in kept) >= 1
     # Who waited meanwhile was served, and so is who comes next.
-    assert other_answer == before == answer(Guest(desk, question()))
+    assert other_answer == before == answer(Guest(queue, question()))
 
 
 # ---------------------------------------------------------------- the process that computes
@@ -192,11 +192,11 @@ def worker() -> Iterator[ProcessWorker]:
     ("how", "said"), [("die", "stopped unexpectedly (SIGKILL"), ("raise", "KeyError: 'a mistake of ours'")]
 )
 def test_a_worker_that_ends_in_the_middle(worker: ProcessWorker, how: str, said: str, tmp_path: Path) -> None:
-    desk = Queue(worker)
-    guest = Guest(desk, job(f"who=unlucky rounds=9 fail={how} at=5 each=0.05"))
+    queue = Queue(worker)
+    guest = Guest(queue, job(f"who=unlucky rounds=9 fail={how} at=5 each=0.05"))
     guest.until("round")
     pid = worker.pid
-    waiting = [Guest(desk, job(f"who=w{number} rounds=6")) for number in range(3)]
+    waiting = [Guest(queue, job(f"who=w{number} rounds=6")) for number in range(3)]
     guest.until("done")
     (error,) = guest.of("error")
     assert said in error["text"]
@@ -214,8 +214,8 @@ def test_a_worker_that_cannot_live_is_not_started_for_ever(tmp_path: Path) -> No
     """It ends before it says anything, each time: after the second the visitor is told."""
     made = ProcessWorker(None, echo.dying)
     try:
-        desk = Queue(made)
-        guest = Guest(desk, job())
+        queue = Queue(made)
+        guest = Guest(queue, job())
         guest.until("done")
         assert "stopped unexpectedly (exit code 7)" in guest.until("error")["text"]
     finally:
@@ -235,7 +235,7 @@ def test_a_worker_that_cannot_be_started_again_blocks_nobody(
     worker: ProcessWorker, when: str, place: type, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No process, or no thread, is to be had: the visitor is told, and the next one is served when it is."""
-    desk = Queue(worker)
+    queue = Queue(worker)
     before = worker.pid
     if when == "dead before":
         os.kill(before, signal.SIGKILL)
@@ -249,11 +249,11 @@ def test_a_worker_that_cannot_be_started_again_blocks_nobody(
 
     with monkeypatch.context() as patch:
         patch.setattr(place, "start", start)
-        guest = Guest(desk, job("fail=die at=-1"))
+        guest = Guest(queue, job("fail=die at=-1"))
         guest.until("done")
     assert str(fault) in guest.until("error")["text"] and "could not be started" in guest.events[-2]["text"]
-    assert not desk._line and not worker._errands
-    after = Guest(desk, job("who=after"))
+    assert not queue._line and not worker._errands
+    after = Guest(queue, job("who=after"))
     after.until("done")
     assert len(after.of("round")) == 3 and not after.of("error")
     assert worker.pid != before

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from specvl_demo.ui.serve import queue as desks
+from specvl_demo.ui.serve import queue as queues
 from specvl_demo.ui.serve.process_worker import ProcessWorker
 from specvl_demo.ui.serve.queue import Queue
 from tests.page.conftest import ROOT
@@ -187,17 +187,17 @@ def test_who_stops_or_leaves_frees_the_machine_within_a_round(
     worker: ProcessWorker, ledger: Path, tmp_path: Path, how: str
 ) -> None:
     """The third round is held while Stop is on its way: it ends, and no other begins."""
-    desk = Queue(worker)
-    guest = Guest(desk, job(f"who={how} rounds=100000 at=2 hold={tmp_path / 'go'}"))
+    queue = Queue(worker)
+    guest = Guest(queue, job(f"who={how} rounds=100000 at=2 hold={tmp_path / 'go'}"))
     run = guest.until("run")["run"]
     guest.until("round", 2)
     if how == "stop":
-        desk.stop(run)
+        queue.stop(run)
     else:
         guest.leave()
     time.sleep(2.0)  # for the word to reach the process; the round is held as long
     (tmp_path / "go").touch()
-    after = Guest(desk, job(f"who=after-{how}"))
+    after = Guest(queue, job(f"who=after-{how}"))
     after.until("done")
     assert len(after.of("round")) == 3
     assert computed(ledger, how) == 3
@@ -207,15 +207,15 @@ def test_who_stops_or_leaves_frees_the_machine_within_a_round(
 
 
 def test_who_leaves_while_waiting_leaves_the_line_at_once(worker: ProcessWorker, ledger: Path) -> None:
-    desk = Queue(worker, max_waiting=1)
-    first = Guest(desk, job("who=first rounds=1000 each=0.1"))
+    queue = Queue(worker, max_waiting=1)
+    first = Guest(queue, job("who=first rounds=1000 each=0.1"))
     first.until("round")
-    waiting = Guest(desk, job("who=gone"))
+    waiting = Guest(queue, job("who=gone"))
     assert waiting.until("queue")["place"] == 1
-    full = Guest(desk, job("who=full"))
+    full = Guest(queue, job("who=full"))
     assert "busy: 1 visitors" in full.until("error")["text"]
     waiting.leave()
-    second = Guest(desk, job("who=second"))
+    second = Guest(queue, job("who=second"))
     assert second.until("queue")["place"] == 1
     first.leave()
     second.until("done")
@@ -232,12 +232,12 @@ def test_a_run_is_ended_at_its_limit_and_keeps_what_it_had(worker: ProcessWorker
 
 def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) -> None:
     """Nobody follows it any more, it does not react: who waits next gets a fresh engine."""
-    desk = Queue(worker, grace_s=0.5)
-    hanging = Guest(desk, job("who=hanging fail=hang at=1"))
+    queue = Queue(worker, grace_s=0.5)
+    hanging = Guest(queue, job("who=hanging fail=hang at=1"))
     hanging.until("round")
     pid = worker.pid
     hanging.leave()
-    following = Guest(desk, job("who=following"))
+    following = Guest(queue, job("who=following"))
     following.until("done")
     assert len(following.of("round")) == 3 and not following.of("error")
     assert worker.pid != pid
@@ -279,20 +279,20 @@ def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
 
 def test_what_is_kept_of_runs_is_bounded(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that are over are kept for pages that missed something: so many, and no larger than that."""
-    monkeypatch.setattr(desks, "MOST_RUNS_KEPT", 3)
-    desk = Queue(worker)
+    monkeypatch.setattr(queues, "MOST_RUNS_KEPT", 3)
+    queue = Queue(worker)
 
     async def play(question: str) -> str:
-        batches = [batch async for batch in desk.stream(job(question))]
+        batches = [batch async for batch in queue.stream(job(question))]
         return re.search(r'"run":"([^"]+)"', batches[0])[1]
 
     names = [asyncio.run(play(f"who=k{number}")) for number in range(6)]
     asyncio.run(play("who=last"))
-    assert [bool(desk.batches(name)) for name in names] == [False, False, False, True, True, True]
-    monkeypatch.setattr(desks, "MOST_BYTES_KEPT", 10)
+    assert [bool(queue.batches(name)) for name in names] == [False, False, False, True, True, True]
+    monkeypatch.setattr(queues, "MOST_BYTES_KEPT", 10)
     asyncio.run(play("who=large"))
-    assert not any(desk.batches(name) for name in names)
-    assert not desk._line
+    assert not any(queue.batches(name) for name in names)
+    assert not queue._line
 
 
 def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(served: tuple[str, int]) -> None:

@@ -98,6 +98,13 @@ def test_a_file_of_methods_whose_name_is_taken_is_not_passed_over(tmp_path: Path
         methods._read(str(file))
 
 
+def test_a_file_of_methods_that_is_no_python_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "broken_methods.py"
+    file.write_text("\ndef x(:\n")
+    with pytest.raises(ValueError, match="whose line 2 is no Python"):
+        methods._read(str(file))
+
+
 @pytest.mark.parametrize(
     ("method", "settings", "sentence"),
     [

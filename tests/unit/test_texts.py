@@ -72,8 +72,8 @@ def test_marks_sit_on_the_tokens_of_their_words(tokenizer, seed):
     row = encode(tokenizer, sample)
     words = [p for t in sample.turns for p in [*t.question, t.at, *t.answer] if isinstance(p, Word)]
     marked = [w for w in words for _ in w.look]
-    assert len(marked) == len(row.looks)
-    for word, (position, group, index) in zip(marked, row.looks, strict=True):
+    assert len(marked) == len(row.attended)
+    for word, (position, group, index) in zip(marked, row.attended, strict=True):
         assert index == word.look[GROUP_NAMES[group]]
         if word.text:
             assert tokenizer.decode([row.ids[position]]).strip() in word.text
@@ -99,7 +99,7 @@ def test_the_training_format_is_the_chat_template_s(tokenizer):
 
 
 def test_a_batch_is_always_the_same_batch(tokenizer):
-    data = Conversations(tokenizer, seed=1, total=100, batch=3, n_glances=2)
+    data = Conversations(tokenizer, seed=1, total=100, batch=3, n_crowded=2)
     for step in (2, 60):
         a, b = data[step], data[step]
         assert all((getattr(a, k) == getattr(b, k)).all() for k in vars(a))

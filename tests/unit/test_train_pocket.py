@@ -16,7 +16,7 @@ from specvl_demo.training.pictures import Renderings
 from specvl_demo.training.train_pocket import Recipe, Target
 from specvl_demo.training.trainer import Trainer
 
-TINY = Recipe(layers=2, tower_steps=2, steps=4, rendering_steps=2, batch=4, glances=2)
+TINY = Recipe(layers=2, tower_steps=2, steps=4, rendering_steps=2, batch=4, crowded=2)
 
 
 @pytest.fixture(scope="module")

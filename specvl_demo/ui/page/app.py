@@ -1,6 +1,6 @@
 """Composition of the page: one board, its event, the functions its scripts may call, the named endpoints.
 
-Given what can be chosen (a catalog) and who computes (a desk); gives Blocks that are ready to launch.
+Given what can be chosen (a catalog) and who computes (a queue); gives Blocks that are ready to launch.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
         title=messages.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
         whole = board([_served(getattr(behaviour, name)) for name in SERVED])
-        # The line is the desk's, which shows everybody their place: Gradio lets all of them in.
+        # The line is the queue's, which shows everybody their place: Gradio lets all of them in.
         # A page may ask again before Gradio has closed its last event.
         whole.run(
             run,

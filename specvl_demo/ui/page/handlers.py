@@ -1,6 +1,6 @@
 """What happens behind the page: runs, Stop, parameters of a method, drawn scenes, answers for programs.
 
-Given what can be chosen, a desk that computes, and the folders in which visitors' files may lie.
+Given what can be chosen, a queue that computes, and the folders in which visitors' files may lie.
 Knows nothing of layout, nothing of models.
 """
 
@@ -52,7 +52,7 @@ class Behaviour:
         self,
         catalog: Catalog,
         panel: Callable[[str, str, Mapping[str, Any]], dict[str, Any]],
-        desk: Queue,
+        queue: Queue,
         folders: Sequence[Path],
         draw: Callable[[Any], tuple[Path, dict[str, Any]]],
         files: Sequence[Path] = (),
@@ -61,7 +61,7 @@ class Behaviour:
         self.catalog = catalog
         self.files = list(files)
         self._panel = panel
-        self._desk = desk
+        self._queue = queue
         self._folders = list(folders)
         self._draw = draw
         self._listeners = listeners
@@ -74,7 +74,7 @@ class Behaviour:
         except ValueError as fault:
             yield Run().pack(refusal(str(fault)))
             return
-        async with aclosing(self._desk.stream(job)) as stream:
+        async with aclosing(self._queue.stream(job)) as stream:
             async for batch in stream:
                 if self._unheard(caller):
                     return
@@ -90,7 +90,7 @@ class Behaviour:
         caller = caller or Caller()
         records: list[Record] = []
         told = 0.0
-        async with aclosing(self._desk.events(self._job(asked, caller, baseline))) as running:
+        async with aclosing(self._queue.events(self._job(asked, caller, baseline))) as running:
             async for _, events in running:
                 if self._unheard(caller):
                     raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
@@ -111,15 +111,15 @@ class Behaviour:
     def stop(self, run: Any) -> None:
         """The visitor's Stop; unknown runs are nobody's."""
         if isinstance(run, str):
-            self._desk.stop(run)
+            self._queue.stop(run)
 
     def leave(self, visit: str) -> None:
         """A page was closed."""
-        self._desk.forget(visit)
+        self._queue.forget(visit)
 
     def batches(self, run: Any) -> list[str]:
         """All that was sent of a run, for a page that missed some."""
-        return self._desk.batches(run) if isinstance(run, str) else []
+        return self._queue.batches(run) if isinstance(run, str) else []
 
     def panel(self, asked: Any) -> dict[str, Any]:
         """What can be set on a method with the parts asked for; {'problem': sentence} where it is unknown."""

@@ -133,7 +133,7 @@ def reach(address: str) -> None:
 
 
 class RayWorkers:
-    """A `desk.Worker` over `capacity` actors.
+    """A `queue.Worker` over `capacity` actors.
 
     address: a running cluster ("auto" finds one on this machine); None starts one here. gpus: what each actor
     takes, a fraction where they share one. engine: what runs in an actor.

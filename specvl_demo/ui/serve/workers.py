@@ -1,6 +1,6 @@
 """Who computes for this page: one process beside it, actors of a cluster, or a GPU that a Space lends.
 
-Given what was asked for at the start and the environment, makes the one worker behind the desk.
+Given what was asked for at the start and the environment, makes the one worker behind the queue.
 """
 
 from __future__ import annotations

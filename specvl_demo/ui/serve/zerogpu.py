@@ -50,7 +50,7 @@ def estimate(job: Job) -> int:
 
 
 class ZeroGpuWorker:
-    """A `desk.Worker` whose jobs run in lent calls. Its pair is loaded at the start; others are refused.
+    """A `queue.Worker` whose jobs run in lent calls. Its pair is loaded at the start; others are refused.
 
     lend: makes a lent call of a generator function, `spaces.GPU` where it is installed.
     """
