@@ -46,7 +46,8 @@ class Batch:
 class Encoded:
     """One conversation. labels: -100 outside answers. visual: tokens the picture decides.
 
-    attended: (position, group, index), rests: (position, nine places), as in `Batch`."""
+    attended: (position, group, index), rests: (position, nine places), as in `Batch`.
+    """
 
     ids: list[int] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
