@@ -52,7 +52,7 @@ class StaticCache(HFCache):
 
     def lend(self, room: int) -> StaticCache:
         """The cache, empty, with room for so many rows; what a mask hides is a number too."""
-        self.room, self.length = room, 0
+        self.room, self.length, self.holes = room, 0, 0
         self.clear()
         return self
 
@@ -249,6 +249,9 @@ class FixedSteps:
             else:
                 seen.copy_(given)
             buffer[..., size:, first + size : first + rows].diagonal(dim1=-2, dim2=-1).zero_()
+        if cache.holes and step.call.window_mask is not None:
+            buffer = step.call.window_mask
+            buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
 
     def _run(self, step: _Step, cache: StaticCache) -> None:
         if step.graph is None:

@@ -28,9 +28,10 @@ class KVCache:
         the second axis and values at index 1. Most decoders have one; spread over devices, one on each.
     length: rows that are written in every layer. Layers write behind it; `advance` moves it.
     whole: layers read all of the buffer, not just what is written, while this is set.
+    holes: the first rows that some of the layers have nothing in; who computes the layers looks past them.
     """
 
-    whole = False
+    whole, holes = False, 0
 
     def __init__(self, layers: Sequence[Layout], batch: int, room: int, dtype: torch.dtype) -> None:
         self._layers, kinds = list(layers), list(dict.fromkeys(layers))
@@ -130,7 +131,7 @@ class KVCache:
         twin = self.another(room)
         for mine, theirs in zip(self.blocks, twin.blocks, strict=True):
             theirs[:, :, :, :, :length] = mine[:, :, :, :, :length]
-        twin.length = length
+        twin.length, twin.holes = length, self.holes
         return twin
 
     def another(self, room: int) -> Self:

@@ -9,33 +9,31 @@ ancestors' predictions in their place.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core.prefix_cache import new_columns
 from specvl_demo.core.tree import chain
-from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
+from specvl_demo.core.types import Capture, Decoder, Encoded, Start
 from specvl_demo.decoders.backend import Backend, ForwardInput
-from specvl_demo.decoders.draft_vocabulary import narrowed
-from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.sequence import CachedSequence, Prefix, grown
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Models, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
-from specvl_demo.methods.heads.blocks import POSITIONS, Block, CrossBlock, Rotary, direction, root_of
+from specvl_demo.methods.heads.blocks import POSITIONS, Block, CrossBlock, Geometry, direction, root_of
 from specvl_demo.methods.heads.checkpoints import BLOCK, FIRST, Format, Head, add_format
 from specvl_demo.methods.heads.features import (
     IMPORTANCE_ROWS,
-    HeadDrafter,
-    log_probabilities,
+    FeatureDrafter,
+    FeatureHead,
     prompt_embeds,
-    speaker,
     trained,
 )
 from specvl_demo.methods.tree import STATIC_TREE
@@ -58,120 +56,131 @@ class DreamSettings(ModelSettings):
     ancestry: bool = setting(True, "branches of a tree are apart in cross-attention; false: as published")
 
 
-class DreamHead:
-    """The weights of a DREAM head. Shared by lanes, never changed."""
+class DreamHead(FeatureHead):
+    """The weights of a DREAM head. A row is a token's embedding and the feature before it [k, 2D].
+
+    A row of its cache holds a query's keys and values in the two blocks and, in the third layer, those of the
+    feature before the query, so that a row sees features where it sees queries. Visual tokens whose queries
+    are left out have their features alone: as many holes lie before the first query. No feature lies before
+    the prompt's first token, so that row 0 has none.
+    """
+
+    n_layers = 3
+    window = POSITIONS
+    """Wider than any request: it gives steps of fixed shapes a second mask, over queries, with the holes."""
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
-        g, t = head.geometry, head.tensors
-        self.name, self.decoder, self.geometry = head.source, decoder, g
-        self.speaks, self.remarks = speaker(t, decoder), head.remarks
-        self.width, self.dtype = g.width, decoder.dtype
-        self.rotary = Rotary(g, decoder.device)
-        self.first, self.last = Block(t, "layers.0", g), Block(t, "layers.2", g)
-        self.cross = CrossBlock(t, "layers.1", g)
-        self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
+        super().__init__(head, decoder)
+        self.input_width = 2 * self.width
         # choice: ours say what they were trained with; of published ones the paper does, though their code
         # leaves compression out (the preset `published-code`).
         self.keep: float = head.own.get("keep", PAPER_KEEP)
-        self.visual_scale: float = head.own.get("visual_scale", 1.0)
+        self._ancestry = True
 
-    @property
-    def device(self) -> torch.device:
-        """Where its weights are now: a ZeroGPU Space moves them after loading."""
-        return self.decoder.device
+    def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
+        self._first, self._last = Block(t, "layers.0", g), Block(t, "layers.2", g)
+        self._cross = CrossBlock(t, "layers.1", g)
+        self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
 
-    def narrow(self, size: int, commonest: Sequence[int]) -> None:
-        """Say `size` ids from now on: the first of its draft vocabulary, or of the commonest."""
-        self.speaks = narrowed(self.speaks, size, commonest)
+    def published(self) -> DreamHead:
+        """The same head, whose branches see each other's features.
 
-    def new_cache(self, n_layers: int, room: int) -> KVCache:
-        """An empty cache for one sequence."""
-        g = self.geometry
-        return KVCache([Layout(self.device, g.kv_heads, g.head_width)] * n_layers, 1, room, self.dtype)
+        The published code has no tree mask there: a row sees all earlier levels and the rows of its own level
+        up to itself. Drafts stay lossless either way.
+        """
+        twin = copy(self)
+        twin._ancestry = False
+        return twin
 
-    def normed(self, x: Tensor) -> Tensor:
-        """The final norm [k, D] -> [k, D]."""
+    def join(
+        self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
+    ) -> Tensor:
+        """Both side by side [k, 2D]."""
+        return torch.cat((embeds, features), -1)
+
+    def prefill(self, encoded: Encoded, features: Tensor, seen: Tensor, cache: KVCache) -> CachedSequence:
+        """The rows before the root: queries of the tokens `seen` [c], features of all tokens [n, D]."""
+        n = features.shape[0]
+        cache.holes = n - len(seen)
+        slots, keys, values = cache.spans(n + 1)
+        self._cross.write(features, slots[2][..., 1:, :])
+        # The first query sees nothing; equal scores make it see everything alike, as in training.
+        later = torch.arange(n, device=self.device) >= seen[:, None]
+        low = torch.finfo(self.dtype).min
+        mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(later, low)
+        # choice: positions are compact, as the published code counts what it fed.
+        positions = torch.arange(len(seen) + 1, device=self.device)
+        own = slice(cache.holes, n)
+        self._blocks(
+            prompt_embeds(encoded, self._visual_scale)[seen],
+            positions[:-1],
+            [slot[..., own, :] for slot in slots[:2]],
+            [*(x[..., own, :] for x in keys[:2]), keys[2][..., 1:, :]],
+            [*(x[..., own, :] for x in values[:2]), values[2][..., 1:, :]],
+            (None, mask),
+        )
+        cache.advance(n)
+        return CachedSequence(cast("Backend", self), cache, positions[-1:])
+
+    def forward(self, call: ForwardInput) -> Tensor:
+        """Predicted features [1, T, D]; the cache is T rows longer afterwards."""
+        if call.mask is not None and not self._ancestry:
+            size, start = call.x.shape[1], call.cache.length
+            call = replace(call, mask=chain(size - 1).additive(start, self.dtype, self.device))
+        return super().forward(call)
+
+    def _ordinary(self, call: ForwardInput) -> Tensor:
+        hidden = self.decode(call, call.cache.holes)
+        call.cache.advance(call.x.shape[1])
+        return hidden
+
+    def decode(self, call: ForwardInput, holes: int = 0) -> Tensor:
+        """Predicted features [1, T, D]; the cache is written but not yet longer. holes: rows of queries to
+        look past; a step of fixed shape has them in its mask."""
+        x, features = call.x[0].chunk(2, -1)
+        size, own, mask = x.shape[0], call.window_mask, call.mask
+        if mask is None and size > 1:
+            own = mask = chain(size - 1).additive(call.cache.length, self.dtype, self.device)
+        slots, keys, values = call.cache.spans(size)
+        self._cross.write(features, slots[2])
+        return self._blocks(
+            x,
+            call.positions[..., 0, :],
+            slots,
+            [*(one[..., holes:, :] for one in keys[:2]), keys[2][..., 1:, :]],
+            [*(one[..., holes:, :] for one in values[:2]), values[2][..., 1:, :]],
+            (None if own is None else own[..., holes:], None if mask is None else mask[..., 1:]),
+        )[None]
+
+    def _blocks(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        slots: Sequence[Tensor],
+        keys: Sequence[Tensor],
+        values: Sequence[Tensor],
+        masks: tuple[Tensor | None, Tensor | None],
+    ) -> Tensor:
+        """x [k, D] -> [k, D]. masks: over queries, None where they are many and causal; over features."""
+        own, mask = masks
+        turns, causal = self._rotary(positions), own is None and x.shape[0] > 1
+        x = self._first(x, x, turns, slots[0], keys[0], values[0], own, causal)
+        x = self._cross(x, keys[2], values[2], mask)
+        x = self._last(self._last.normed(x), x, turns, slots[1], keys[1], values[1], own, causal)
         return direction(x, self._eps).mul_(self._norm)
 
 
-class _Lane:
-    """One lane's head: a backend of `targets.stream` that also keeps the keys and values of features.
-
-    Features of decided tokens come first, then for every drafted row its parent's prediction, so that rows of
-    the cross cache behind `known` and drafted rows of the stream correspond one to one.
-    """
-
-    window: int | None = None
-
-    def __init__(self, head: DreamHead, features: KVCache, ancestry: bool) -> None:
-        self.head, self.ancestry = head, ancestry
-        self.width, self.n_layers, self.vocab = head.width, 2, head.decoder.vocab
-        self.dtype, self.device = head.dtype, head.device
-        self.features = features
-        self.known = features.length
-
-    def copy(self, room: int, known: int) -> _Lane:
-        """The first decided tokens' features in a cache of their own."""
-        return _Lane(self.head, self.features.copy(room, known), self.ancestry)
-
-    def update(self, features: Tensor) -> None:
-        """Add features of decided tokens [r, D]; drafted ones are forgotten."""
-        self.features.truncate(self.known)
-        self._write(features)
-        self.known = self.features.length
-
-    def guess(self, features: Tensor) -> None:
-        """Add the parents' predictions [k, D] for k rows that are about to be drafted."""
-        self._write(features)
-
-    def forward(self, call: ForwardInput, cross_mask: Tensor | None = None) -> Tensor:
-        """Predicted features [1, T, D]. Drafted rows carry the ancestor mask of the stream, the others get
-        theirs from the caller."""
-        head, x, size = self.head, call.x[0], call.x.shape[1]
-        n_drafted = self.features.length - self.known
-        if n_drafted:
-            cross_mask = self._drafted_mask(call, n_drafted)
-        elif cross_mask is None and size > 1:
-            cross_mask = chain(size - 1).additive(self.known - size, self.dtype, self.device)
-        turns = head.rotary(call.positions[..., 0, :])
-        causal = call.mask is None and size > 1
-        slots, keys, values = call.cache.spans(size)
-        _, features_k, features_v = self.features.spans(0)
-        x = head.first(x, x, turns, slots[0], keys[0], values[0], call.mask, causal)
-        x = head.cross(x, features_k[0], features_v[0], cross_mask)
-        x = head.last(head.last.normed(x), x, turns, slots[1], keys[1], values[1], call.mask, causal)
-        call.cache.advance(size)
-        return head.normed(x)[None]
-
-    def _drafted_mask(self, call: ForwardInput, n_drafted: int) -> Tensor | None:
-        """[k, features]: all known ones, and of the drafted ones those along the row's own path.
-
-        The published code has no tree mask here: a row sees all earlier levels and the rows of its own level
-        up to itself. Drafts stay lossless either way.
-        """
-        size = call.x.shape[1]
-        if not self.ancestry:
-            if size == 1:
-                return None
-            return chain(size - 1).additive(self.features.length - size, self.dtype, self.device)
-        # The stream's columns end with the root and the drafted rows; all see the root.
-        return None if call.mask is None else F.pad(call.mask[:, -n_drafted:], (self.known, 0))
-
-    def _write(self, features: Tensor) -> None:
-        slots, _, _ = self.features.spans(features.shape[0])
-        self.head.cross.write(features, slots[0])
-        self.features.advance(features.shape[0])
-
-
-class DreamDrafter(HeadDrafter):
+class DreamDrafter(FeatureDrafter):
     """A `core.types.Drafter` over a DREAM head."""
+
+    _head: DreamHead
 
     def __init__(self, head: DreamHead, settings: DreamSettings | None = None) -> None:
         settings = settings or DreamSettings()
-        self.name = head.name
-        self._head, self._ancestry = head, settings.ancestry
+        super().__init__(head if settings.ancestry else head.published())
         self._keep = settings.keep or head.keep
-        self.capture: Capture = NOTHING
+        # Rows of known tokens are a chain: the same for both kinds.
+        self._rows_of: Hashable = (head, self._keep)
         if self._keep < 1.0:
             # choice: the paper sums over all queries; the last rows bound the cost for long prompts.
             rows = tuple(range(-IMPORTANCE_ROWS, 0))
@@ -180,33 +189,21 @@ class DreamDrafter(HeadDrafter):
     def begin(self, start: Start) -> None:
         """Prefill: queries are the kept tokens' embeddings, keys and values come from all features; of both
         only what is new to it."""
-        head = self._head
-        room = start.prefill.hidden.shape[0] + start.max_new_tokens + start.max_nodes
-        if room >= POSITIONS:
+        hidden = start.prefill.hidden
+        room = hidden.shape[0] + 1 + start.max_new_tokens + start.max_nodes
+        if room > POSITIONS:
             raise ValueError(f"{self.name} counts to {POSITIONS} positions, this request needs {room}")
-        self._lane, stream, seen = self._again(start, room) or self._afresh(start, room)
-        self._open(start, head, stream, seen)
+        stream, seen = self._again(start, room) or self._afresh(start, room)
+        self._open(start, stream, hidden[-1:], seen)
 
-    def _afresh(self, start: Start, room: int) -> tuple[_Lane, CachedSequence, Tensor]:
-        head, encoded, hidden = self._head, start.encoded, start.prefill.hidden
-        importance = None
+    def _afresh(self, start: Start, room: int) -> tuple[CachedSequence, Tensor]:
+        head, encoded, importance = self._head, start.encoded, None
         if self._keep < 1.0:
             importance = start.prefill.attention[head.decoder.n_layers - 1].sum(0)
         seen = compressed(encoded.visual[:-1], importance, self._keep)
-        lane = _Lane(head, head.new_cache(1, room), self._ancestry)
-        lane.update(hidden)
-        # choice: positions are compact, as the published code counts what it fed.
-        cache = head.new_cache(2, room)
-        positions = torch.arange(len(seen), device=head.device)
-        later = torch.arange(hidden.shape[0], device=head.device) >= seen[:, None]
-        low = torch.finfo(head.dtype).min
-        # The first query sees nothing; equal scores make it see everything alike, as in training.
-        cross_mask = torch.zeros(later.shape, dtype=head.dtype, device=head.device).masked_fill_(later, low)
-        x = prompt_embeds(encoded, head.visual_scale)[seen]
-        lane.forward(ForwardInput(x[None], positions[None], cache), cross_mask)
-        return lane, CachedSequence(cast("Backend", lane), cache, positions[-1:] + 1), seen
+        return head.prefill(encoded, start.prefill.hidden, seen, head.new_cache(1, room)), seen
 
-    def _again(self, start: Start, room: int) -> tuple[_Lane, CachedSequence, Tensor] | None:
+    def _again(self, start: Start, room: int) -> tuple[CachedSequence, Tensor] | None:
         """The same behind the rows that were kept; None where there are none that hold.
 
         # choice: the visual tokens that the first question chose stay; choosing anew would cost all rows.
@@ -215,45 +212,28 @@ class DreamDrafter(HeadDrafter):
         cached = None if start.prompt.cache is None else start.prompt.cache.get(self._key)
         if cached is None:
             return None
-        prefix, chosen, lane = cached
+        prefix, chosen = cached
         chosen = chosen[chosen < hidden.shape[0]]
         text = torch.arange(int(chosen[-1]) + 1, hidden.shape[0], device=chosen.device)
         seen = torch.cat((chosen, text))
         new = new_columns(prefix.keys, [encoded.context(self.name, seen)])
         if new is None:
             return None
-        lane = lane.copy(room, hidden.shape[0] - new)
-        # Every query sees the features of tokens before it: the last one comes after the last query.
-        lane.update(hidden[-new:-1])
-        x = encoded.embeds[None, -new - 1 : -1]
-        stream, _ = grown(prefix.stream, room, len(seen) - new, x, backend=lane)
-        lane.update(hidden[-1:])
-        return lane, stream, seen
+        x = self._head.join(encoded.embeds[-new - 1 : -1], hidden[-new - 1 : -1])
+        backend = cast("Backend", self._head)
+        return grown(prefix.stream, room, hidden.shape[0] - new, x[None], backend=backend)[0], seen
 
     @property
     def _key(self) -> Hashable:
-        return self._head, self._keep, self._ancestry
+        return self._rows_of
 
     def _kept(self, prefix: Prefix) -> Any:
-        """The known rows, which prompt positions they stand for, and the features that they see."""
-        return prefix, self._seen, self._lane.copy(self._lane.known, self._lane.known)
+        """The known rows, and which prompt positions their queries stand for."""
+        return prefix, self._seen
 
     def seen(self) -> Mapping[str, Tensor]:
         """The prompt positions among its queries."""
         return {"full" if self._keep == 1.0 else "compressed": self._seen}
-
-    def _known_rows(self, embeds: Tensor) -> Tensor:
-        return embeds
-
-    def _drafted_rows(self, embeds: Tensor, parents: Tensor | slice) -> Tensor:
-        self._lane.guess(self._own[parents])
-        return embeds
-
-    def _learn(self, known: Tensor, drafted: bool) -> None:
-        self._lane.update(known)
-
-    def _say(self, hidden: Tensor) -> Tensor:
-        return log_probabilities(self._head.speaks, hidden, self._size, self._banned)
 
 
 def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:

@@ -126,7 +126,7 @@ def test_published_files_load_and_draft(kind: str, form: str, deep: object, tmp_
 
 
 @pytest.mark.parametrize("config", [{}, {"norm_output": True}], ids=["as it is", "3.1"])
-@pytest.mark.parametrize("kind", [kind for kind in checkpoints.FORMATS if kind != "dream"])
+@pytest.mark.parametrize("kind", checkpoints.FORMATS)
 def test_heads_draft_the_same_trees_in_steps_of_fixed_shapes(
     kind: str, config: dict[str, bool], deep: object, tmp_path: Path
 ) -> None:

@@ -13,7 +13,6 @@ from specvl_demo.core.prefix_cache import PrefixCache, common
 from specvl_demo.core.similarity_map import heat
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import NOTHING, Capture, Drafter, Prompt, Session, Start, Verdict
-from specvl_demo.methods import dream
 from specvl_demo.methods.base import Models, assemble, choose
 from specvl_demo.records import Begin, Round
 from specvl_demo.vlm.encoder import VLM
@@ -150,13 +149,13 @@ def test_a_head_reads_only_what_is_new(pair: Models, kind: str, monkeypatch: pyt
     cache, prompt = PrefixCache(), tiny_prompt(2)
     said, written, _ = run(pair, kind, prompt, cache)
     fed = len(said) - len(written[-1].tokens)
-    backend = type(pair.drafters[kind]) if kind != "dream" else dream._Lane
+    backend = type(pair.drafters[kind])
     rows: list[int] = []
     forward = backend.forward
 
-    def counted(self: object, call: object, *more: object) -> torch.Tensor:
+    def counted(self: object, call: object) -> torch.Tensor:
         rows.append(call.x.shape[1])
-        return forward(self, call, *more)
+        return forward(self, call)
 
     monkeypatch.setattr(backend, "forward", counted)
     follow = more(prompt, said)

@@ -163,9 +163,9 @@ class CrossBlock:
     def write(self, features: Tensor, slot: Tensor) -> None:
         """Keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
         kv = self._kv(features).view(features.shape[0], 2, self._kv_heads, self._head_width)
-        slot.copy_(kv.permute(1, 2, 0, 3).unsqueeze(1))
-        keys = slot[0]
+        keys = kv[:, 0]
         keys.div_(torch.linalg.vector_norm(keys, dim=-1, keepdim=True).float().hypot_(self._head_eps))
+        slot.copy_(kv.permute(1, 2, 0, 3).unsqueeze(1))
 
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """x [k, D] with keys and values [1, kv_heads, S, width], mask [k, S] additive -> [k, D]."""

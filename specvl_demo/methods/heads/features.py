@@ -8,7 +8,6 @@ i, hence token i + 1. Knows no tree policy and no acceptance rule.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -38,7 +37,7 @@ from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.matrix import Matrix
 from specvl_demo.decoders.sequence import CachedSequence, Prefix, grown
 from specvl_demo.methods.base import Models
-from specvl_demo.methods.heads.blocks import POSITIONS, Block, Rotary
+from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
 from specvl_demo.methods.heads.checkpoints import Head
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
@@ -67,7 +66,7 @@ class FeatureHead:
     """
 
     window: int | None = None
-    axes = 1
+    axes = n_layers = 1
     capture: Capture = NOTHING
     view = "full"
     n_steps = 1
@@ -77,15 +76,18 @@ class FeatureHead:
         g, t = head.geometry, head.tensors
         self.name, self.decoder = head.source, decoder
         self.width, self.dtype = g.width, decoder.dtype
-        self.n_layers, self.vocab, self.input_width = 1, decoder.vocab, g.width
+        self.vocab, self.input_width = decoder.vocab, g.width
         self._steps, self._fixed = FixedSteps(self), True
         self._speaks, self.remarks = speaker(t, decoder), head.remarks
         self._geometry = g
         self._rotary = Rotary(g, decoder.device)
+        self._visual_scale: float = head.own.get("visual_scale", 1.0)
+        self._build(t, g)
+
+    def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
         self._block = Block(t, "layers.0", g)
         self._project = Matrix(t["fc.weight"][:, : 2 * g.width], rounded=True)
         self._bias = t.get("fc.bias", t["fc.weight"].new_zeros(g.width))[None]
-        self._visual_scale: float = head.own.get("visual_scale", 1.0)
 
     @property
     def device(self) -> torch.device:
@@ -103,8 +105,8 @@ class FeatureHead:
         return KVCache(self.layouts(), batch, room, self.dtype)
 
     def layouts(self) -> list[Layout]:
-        """Where its layer keeps its rows."""
-        return [Layout(self.device, self._geometry.kv_heads, self._geometry.head_width)]
+        """Where its layers keep their rows."""
+        return [Layout(self.device, self._geometry.kv_heads, self._geometry.head_width)] * self.n_layers
 
     @property
     def fixed(self) -> bool:
@@ -174,7 +176,7 @@ class FeatureHead:
         return hidden
 
     def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
-        """There is one layer, and nobody asks for its input."""
+        """Nobody asks for the inputs of a head's layers."""
 
     def decode(self, call: ForwardInput) -> Tensor:
         """Predicted features [1, T, D]; the cache is written but not yet longer."""
@@ -194,99 +196,13 @@ class FeatureHead:
         return log_probabilities(self._speaks, hidden, size, banned)
 
 
-class HeadDrafter(NoDrafter, ABC):
-    """What drafters with a feature head share: a `core.types.Drafter` without `begin`.
+class FeatureDrafter(NoDrafter):
+    """A `core.types.Drafter` over a feature head: drafted rows run on the head's own features.
 
     Known rows stay in its cache: the prompt's in one forward, then the accepted tokens with the target's
     features in one forward a round, together with the root. Drafted rows are forgotten; the others are there
     for the next question.
     """
-
-    _head: Any
-
-    def _open(self, start: Start, head: Any, stream: CachedSequence, seen: Tensor) -> None:
-        """stream: ends before the root. seen: the prompt positions the head was given."""
-        self._stream, self._decoder, self._seen, self._begun = stream, head.decoder, seen, stream.length
-        self._context, self._cache = start.encoded.context(self.name, seen), start.prompt.cache
-        self._size = start.vocabulary.size
-        banned = [i for i in start.vocabulary.banned if i < self._size]
-        self._banned = torch.tensor(banned, device=head.device) if banned else None
-        # What the head said at every row of this round.
-        self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
-        self._fed = 0
-        self._late: list[int] = []
-
-    def close(self, said: Tensor) -> None:
-        """Leave the known rows to the next question of the conversation."""
-        if self._cache is not None:
-            stream = self._stream.fork(self._stream.length)
-            keys = row_keys([self._context], said[: stream.length - self._begun])
-            self._cache[self._key] = self._kept(Prefix(keys, stream))
-
-    @property
-    def _key(self) -> Hashable:
-        """Under which its rows are kept: the same for lanes whose rows are the same."""
-        return self._head
-
-    def _kept(self, prefix: Prefix) -> Any:
-        """What is kept of the known rows."""
-        return prefix
-
-    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """Log-probabilities [k, V] of the token after each fed node."""
-        first = self._fed
-        if not isinstance(parents, Tensor) and parents[0] < 0:
-            if self._late:
-                tokens = torch.cat((torch.tensor(self._late, device=tokens.device), tokens))
-            x = self._known_rows(self._embed(tokens))
-            hidden = self._stream.root(x[None])[0, -1:]
-            first, self._fed = 0, 1
-        else:
-            self._fed = first + tokens.shape[0]
-            x = self._drafted_rows(self._embed(tokens), _rows(parents, self._own.device))
-            hidden = self._stream.extend(x[None], parents)[0]
-        self._own[first : self._fed] = hidden
-        return self._say(hidden)
-
-    def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Forget drafted rows; take the accepted tokens with the target's features for the next round."""
-        features, path = self._features(scores), verdict.path
-        # A path goes down, so it is a run of rows exactly if it ends where a run would.
-        known = features[: len(path)] if path[-1] == len(path) - 1 else features[path]
-        if self._fed:
-            self._stream.keep([0])
-            self._late = verdict.tokens[:-1]
-        else:
-            # Nothing was drafted in this round, so not even its root was fed.
-            self._late += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
-        self._learn(known, drafted=self._fed > 0)
-        self._fed = 0
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        return self._decoder.embed(tokens)
-
-    def _features(self, scores: Scores) -> Tensor:
-        return scores.hidden
-
-    @abstractmethod
-    def _known_rows(self, embeds: Tensor) -> Tensor:
-        """The input of decided tokens that were not fed yet and of the root [k, D]."""
-
-    @abstractmethod
-    def _drafted_rows(self, embeds: Tensor, parents: Tensor | slice) -> Tensor:
-        """The input of drafted tokens [k, D]; they become the rows up to `_fed`."""
-
-    @abstractmethod
-    def _learn(self, known: Tensor, drafted: bool) -> None:
-        """Features of newly decided tokens [r, D]."""
-
-    @abstractmethod
-    def _say(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities [k, V] of the token after each row."""
-
-
-class FeatureDrafter(HeadDrafter):
-    """A `core.types.Drafter` over a feature head: drafted rows run on the head's own features."""
 
     def __init__(self, head: FeatureHead) -> None:
         self.name, self.capture = head.name, head.capture
@@ -310,37 +226,83 @@ class FeatureDrafter(HeadDrafter):
             stream = CachedSequence(cast("Backend", head), rows_cache, opening.position)
         else:
             stream, _ = grown(cached.stream, room, rows - new, opening.x[None, -new:])
+        self._open(start, stream, opening.known, opening.seen)
+
+    def _open(self, start: Start, stream: CachedSequence, known: Tensor, seen: Tensor) -> None:
+        """stream: ends before the root. known [1, D]: the feature before it. seen: the prompt positions the
+        head was given."""
+        head = self._head
         stream.cache.prepare()
-        self._open(start, head, stream, opening.seen)
-        # How far below the root every row of this round is, up to the last step embedding.
+        self._stream, self._known, self._seen, self._begun = stream, known, seen, stream.length
+        self._context, self._cache = start.encoded.context(self.name, seen), start.prompt.cache
+        self._size = start.vocabulary.size
+        banned = [i for i in start.vocabulary.banned if i < self._size]
+        self._banned = torch.tensor(banned, device=head.device) if banned else None
+        # What the head said at every row of this round, and how far below the root the row is, up to the
+        # last step embedding.
+        self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
         self._step = torch.zeros(start.max_nodes, dtype=torch.int64, device=head.device)
-        self._known, self._scene = opening.known, head.scene(start)
+        self._scene = head.scene(start)
+        self._fed = 0
+        self._late: list[int] = []
+
+    def close(self, said: Tensor) -> None:
+        """Leave the known rows to the next question of the conversation."""
+        if self._cache is not None:
+            stream = self._stream.fork(self._stream.length)
+            keys = row_keys([self._context], said[: stream.length - self._begun])
+            self._cache[self._key] = self._kept(Prefix(keys, stream))
+
+    @property
+    def _key(self) -> Hashable:
+        """Under which its rows are kept: the same for lanes whose rows are the same."""
+        return self._head
+
+    def _kept(self, prefix: Prefix) -> Any:
+        """What is kept of the known rows."""
+        return prefix
 
     def seen(self) -> Mapping[str, Tensor]:
         """The prompt positions the head was given."""
         return {self._head.view: self._seen}
 
-    def _embed(self, tokens: Tensor) -> Tensor:
-        return self._head.embed(tokens)
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
+        """Log-probabilities [k, V] of the token after each fed node."""
+        head, first = self._head, self._fed
+        if not isinstance(parents, Tensor) and parents[0] < 0:
+            if self._late:
+                tokens = torch.cat((torch.tensor(self._late, device=tokens.device), tokens))
+            x = head.join(head.embed(tokens), self._known, 0, self._scene)
+            hidden = self._stream.root(x[None])[0, -1:]
+            first, self._fed = 0, 1
+        else:
+            self._fed = first + tokens.shape[0]
+            x = self._drafted_rows(head.embed(tokens), _rows(parents, self._own.device))
+            hidden = self._stream.extend(x[None], parents)[0]
+        self._own[first : self._fed] = hidden
+        return head.log_probabilities(hidden, self._size, self._banned)
 
-    def _features(self, scores: Scores) -> Tensor:
-        return self._head.features(scores)
-
-    def _known_rows(self, embeds: Tensor) -> Tensor:
-        return self._head.join(embeds, self._known, 0, self._scene)
+    def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
+        """Forget drafted rows; take the accepted tokens with the target's features for the next round."""
+        features, path = self._head.features(scores), verdict.path
+        # A path goes down, so it is a run of rows exactly if it ends where a run would.
+        known = features[: len(path)] if path[-1] == len(path) - 1 else features[path]
+        if self._fed:
+            self._stream.keep([0])
+            self._late, self._known = verdict.tokens[:-1], known
+        else:
+            # Nothing was drafted in this round, so not even its root was fed.
+            self._late += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
+            self._known = torch.cat((self._known, known))
+        self._fed = 0
 
     def _drafted_rows(self, embeds: Tensor, parents: Tensor | slice) -> Tensor:
+        """The input of drafted tokens [k, D], the rows up to `_fed`."""
         step: Tensor | int = 0
         if self._head.n_steps > 1:
             step = (self._step[parents] + 1).clamp_max_(self._head.n_steps - 1)
             self._step[self._fed - embeds.shape[0] : self._fed] = step
         return self._head.join(embeds, self._own[parents], step, self._scene)
-
-    def _learn(self, known: Tensor, drafted: bool) -> None:
-        self._known = known if drafted else torch.cat((self._known, known))
-
-    def _say(self, hidden: Tensor) -> Tensor:
-        return self._head.log_probabilities(hidden, self._size, self._banned)
 
 
 def speaker(tensors: Mapping[str, Tensor], decoder: Decoder) -> Any:
