@@ -1,8 +1,9 @@
-"""Differing tokens in half precision between plain decoding and trees, on random models of many families.
+"""Tokens that differ in half precision between plain decoding and lossless methods, on random models.
 
-    python -m studies.exactness [--prompts 34] [--dtype bfloat16] [--tokens 24] [--plain]
+    python -m studies.exactness [--prompts 200] [--dtype bfloat16] [--tokens 24] [--families ...] [--plain]
 
-A drafter with noise drafts a chain and a fixed tree for every prompt; `--plain` leaves the exact steps out.
+A drafter with noise drafts for every prompt, by every lossless method that needs no trained head; `--plain`
+leaves the exact steps out.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import copy
 import random
-from typing import Any
+from collections import Counter
 
 import torch
 
@@ -22,22 +23,23 @@ from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import noisy
 from tests.contract.families import zoo
+from tests.contract.families.test_exact_steps import FAMILIES
 
-FAMILIES = ("llava", "llava-onevision", "qwen2.5-vl", "qwen3-vl", "gemma3", "smolvlm", "internvl")
-METHODS = ("ar", "chain", "tree")
+METHODS = ("ar", "chain", "tree", "specvlm", "tabed", "sage", "ngram")
 WORDS = zoo.TEXT[0].split() + zoo.TEXT[1].split()
 
 
 def main() -> None:
     """Print one line a family."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--prompts", type=int, default=34)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("--prompts", type=int, default=200)
     options.add_argument("--dtype", default="bfloat16")
     options.add_argument("--tokens", type=int, default=24)
+    options.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
     options.add_argument("--plain", action="store_true")
     asked = options.parse_args()
     torch.set_num_threads(1)
-    for name in FAMILIES:
+    for name in asked.families:
         print(f"{name}: {counted(name, asked)}", flush=True)  # noqa: T201
 
 
@@ -45,27 +47,45 @@ def counted(name: str, asked: argparse.Namespace) -> str:
     """What was found on one family."""
     model, processor = zoo.build(name)
     model = model.to(getattr(torch, asked.dtype))
-    target = VLMTarget(VLM(model, name, backend="hf"), exact=not asked.plain)
-    models = Models(target, {"small": VLM(noisy(copy.deepcopy(model), 0.08), "small", backend="hf")}, {})
     prompter, rng = PromptBuilder(processor, model), random.Random(0)
-    n_tokens = n_differ = n_answers = 0
+    target = VLMTarget(VLM(model, name, prompter.special_ids, backend="hf"), exact=not asked.plain)
+    small = VLM(noisy(copy.deepcopy(model), 0.08), "small", prompter.special_ids, backend="hf")
+    models = Models(target, {"small": small}, prompter.words())
+    differ: Counter[str] = Counter()
+    n_tokens = n_accepted = n_answers = 0
     for seed in range(asked.prompts):
         question = " ".join(rng.choices(WORDS, k=rng.randint(3, 9)))
-        said = answers(models, prompter, question, zoo.picture(seed), asked.tokens)
-        for other in said[1:]:
-            n_tokens += len(other)
-            n_differ += sum(a != b for a, b in zip(said[0], other, strict=True))
-            n_answers += other != said[0]
-    return f"{n_differ} of {n_tokens} tokens differ, in {n_answers} answers; {target.exactness(26)}"
+        prompt = prompter.prompt([Turn(question, (zoo.picture(seed),))])
+        request = Request(
+            "study", prompt, target, prompter.lexicon(), max_new_tokens=asked.tokens, detail="light"
+        )
+        said = answers(request, models)
+        plain = ids(said.pop("ar"))
+        for method, rounds in said.items():
+            n_answers, n_tokens = n_answers + 1, n_tokens + len(ids(rounds))
+            n_accepted += sum(one.n_accepted for one in rounds)
+            differ[method] += sum(a != b for a, b in zip(plain, ids(rounds), strict=True))
+    parted = {method: n for method, n in differ.items() if n}
+    return (
+        f"{differ.total()} of {n_tokens} tokens in {n_answers} answers differ {parted or ''}; "
+        f"{n_accepted / n_tokens:.0%} were drafted; {target.exactness(26)}"
+    )
 
 
-def answers(models: Models, prompter: Any, question: str, picture: Any, tokens: int) -> list[list[int]]:
-    """Ids by method, plain decoding first."""
-    prompt = prompter.prompt([Turn(question, (picture,))])
-    request = Request("study", prompt, models.target, prompter.lexicon(), max_new_tokens=tokens)
-    lanes = [Lane(name, assemble(choose(name), models), SharedPrefill(request)) for name in METHODS]
-    rounds = [record for record in race(lanes) if isinstance(record, Round)]
-    return [[token.id for one in rounds if one.lane == name for token in one.tokens] for name in METHODS]
+def answers(request: Request, models: Models) -> dict[str, list[Round]]:
+    """Rounds by method, plain decoding first."""
+    shared = SharedPrefill(request)
+    lanes = [Lane(name, assemble(choose(name), models), shared) for name in METHODS]
+    said: dict[str, list[Round]] = {name: [] for name in METHODS}
+    for record in race(lanes):
+        if isinstance(record, Round):
+            said[record.lane].append(record)
+    return said
+
+
+def ids(rounds: list[Round]) -> list[int]:
+    """What was said."""
+    return [token.id for one in rounds for token in one.tokens]
 
 
 if __name__ == "__main__":
