@@ -23,6 +23,7 @@ from specvl_demo.ui.serve.child import Compute, Tell
 from specvl_demo.ui.serve.jobs import Job, Turn
 from specvl_demo.ui.serve.process_worker import ProcessWorker
 from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.vlm import target
 from tests.page.light import rounds
 from tests.page.test_workers import Visitor
 from tests.pocketlike import save_pair
@@ -105,6 +106,23 @@ def test_nobody_goes_on_from_what_another_visitor_left(
     said(engine, second(picture, "a"))  # who left it does not find it again
     assert not given[0][1]
     assert answer == said(decoding.Engine(None), second(picture, whose))
+
+
+@pytest.mark.parametrize("whose", ["a", None])
+def test_the_similarity_map_goes_on_from_the_races_rows(
+    engine: decoding.Engine, picture: str, whose: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that each prefill of the target computed: the prompt's once, then what the race has not fed."""
+    rows, real = [], target.prefill
+
+    def prefill(*args: Any) -> Any:
+        made = real(*args)
+        rows.append(made[1].shape[1])
+        return made
+
+    monkeypatch.setattr(target, "prefill", prefill)
+    said(engine, first(picture, whose))
+    assert rows[0] > 10 and len(rows) == 2 and rows[1] == 1
 
 
 def test_what_was_kept_is_gone_when_its_visitor_leaves(engine: decoding.Engine, picture: str) -> None:

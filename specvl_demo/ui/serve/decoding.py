@@ -251,17 +251,18 @@ class Models:
         """Whether it is this pair that is loaded, so."""
         return self._loaded is not None and self._loaded.pair == pair and self._options == options
 
-    def prefix_cache(self, visit: str | None, follows: bool) -> PrefixCache | None:
-        """What is kept of this visit's conversation; None for who comes without a visit.
+    def prefix_cache(self, visit: str | None, follows: bool) -> PrefixCache:
+        """What is kept of this visit's conversation. Who comes without a visit gets one for this job alone:
+        the similarity map goes on from the race's rows.
 
         There is one memory: a first question, and any question of somebody else, drops what was kept.
         """
         if not follows or visit != self._visit:
             self._prefix_cache = None
         self._visit = visit
-        if self._prefix_cache is None and visit is not None:
-            self._prefix_cache = PrefixCache()
-        return self._prefix_cache
+        cache = PrefixCache() if self._prefix_cache is None else self._prefix_cache
+        self._prefix_cache = None if visit is None else cache
+        return cache
 
     def forget(self, visit: str) -> None:
         """The visit is over: nothing of it stays, neither its pictures nor what was computed from them."""
