@@ -10,7 +10,7 @@ const WAYS = ['dtype', 'quantised'];
 export class LoadingPanel {
   constructor(catalog, onchange) {
     Object.assign(this, { catalog, onchange });
-    this.note = h('p', { class: 'vl-help', role: 'status' });
+    this.note = h('p', { class: 'vl-help vl-refusal', role: 'status' });
     this.ran = h('p', { class: 'vl-help' });
     this.panel = new Panel(W.loading.title, () => this.reset());
     this.node = this.panel.node;
@@ -41,7 +41,7 @@ export class LoadingPanel {
   }
 
   /** A race has begun: what it runs in, and what its pictures cost. */
-  echo({ models, dtype, device, n_visual: visual, n_prompt: all }) { put(this.ran, W.loading.ran(models.target, dtype, device, visual, all)); }
+  echo({ dtype, device, n_visual: visual, n_prompt: all }) { put(this.ran, W.loading.ran(dtype, device, visual, all)); }
 }
 
 /** The settings of a pair, declared like a method's parameters. */

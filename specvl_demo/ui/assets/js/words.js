@@ -178,7 +178,7 @@ export const W = {
     fits: (way) => (way ? `what fits (${way})` : 'what fits'),
     ways: { float32: 'float32', bfloat16: 'bfloat16', float16: 'float16', none: 'not packed', '8bit': '8 bits', '4bit': '4 bits' },
     detail: 'Picture detail', detailHelp: 'Millions of pixels: larger pictures are made smaller. Many models spend more tokens on more pixels.',
-    ran: (target, dtype, device, visual, all) => `The last race: ${target} in ${dtype} on ${device}; ${visual} of the ${all} tokens it read were pictures.`,
+    ran: (dtype, device, visual, all) => `The last race ran in ${dtype} on ${device}; ${visual} of the ${all} tokens it read were pictures.`,
   },
   scope: {
     noPicture: { scenes: 'This model knows drawn scenes only, and there is none in the question.', photographs: 'This model describes photographs, and there is none in the question.' },
