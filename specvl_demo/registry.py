@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from specvl_demo import __version__, base_weights, pairs, tuned, verdicts
+from specvl_demo import __version__, base_weights, ceilings, pairs, tuned, verdicts
 from specvl_demo.machine import Machine, detect, offline
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
@@ -106,6 +106,21 @@ def verdict(pair: Pair, name: str, machine: Machine, options: Options | None = N
     """
     role = choose(pair, name).drafter.role
     return available(pair, machine, options, [one for one in pair.drafters if one == role])
+
+
+def ceiling(pair: Pair, name: str, machine: Machine, runs: Verdict) -> tuple[str, ceilings.Ceiling] | None:
+    """The most that a method can gain where it would run, and for which device that is derived; None where it
+    does not run, or nothing says."""
+    if not runs.ok:
+        return None
+    gpu = "cpu" if runs.device == "cpu" else machine.gpus[int(runs.device.rpartition(":")[2])].name
+    each = verdicts.DTYPE_BYTES[runs.dtype]
+    packed = verdicts.QUANTISED_BYTES.get(runs.quantised, each)
+    try:
+        device = ceilings.device_of(gpu)
+        return device.name, ceilings.ceiling(pair, choose(pair, name), device, each, packed)
+    except ValueError:
+        return None  # no data sheet of this GPU is here
 
 
 @dataclass(frozen=True)

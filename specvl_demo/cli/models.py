@@ -7,7 +7,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from specvl_demo import ceilings, registry, verdicts
+from specvl_demo import registry, verdicts
+from specvl_demo.ceilings import Ceiling
 from specvl_demo.cli.answer import print_json
 from specvl_demo.machine import Machine
 from specvl_demo.methods import base
@@ -60,7 +61,7 @@ def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
                 **_where(one),
                 "quantised": one.quantised if one.ok else None,
                 "needs_bytes": one.needs_bytes or None,
-                "ceiling": _ceiling(pair, name, machine, one),
+                "ceiling": _ceiling(registry.ceiling(pair, name, machine, one)),
             }
             for name, one in methods.items()
         },
@@ -69,25 +70,14 @@ def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
     }
 
 
+def _ceiling(found: tuple[str, Ceiling] | None) -> dict[str, Any] | None:
+    return None if found is None else {"derived_for": found[0], **asdict(found[1])}
+
+
 def _where(verdict: Verdict) -> dict[str, Any]:
     """Whether something runs here, and how; why not."""
     device, dtype = (verdict.device, verdict.dtype) if verdict.ok else (None, None)
     return {"available": verdict.ok, "reason": verdict.reason, "device": device, "dtype": dtype}
-
-
-def _ceiling(pair: Pair, name: str, machine: Machine, verdict: Verdict) -> dict[str, Any] | None:
-    """The most that a method can gain where it would run (see `ceilings`); None where nothing says."""
-    if not verdict.ok:
-        return None
-    gpu = "cpu" if verdict.device == "cpu" else machine.gpus[int(verdict.device.rpartition(":")[2])].name
-    each = verdicts.DTYPE_BYTES[verdict.dtype]
-    packed = verdicts.QUANTISED_BYTES.get(verdict.quantised, each)
-    try:
-        derived = ceilings.device_of(gpu)
-        found = ceilings.ceiling(pair, registry.choose(pair, name), derived, each, packed)
-    except ValueError:
-        return None  # no data sheet of this GPU is here
-    return {"derived_for": derived.name, **asdict(found)}
 
 
 def method_row(name: str) -> dict[str, Any]:

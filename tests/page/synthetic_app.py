@@ -89,7 +89,8 @@ def known(folder: Path) -> dict:
     known = catalog.describe("pocket")
     pair = known["pairs"][0]
     pair |= {"available": True, "methods": dict.fromkeys(pair["methods"], True)}
-    known["defaults"]["methods"] = ["tabed"]
+    for pair in known["pairs"]:
+        pair["first"] = ["tabed"]
     found = {"example": "scene", "why": "made up"}
     known["lessons"] = {"machine": "a test machine", "methods": {"sage": {"shines": found}}}
     known["examples"] = [

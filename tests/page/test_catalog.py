@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from specvl_demo import registry
+from specvl_demo.machine import Gpu, Machine
+from specvl_demo.methods.base import METHODS
 from specvl_demo.pairs import PAIRS, Checkpoint, Pair
 from specvl_demo.ui.page import catalog
 
@@ -19,3 +22,19 @@ def test_drawn_scenes_are_offered_to_what_learnt_them(
     monkeypatch.setattr(catalog, "PAIRS", (*PAIRS, own))
     told = {pair["id"]: pair["knows"] == "scenes" for pair in catalog.describe("pocket")["pairs"]}
     assert told == {pair.id: pair.id == "pocket" for pair in (*PAIRS, own)}
+
+
+@pytest.mark.parametrize("gpu", ["NVIDIA L4", "NVIDIA H100 80GB HBM3", "of another maker", None])
+def test_what_is_offered_first_can_win(gpu: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU by what is derived for it, which the page says beside the pair; elsewhere by name."""
+    gpus = () if gpu is None else (Gpu(gpu, 80_000_000_000, (8, 9)),)
+    machine = Machine(8, 64_000_000_000, "x86_64", gpus)
+    monkeypatch.setattr(registry, "detect", lambda: machine)
+    for pair in catalog.describe("pocket")["pairs"]:
+        derived = "derived and not measured" in pair["help"]
+        assert derived == (gpu is not None and gpu.startswith("NVIDIA") and pair["available"])
+        (first,) = pair["first"]
+        if not derived:
+            assert first in catalog.FIRST_METHODS
+        elif "no method" not in pair["help"]:
+            assert f"measured: {METHODS[first].title}" in pair["help"]

@@ -25,14 +25,15 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
-"""What a first visitor is offered: the first of these that runs."""
+"""What a first visitor is offered on a CPU: the first of these that the pair serves."""
+WINS = 1.05
+"""Times AR from which a derived gain is one."""
 
 
 def describe(first_pair: str) -> dict[str, Any]:
     """The whole catalog; first_pair stands first and is what a visitor starts with."""
     machine = registry.detect()
     pairs = sorted(PAIRS, key=lambda pair: pair.id != first_pair)
-    served = registry.served(find(first_pair))
     shown = examples()
     return {
         "version": __version__,
@@ -41,7 +42,6 @@ def describe(first_pair: str) -> dict[str, Any]:
         "methods": [_method(method) for method in base.METHODS.values()],
         "examples": shown["examples"],
         "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
-        "defaults": {"methods": [name for name in FIRST_METHODS if name in served][:1]},
         "limits": {
             "files": MOST_FILES,
             "shown": MOST_SHOWN,
@@ -129,6 +129,8 @@ def _url(path: Path) -> str:
 
 def _pair(pair: Pair, machine: Machine) -> dict[str, Any]:
     verdict = verdicts.available(pair, machine, roles=())
+    device, gains = _gains(pair, machine)
+    served = registry.served(pair)
     return {
         "id": pair.id,
         "title": pair.title,
@@ -140,15 +142,35 @@ def _pair(pair: Pair, machine: Machine) -> dict[str, Any]:
                     pair.note,
                     (verdict.must_fetch or not pair.note) and verdict.reason,
                     *registry.remarks(pair),
+                    gains and _at_most(device, gains),
                 ),
             )
         ),
         "reason": verdict.reason,
+        "first": list(gains)[:1] or [name for name in FIRST_METHODS if name in served][:1],
         "loading": _loading(pair, machine),
         "knows": pair.knows,
         "words": _words(pair) if pair.knows == "scenes" else None,
         "methods": {method.name: _served(pair, method, machine) for method in base.METHODS.values()},
     }
+
+
+def _gains(pair: Pair, machine: Machine) -> tuple[str, dict[str, float]]:
+    """The GPU that the pair would run on, and the most that lossless methods could gain there, best first;
+    nothing on a CPU, where figures are measured."""
+    device, found = "", {}
+    for name in registry.served(pair) if machine.gpus else ():
+        runs = registry.verdict(pair, name, machine)
+        at_most = None if runs.device == "cpu" else registry.ceiling(pair, name, machine, runs)
+        if at_most is not None and name != "ar" and base.find(name).lossless:
+            device, found[name] = at_most[0], at_most[1].speedup
+    return device, dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def _at_most(device: str, gains: Mapping[str, float]) -> str:
+    wins = [f"{base.find(name).title} {gain:.1f} times" for name, gain in gains.items() if gain >= WINS]
+    best = ", ".join(wins[:3]) or "no method is faster"
+    return f"The most to gain over AR on {device} at usual acceptance, derived and not measured: {best}."
 
 
 def _loading(pair: Pair, machine: Machine) -> dict[str, Any]:

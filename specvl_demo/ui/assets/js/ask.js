@@ -24,7 +24,7 @@ const sampling = (limits) => [
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
   return {
-    pair: pair.id, media: [], question: '', system: '', methods: [...catalog.defaults.methods], settings: {}, sampling: {}, loading: {}, history: [],
+    pair: pair.id, media: [], question: '', system: '', methods: [...pair.first], settings: {}, sampling: {}, loading: {}, history: [],
   };
 }
 
@@ -57,7 +57,7 @@ export class Ask extends EventTarget {
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
     this.before = h('div', { class: 'vl-before' });
     this.tiles = new Tiles(catalog, (example) => this.choose(example));
-    this.pair = h('select', { id: 'vl-pair', on: { change: () => { this.request.pair = this.pair.value; this.show(); this.changed(); } } },
+    this.pair = h('select', { id: 'vl-pair', on: { change: () => this.change(this.pair.value) } },
       catalog.pairs.map((p) => h('option', { value: p.id, text: p.available ? p.title : W.ask.unavailable(p.title), disabled: !p.available })));
     this.pairNote = h('p', { class: 'vl-help' });
     this.scopeNote = h('p', { class: 'vl-scope', role: 'status' });
@@ -203,6 +203,15 @@ export class Ask extends EventTarget {
     this.showSampling();
     this.loading.show(pair, request.loading[pair.id] ??= {});
     this.panels();
+  }
+
+  /** Another pair; who has not chosen methods is offered its own first one. */
+  change(id) {
+    const [before, now] = [this.request.pair, id].map((one) => this.catalog.pairs.find((pair) => pair.id === one));
+    if (String(this.request.methods) === String(before.first)) this.request.methods = [...now.first];
+    this.request.pair = id;
+    this.show();
+    this.changed();
   }
 
   showSampling() {
