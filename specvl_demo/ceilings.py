@@ -54,6 +54,7 @@ DEVICES = (
     Device("L4", 300e9, 121e12, 24e9),
     Device("A100", 2039e9, 312e12, 80e9),
     Device("H100", 3350e9, 989e12, 80e9),
+    Device("H200", 4800e9, 989e12, 141e9),
 )
 CPU = Device("two CPU cores", 36e9, 167e9, 16e9)
 """As measured on one machine in float32 by `bench --suite steps`."""

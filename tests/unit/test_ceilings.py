@@ -45,7 +45,7 @@ def test_packing_the_target_leaves_less_to_gain() -> None:
 
 def test_devices_are_found_by_the_names_that_torch_gives() -> None:
     names = {"Tesla T4": "T4", "NVIDIA A10G": "A10G", "NVIDIA L4": "L4", "NVIDIA H100 80GB HBM3": "H100"}
-    names |= {"NVIDIA A100-SXM4-80GB": "A100", "cpu": CPU.name}
+    names |= {"NVIDIA A100-SXM4-80GB": "A100", "NVIDIA H200 MIG 3g.71gb": "H200", "cpu": CPU.name}
     assert {name: device_of(name).name for name in names} == names
     with pytest.raises(ValueError, match="known: T4"):
         device_of("NVIDIA L40S")
