@@ -34,8 +34,8 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title><style>{style}</style></head>
 <body><main><h1>{title}</h1><p class="facts">{facts}</p>{pictures}
-<p class="key"><span class="draft">drafted, accepted</span> · <span class="relaxed">drafted, relaxed</span> ·
-<span class="target">the target's own</span></p>{lanes}
+<p class="key"><span class="draft">accepted draft</span> · <span class="relaxed">relaxed</span> ·
+<span class="target">written by the target</span></p>{lanes}
 <div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>
 <p class="facts">τ counts tokens per target forward, the target's own included. AR is the target alone.</p>
 {charts}</main></body></html>
@@ -49,8 +49,8 @@ h1 { font-size: 1.4rem } h2 { font-size: 1.1rem; margin-bottom: 0 }
 .pictures img { max-height: 160px; border-radius: 6px }
 .text { white-space: pre-wrap; overflow-wrap: anywhere; margin: .25rem 0 }
 .draft { background: #d7f0e5; border-bottom: 2px solid #009e73 }
-.relaxed { background: #fbe5d0; border-bottom: 2px dashed #d55e00 }
-.target { border-bottom: 2px dotted #57606a }
+.relaxed { background: #fbecd0; text-decoration: underline wavy #e69f00 1.5px; text-underline-offset: 4px }
+.target { border-bottom: 2px dotted #0072b2 }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid #d0d7de; text-align: right; vertical-align: bottom }
 th:first-child, td:first-child { text-align: left }
@@ -60,7 +60,9 @@ th:first-child, td:first-child { text-align: left }
 def page(lanes: Sequence[Lane]) -> str:
     """The file as text, about 5 MB: plotly's script is in it."""
     first = lanes[0].begin
-    rows = tables.lane_rows(lanes)
+    rows = [
+        row | {"method": lane.begin.title} for row, lane in zip(tables.lane_rows(lanes), lanes, strict=True)
+    ]
     cells = (
         "".join(f"<td>{escape(tables.cell(row.get(column)))}</td>" for column in COLUMNS) for row in rows
     )

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from specvl_demo.records import PHASES, Chart, Series
 from specvl_demo.report.metrics import Lane, measure
 
+PHASE_COLOURS = ("#56b4e9", "#0072b2", "#cc79a7", "#a8b0b8")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
 """Told apart by colour-blind eyes too; dashes and symbols are the second cue."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
@@ -53,7 +54,7 @@ def phases(lanes: Sequence[Lane]) -> go.Figure:
     for i, phase in enumerate(PHASES):
         y = [1e3 * getattr(totals, phase) / totals.n_tokens for _, totals in measured]
         bar = go.Bar(name=phase.removesuffix("_s"), x=[_text(title) for title, _ in measured], y=y)
-        figure.add_trace(bar.update(marker_color=COLOURS[i]))
+        figure.add_trace(bar.update(marker_color=PHASE_COLOURS[i]))
     return figure
 
 

@@ -29,10 +29,10 @@ TIE_NATS = 0.05
 class Agreement:
     """The answer of a lane beside AR's.
 
-    same: token for token. so_far: one was stopped, and what both have is the same. tie: the first difference
-    is one of rounding. at: the first token that differs, else the tokens in common. gap: by how many nats the
-    target preferred AR's token there, None where not recorded. words: of two whole answers the share of words
-    that agree once the texts are aligned, None otherwise.
+    same: token for token. so_far: one was stopped, and what both have is the same. tie: a lossless lane's
+    first difference is one of rounding. at: the first token that differs, else the tokens in common. gap: by
+    how many nats the target preferred AR's token there, None where not recorded. words: of two whole answers
+    the share of words that agree once the texts are aligned, None otherwise.
     """
 
     kind: Literal["same", "so_far", "tie", "differs"]
@@ -57,13 +57,13 @@ def agreement(lane: Lane, ar: Lane) -> Agreement:
     ours, theirs = lane.token_ids, ar.token_ids
     common = min(len(ours), len(theirs))
     at = next((i for i in range(common) if ours[i] != theirs[i]), None)
+    whole = all(one.end is not None and one.end.stop in ("eos", "length") for one in (lane, ar))
     if at is None:
-        return Agreement("same" if len(ours) == len(theirs) else "so_far", common)
+        return Agreement("same" if whole and len(ours) == len(theirs) else "so_far", common)
     gap = _gap(ar.rounds, at, ours[at])
     greedy = not ar.begin.sampling.get("temperature")
-    whole = all(one.end is not None and one.end.stop in ("eos", "length") for one in (lane, ar))
     words = words_agreeing(lane.text, ar.text) if whole else None
-    tie = greedy and gap is not None and abs(gap) < TIE_NATS
+    tie = greedy and lane.begin.lossless and gap is not None and abs(gap) < TIE_NATS
     return Agreement("tie" if tie else "differs", at, gap, words)
 
 
