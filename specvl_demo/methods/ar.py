@@ -42,7 +42,7 @@ AR = register(
             does="The target writes one token, reads it back, writes the next. Each token costs a full "
             "pass over all its weights, and on most machines moving those weights is what takes the time: "
             "the arithmetic units wait. A pass over six tokens costs little more than a pass over one. "
-            "Every other method here lives from that.",
+            "Every other method here makes use of that.",
             shines="Where nothing can be guessed, and where every unit is busy already: large batches.",
             struggles="Alone with one question: most of the machine idles.",
             look="One node per tree, one token per round, τ = 1. Its speed is the measure for all others: "
@@ -51,7 +51,7 @@ AR = register(
                 [
                     ["sub", "y", "t"],
                     "=",
-                    "argmax",
+                    ["text", "argmax "],
                     ["sub", "p", "target"],
                     ["text", "( · | "],
                     ["sub", "y", ["<", "t"]],

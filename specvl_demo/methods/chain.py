@@ -91,7 +91,7 @@ register(
             "differs; there the target’s own token stands. The answer is exactly the target’s, for every "
             "temperature.",
             shines="Text that follows from its own words: long accepted runs at the price of one pass.",
-            struggles="Where the picture decides each word: the first wrong guess takes all after it along.",
+            struggles="Where the picture decides each word: every guess after the first wrong one is lost.",
             look="γ nodes in a line. Where the text follows from its own words, long runs are kept; where "
             "the picture decides, short ones. Too large a γ pays for guesses that fall with the first "
             "wrong one.",

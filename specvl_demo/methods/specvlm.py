@@ -32,9 +32,9 @@ register(
         },
         order=30,
         learn=Learn(
-            does="Most of a clip’s tokens say the same again. The drafter gets a tenth of them: those the "
-            "target attends to while it reads the question, and some evenly spaced ones for the rest. It "
-            "drafts faster and hardly worse.",
+            does="Most of a clip’s tokens repeat others. The drafter gets a part of them, a tenth in the "
+            "paper: those the target attends to while it reads the question, and some evenly spaced ones "
+            "for the rest. It drafts faster and hardly worse.",
             shines="Long clips and large pictures, whose tokens are most of what a drafter reads.",
             struggles="Small pictures: there is little to leave out, and the small thing asked about may go.",
             look="Over the picture, the patches that stay. Where acceptance falls, see whether the thing "
