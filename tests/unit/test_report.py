@@ -161,7 +161,8 @@ def test_a_lane_that_was_stopped_does_not_differ() -> None:
     """Whichever of the two is shorter: nobody knows what it would have said next."""
     whole, ar = chain_lane(), ar_lane()
     assert remarks.agreement(whole, ar) == remarks.Agreement("same", 7)
-    for lane, base in ((cut(whole, 1), ar), (cut(whole, 1, None), ar), (whole, cut(ar, 2))):
+    stopped = cut(whole, len(whole.rounds)), cut(ar, len(ar.rounds))  # at the same token
+    for lane, base in ((cut(whole, 1), ar), (cut(whole, 1, None), ar), (whole, cut(ar, 2)), stopped):
         found = remarks.agreement(lane, base)
         assert found.kind == "so_far" and found.at == min(len(lane.token_ids), len(base.token_ids))
         rows = tables.lane_rows([base, lane])
@@ -173,13 +174,16 @@ def test_a_lane_that_was_stopped_does_not_differ() -> None:
     ("other", "temperature", "kind"), [(0.49, 0.0, "tie"), (0.40, 0.0, "differs"), (0.49, 1.0, "differs")]
 )
 def test_a_difference_by_rounding_is_called_a_tie(other: float, temperature: float, kind: str) -> None:
-    """Below 0.05 nats between the target's two choices, where nothing is drawn."""
+    """Below 0.05 nats between the target's two choices, where nothing is drawn and nothing let through."""
     ar = ar_lane("abcxefz")
     listed = [[Candidate(ord("z"), "z", 0.5), Candidate(ord("g"), "g", other)]]
     rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], candidates=listed)]
     ar = Lane(begin("ar", sampling={"temperature": temperature}), rounds, ar.end)
     found = remarks.agreement(chain_lane(), ar)
     assert found.kind == kind and found.at == 6 and found.gap == pytest.approx(math.log(0.5 / other))
+    lane = chain_lane()
+    loose = Lane(replace(lane.begin, lossless=False), lane.rounds, lane.end)
+    assert remarks.agreement(loose, ar).kind == "differs"
 
 
 def test_words_count_after_aligning() -> None:
