@@ -73,6 +73,7 @@ class Photograph:
     original: str
     source: str
     licence: str
+    title: str = ""
 
 
 PHOTOGRAPHS = (
@@ -80,7 +81,7 @@ PHOTOGRAPHS = (
     Photograph("coffee", "cup", "coffee.png", "Rachel Michetti, courtesy of Pikolo Espresso Bar", "CC0"),
     Photograph("rocket", "rocket", "rocket.jpg", "SpaceX, launch of DSCOVR", "public domain"),
     Photograph("astronaut", "woman", "astronaut.png", "NASA, portrait of Eileen Collins", "public domain"),
-    Photograph("photographer", "man", "camera.png", "Lav Varshney", "CC0"),
+    Photograph("photographer", "man", "camera.png", "Lav Varshney", "CC0", "A man"),
     Photograph("clock", "clock", "clock_motion.png", "Stéfan van der Walt", "public domain"),
 )
 PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024
@@ -171,7 +172,12 @@ EXAMPLES = (
     Example("count", "A short answer", "How many stars are there?", ("stars.png",), ("three",)),
     *(
         Example(
-            one.id, one.id.capitalize(), "Describe the photograph.", (f"{one.id}.jpg",), (one.shows,), "photo"
+            one.id,
+            one.title or one.id.capitalize(),
+            "Describe the photograph.",
+            (f"{one.id}.jpg",),
+            (one.shows,),
+            "photo",
         )
         for one in PHOTOGRAPHS
     ),
