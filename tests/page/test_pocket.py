@@ -56,8 +56,6 @@ def test_four_methods_a_drawn_scene_and_a_follow_up(real):
     dialog.get_by_role("button", name="center: empty").click()
     dialog.get_by_role("button", name="Use it").click()
     expect(dialog).to_be_hidden()
-    while real.locator(".vl-thumbs li").count() > 1:
-        real.locator(".vl-thumbs .vl-remove").first.click()
     real.locator("#vl-question").fill("Describe the picture.")
     for box in real.locator(".vl-ask .vl-methods input:checked").all():
         box.uncheck()

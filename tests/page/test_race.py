@@ -44,7 +44,7 @@ def test_two_clicks_to_a_finished_race_whose_numbers_are_the_fold_of_its_records
     """An example, then Run: a winner; the track shows Σ tokens over Σ seconds, nothing rounder."""
     choose(opened, "scene", 2)
     run_race(opened)
-    expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Live")
+    expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Your race")
     expect(opened.locator(".vl-track tbody tr")).to_have_count(2)
     expect(opened.locator(".vl-track tr[data-lane='1'] .place")).to_have_text("1st")
     expect(opened.locator(".vl-track tr[data-lane='0'] .place")).to_have_text("2nd")

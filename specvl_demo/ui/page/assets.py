@@ -50,7 +50,9 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     """The page's one component. `server_functions` are what its scripts may call; `run` is its event."""
     return gr.HTML(
         value="",
-        html_template="<div class='vl-boot' aria-busy='true'></div>",
+        # The page's styles come later.
+        html_template="<div class='vl-boot' aria-busy='true' style='padding: 20vh 0; text-align: center'>"
+        "SpecVL is loading…</div>",
         js_on_load=_ON_LOAD % _places(),
         apply_default_css=False,
         server_functions=list(server_functions),

@@ -5,7 +5,7 @@ import { h, put, icon, roving } from './dom.js';
 import { LoadingPanel } from './loading.js';
 import { MediaWell } from './media.js';
 import { MethodPanel } from './methodpanel.js';
-import { scope } from './scope.js';
+import { better, scope } from './scope.js';
 import { Fields, Panel, field } from './settings.js';
 import { Tiles } from './tiles.js';
 import { W } from './words.js';
@@ -58,9 +58,11 @@ export class Ask extends EventTarget {
     this.before = h('div', { class: 'vl-before' });
     this.tiles = new Tiles(catalog, (example) => this.choose(example));
     this.pair = h('select', { id: 'vl-pair', on: { change: () => this.change(this.pair.value) } },
-      catalog.pairs.map((p) => h('option', { value: p.id, text: p.available ? p.title : W.ask.unavailable(p.title), disabled: !p.available })));
+      catalog.pairs.filter((p) => p.available).map((p) => h('option', { value: p.id, text: p.title })),
+      h('optgroup', { label: W.ask.elsewhere }, catalog.pairs.filter((p) => !p.available).map((p) => h('option', { value: p.id, text: p.title, title: p.reason, disabled: true }))));
     this.pairNote = h('p', { class: 'vl-help' });
     this.scopeNote = h('p', { class: 'vl-scope', role: 'status' });
+    this.switch = h('button', { type: 'button', class: 'vl-small vl-switch', hidden: true, on: { click: () => this.change(this.fitting.id) } });
     this.methods = roving(h('div', { class: 'vl-methods', role: 'toolbar', 'aria-labelledby': 'vl-methods-title' },
       catalog.methods.filter((m) => m.name !== 'ar').map((m) => this.chip(m))));
     this.methodNote = h('p', { class: 'vl-help vl-method-note', role: 'status' });
@@ -83,10 +85,10 @@ export class Ask extends EventTarget {
       h('div', { class: 'vl-ask-scroll' },
         catalog.examples.length > 0 && section(W.ask.examples, this.tiles.node),
         h('div', { class: 'vl-ask-rest' }, this.before, this.well.node,
-          h('div', { class: 'vl-field' }, this.questionLabel, this.question, h('p', { class: 'vl-help vl-keys', text: W.ask.keys })),
-          h('div', { class: 'vl-field' }, h('label', { for: 'vl-pair', text: W.ask.pair }), this.pair, this.pairNote, this.scopeNote),
+          h('div', { class: 'vl-field' }, h('div', { class: 'vl-line' }, this.questionLabel, h('span', { class: 'vl-help vl-keys', text: W.ask.keys })), this.question),
+          h('div', { class: 'vl-field' }, h('label', { for: 'vl-pair', text: W.ask.pair }), this.pair, this.pairNote, this.scopeNote, this.switch),
           h('div', { class: 'vl-field' }, h('span', { class: 'vl-label', id: 'vl-methods-title', text: W.ask.methods(MOST_LANES) }), this.methods, this.methodNote),
-          h('details', { class: 'vl-parameters' }, h('summary', {}, icon('chevron'), h('span', { text: W.ask.parameters }), this.changes),
+          this.parameters = h('details', { class: 'vl-parameters', on: { toggle: () => this.uncover() } }, h('summary', {}, icon('chevron'), h('span', { text: W.ask.parameters }), this.changes),
             h('label', { class: 'vl-live', for: 'vl-live', title: W.ask.tryLiveHelp }, this.tryLive, W.ask.tryLive),
             this.settings, this.sampling.node, this.loading.node))),
       h('div', { class: 'vl-ask-foot' }, this.waiting, this.status, h('div', { class: 'vl-buttons' }, this.more, this.go, this.halt)));
@@ -97,6 +99,12 @@ export class Ask extends EventTarget {
     this.node.classList.toggle('open', open);
     this.more.setAttribute('aria-expanded', String(open));
     if (open) this.node.scrollIntoView({ block: 'start' });
+  }
+
+  /** Opened parameters come above the buttons, which lie over the form's end. */
+  uncover() {
+    const box = this.node.querySelector('.vl-ask-scroll');
+    if (this.parameters.open) box.scrollBy({ top: this.parameters.getBoundingClientRect().top - box.getBoundingClientRect().top - 120 });
   }
 
   /** Earlier turns stand above the question. */
@@ -251,6 +259,9 @@ export class Ask extends EventTarget {
     const n = this.request.methods.reduce((sum, name) => sum + Object.keys(this.request.settings[name] ?? {}).length, Object.keys(chosen(this.request)).length);
     put(this.changes, n ? W.settings.changed(n) : '');
     put(this.scopeNote, this.scope);
+    this.fitting = this.scope && better(this.catalog, this.request);
+    this.switch.hidden = !this.fitting;
+    if (this.fitting) put(this.switch, W.scope.use(this.fitting.title));
     this.dispatchEvent(new Event('change'));
   }
 

@@ -51,7 +51,7 @@ export class CompareView {
           h('div', { class: 'vl-buttons' }, this.go, this.halt), this.progress, this.said)),
       h('section', { class: 'vl-card vl-c-table', tabindex: '0', 'aria-label': W.compare.table }, h('table', {},
         h('thead', {}, h('tr', {}, W.compare.columns.map(([text, help]) => h('th', { scope: 'col' }, term(text, help))))), this.body)),
-      h('p', { class: 'vl-help', text: W.compare.note }), this.scatter.node, this.export);
+      this.note = h('p', { class: 'vl-help', text: W.compare.note }), this.scatter.node, this.export);
   }
 
   /** Methods that the pair of the form serves can be chosen, the others say why not. */
@@ -143,6 +143,7 @@ export class CompareView {
     this.body.replaceChildren(...rows.map((r) => this.row(r)));
     if (!rows.length) this.body.append(h('tr', {}, h('td', { colspan: W.compare.columns.length, class: 'vl-hint', text: W.compare.empty })));
     this.export.hidden = this.scatter.node.hidden = !rows.length;
+    put(this.note, rows.some((r) => r.disturbed) ? `${W.compare.unsure} ${W.compare.note}` : W.compare.note);
     this.scatter.update(true);
   }
 

@@ -29,12 +29,13 @@ export class Composer {
     const grounds = h('select', { 'aria-label': W.composer.ground, on: { change: () => { this.ground = grounds.value; this.show(); } } },
       Object.keys(scene.grounds).map((g) => h('option', { value: g, text: W.composer.groundOf(g) })));
     this.count = h('p', { class: 'vl-help', role: 'status' });
+    this.use = h('button', { type: 'button', class: 'vl-primary', text: W.composer.draw, on: { click: () => this.draw(this.describe()) } });
     this.node.append(
       h('h2', { id: 'vl-composer-title', text: W.composer.title }), h('p', { class: 'vl-help', text: W.composer.help }),
       h('div', { class: 'vl-brush' }, kinds, segmented(W.composer.size, scene.sizes.map((s) => [s, s]), this.brush.size, (s) => { this.brush.size = s; }), grounds),
       colours, this.grid, this.count,
       h('div', { class: 'vl-buttons' },
-        h('button', { type: 'button', class: 'vl-primary', text: W.composer.draw, on: { click: () => this.draw(this.describe()) } }),
+        this.use,
         h('button', { type: 'button', class: 'vl-secondary', on: { click: () => this.draw(null) } }, icon('dice'), W.composer.random),
         h('button', { type: 'button', class: 'vl-secondary', text: W.composer.cancel, on: { click: () => this.node.close() } })));
     this.show();
@@ -59,6 +60,7 @@ export class Composer {
       this.cells[i].setAttribute('aria-label', thing ? W.composer.filled(place, thing) : W.composer.free(place));
     });
     put(this.count, W.composer.count(this.things.size));
+    this.use.disabled = !this.things.size;
   }
 
   describe() { return { ground: this.ground, objects: [...this.things.values()] }; }

@@ -37,7 +37,7 @@ function drawTree(parent, kept, x0, x1, y0, y1) {
 
 export const DIAGRAMS = {
   ar: () => canvas('One token after the other', ...[0, 1, 2, 3, 4, 5].flatMap((i) => [i && link([30 + 52 * (i - 1), 66], [30 + 52 * i, 66], 'target'), dot(30 + 52 * i, 66, i ? 'target' : 'root')]).filter(Boolean)),
-  chain: () => canvas('Five drafted tokens, three kept', ...drawTree([-1, 0, 1, 2, 3, 4], [1, 2, 3], 24, 290, 66, 66), say(190, 96, 'rejected'), say(104, 44, 'kept')),
+  chain: () => canvas('Five drafted tokens, three kept', ...drawTree([-1, 0, 1, 2, 3, 4], [1, 2, 3], 24, 290, 66, 66), say(264, 44, 'rejected'), say(104, 44, 'kept')),
   tree: () => canvas('A tree of fixed shape with its kept path', ...drawTree([-1, 0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 8], [1, 4, 8], 24, 296, 16, 116)),
   ngram: () => canvas('The same words earlier in the text',
     say(10, 44, '… a small blue circle at the top …', '', 'start'), say(10, 96, '… a small blue', '', 'start'), say(116, 96, 'circle at the', 'draft', 'start'),

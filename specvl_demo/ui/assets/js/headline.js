@@ -18,7 +18,8 @@ export function headline(race, waiting) {
   const lane = best(race);
   const base = race.baseline;
   if (!lane || !base) return race.list.length ? [W.headline.alone(race.list.map((one) => one.begin.title))] : [];
-  const guesser = lane.begin.models.drafter ? W.headline.model : W.headline.rule;
+  // A rule, such as looking up what followed the same words before, is certain of all it guesses.
+  const guesser = lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp)) ? W.headline.model : W.headline.rule;
   if (!race.finished) {
     return [W.headline.going(lane.begin.title, race.now(lane).tokens, race.now(base).tokens)];
   }
@@ -30,7 +31,7 @@ export function headline(race, waiting) {
   const time = timed.kind === 'short' ? W.headline.short(timed.tokens) : timed.kind === 'disturbed' ? W.headline.disturbed
     : x >= 1 ? W.headline.sooner(x.toFixed(2)) : W.headline.later((1 / x).toFixed(2));
   return [h('span', { class: 'tk draft', text: W.headline.green }), W.headline.guessed(guesser),
-    ...(t.relaxed ? ['; ', h('span', { class: 'tk relaxed', text: W.headline.relaxed(t.relaxed, t.tokens) }), W.headline.through] : []),
+    ...(t.relaxed ? ['; ', h('span', { class: 'tk relaxed', text: W.headline.relaxed(t.relaxed, t.tokens) }), W.headline.through(t.relaxed)] : []),
     W.headline.answer(!differs), timed.kind === 'sound' ? h('b', { text: time }) : time, ...(race.list.length > 2 && timed.kind === 'sound' ? [W.headline.fastest(lane.begin.title)] : []),
     differs && race.meta.price ? W.headline.known(race.meta.price)
       : differs ? W.headline.price(race.list.length > 2 ? lane.begin.title : 'it', differs.changes.map((pair) => pair.map((text) => brief(text)))) : '.'];

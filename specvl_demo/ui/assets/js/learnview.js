@@ -21,7 +21,8 @@ export class LearnView {
   /** First of all: how to read the text. */
   colours() {
     return h('article', { class: 'vl-card vl-lesson' }, h('div', {}, h('h2', { text: W.learn.first }), h('p', { text: W.learn.firstText }),
-      h('ul', { class: 'vl-learn-legend' }, ['draft', 'relaxed', 'target', 'rejected'].map((o) => h('li', {}, h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`)))));
+      h('ul', { class: 'vl-learn-legend' }, ['draft', 'relaxed', 'target', 'rejected'].map((o) => h('li', {}, h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`))),
+      h('p', { class: 'vl-symbols', text: W.learn.symbols })));
   }
 
   lesson(method) {

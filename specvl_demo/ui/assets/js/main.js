@@ -73,7 +73,7 @@ class Page {
     this.body = h('div', { class: 'vl-body' }, this.ask.node, h('div', { class: 'vl-main' }, Object.values(this.panels)));
     this.root.replaceChildren(h('div', { class: 'vl' },
       h('header', { class: 'vl-top' },
-        h('div', { class: 'vl-brand' }, h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }), h('h1', { text: W.name }), h('p', { text: W.tagline })),
+        h('div', { class: 'vl-brand' }, h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }), h('h1', { text: W.name }), h('p', {}, W.tagline, h('span', { text: W.watched }))),
         h('div', { class: 'vl-tabs', role: 'tablist', 'aria-label': W.name }, this.tabs),
         h('span', { class: 'vl-machine', text: this.catalog.machine }), theme),
       this.body));
@@ -89,6 +89,7 @@ class Page {
       tab.tabIndex = on ? 0 : -1;
       this.panels[tab.dataset.view].hidden = !on;
     }
+    if (fresh && this.body.dataset.view !== name) scrollTo(0, 0);
     this.body.dataset.view = name; // on a phone the form belongs to the race alone
     if (name === 'compare') this.compare.open();
   }
@@ -106,7 +107,7 @@ class Page {
     ask.addEventListener('run', (e) => this.run(e.detail));
     ask.addEventListener('link', () => this.link());
     ask.addEventListener('try', (e) => this.tryOut(e.detail.example, e.detail.method));
-    ask.addEventListener('stop', () => this.runner.stop());
+    ask.addEventListener('stop', () => { ask.say(W.run.stopping); this.runner.stop(); });
     ask.addEventListener('example', (e) => { this.chat.set([]); this.example(e.detail); });
     ask.addEventListener('change', () => { this.fit(); this.tryLive(); this.visit.remember(); });
     ask.addEventListener('say', (e) => { if (e.detail.wrong) this.view.tell(e.detail.text, true); });
@@ -142,6 +143,7 @@ class Page {
 
   async run(request) {
     this.open('race');
+    this.view.toTop();
     this.ask.setRunning(true);
     this.painter.streaming(true);
     const { methods, limits, machine } = this.catalog;
@@ -175,7 +177,7 @@ class Page {
     this.view.offerFollow(first !== null && failed === null);
     this.fit();
     if (first === null || failed !== null || stopped) return;
-    if (lasted < WATCHABLE_S && !STILL.matches) this.showAgain();
+    if (lasted < WATCHABLE_S && !STILL.matches) { this.ask.say(W.run.again); this.showAgain(); }
     else this.view.point();
   }
 
@@ -227,7 +229,7 @@ class Page {
     const meta = { source: 'recorded', example: example.id, price: example.price, scope: example.missed?.length ? W.scope.missed(example.missed) : '', question: example.question, machine: example.machine, form: this.ask.key(), asked: structuredClone(this.ask.request) };
     try {
       if (example.trace) this.show(await trace.fetched(example.trace), meta, true, loop);
-      else { this.race.clear({ question: example.question }); this.open('race'); }
+      else { this.race.clear({ question: example.question }); this.view.idle(example.title); this.open('race'); }
     } catch (fault) {
       this.race.clear({ question: example.question });
       this.ask.say(fault.message, true);

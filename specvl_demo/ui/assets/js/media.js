@@ -11,6 +11,7 @@ export class MediaWell {
     Object.assign(this, { limits: catalog.limits, api, onchange });
     this.media = [];
     this.refused = []; // files that did not become part of the question: {name, why}
+    this.stood = []; // of an example, before a file of the visitor's own took its place
     this.busy = 0;
     const accept = [...this.limits.picture_types, ...this.limits.clip_types].join(',');
     this.input = h('input', { type: 'file', id: 'vl-files', multiple: true, accept, class: 'vl-hidden', tabindex: '-1', 'aria-label': W.media.choose,
@@ -23,7 +24,7 @@ export class MediaWell {
     this.node = h('div', { class: 'vl-well', role: 'group', 'aria-label': W.media.title }, this.strip, this.hint,
       roving(h('div', { class: 'vl-tools', role: 'toolbar', 'aria-label': W.media.choose }, this.tool('image', W.media.upload, () => this.input.click()),
         this.tool('camera', W.media.camera, () => this.shoot()), this.sceneButton)), this.input, this.outside, this.note);
-    this.composer = new Composer(catalog.scene, api, (item) => this.change([...this.media, item]));
+    this.composer = new Composer(catalog.scene, api, (item) => this.join(item));
     this.node.append(this.composer.node);
     this.listen();
   }
@@ -68,7 +69,7 @@ export class MediaWell {
       const types = [...limits.picture_types, ...limits.clip_types].map((t) => t.slice(1).toUpperCase()).join(', ');
       if (!kind) this.refuse(file.name, W.media.unknown(file.name, types));
       else if (file.size > limits.bytes) this.refuse(file.name, W.media.large(file.name, fmt.bytes(file.size), fmt.bytes(limits.bytes)));
-      else if (this.media.length + this.busy >= limits.files) this.refuse(file.name, W.media.many(limits.files));
+      else if (this.own.length + this.busy >= limits.files) this.refuse(file.name, W.media.many(limits.files));
       else await this.send(file, kind);
     }
   }
@@ -107,7 +108,15 @@ export class MediaWell {
       this.busy -= 1;
     }
     keepFile(sent.path, file);
-    this.change([...this.media, { path: sent.path, url: sent.url, name: file.name, kind }]);
+    this.join({ path: sent.path, url: sent.url, name: file.name, kind });
+  }
+
+  /** What the visitor added; an example's pictures only stand in until there is something of one's own. */
+  get own() { return this.media.filter((item) => !item.example); }
+
+  join(item) {
+    if (!this.own.length) this.stood = this.media;
+    this.change([...this.own, item]);
   }
 
   change(media) {
@@ -132,13 +141,12 @@ export class MediaWell {
   /** A file that the browser cannot show will not be read by the model either. */
   broken(item) {
     if (!this.media.includes(item)) return;
-    this.change(this.media.filter((other) => other !== item));
+    const rest = this.media.filter((other) => other !== item);
+    this.change(rest.length ? rest : this.stood);
     this.refuse(item.name, W.media.broken(item.name));
   }
 
-  compose() {
-    this.composer.open();
-  }
+  compose() { this.composer.open(); }
 
   /** A picture from the camera, in a dialog of our own. */
   async shoot() {

@@ -75,7 +75,7 @@ export class MethodPanel {
 export function tries(found, examples, tryOut) {
   const rows = ['shines', 'struggles'].flatMap((key) => {
     const example = examples.find((e) => e.id === found?.[key]?.example);
-    return example ? [h('dt', { text: W.learn[key] }), h('dd', {},
+    return example ? [h('dt', { text: W.learn.measured[key] }), h('dd', {},
       h('button', { type: 'button', class: 'vl-small', 'aria-label': W.learn.tryOut(example.title), on: { click: () => tryOut(example.id) } }, icon('play', 10), example.title), ` ${found[key].why}`)] : [];
   });
   return rows.length ? h('dl', { class: 'vl-measured' }, rows) : null;

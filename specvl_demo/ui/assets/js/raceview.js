@@ -42,6 +42,7 @@ export class RaceView {
     race.on('begin', ({ lane }) => { const view = this.lanes.get(lane.name); view.begun(); view.update(); });
     race.on('lane focus', (_, type) => this.methodCharts(type === 'focus'));
     race.on('round', ({ lane }) => { if (lane.rounds.length === 1 && lane === race.focused) this.methodCharts(); });
+    race.on('end', () => this.origin());
     race.on('end head', () => this.verdict());
   }
 
@@ -74,7 +75,7 @@ export class RaceView {
     this.scope = h('p', { class: 'vl-scope' });
     this.stage = h('div', { class: 'vl-stage' }, numbers, this.scope, this.texts, h('div', { class: 'vl-under' }, this.legend, this.said, this.followUp), pair, this.grid);
     this.node = h('div', { class: 'vl-race idle' }, this.notice,
-      h('div', { class: 'vl-start' }, h('h2', { text: W.start.title }), h('p', { text: W.start.text })),
+      h('div', { class: 'vl-start' }, h('h2', { text: W.start.title }), this.starting = h('p', { text: W.start.text })),
       h('div', { class: 'vl-race-head' }, this.badge, this.thumbs, this.question, this.player.node, this.tools),
       h('div', { class: 'vl-says' }, this.sentence, this.guide.open), this.guide.node, this.stage);
     this.methodCharts();
@@ -121,15 +122,28 @@ export class RaceView {
 
   title() {
     const { meta } = this.race;
-    this.badge.className = `vl-badge ${meta.source ?? ''}`;
-    put(this.badge, meta.source === 'recorded' ? W.run.recorded : meta.source === 'live' ? W.run.live : '');
+    this.origin();
     this.badge.title = meta.machine ? W.run.recordedOn(meta.machine) : '';
-    put(this.question, meta.question ?? '');
+    put(this.question, meta.source ? meta.question || W.chat.nothing : '');
     this.node.classList.toggle('idle', !meta.source);
     put(this.scope, meta.scope ?? '');
     this.thumbs.replaceChildren();
     put(this.said, '');
   }
+
+  /** Nothing to show yet, for an example of which no race is recorded. */
+  idle(title) { put(this.starting, W.start.example(title)); }
+
+  /** Where the race comes from: recorded, live, or live a moment ago. */
+  origin() {
+    const { source = '' } = this.race.meta;
+    const over = this.race.list.length > 0 && this.race.list.every((lane) => lane.end);
+    this.badge.className = `vl-badge ${over ? '' : source}`;
+    put(this.badge, { recorded: W.run.recorded, live: over ? W.run.yours : W.run.live }[source] ?? '');
+  }
+
+  /** The head of the race comes into view where the page was scrolled past it. */
+  toTop() { if (this.node.getBoundingClientRect().top < 0) this.node.scrollIntoView(); }
 
   pictures() {
     const list = (this.race.meta.shown ?? []).filter((m) => m.frames[0]);
@@ -147,7 +161,7 @@ export class RaceView {
   /** A chart of the focused lane's own: the first declared one whose numbers its rounds carry; where there is none, a common chart stands in its place. */
   methodCharts(now = false) {
     const lane = this.race.focused;
-    if (!lane && this.own) { this.redraw(); return; } // the next race may well ask for the same
+    if ((!lane || lane.pending) && this.own) { this.redraw(); return; } // the next race may well ask for the same
     const own = lane?.begin.charts ?? [];
     const carried = own.find((chart) => lane.rounds.some((r) => dig(r, chart.series[0]?.path ?? '') !== undefined));
     const chart = carried ?? (lane?.rounds.length ? undefined : own[0]);
@@ -172,14 +186,16 @@ export class RaceView {
     const { race } = this;
     const base = race.baseline;
     if (!race.finished || !base) { put(this.said, ''); return; }
+    const cut = race.list.some((one) => one.end.stop === 'cancelled'); // nothing to time
     const untimed = new Map();
     const lines = race.list.filter((lane) => lane !== base).flatMap((lane) => {
       const { title } = lane.begin;
       const found = agreement(lane, base);
+      if (found.kind === 'so_far' && !found.at) return [];
       const timed = timing(lane, base);
       const cost = costs(lane, base);
       const slow = timed.kind === 'sound' && whySlow(cost);
-      if (timed.kind !== 'sound') {
+      if (timed.kind !== 'sound' && !cut) {
         const why = W.run.timing[timed.kind](timed);
         untimed.set(why, [...(untimed.get(why) ?? []), title]);
       }

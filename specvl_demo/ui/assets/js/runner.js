@@ -17,7 +17,7 @@ export class Runner {
     this.stream = new Stream({
       run: () => { if (this.stopping) this.stop(); },
       queue: (e) => this.on?.status(W.run.queue(e.place, e.eta_s)),
-      status: (e) => this.on?.status([W.run.stage[e.stage] ?? e.stage, e.detail].filter(Boolean).join(' ')),
+      status: (e) => this.stopping || this.on?.status([W.run.stage[e.stage] ?? e.stage, e.detail?.replace(/^Loading /, '')].filter(Boolean).join(' ')),
       begin: (e) => this.record(e), round: (e) => this.record(e), end: (e) => this.record(e),
       heat: (e) => this.on?.heat?.(e.lanes),
       error: (e) => { this.failed = e.text; },

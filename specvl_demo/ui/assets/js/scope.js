@@ -5,6 +5,7 @@ import { W } from './words.js';
 
 const LETTERS = /\p{L}{3,}/gu;
 const MOST_UNKNOWN = 3;
+const MOST_WORDS = 60; // the shipped models were taught questions of a sentence or two
 
 /** One sentence a thing that is outside; '' where the question is within what the pair knows. */
 export function scope(catalog, request) {
@@ -14,9 +15,19 @@ export function scope(catalog, request) {
   if (!media.length) return `${W.scope.noPicture[pair.knows]} ${W.scope.after}`;
   const outside = request.media.filter((item) => kind(item, catalog) !== pair.knows && (pair.knows === 'scenes' || kind(item, catalog) !== null));
   if (outside.length) return `${W.scope.other[pair.knows](outside.map((item) => item.name).join(', '))} ${W.scope.after}`;
+  const long = request.question.match(/\S+/g)?.length ?? 0;
+  if (long > MOST_WORDS) return `${W.scope.long(long)} ${W.scope.after}`;
   const words = pair.words && new Set(pair.words);
   const unknown = words ? [...new Set(request.question.match(LETTERS) ?? [])].filter((word) => !knows(words, word.toLowerCase())) : [];
   return unknown.length ? `${W.scope.words(unknown.slice(0, MOST_UNKNOWN))} ${W.scope.after}` : '';
+}
+
+/** The pair that was made for just what this one cannot judge; undefined where none is here. */
+export function better(catalog, request) {
+  const pair = catalog.pairs.find((p) => p.id === request.pair);
+  const other = { scenes: 'photographs', photographs: 'scenes' }[pair?.knows];
+  const fits = other && request.media.length > 0 && request.media.every((item) => kind(item, catalog) !== pair.knows);
+  return fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
 }
 
 /** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null where nobody knows. */

@@ -3,7 +3,7 @@
 import { h, put, fmt } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from './fold.js';
-import { timing } from './verdict.js';
+import { MIN_TOKENS, timing } from './verdict.js';
 import { W } from './words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where', 'place'];
@@ -73,8 +73,10 @@ export class Track {
         shares[i].style.flexGrow = share.toFixed(4);
         shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
       });
-      // No place and no bold figure where the times say nothing.
-      const sound = race.baseline && lane !== race.baseline && race.finished ? timing(lane, race.baseline).kind === 'sound' : true;
+      // No place and no bold figure where the times say nothing, or not yet.
+      const base = race.baseline;
+      const sound = !base || lane === base
+        || (race.finished ? timing(lane, base).kind === 'sound' : Math.min(t.tokens, race.now(base).tokens) >= MIN_TOKENS);
       row.classList.toggle('unsound', !sound);
       const place = !race.finished || race.list.every((one) => one === race.baseline || timing(one, race.baseline ?? one).kind === 'sound') ? order.indexOf(lane.name) : -1;
       put(cells.place, place < 0 ? '' : W.track.places[place] ?? `${place + 1}.`);

@@ -56,6 +56,7 @@ export class TreeView {
     const round = race.currentRound;
     this.at = performance.now();
     this.live.setAttribute('aria-pressed', String(race.selected === null));
+    this.slider.hidden = this.live.hidden = !round;
     if (!round) {
       this.svg.replaceChildren();
       this.drawn = null;

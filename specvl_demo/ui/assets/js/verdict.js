@@ -13,10 +13,10 @@ const SLACK = 0.02;
 export function agreement(lane, base) {
   const common = Math.min(lane.tokens.length, base.tokens.length);
   const at = lane.tokens.findIndex((t, i) => i < common && t.id !== base.tokens[i].id);
-  if (at < 0) return { kind: lane.tokens.length === base.tokens.length ? 'same' : 'so_far', at: common, gap: null, words: null };
-  const nats = gap(base, at, lane.tokens[at].id);
   const whole = [lane, base].every((one) => ['eos', 'length'].includes(one.end?.stop));
-  const tie = !base.begin.sampling.temperature && nats !== null && Math.abs(nats) < TIE_NATS;
+  if (at < 0) return { kind: whole && lane.tokens.length === base.tokens.length ? 'same' : 'so_far', at: common, gap: null, words: null };
+  const nats = gap(base, at, lane.tokens[at].id);
+  const tie = lane.begin.lossless && !base.begin.sampling.temperature && nats !== null && Math.abs(nats) < TIE_NATS;
   return { kind: tie ? 'tie' : 'differs', at, gap: nats, words: whole ? wordsAgreeing(lane.text, base.text) : null };
 }
 

@@ -53,7 +53,12 @@ export class Visit {
     const recorded = catalog.examples.filter((e) => e.trace);
     const first = recorded.find((e) => e.pair === catalog.pairs[0].id) ?? recorded[0];
     if (asked) await this.restore(asked);
-    else if (left?.request) await this.resume(left);
+    // The address of a race that was shared and is looked at again, or one that is to be run.
+    const run = asked && !page.race.list.length && page.replay.runs.find(({ meta }) => meta.asked && ask.key(meta.asked) === ask.key());
+    if (run) page.show(run.records, { ...run.meta, asked: undefined, form: ask.key() }, false);
+    else if (asked && !page.race.list.length) page.view.tell(W.run.fromLink);
+    if (asked) { page.open(view, false); return; }
+    if (left?.request) await this.resume(left);
     else if (first) {
       ask.fill(first);
       await page.example(first, true);

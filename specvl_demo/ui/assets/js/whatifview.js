@@ -4,10 +4,17 @@
 import { term } from './explain.js';
 import { h, put, svg, fmt } from './dom.js';
 import { learn, simulate } from './simulate.js';
+import { timing } from './verdict.js';
 import { laneSwitch } from './track.js';
 import { W } from './words.js';
 
 const LONGEST = 20;
+
+/** Whole speedups from 0 to `most`, five of them at most. */
+const ticks = (most) => {
+  const every = Math.ceil(most / 5);
+  return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
+};
 const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
 export class WhatIfView {
@@ -60,7 +67,7 @@ export class WhatIfView {
   slidersOf() {
     const { draft, row } = this.known;
     const range = { quality: [0, 1, 0.01], gamma: [1, LONGEST, 1], draft: [0, Math.max(0.5, 3 * draft), 0.005], row: [0, Math.max(0.2, 3 * row), 0.002] };
-    const write = { quality: fmt.percent, gamma: String, draft: (x) => W.whatif.steps(x.toFixed(2)), row: (x) => W.whatif.steps(x.toFixed(3)) };
+    const write = { quality: fmt.percent, gamma: String, draft: (x) => W.whatif.steps(x.toFixed(3)), row: (x) => W.whatif.steps(x.toFixed(3)) };
     return Object.entries(range).map(([key, [min, max, step]]) => {
       const out = h('output', { text: write[key](this.values[key]) });
       const input = h('input', { type: 'range', id: `vl-w-${key}`, min, max, step, on: { input: () => {
@@ -107,8 +114,9 @@ export class WhatIfView {
       fill.style.transform = `scaleX(${part})`;
     }
     const as = ['quality', 'gamma', 'draft', 'row'].every((key) => values[key] === known[key]);
-    put(this.says, as ? W.whatif.same(made.speedup.toFixed(2), recorded.speedup.toFixed(2)) : W.whatif.other(made.speedup.toFixed(2), recorded.speedup.toFixed(2)));
-    put(this.formula, W.whatif.formula({ tau: made.tau.toFixed(2), v: made.verify.toFixed(2), gamma: values.gamma, c: values.draft.toFixed(2), s: made.speedup.toFixed(2) }));
+    const sound = timing(this.race.focused, this.race.baseline).kind === 'sound';
+    put(this.says, W.whatif[as ? 'same' : 'other'](made.speedup.toFixed(2), recorded.speedup.toFixed(2)) + (sound ? '' : W.whatif.unsure));
+    put(this.formula, W.whatif.formula({ tau: made.tau.toFixed(2), v: made.verify.toFixed(3), gamma: values.gamma, c: values.draft.toFixed(3), s: made.speedup.toFixed(2) }));
     this.strip(made);
     this.drawCurve(made);
   }
@@ -130,7 +138,8 @@ export class WhatIfView {
     const y = (s) => bottom - (s / most) * (bottom - top);
     const text = (at, up, words, anchor = 'middle') => svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
     this.curve.replaceChildren(
-      svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }), text(left - 6, y(1) + 4, '1×', 'end'), text(left - 6, y(0) + 4, '0', 'end'),
+      svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }), ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
+      svg('text', { x: -(top + bottom) / 2, y: 11, transform: 'rotate(-90)', 'text-anchor': 'middle', text: W.whatif.axis }),
       svg('path', { d: points.map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`).join('') }),
       svg('circle', { cx: x(best), cy: y(points[best - 1]), r: 4, class: 'best' }), svg('circle', { cx: x(this.values.gamma), cy: y(made.speedup), r: 6, class: 'now' }),
       ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 16, String(g))), text((left + right) / 2, bottom + 31, W.whatif.curve));
