@@ -29,7 +29,7 @@ export class WhatIfView {
     this.reset = h('button', { type: 'button', class: 'vl-small', text: W.whatif.reset, on: { click: () => this.load() } });
     this.says = h('p', { class: 'vl-headline', 'aria-live': 'polite' });
     this.formula = h('p', { class: 'vl-whatif-formula' });
-    this.curve = svg('svg', { class: 'vl-curve', viewBox: '0 0 640 190', role: 'img' });
+    this.curve = svg('svg', { class: 'vl-curve', viewBox: '0 0 640 200', role: 'img' });
     this.rounds = h('div', { class: 'vl-rounds-strip', role: 'img' });
     this.body = h('div', { class: 'vl-whatif-body' }, this.sliders, h('div', { class: 'vl-stack' }, h('section', { class: 'vl-card vl-whatif-race' }, this.says,
       this.bars.map(({ node }) => node), h('div', { class: 'vl-buttons' }, this.again), this.rounds),
@@ -130,7 +130,7 @@ export class WhatIfView {
 
   /** Speedup for every draft length, the other values as they are; the best length and the chosen one marked. */
   drawCurve(made) {
-    const [left, right, top, bottom] = [44, 626, 14, 156];
+    const [left, right, top, bottom] = [60, 626, 14, 150];
     const points = Array.from({ length: LONGEST }, (_, i) => simulate(this.known, { ...this.values, gamma: i + 1 }).speedup);
     const best = points.indexOf(Math.max(...points)) + 1;
     const most = Math.max(1.2, ...points) * 1.08;
@@ -139,10 +139,10 @@ export class WhatIfView {
     const text = (at, up, words, anchor = 'middle') => svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
     this.curve.replaceChildren(
       svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }), ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
-      svg('text', { x: -(top + bottom) / 2, y: 11, transform: 'rotate(-90)', 'text-anchor': 'middle', text: W.whatif.axis }),
+      svg('text', { x: -(top + bottom) / 2, y: 14, transform: 'rotate(-90)', 'text-anchor': 'middle', text: W.whatif.axis }),
       svg('path', { d: points.map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`).join('') }),
       svg('circle', { cx: x(best), cy: y(points[best - 1]), r: 4, class: 'best' }), svg('circle', { cx: x(this.values.gamma), cy: y(made.speedup), r: 6, class: 'now' }),
-      ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 16, String(g))), text((left + right) / 2, bottom + 31, W.whatif.curve));
+      ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 20, String(g))), text((left + right) / 2, bottom + 43, W.whatif.curve));
     this.curve.setAttribute('aria-label', W.whatif.curveSay(best, points[best - 1].toFixed(2)));
   }
 }
