@@ -1,6 +1,6 @@
 """Tokens that differ in half precision between plain decoding and lossless methods, on random models.
 
-    python -m studies.exactness [--prompts 200] [--dtype bfloat16] [--tokens 24] [--families ...] [--plain]
+    python -m studies.exactness [--prompts 200] [--dtype bfloat16] [--tokens 16] [--families ...] [--plain]
 
 A drafter with noise drafts for every prompt, by every lossless method that needs no trained head; `--plain`
 leaves the exact steps out.
@@ -34,7 +34,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--prompts", type=int, default=200)
     options.add_argument("--dtype", default="bfloat16")
-    options.add_argument("--tokens", type=int, default=24)
+    options.add_argument("--tokens", type=int, default=16)
     options.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
     options.add_argument("--plain", action="store_true")
     asked = options.parse_args()
