@@ -65,9 +65,9 @@ def counted(name: str, asked: argparse.Namespace) -> str:
             n_answers, n_tokens = n_answers + 1, n_tokens + len(ids(rounds))
             n_accepted += sum(one.n_accepted for one in rounds)
             differ[method] += sum(a != b for a, b in zip(plain, ids(rounds), strict=True))
-    parted = {method: n for method, n in differ.items() if n}
+    parted = ", ".join(f"{method} {n}" for method, n in differ.items() if n)
     return (
-        f"{differ.total()} of {n_tokens} tokens in {n_answers} answers differ {parted or ''}; "
+        f"{differ.total()} of {n_tokens} tokens in {n_answers} answers differ ({parted or 'none'}); "
         f"{n_accepted / n_tokens:.0%} were drafted; {target.exactness(26)}"
     )
 
