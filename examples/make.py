@@ -66,23 +66,29 @@ class Example:
 
 @dataclass(frozen=True)
 class Photograph:
-    """A photograph that may be shown: its name here, what it shows, its original, whose, on what terms."""
+    """A photograph that may be shown: its name here, what a right answer names, its original, whose, on what
+    terms, and what is asked.
+    """
 
     id: str
     shows: str
     original: str
     source: str
     licence: str
+    question: str = "What is this?"
     title: str = ""
 
 
+DESCRIBE = "Describe the photograph."
 PHOTOGRAPHS = (
     Photograph("cat", "cat", "chelsea.png", "Stéfan van der Walt", "CC0"),
-    Photograph("coffee", "cup", "coffee.png", "Rachel Michetti, courtesy of Pikolo Espresso Bar", "CC0"),
+    Photograph("coffee", "espresso", "coffee.png", "Rachel Michetti, courtesy of Pikolo Espresso Bar", "CC0"),
     Photograph("rocket", "rocket", "rocket.jpg", "SpaceX, launch of DSCOVR", "public domain"),
-    Photograph("astronaut", "woman", "astronaut.png", "NASA, portrait of Eileen Collins", "public domain"),
-    Photograph("photographer", "man", "camera.png", "Lav Varshney", "CC0", "A man"),
-    Photograph("clock", "clock", "clock_motion.png", "Stéfan van der Walt", "public domain"),
+    Photograph(
+        "astronaut", "woman", "astronaut.png", "NASA, portrait of Eileen Collins", "public domain", DESCRIBE
+    ),
+    Photograph("photographer", "tripod", "camera.png", "Lav Varshney", "CC0", title="A man"),
+    Photograph("clock", "clock", "clock_motion.png", "Stéfan van der Walt", "public domain", DESCRIBE),
 )
 PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024
 FEATURED = 3
@@ -174,7 +180,7 @@ EXAMPLES = (
         Example(
             one.id,
             one.title or one.id.capitalize(),
-            "Describe the photograph.",
+            one.question,
             (f"{one.id}.jpg",),
             (one.shows,),
             "photo",
@@ -182,9 +188,7 @@ EXAMPLES = (
         for one in PHOTOGRAPHS
     ),
     Example("tour", "A clip", "What does the clip show?", ("tour.webm",), ("cat",), "photo"),
-    Example(
-        "two", "Two of them", "What do the two photographs show?", ("cat.jpg", "coffee.jpg"), (), "photo"
-    ),
+    Example("two", "Two of them", "Which one shows a cat?", ("cat.jpg", "coffee.jpg"), ("first",), "photo"),
 )
 SIZE, TOUR_SIZE = (384, 384), (256, 256)
 CLIP_FRAMES, CLIP_HZ = 16, 8

@@ -50,8 +50,7 @@ export class Visit {
     const view = link.view(Object.keys(W.tabs)) ?? 'race';
     const asked = link.read();
     const left = kept.form();
-    const recorded = catalog.examples.filter((e) => e.trace);
-    const first = recorded.find((e) => e.pair === catalog.pairs[0].id) ?? recorded[0];
+    const first = catalog.examples.find((e) => e.trace);
     if (asked) await this.restore(asked);
     // The address of a race that was shared and is looked at again, or one that is to be run.
     const run = asked && !page.race.list.length && page.replay.runs.find(({ meta }) => meta.asked && ask.key(meta.asked) === ask.key());
