@@ -1,0 +1,178 @@
+"""What the page costs: from an engine's event to the paint that shows it, and what watching costs the engine.
+
+    python -m studies.page stream      made-up lanes at 60 rounds a second
+    python -m studies.page observer    the engine's speed with a page watching over its speed without one
+
+For a machine with nothing else to do, with the browser of the tests. Prints one JSON document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from gradio_client import Client, handle_file
+from playwright.sync_api import Page, sync_playwright
+
+from tests import browser
+from tests.page.conftest import ROOT, serve
+from tests.page.test_race import SHOWN
+from tests.robustness.footprint import listening
+
+ROUNDS_PER_S, TOKENS, PAIRS = 60, 400, 15
+QUESTION = "Describe the picture in detail."
+# Notes when each round came from the engine and when the frame that shows it was on screen.
+WATCH = """() => {
+  const late = [], waiting = [], tasks = [];
+  const record = specvl.runner.record.bind(specvl.runner);
+  specvl.runner.record = (e) => { record(e); if (e.at) waiting.push(e.at); };
+  new PerformanceObserver((list) => list.getEntries().forEach((e) => tasks.push(e.duration)))
+    .observe({type: 'longtask'});
+  const frame = () => {
+    const shown = waiting.splice(0);
+    setTimeout(() => { const now = Date.now(); shown.forEach((at) => late.push(now - at)); });
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+  window.measured = {late, tasks};
+}"""
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Page]:
+    """The page, which shows no race twice."""
+    with sync_playwright() as play:
+        path = browser.find(play)
+        if path is None:
+            sys.exit(browser.MISSING)
+        chromium = play.chromium.launch(executable_path=path, args=browser.FLAGS)
+        page = chromium.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(url)
+        page.wait_for_function("window.specvl?.ready", timeout=120_000)
+        page.evaluate("() => { specvl.showAgain = () => specvl.view.player.finish(); }")
+        yield page
+        chromium.close()
+
+
+def watch_race(page: Page) -> list[Any]:
+    """One race of what the page asks, to its end: its lanes' names and totals."""
+    page.evaluate("() => { window.before = specvl.race.meta; }")
+    page.locator("#vl-run").click()
+    page.wait_for_function("specvl.race.meta !== window.before && specvl.race.meta.source === 'live'")
+    # Seldom: asked in every frame, as is the standard, the question itself would keep the page painting.
+    page.wait_for_function("!specvl.ask.running && specvl.race.finished", polling=250, timeout=300_000)
+    lanes: list[Any] = page.evaluate("specvl.race.list.map((lane) => [lane.name, lane.end.totals])")
+    return lanes
+
+
+def stream() -> dict[str, Any]:
+    """Three lanes at 60 rounds a second in all: engine event to paint, longest task, last state."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = ROOT / "tests" / "page" / "synthetic_app.py"
+        serving = serve(script, Path(folder), "--folder", folder, "--pace", str(ROUNDS_PER_S))
+        with opened(next(serving)) as page:
+            page.evaluate(WATCH)
+            page.evaluate(
+                """(tokens) => {
+                  specvl.ask.request.methods = ['tabed', 'sage'];
+                  specvl.ask.request.sampling.max_new_tokens = tokens;
+                  specvl.ask.show();
+                }""",
+                TOKENS,
+            )
+            began = time.perf_counter()
+            lanes = watch_race(page)
+            seconds = time.perf_counter() - began
+            told = page.evaluate("window.measured")
+            shown = page.evaluate(SHOWN)
+        serving.close()
+    late = sorted(told["late"])
+    return {
+        "rounds": len(late),
+        "rounds_per_s": len(late) / seconds,
+        "event_to_paint_ms": {"median": statistics.median(late), "p95": late[int(0.95 * (len(late) - 1))]},
+        "longest_task_ms": max(told["tasks"], default=0.0),
+        "last_state_shown": shown == sum(totals["n_tokens"] for _, totals in lanes),
+    }
+
+
+def observer() -> dict[str, Any]:
+    """Decode tokens a second of the pocket pair, races with a page watching and without, in turns.
+
+    The engine has the first core, browser and page server share the last one, as a visitor's machine is
+    another one than the server's. ratio: median of the ratios of neighbouring races; spread: their
+    interquartile range. pinned: whether all could be held to their cores.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        serving = serve(ROOT / "app.py", Path(folder))
+        url = next(serving)
+        server = psutil.Process(listening(int(url.rsplit(":", 1)[1])))
+        client = Client(url, verbose=False)
+        alone, watched = [], []
+        with opened(url) as page:
+            page.locator("[data-example=scene]").click()
+            watch_race(page)
+            browsers = [one for one in psutil.Process().children(recursive=True) if "chrom" in one.name()]
+            pinned = _held([*browsers, server], max) and _held(server.children(recursive=True), min)
+            for _ in range(PAIRS):
+                lanes = watch_race(page)
+                names = [name for name, _ in lanes]
+                watched.append([_speed(totals) for _, totals in lanes])
+                told = client.predict(
+                    prompt=QUESTION,
+                    pair="pocket",
+                    methods=",".join(names),
+                    image=[handle_file(str(ROOT / "examples" / "scene.png"))],
+                    api_name="/race",
+                )
+                alone.append([lane["tokens_per_s"] for lane in told["lanes"]])
+        serving.close()
+    columns = [[b / a for a, b in zip(*pair, strict=True)] for pair in zip(zip(*alone), zip(*watched))]
+    quarters = [statistics.quantiles(ratios, n=4) for ratios in columns]
+    return {
+        "pinned": pinned,
+        "lanes": names,
+        "tokens_per_s_alone": [statistics.median(column) for column in zip(*alone)],
+        "tokens_per_s_watched": [statistics.median(column) for column in zip(*watched)],
+        "ratio": [middle for _, middle, _ in quarters],
+        "spread": [high - low for low, _, high in quarters],
+    }
+
+
+def _held(processes: list[psutil.Process], which: Callable[[set[int]], int]) -> bool:
+    """Hold every thread of these to one of the cores there are; False where the system cannot."""
+    if not hasattr(os, "sched_setaffinity"):
+        return False
+    core = which(os.sched_getaffinity(0))
+    for thread in (thread for one in processes for thread in one.threads()):
+        with suppress(ProcessLookupError):  # it has just ended
+            os.sched_setaffinity(thread.id, {core})
+    return True
+
+
+def _speed(totals: dict[str, float]) -> float:
+    return totals["n_tokens"] / sum(totals[f"{phase}_s"] for phase in ("draft", "verify", "commit", "other"))
+
+
+def main() -> None:
+    """Measure what is named."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options.add_argument("what", choices=("stream", "observer"))
+    what = options.parse_args().what
+    load = os.getloadavg()[0]
+    told = {"stream": stream, "observer": observer}[what]()
+    print(json.dumps({"what": what, "load_before": load, **told}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
