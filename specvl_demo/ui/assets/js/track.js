@@ -78,7 +78,8 @@ export class Track {
       const sound = !base || lane === base
         || (race.finished ? timing(lane, base).kind === 'sound' : Math.min(t.tokens, race.now(base).tokens) >= MIN_TOKENS);
       row.classList.toggle('unsound', !sound);
-      const place = !race.finished || race.list.every((one) => one === race.baseline || timing(one, race.baseline ?? one).kind === 'sound') ? order.indexOf(lane.name) : -1;
+      const placed = race.finished ? race.list.every((one) => one === base || timing(one, base ?? one).kind === 'sound') : t.tokens >= MIN_TOKENS;
+      const place = placed ? order.indexOf(lane.name) : -1;
       put(cells.place, place < 0 ? '' : W.track.places[place] ?? `${place + 1}.`);
     }
   }
