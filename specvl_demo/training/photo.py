@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -34,6 +35,7 @@ class Recipe:
 
     lr: of projector and low-rank updates. hold, distil: weights of the two distillations. common: the fewest
     photographs with a word that the warm phase learns. stories: long answers that the base writes first.
+    reward: share of the visits to photographs whose captions are sampled and rewarded (`photo_reward`).
     """
 
     seed: int = 1
@@ -49,6 +51,7 @@ class Recipe:
     distil: float = 6.0
     common: int = 12
     stories: int = 3000
+    reward: float = 0.0
 
 
 # How much a token of each kind of answer counts.
@@ -144,13 +147,14 @@ class Learner:
         # What an answer of its own says again is unlearnt: -log(1 - p) (arXiv 1908.04319, eq. 5).
         again = torch.tensor([k == "repeat" for k in packed.kinds], device=self.device)
         losses = torch.where(again, -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses)
-        weights = torch.tensor([WEIGHTS.get(k, 1.0) for k in packed.kinds], device=self.device)
-        weights = weights * (1 + (self.recipe.distil - 1) * plain)
+        counts = torch.tensor([WEIGHTS.get(k, 1.0) for k in packed.kinds], device=self.device)
+        counts = counts * (1 + (self.recipe.distil - 1) * plain)
         by_kind: dict[str, list[float]] = defaultdict(list)
         for kind, value in zip(packed.kinds, losses.tolist(), strict=True):
             by_kind[kind].append(value)
         seen = {kind: sum(values) / len(values) for kind, values in sorted(by_kind.items())}
-        total = (losses * weights).sum() / weights.sum() + self.recipe.hold * moved
+        total = (losses * packed.weights * counts).sum() / counts.sum() + self.recipe.hold * moved
+        seen["reward"] = np.nanmean([r.reward for r in rows]) if any(r.sampled for r in rows) else math.nan
         return total, seen | {"moved": moved.item()}
 
     def divergence(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:

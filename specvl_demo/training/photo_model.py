@@ -22,23 +22,29 @@ from specvl_demo.vlm.photo_assembly import FUSED, LORA_SCALE
 
 @dataclass
 class Node:
-    """Tokens of one branch; `taught`: the loss counts them; `full`: over the whole vocabulary; `kinds`: of
-    each token, where they differ."""
+    """Tokens of one branch; `taught`: the loss counts them, `weight` times; `full`: over the whole
+    vocabulary; `kinds`: of each token, where they differ."""
 
     ids: list[int]
     taught: bool = False
     full: bool = False
     kind: str = ""
     kinds: list[str] | None = None
+    weight: float = 1.0
     children: list[Node] = field(default_factory=list)
 
 
 @dataclass
 class Row:
-    """One training row: pictures as (set, index, view), and a tree whose root holds their image tokens."""
+    """One training row: pictures as (set, index, view), and a tree whose root holds their image tokens.
+
+    sampled: the answers to the first question are to be the model's own; reward: their mean score.
+    """
 
     pictures: list[tuple[str, int, int]]
     root: Node
+    sampled: bool = False
+    reward: float = math.nan
 
 
 @dataclass
@@ -51,6 +57,7 @@ class Packed:
     sources: Tensor  # [M], the token whose output predicts
     targets: Tensor  # [M]
     full: Tensor  # [M], bool
+    weights: Tensor  # [M]
     kinds: list[str]  # of the taught tokens
 
     def to(self, device: torch.device) -> Packed:
@@ -66,6 +73,7 @@ def pack(rows: Sequence[Row], dtype: torch.dtype) -> Packed:
     sources: list[int] = []
     targets: list[int] = []
     full: list[bool] = []
+    weights: list[float] = []
     kinds: list[str] = []
     spans_of_rows: list[tuple[int, int, Tensor]] = []
     for row in rows:
@@ -80,6 +88,7 @@ def pack(rows: Sequence[Row], dtype: torch.dtype) -> Packed:
                 sources.extend([last, *range(len(ids), len(ids) + len(node.ids) - 1)])
                 targets.extend(node.ids)
                 full.extend([node.full] * len(node.ids))
+                weights.extend([node.weight] * len(node.ids))
                 kinds.extend(node.kinds or [node.kind] * len(node.ids))
             ids.extend(read)
             positions.extend(range(depth, depth + len(read)))
@@ -105,6 +114,7 @@ def pack(rows: Sequence[Row], dtype: torch.dtype) -> Packed:
         torch.tensor(sources),
         torch.tensor(targets),
         torch.tensor(full),
+        torch.tensor(weights),
         kinds,
     )
 

@@ -20,21 +20,24 @@ from specvl_demo.training.photo_model import Node, Row
 from specvl_demo.training.photo_plain import PHRASES
 from specvl_demo.vlm.photo_assembly import IMAGE
 from specvl_demo.world import photo_questions
+from specvl_demo.world.photo_scores import Cider
 
 END = "<|im_end|>"
 ASK, ANSWER = "<|im_start|>user\n", END + "\n<|im_start|>assistant\n"
 
 SHORT, DIFFERENCE, CLIP = (PHRASES["questions"][kind] for kind in ("short", "difference", "clip"))
 THING: list[tuple[str, str]] = [(question, form) for question, form in PHRASES["things"]]
+CLOSE = "A close-up of {a}."
+"""What a picture of one thing shows, where a description is asked for."""
 ORDINALS = ("first", "second")
 DIFFERENT = "The first picture: {} The second picture: {}"
 ORDERED = ("First: {}", " Then: {}")
 # Shares of rows that begin from a thing, from two pictures, from a clip, from no picture, and of the target's
 # own answers, where there are some; the rest are photographs, whose own mixture is below: chances that a
 # visit asks for each kind of answer.
-SHARES = {"thing": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.08, "own": 0.25}
+SHARES = {"thing": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.04}
 VISITS = {"question": 0.4, "long": 0.05, "story": 0.4, "turn": 0.07}
-QUESTIONS = 2
+QUESTIONS, DESCRIBED = 2, 0.4
 # A word that ends a sequence of so many tokens for the second time is repeated; of so many the rest is cut.
 REPEATED, MOST_REPEATED = 4, 40
 TEST_PROMPTS = 200
@@ -64,6 +67,18 @@ def repeats(ids: Sequence[int]) -> list[str]:
     return kinds
 
 
+def agreed(captions: Sequence[str], cider: Cider) -> list[float]:
+    """How much each caption of a photograph counts: in proportion to its CIDEr against the others, mean 1.
+
+    A greedy answer can follow one of five people; it is the one whom the others agree with
+    (arXiv 1712.09532, weighted cross-entropy).
+    """
+    others = (cider.scores([c], [*captions[:i], *captions[i + 1 :]])[0] for i, c in enumerate(captions))
+    scores = list(others) if len(captions) > 1 else [1.0]
+    total = sum(scores)
+    return [len(scores) * score / total for score in scores] if total else [1.0] * len(scores)
+
+
 class Tasks:
     """All there is to teach, as rows of tokens."""
 
@@ -76,15 +91,18 @@ class Tasks:
         written: Path,
         picture_tokens: int,
         seed: int,
+        reward: float = 0.0,
     ) -> None:
         self.tokenizer, self.photos, self.views, self.written = tokenizer, photos, views, written
-        self.picture_tokens, self.seed = picture_tokens, seed
+        self.picture_tokens, self.seed, self.reward = picture_tokens, seed, reward
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)
         held = held_out(len(things))
         self.things = [t for t in things if t.index not in held]
         self.plain: list[tuple[str, str]] = []
         self.stories: dict[str, list[tuple[str, str]]] = {}
         self.own: list[tuple[int, str, list[int]]] = []
+        cider = Cider([p.captions for p in photos])
+        self.agreed = [agreed(p.captions, cider) for p in photos]
         self.by_word = photo_questions.WordIndex([p.captions for p in photos])
         self._ids: dict[str, list[int]] = {}
         self.refresh()
@@ -125,7 +143,7 @@ class Tasks:
                 for text in (caption, " " + caption, " " + caption[0].lower() + caption[1:]):
                     used.update(self.tokens(text))
         for thing in self.things:
-            for _, form in THING:
+            for form in (CLOSE, *(form for _, form in THING)):
                 used.update(self.tokens(self._thing(form, thing.name)))
         openings = [o.format(first="", First="") for o in photo_writer.OPENINGS["describe"]]
         forms = [DIFFERENT, *ORDERED, *(f"The {o}." for o in ORDINALS), *openings]
@@ -152,11 +170,17 @@ class Tasks:
         numbers = [n for n in self.views[name].files if not (test and n == TEST_CROP)]
         return name, index, rng.choice(numbers)
 
-    def photo(self, index: int, rng: random.Random) -> Row:
-        """One visit to a photograph: all captions, at times questions, a long answer, a second turn."""
+    def photo(self, index: int, rng: random.Random, sampled: str | None = None) -> Row:
+        """One visit to a photograph: all captions, at times questions, a long answer, a second turn.
+
+        sampled: a question whose answers the model is to write itself, in place of people's captions.
+        """
         photo = self.photos[index]
-        short = rng.choice(SHORT)
-        nodes = [self._ask(short, *(self._answer(c, "caption") for c in photo.captions))]
+        short = sampled or rng.choice(SHORT)
+        told = [] if sampled else [self._answer(c, "caption") for c in photo.captions]
+        for node, weight in zip(told, self.agreed[index], strict=False):
+            node.weight = weight
+        nodes = [self._ask(short, *told)]
         asked = []
         if rng.random() < VISITS["question"]:
             asked = photo_questions.ask(photo.captions, rng, QUESTIONS, self.by_word)
@@ -174,13 +198,18 @@ class Tasks:
             last = asked[-1]
             earlier = f"{first[0]}{ANSWER}{first[1]}{END}\n{ASK}{last.question}"
             nodes.append(self._ask(earlier, self._answer(last.answer, "question")))
-        return self._row([self._view("train", index, rng)], nodes)
+        row = self._row([self._view("train", index, rng)], nodes)
+        row.sampled = sampled is not None
+        return row
 
     def thing(self, thing: Thing, rng: random.Random) -> Row:
         nodes = [
             self._ask(q, self._answer(self._thing(form, thing.name), "thing"))
             for q, form in rng.sample(THING, 2)
         ]
+        if rng.random() < DESCRIBED:
+            told = self._answer(self._thing(CLOSE, thing.name), "thing")
+            nodes.append(self._ask(rng.choice(SHORT), told))
         return self._row([self._view("things", thing.index, rng, test=True)], nodes)
 
     def pair(self, rng: random.Random) -> Row:
@@ -233,6 +262,7 @@ class Tasks:
     def rows(self, step: int, n: int) -> list[Row]:
         """The rows of one step: at least one photograph, the rest by chance."""
         rng = random.Random(f"{self.seed}/{step}")
+        question = random.Random(f"{self.seed}/{step}/sampled").choice(SHORT)
         place = step * n
         made = []
         for i in range(n):
@@ -250,7 +280,7 @@ class Tasks:
             else:
                 epoch, at = divmod(place + i, len(self.photos))
                 order = self._order(epoch)
-                made.append(self.photo(order[at], rng))
+                made.append(self.photo(order[at], rng, question if rng.random() < self.reward else None))
         return made
 
     def _order(self, epoch: int) -> list[int]:

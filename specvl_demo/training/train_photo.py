@@ -15,12 +15,13 @@ from pathlib import Path
 
 import torch
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from specvl_demo import base_weights, fingerprints
 from specvl_demo.training import photo_plain, photo_writer
 from specvl_demo.training.photo import Learner, Recipe, Words, steps
 from specvl_demo.training.photo_data import Photo, Thing, Views, extract, read, read_things
+from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.training.photo_tasks import Tasks
 from specvl_demo.training.trainer import Trainer
 from specvl_demo.vlm import photo_assembly, photo_weights
@@ -140,7 +141,7 @@ def main(
         learner.tower.load_state_dict(eyes, strict=False)
         learner.decoder.lora.load_state_dict(lora)
         identity["start"] = fingerprints.of_folder(start)
-    if not train(learner, photos, things, views, folder, identity, minutes, fresh, tokenizer):
+    if not train(learner, language, photos, things, views, folder, identity, minutes, fresh, tokenizer):
         return False
     photo_assembly.write_delta(out, learner.tower, learner.decoder.lora.state_dict(), classes)
     return True
@@ -163,6 +164,7 @@ def look_once(
 
 def train(
     learner: Learner,
+    language: LlamaForCausalLM,
     photos: Sequence[Photo],
     things: Sequence[Thing],
     views: dict[str, Views],
@@ -192,10 +194,11 @@ def train(
             first.resume()
         first.train(words.batches, words.loss)
     cells = learner.tower.config.grid**2 + learner.tower.config.word_rows
-    tasks = Tasks(tokenizer, photos, things, views, folder, cells, recipe.seed)
+    tasks = Tasks(tokenizer, photos, things, views, folder, cells, recipe.seed, recipe.reward)
     short = tasks.short.to(learner.device)
+    rewarder = Rewarder(learner, language, tokenizer, photos, views["train"], short)
     return last.train(
         lambda step: steps(tasks, recipe.batch, step),
-        lambda rows: learner.loss(rows, views, short),
+        lambda rows: learner.loss(rewarder.fill(rows), views, short),
         minutes=minutes,
     )

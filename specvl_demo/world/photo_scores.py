@@ -47,33 +47,45 @@ def bleu_4(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     return math.exp(mean + min(0.0, 1 - reference_length / length))
 
 
-def cider(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """CIDEr of one caption a photograph against several each."""
-    counted = [[ngrams(tokens(r)) for r in others] for others in references]
-    documents = Counter(gram for refs in counted for gram in {g for r in refs for g in r})
-    total = math.log(len(references))
+class Cider:
+    """CIDEr of single captions, with the document frequencies of a set of photographs' captions."""
 
-    def vector(counts: Counter[tuple[str, ...]]) -> tuple[list[dict], list[float], int]:
+    def __init__(self, references: Sequence[Sequence[str]]) -> None:
+        self._documents = Counter(
+            gram for others in references for gram in {g for r in others for g in ngrams(tokens(r))}
+        )
+        self._total = math.log(len(references))
+
+    def _vector(self, text: str) -> tuple[list[dict], list[float], int]:
+        counts = ngrams(tokens(text))
         parts: list[dict] = [{} for _ in range(ORDERS)]
         for gram, n in counts.items():
-            parts[len(gram) - 1][gram] = n * (total - math.log(max(1.0, documents[gram])))
+            parts[len(gram) - 1][gram] = n * (self._total - math.log(max(1.0, self._documents[gram])))
         norms = [math.sqrt(sum(v * v for v in part.values())) for part in parts]
         # The reference code takes the number of two-word sequences for the length.
         return parts, norms, sum(n for gram, n in counts.items() if len(gram) == 2)
 
-    scores = []
-    for text, refs in zip(told, counted, strict=True):
-        mine, mine_norm, mine_length = vector(ngrams(tokens(text)))
-        score = 0.0
-        for ref in refs:
-            its, its_norm, its_length = vector(ref)
-            near = math.exp(-((mine_length - its_length) ** 2) / (2 * SIGMA**2))
-            for n in range(ORDERS):
-                if mine_norm[n] and its_norm[n]:
-                    both = sum(min(v, its[n].get(g, 0.0)) * its[n].get(g, 0.0) for g, v in mine[n].items())
-                    score += both / (mine_norm[n] * its_norm[n]) * near
-        scores.append(10 * score / ORDERS / len(refs))
-    return sum(scores) / len(scores)
+    def scores(self, told: Sequence[str], references: Sequence[str]) -> list[float]:
+        """Of each caption of one photograph, against all these."""
+        refs = [self._vector(r) for r in references]
+        out = []
+        for mine, mine_norm, mine_length in map(self._vector, told):
+            score = 0.0
+            for ref, its_norm, its_length in refs:
+                near = math.exp(-((mine_length - its_length) ** 2) / (2 * SIGMA**2))
+                for n in range(ORDERS):
+                    if mine_norm[n] and its_norm[n]:
+                        its = ref[n]
+                        both = sum(min(v, its.get(g, 0.0)) * its.get(g, 0.0) for g, v in mine[n].items())
+                        score += both / (mine_norm[n] * its_norm[n]) * near
+            out.append(10 * score / ORDERS / len(refs))
+        return out
+
+
+def cider(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Mean CIDEr of one caption a photograph against several each."""
+    one = Cider(references)
+    return sum(one.scores([text], refs)[0] for text, refs in zip(told, references, strict=True)) / len(told)
 
 
 def distinct(text: str) -> float:

@@ -7,6 +7,7 @@ import random
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,9 +21,17 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from specvl_demo.training import photo_data, photo_eval, photo_tasks, photo_writer, train_photo
+from specvl_demo.training import (
+    photo_data,
+    photo_eval,
+    photo_reward,
+    photo_tasks,
+    photo_writer,
+    train_photo,
+)
 from specvl_demo.training.photo import Learner, Recipe
 from specvl_demo.training.photo_model import Decoder, Node, Row, pack
+from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,
@@ -297,7 +306,10 @@ def test_weights_of_another_model_are_refused(tmp_path: Path, tokenizer: PreTrai
         photo_assembly.merge(base, lora)
 
 
-def test_a_stopped_run_ends_as_one_that_was_not(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+@pytest.mark.parametrize("reward", [0.0, 1.0])
+def test_a_stopped_run_ends_as_one_that_was_not(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, reward: float
+) -> None:
     names = write_pictures(tmp_path / "data" / "pictures", 4)
     lines = [f"{name}\t{caption}\n" for name in names for caption in DOGS]
     (tmp_path / "data" / "train.tsv").write_text("".join(lines))
@@ -308,19 +320,19 @@ def test_a_stopped_run_ends_as_one_that_was_not(tmp_path: Path, tokenizer: PreTr
     photos, _ = photo_data.read(tmp_path / "data")
     classes = photo_data.read_things(tmp_path / "data")
     assert [t.name for t in classes] == list(CLASSES)
-    recipe = Recipe(rank=2, warm_steps=1, warm_batch=2, steps=2, batch=2, common=1)
+    recipe = Recipe(rank=2, warm_steps=1, warm_batch=2, steps=2, batch=2, common=1, reward=reward)
     ends = []
     for folder, calls in (("whole", (None,)), ("halves", (0.0, 0.0))):
         for minutes in calls:
             eyes = tower()
             views = train_photo.look_once(eyes, photos, classes, tmp_path / "views")
-            learner = Learner(recipe, language(), eyes, tokenizer, torch.device("cpu"), torch.float32)
+            base = language()
+            learner = Learner(recipe, base, eyes, tokenizer, torch.device("cpu"), torch.float32)
             (tmp_path / folder).mkdir(exist_ok=True)
             row = {"key": "Hi?", "kind": "plain", "question": "Hi?", "answer": "Hello."}
             (tmp_path / folder / "plain.jsonl").write_text(json.dumps(row) + "\n")
-            done = train_photo.train(
-                learner, photos, classes, views, tmp_path / folder, asdict(recipe), minutes, False, tokenizer
-            )
+            run = tmp_path / folder, asdict(recipe), minutes, False, tokenizer
+            done = train_photo.train(learner, base, photos, classes, views, *run)
         assert done
         ends.append({**learner.tower.state_dict(), **learner.decoder.lora.state_dict()})
     assert any(
@@ -339,3 +351,42 @@ def test_what_an_answer_says_again_is_marked(tmp_path: Path) -> None:
     node = Node(ids, taught=True, full=True, kinds=photo_tasks.repeats(ids))
     packed = pack([Row([], Node([8], children=[node]))], torch.float32)
     assert packed.kinds == node.kinds and packed.targets.tolist() == ids
+
+
+def test_sampled_captions_count_by_how_much_better_they_are(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """They are what the model with its updates would say, and their weights tell good from bad, no more."""
+    base = language()
+    recipe = Recipe(rank=2, reward=1.0)
+    learner = Learner(recipe, base, tower(), tokenizer, torch.device("cpu"), torch.float32)
+    random_lora(learner.decoder)
+    others = ("Two men sit on a bench.", "A man sits.")
+    photos = [photo_data.Photo(Path(f"p{i}.jpg"), told) for i, told in enumerate((DOGS, others))]
+    shape = (2, int(np.prod(photo_data.FINE) + np.prod(photo_data.COLOURS)))
+    np.save(tmp_path / "train-0.npy", np.random.default_rng(0).normal(size=shape).astype(np.float16))
+    views = {"train": photo_data.Views(tmp_path, "train")}
+    tasks = photo_tasks.Tasks(tokenizer, photos, [], views, tmp_path, 55, seed=1, reward=1.0)
+    rewarder = Rewarder(learner, base, tokenizer, photos, views["train"], tasks.short)
+    rows = rewarder.fill([tasks.photo(i, random.Random(i), "What do you see?") for i in range(2)])
+    for row in rows:
+        said = row.root.children[0].children
+        assert len(said) == photo_reward.SAMPLES and sum(n.weight for n in said) == pytest.approx(0, abs=1e-4)
+        assert all(set(n.ids) <= set(tasks.short.tolist()) for n in said)
+    told = [c + photo_reward.END for c in DOGS]
+    good, half = rewarder.cider.scores([told[0], DOGS[0]], told)
+    assert good > half, "a caption that breaks off must not score as a whole one"
+    packed = pack(rows[:1], torch.float32)
+    ids = torch.tensor(rows[0].root.ids)
+    visual, _ = learner.look(*views["train"].get([(0, 0)]))
+    with torch.no_grad():
+        x = learner.embed(ids, visual)
+        want = learner.decoder(learner.embed(packed.ids, visual), packed)[len(ids) - 1]
+        got = rewarder.model.model(inputs_embeds=x[None]).last_hidden_state[0, -1]
+    torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
+
+
+def test_captions_that_others_agree_with_count_more() -> None:
+    weights = photo_tasks.agreed(DOGS, photo_scores.Cider([DOGS, ("Two men sit.", "A man sits on a bench.")]))
+    assert sum(weights) == pytest.approx(len(DOGS)) and weights[0] > weights[1] > 0
+    assert photo_tasks.agreed(DOGS[:1], photo_scores.Cider([DOGS])) == [1.0]
