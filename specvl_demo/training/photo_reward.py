@@ -52,9 +52,10 @@ class Rewarder:
     def _take_over(self) -> None:
         """Merge the updates of this step into the model that samples."""
         decoder = self.learner.decoder
+        updates = {k: v.to(self.learner.dtype) for k, v in decoder.lora.state_dict().items()}
         for i, (layer, frozen) in enumerate(zip(self.model.model.layers, decoder.frozen, strict=True)):
             for name, (part, projections) in FUSED.items():
-                a, b = (decoder.lora[i][f"{name}_{side}"].to(self.learner.dtype) for side in "ab")
+                a, b = (updates[f"{i}.{name}_{side}"] for side in "ab")
                 merged = torch.addmm(frozen[name], b, a, alpha=LORA_SCALE)
                 modules = [getattr(getattr(layer, part), p) for p in projections]
                 for m, w in zip(modules, merged.split([m.out_features for m in modules]), strict=True):
