@@ -100,7 +100,8 @@ def drafter(method: str) -> Training:
         )
         loaded = registry.load(pair, roles=(), dtype=o.dtype)
         sizes = o.conversations, o.held_out
-        card = stages.main(loaded, KINDS[method], told, places, *sizes, o.minutes, o.fresh, o.eight_bits)
+        how = o.minutes, o.fresh, o.eight_bits, o.start
+        card = stages.main(loaded, KINDS[method], told, places, *sizes, *how)
         sys.stdout.write(json.dumps(card, indent=1) + "\n")
         return 0
 
@@ -161,6 +162,7 @@ HEAD = (
     count("--conversations", 6000, "to learn from"),
     count("--held-out", 150, "conversations that are only measured"),
     option("--dtype", about="of the target", choices=DTYPES),
+    folder("--start", None, "a finished drafter of this kind to begin with"),
     MINUTES,
     FRESH,
     flag("--eight-bits", "store the finished weights in eight bits, half the size"),

@@ -62,8 +62,10 @@ def main(
     minutes: float | None = None,
     fresh: bool = False,
     small: bool = False,
+    start: Path | None = None,
 ) -> dict[str, Any]:
-    """Train a drafter for the pair's target; gives its card. small: its weights are stored in eight bits."""
+    """Train a drafter for the pair's target; gives its card. small: its weights are stored in eight bits.
+    start: the folder of a finished drafter of this kind to begin with."""
     if places.pictures is None and loaded.pair.knows != "scenes":
         raise ValueError(
             f"{loaded.pair.id} knows more than drawn scenes; give its questions with --prompts, or a folder "
@@ -82,9 +84,10 @@ def main(
     target = {"target": loaded.pair.target.id, "weights": weights}
     card = {**target, "data": f"{data}, answered by the target greedily"}
     model = loaded.models.target.vlm.model
-    return run.main(
-        kind, recipe, model, store, held_out, places.folder, places.out, card, weights, minutes, fresh, small
-    )
+    if start is not None:
+        card["start"] = str(fingerprints.of_folder(start))
+    to = places.folder, places.out
+    return run.main(kind, recipe, model, store, held_out, *to, card, weights, minutes, fresh, small, start)
 
 
 def stores(

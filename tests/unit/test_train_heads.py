@@ -94,6 +94,9 @@ def store_of(asked: Asked, method: str, folder: Path) -> Store:
     return features.build(asked.model, asked.examples(), folder / method, needs, {"target": "tiny"})
 
 
+CPU = torch.device("cpu")
+
+
 def recipe_of(method: str, **changes: object) -> Recipe:
     return replace(KINDS[method].recipe, **{"steps": 6, "batch": 3, "stage1": 0.5, "lr": 5e-3, **changes})
 
@@ -114,10 +117,16 @@ def test_two_steps_lower_the_loss_and_the_weights_draft(method: str, asked: Aske
     plain, _ = decode(asked.target, None, OneNode(), asked.prompts[0])
     ids, rounds = decode(asked.target, drafter_of(head), Chain(ChainSettings(4)), asked.prompts[0])
     assert ids == plain and len(rounds[0].tree.tokens) == 5
+    again = drafters.learner_for(KINDS[method], recipe, asked.model, store, CPU, tmp_path / "head")
+    assert _loss(again, everything, recipe.self_feeding) == pytest.approx(losses[1], rel=0.02)
+    with pytest.raises(ValueError, match="cannot go on from this drafter"):
+        drafters.learner_for(
+            KINDS[method], replace(recipe, ffn=8), asked.model, store, CPU, tmp_path / "head"
+        )
 
 
 def _run(method: str, recipe: Recipe, asked: Asked, store: Store, folder: Path) -> drafters.Run:
-    learner = drafters.learner_for(KINDS[method], recipe, asked.model, store, torch.device("cpu"))
+    learner = drafters.learner_for(KINDS[method], recipe, asked.model, store, CPU)
     return drafters.Run(learner, folder, Accelerator(cpu=True))
 
 

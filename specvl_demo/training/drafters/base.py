@@ -163,17 +163,32 @@ class Learner(ABC):
     reads: str | None = "features"
     scaled: bool = True
 
-    def __init__(self, kind: Kind, recipe: Recipe, shared: Shared, sizes: Sizes, store: Store) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        recipe: Recipe,
+        shared: Shared,
+        sizes: Sizes,
+        store: Store,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """start: tensors of a finished drafter of this kind to go on from, under their published names."""
         self.kind, self.recipe, self.shared, self.sizes = kind, recipe, shared, sizes
+        self.start = start or {}
         self.device = shared.device
         self.ids: Tensor | None = None
         """[R] what `guess` numbers, where that is a draft vocabulary."""
         self._say = shared.say
-        if recipe.draft_vocab:
+        if DRAFT_IDS in self.start:
+            self.ids = self.start[DRAFT_IDS].long().to(self.device)
+        elif recipe.draft_vocab:
             vocab = shared.head.weight.shape[0]
             self.ids = draft_vocabulary(store, recipe.draft_vocab, vocab).to(self.device)
+        if self.ids is not None:
             self._say = shared.part(self.ids)
         self.module = self.make(store).to(self.device)
+        if start is not None:
+            self.module.begin_with(start)
 
     @abstractmethod
     def make(self, store: Store) -> nn.Module:

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from specvl_demo.methods.dream import compressed
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Batch, Kind, Learner, Recipe, add_kind, first_asked, padded
-from specvl_demo.training.drafters.modules import MLP, Attention, Block, Norm, Steps, start_small, turns_of
+from specvl_demo.training.drafters.modules import (
+    MLP,
+    Attention,
+    Block,
+    Drafter,
+    Norm,
+    Steps,
+    start_small,
+    turns_of,
+)
 from specvl_demo.training.features import Needs, Rows, Store
 
 
@@ -61,11 +70,11 @@ class CrossBlock(nn.Module):
         return x + self.cross_attn_mlp_gate.tanh() * self.mlp(self.post_attention_layernorm(x))
 
 
-class DreamHead(nn.Module):
+class DreamHead(Drafter):
     """DREAM: block, gated cross-attention to features, block, norm."""
 
     def __init__(self, g: Geometry, ffn: int, gate: float = 0.0, scale: float = 1.0) -> None:
-        """gate: where both gates start (published: 0). scale: see `published`."""
+        """gate: where both gates start (published: 0). scale: see `factors`."""
         super().__init__()
         self.geometry, self.scale = g, scale
         self.layers = nn.ModuleList([Block(g, ffn, False), CrossBlock(g, ffn), Block(g, ffn, True)])
@@ -75,13 +84,10 @@ class DreamHead(nn.Module):
             self.layers[1].cross_attn_attn_gate.fill_(gate)
             self.layers[1].cross_attn_mlp_gate.fill_(gate)
 
-    def published(self) -> dict[str, Tensor]:
-        """The tensors of the published format. The first block has no norm and embeddings are small, so its
-        attention sees them times `scale`, which its weights take over here."""
-        tensors = {name: p.detach().clone() for name, p in self.state_dict().items()}
-        for name in "qkv":
-            tensors[f"layers.0.self_attn.{name}_proj.weight"].mul_(self.scale)
-        return tensors
+    def factors(self) -> dict[str, Tensor]:
+        """The first block has no norm and embeddings are small: its attention sees them times `scale`."""
+        scale = torch.tensor(self.scale, device=self.norm.weight.device)
+        return {f"layers.0.self_attn.{name}_proj.weight": scale for name in "qkv"}
 
     def forward(
         self, embeds: Tensor, at: Tensor, features: Tensor, n_prompt: Tensor, n: int, first: int = 0

@@ -8,18 +8,18 @@ from torch import Tensor, nn
 
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Kind, Learner, Recipe, add_kind
-from specvl_demo.training.drafters.modules import Block, Steps, start_small, turns_of
+from specvl_demo.training.drafters.modules import Block, Drafter, Steps, start_small, turns_of
 from specvl_demo.training.features import Needs, Store
 
 
-class FeatureHead(nn.Module):
+class FeatureHead(Drafter):
     """EAGLE-2's head."""
 
     inputs = 2
     """Rows of the target's width that the projection reads."""
 
     def __init__(self, g: Geometry, ffn: int, scales: tuple[float, float] = (1.0, 1.0)) -> None:
-        """scales: see `published`."""
+        """scales: see `factors`."""
         super().__init__()
         self.geometry, self.scales = g, scales
         self.fc = nn.Linear(self.inputs * g.width, g.width)
@@ -30,16 +30,11 @@ class FeatureHead(nn.Module):
         """What the projection reads beside embedding and feature at a step, [B, N, D] each."""
         return []
 
-    def published(self) -> dict[str, Tensor]:
-        """The tensors of the published format.
-
-        Embeddings and features may differ in size by orders, which slows learning down; the module sees both
-        times its `scales`, and the projection takes them over here.
-        """
-        tensors = {name: p.detach().clone() for name, p in self.state_dict().items()}
-        for part, scale in zip(tensors["fc.weight"].split(self.geometry.width, 1), self.scales, strict=False):
-            part.mul_(scale)
-        return tensors
+    def factors(self) -> dict[str, Tensor]:
+        """The projection takes over the scales of what it reads."""
+        n, more = self.geometry.width, self.inputs - len(self.scales)
+        each = torch.tensor([*self.scales, *[1.0] * more]).repeat_interleave(n)
+        return {"fc.weight": each.to(self.fc.weight.device)}
 
     def forward(self, embeds: Tensor, features: Tensor, n: int, first: int = 0) -> list[tuple[Tensor, None]]:
         """Predicted features [B, N, D] for steps 1..n of feeding itself, from step 2 on of rows `first`..

@@ -16,7 +16,7 @@ from specvl_demo.training.drafters.base import (
     Recipe,
     add_kind,
 )
-from specvl_demo.training.drafters.modules import Block, Norm, Steps, start_small, turns_of
+from specvl_demo.training.drafters.modules import Block, Drafter, Norm, Steps, start_small, turns_of
 from specvl_demo.training.features import Needs, Store
 
 
@@ -33,7 +33,7 @@ class WideBlock(Block):
         return torch.cat((self.normed(embeds), self.hidden_norm(features)), -1)
 
 
-class Eagle3Head(nn.Module):
+class Eagle3Head(Drafter):
     """EAGLE-3 in the layout of the authors' files: three layers fused, one block, a draft vocabulary.
 
     ids [R]: the target's id of every draft id, ascending.
@@ -54,10 +54,6 @@ class Eagle3Head(nn.Module):
         self.register_buffer("d2t", ids - torch.arange(len(ids), device=ids.device))
         known = torch.zeros(vocab, dtype=torch.bool, device=ids.device)
         self.register_buffer("t2d", known.index_fill(0, ids, True))
-
-    def published(self) -> dict[str, Tensor]:
-        """The tensors of the published format."""
-        return {name: p.detach().clone() for name, p in self.state_dict().items()}
 
     def logits(self, out: Tensor) -> Tensor:
         """The block's output [..., D] -> logits over the draft vocabulary [..., R]."""
@@ -91,6 +87,8 @@ class Eagle3Learner(Learner):
         """A fresh head whose output head starts as the target's rows of the draft vocabulary."""
         output = self.shared.head.weight.detach()
         every = torch.arange(len(output), device=output.device)
+        if "d2t" in self.start:
+            self.ids = self.start["d2t"].to(every) + every[: len(self.start["d2t"])]
         self.ids = every if self.ids is None else self.ids.sort().values
         self._say = self.shared.part(self.ids)
         ffn = self.recipe.ffn or self.shared.ffn

@@ -8,11 +8,45 @@ step s a row sees its last s - 1 predecessors as drafted ones and everything bef
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.methods.heads.files import canonical
+
+
+class Drafter(nn.Module):
+    """A drafter that learns; its parameters have the names of the published files."""
+
+    def factors(self) -> dict[str, Tensor]:
+        """What published tensors are, by name, as multiples of the parameters; 1 where not named.
+
+        Embeddings and features may differ in size by orders, which slows learning down: where a module reads
+        them scaled, the published matrices take the scales over.
+        """
+        return {}
+
+    def published(self) -> dict[str, Tensor]:
+        """The tensors of the published format."""
+        factors = self.factors()
+        state = {name: p.detach().clone() for name, p in self.state_dict().items()}
+        return {name: p * factors[name] if name in factors else p for name, p in state.items()}
+
+    @torch.no_grad()
+    def begin_with(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over published tensors; ValueError where they are of a drafter of another shape."""
+        factors = self.factors()
+        for name, p in self.state_dict().items():
+            given = tensors.get(canonical(name))
+            if given is None or given.shape != p.shape:
+                there = "nothing" if given is None else f"{tuple(given.shape)}"
+                raise ValueError(
+                    f"cannot go on from this drafter: {name} is {tuple(p.shape)} here, there {there}"
+                )
+            p.copy_(given.to(p.device) / factors.get(name, torch.ones((), device=p.device)))
 
 
 class Norm(nn.Module):

@@ -18,6 +18,7 @@ from accelerate import Accelerator, PartialState
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from specvl_demo.methods.heads import files
 from specvl_demo.training import acceptance, optim
 from specvl_demo.training.drafters.base import Batch, Kind, Learner, Recipe, Shared, Sizes
 from specvl_demo.training.features import Store
@@ -26,9 +27,16 @@ from specvl_demo.vlm import eight_bits
 from specvl_demo.vlm.shared_drafter import SECTION
 
 
-def learner_for(kind: Kind, recipe: Recipe, model: nn.Module, store: Store, device: torch.device) -> Learner:
-    """A fresh drafter for this target. Sizes of embeddings and features are read off the store's first
-    shard."""
+def learner_for(
+    kind: Kind,
+    recipe: Recipe,
+    model: nn.Module,
+    store: Store,
+    device: torch.device,
+    start: Path | None = None,
+) -> Learner:
+    """A drafter for this target: fresh, or as a finished one's folder holds it. Sizes of embeddings and
+    features are read off the store's first shard."""
     shared = Shared.of(model, device)
     some = [store[i] for i in range(min(64, len(store)))]
     ids = torch.cat([r.ids[~r.visual] for r in some]).long()
@@ -36,7 +44,7 @@ def learner_for(kind: Kind, recipe: Recipe, model: nn.Module, store: Store, devi
     rest = (torch.cat([getattr(r, name) for r in some]) for name in ("embeds", "features", "middle"))
     sizes = Sizes(*(x.pow(2).mean().sqrt().item() if len(x) else 1.0 for x in (words, *rest)))
     torch.manual_seed(recipe.seed)
-    return kind.learner(kind, recipe, shared, sizes, store)
+    return kind.learner(kind, recipe, shared, sizes, store, files.read(start)[0] if start else None)
 
 
 class Picker:
@@ -194,14 +202,17 @@ def main(
     minutes: float | None = None,
     fresh: bool = False,
     small: bool = False,
+    start: Path | None = None,
 ) -> dict[str, Any]:
     """Train, or go on training, a drafter for `model`, whose weights are `weights`; gives the card, which is
-    also written beside the drafter. small: it is stored in eight bits, and measured so."""
+    also written beside the drafter. small: it is stored in eight bits, and measured so. start: a finished
+    drafter's folder to begin with."""
     cuda = torch.cuda.is_available()
     processes()
     accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
     model = model.to(accelerator.device).requires_grad_(False)
-    run = Run(learner_for(kind, recipe, model, store, accelerator.device), folder, accelerator, weights)
+    learner = learner_for(kind, recipe, model, store, accelerator.device, start)
+    run = Run(learner, folder, accelerator, weights)
     if not fresh:
         run.resume()
     run.fit(store, minutes)

@@ -17,6 +17,7 @@ from specvl_demo.training.drafters.base import (
     Recipe,
     add_kind,
 )
+from specvl_demo.training.drafters.modules import Drafter
 from specvl_demo.training.features import Needs, Rows, Store, text_only
 from specvl_demo.vlm.shared_drafter import even_layers
 
@@ -30,7 +31,7 @@ class SmallRecipe(Recipe):
     sees: bool = True
 
 
-class SmallDecoder(nn.Module):
+class SmallDecoder(Drafter):
     """A few layers of a decoder and its final norm, with weights of their own; positions count from 0."""
 
     def __init__(self, decoder: nn.Module, n_layers: int) -> None:
@@ -40,10 +41,6 @@ class SmallDecoder(nn.Module):
         self.norm = copy.deepcopy(decoder.norm).float()
         self.requires_grad_(True)
         self._rotary = [decoder.rotary_emb]  # in a list: not a part that learns
-
-    def published(self) -> dict[str, Tensor]:
-        """The tensors of a shared drafter's folder."""
-        return {name: p.detach().clone() for name, p in self.state_dict().items()}
 
     def forward(self, embeds: Tensor, n: int, first: int = 0) -> list[tuple[Tensor, None]]:
         """embeds [B, N, D] -> last hidden states [B, N, D], as heads give their steps."""
