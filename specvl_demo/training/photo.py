@@ -24,7 +24,6 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
 from specvl_demo.training.photo_data import Photo, Views
 from specvl_demo.training.photo_model import Decoder, Row, pack
-from specvl_demo.training.photo_tasks import Tasks
 from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteModel
 from specvl_demo.vlm.photo_assembly import IMAGE
 
@@ -222,10 +221,3 @@ class Words(nn.Module):
         best = logits.topk(min(8, len(self.column)), 1).indices
         seen = {"words": named.item(), "right_of_8": there.gather(1, best).mean().item()}
         return named + 5 * long + self.learner.recipe.hold * moved, seen | {"moved": moved.item()}
-
-
-def steps(tasks: Tasks, batch: int, step: int) -> Iterator[list[Row]]:
-    """The rows of every step from this one on."""
-    while True:
-        yield tasks.rows(step, batch)
-        step += 1

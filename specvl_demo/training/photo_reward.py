@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import DynamicCache, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import DynamicCache, LlamaForCausalLM
 
 from specvl_demo.training.photo import Learner
-from specvl_demo.training.photo_data import Photo, Views
 from specvl_demo.training.photo_model import Node, Row
+from specvl_demo.training.photo_tasks import AHEAD, Tasks
 from specvl_demo.vlm.photo_assembly import FUSED, LORA_SCALE
 from specvl_demo.world.photo_scores import Cider
 
-SAMPLES, MOST = 5, 26
+SAMPLES, MOST = 5, 22
 """Captions of one photograph, and the tokens that one may have."""
 SCALE = 3.0
 """How much a caption counts whose CIDEr is one above the others'."""
@@ -31,22 +32,50 @@ END = " eos"
 
 
 class Rewarder:
-    """Samples captions below the rows that ask for them. language: the base, of which a copy is kept."""
+    """The rows of every step, with sampled captions below those that ask for them.
+
+    A part of a checkpoint: the captions of a few steps are sampled together, since large batches cost little
+    more than small ones, and a resumed run must go on with the same. language: the base, which is copied.
+    """
 
     def __init__(
-        self,
-        learner: Learner,
-        language: LlamaForCausalLM,
-        tokenizer: PreTrainedTokenizerBase,
-        photos: Sequence[Photo],
-        views: Views,
-        short: Tensor,
+        self, learner: Learner, language: LlamaForCausalLM, tasks: Tasks, batch: int, short: Tensor
     ) -> None:
-        self.learner, self.tokenizer, self.views = learner, tokenizer, views
+        self.learner, self.tasks, self.batch = learner, tasks, batch
+        self.tokenizer, self.views = tasks.tokenizer, tasks.views["train"]
         self.short = short[short != learner.image]
-        self.told = [[caption + END for caption in p.captions] for p in photos]
+        self.told = [[caption + END for caption in p.captions] for p in tasks.photos]
         self.cider = Cider(self.told)
         self.model = copy.deepcopy(language).to(learner.device, learner.dtype).eval().requires_grad_(False)
+        self.sampled: dict[int, list[list[list[int]]]] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The captions of this and the next steps: of each step's rows that asked for some."""
+        return {"sampled": self.sampled}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with the captions of a checkpoint."""
+        self.sampled = state["sampled"]
+
+    def batches(self, step: int) -> Iterator[list[Row]]:
+        """The rows of every step from this one on."""
+        while True:
+            yield self.rows(step)
+            step += 1
+
+    def rows(self, step: int) -> list[Row]:
+        """The rows of a step."""
+        rows = self.tasks.rows(step, self.batch)
+        if not self.tasks.reward:
+            return rows
+        if step not in self.sampled:
+            steps = range(step, step - step % AHEAD + AHEAD)
+            asked = {s: [r for r in self.tasks.rows(s, self.batch) if r.sampled] for s in steps}
+            captions = iter(self.sample([row for some in asked.values() for row in some], f"{step}"))
+            self.sampled = {s: [next(captions) for _ in some] for s, some in asked.items()}
+        for row, captions_of_row in zip([r for r in rows if r.sampled], self.sampled[step], strict=True):
+            self._weigh(row, captions_of_row)
+        return rows
 
     @torch.no_grad()
     def _take_over(self) -> None:
@@ -62,14 +91,22 @@ class Rewarder:
                     m.weight.copy_(w)
 
     @torch.no_grad()
-    def _sample(self, x: Tensor, seed: str) -> list[list[int]]:
-        """`SAMPLES` captions, one after another, of each of the prompts [R, P, D], made of short answers'
-        tokens."""
-        dice = torch.Generator(x.device).manual_seed(random.Random(seed).getrandbits(63))
+    def sample(self, rows: Sequence[Row], seed: str) -> list[list[list[int]]]:
+        """`SAMPLES` answers to the first question of each row, made of short answers' tokens.
+
+        All rows must ask the same.
+        """
+        if not rows:
+            return []
+        self._take_over()
+        visual, _ = self.learner.look(*self.views.get([(i, v) for row in rows for _, i, v in row.pictures]))
+        ids = torch.tensor([row.root.ids + row.root.children[0].ids for row in rows])
+        x = self.learner.embed(ids.flatten().to(self.learner.device), visual).view(*ids.shape, -1)
         cache, eos = DynamicCache(), self.tokenizer.eos_token_id
         hidden = self.model.model(inputs_embeds=x, past_key_values=cache, use_cache=True).last_hidden_state
         cache.batch_repeat_interleave(SAMPLES)
         hidden = hidden[:, -1].repeat_interleave(SAMPLES, 0)
+        dice = torch.Generator(x.device).manual_seed(random.Random(seed).getrandbits(63))
         table, said = self.learner.decoder.embedding[self.short], []
         for _ in range(MOST):
             likely = F.linear(hidden, table).float().softmax(-1)
@@ -78,35 +115,21 @@ class Rewarder:
                 break
             out = self.model.model(input_ids=said[-1][:, None], past_key_values=cache, use_cache=True)
             hidden = out.last_hidden_state[:, -1]
-        rows = torch.stack(said, 1).tolist()
-        return [row[: row.index(eos) + 1] if eos in row else row for row in rows]
+        found = torch.stack(said, 1).tolist()
+        found = [one[: one.index(eos) + 1] if eos in one else one for one in found]
+        return [found[k : k + SAMPLES] for k in range(0, len(found), SAMPLES)]
 
-    @torch.no_grad()
-    def fill(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """The rows; below the first question of those that are `sampled` hang captions with their weights.
-
-        All of these must ask the same question.
-        """
-        asked = [row for row in rows if row.sampled]
-        if not asked:
-            return rows
-        self._take_over()
-        places = [(index, number) for row in asked for _, index, number in row.pictures]
-        visual, _ = self.learner.look(*self.views.get(places))
-        ids = torch.tensor([row.root.ids + row.root.children[0].ids for row in asked])
-        x = self.learner.embed(ids.flatten().to(self.learner.device), visual).view(*ids.shape, -1)
-        captions, eos = self._sample(x, str(places)), self.tokenizer.eos_token_id
-        for i, (row, (index, _)) in enumerate(zip(asked, places, strict=True)):
-            some = captions[i * SAMPLES : (i + 1) * SAMPLES]
-            texts = [
-                self.tokenizer.decode(said, skip_special_tokens=True) + (END if said[-1] == eos else "")
-                for said in some
-            ]
-            scores = torch.tensor(self.cider.scores(texts, self.told[index]))
-            better = (scores - scores.mean()) * SAMPLES / (SAMPLES - 1)
-            row.root.children[0].children = [
-                Node(said, taught=True, kind="sampled", weight=SCALE * weight)
-                for said, weight in zip(some, better.tolist(), strict=True)
-            ]
-            row.reward = scores.mean().item()
-        return rows
+    def _weigh(self, row: Row, captions: Sequence[list[int]]) -> None:
+        """Hang captions below a row's first question, each with its weight."""
+        told, eos = self.told[row.pictures[0][1]], self.tokenizer.eos_token_id
+        texts = [
+            self.tokenizer.decode(said, skip_special_tokens=True) + (END if said[-1] == eos else "")
+            for said in captions
+        ]
+        scores = torch.tensor(self.cider.scores(texts, told))
+        better = (scores - scores.mean()) * SAMPLES / (SAMPLES - 1)
+        row.root.children[0].children = [
+            Node(said, taught=True, kind="sampled", weight=SCALE * weight)
+            for said, weight in zip(captions, better.tolist(), strict=True)
+        ]
+        row.reward = scores.mean().item()

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, 
 
 from specvl_demo import base_weights, fingerprints
 from specvl_demo.training import photo_plain, photo_writer
-from specvl_demo.training.photo import Learner, Recipe, Words, steps
+from specvl_demo.training.photo import Learner, Recipe, Words
 from specvl_demo.training.photo_data import Photo, Thing, Views, extract, read, read_things
 from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.training.photo_tasks import Tasks
@@ -176,7 +176,11 @@ def train(
 ) -> bool:
     """Both phases. False where time ran out."""
     recipe = learner.recipe
-    parts = {"tower": learner.tower, "lora": learner.decoder.lora}
+    cells = learner.tower.config.grid**2 + learner.tower.config.word_rows
+    tasks = Tasks(tokenizer, photos, things, views, folder, cells, recipe.seed, recipe.reward)
+    short = tasks.short.to(learner.device)
+    rewarder = Rewarder(learner, language, tasks, recipe.batch, short)
+    parts = {"tower": learner.tower, "lora": learner.decoder.lora, "rewarder": rewarder}
     last = Trainer("language", folder, identity, parts, [learner.optimizer()], recipe.steps, recipe.decay)
     went_on = not fresh and last.resume()
     if not went_on and "start" not in identity:
@@ -193,12 +197,4 @@ def train(
         if not fresh:
             first.resume()
         first.train(words.batches, words.loss)
-    cells = learner.tower.config.grid**2 + learner.tower.config.word_rows
-    tasks = Tasks(tokenizer, photos, things, views, folder, cells, recipe.seed, recipe.reward)
-    short = tasks.short.to(learner.device)
-    rewarder = Rewarder(learner, language, tokenizer, photos, views["train"], short)
-    return last.train(
-        lambda step: steps(tasks, recipe.batch, step),
-        lambda rows: learner.loss(rewarder.fill(rows), views, short),
-        minutes=minutes,
-    )
+    return last.train(rewarder.batches, lambda rows: learner.loss(rows, views, short), minutes=minutes)

@@ -32,6 +32,7 @@ from specvl_demo.training import (
 from specvl_demo.training.photo import Learner, Recipe
 from specvl_demo.training.photo_model import Decoder, Node, Row, pack
 from specvl_demo.training.photo_reward import Rewarder
+from specvl_demo.training.photo_tasks import AHEAD
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,
@@ -367,8 +368,9 @@ def test_sampled_captions_count_by_how_much_better_they_are(
     np.save(tmp_path / "train-0.npy", np.random.default_rng(0).normal(size=shape).astype(np.float16))
     views = {"train": photo_data.Views(tmp_path, "train")}
     tasks = photo_tasks.Tasks(tokenizer, photos, [], views, tmp_path, 55, seed=1, reward=1.0)
-    rewarder = Rewarder(learner, base, tokenizer, photos, views["train"], tasks.short)
-    rows = rewarder.fill([tasks.photo(i, random.Random(i), "What do you see?") for i in range(2)])
+    rewarder = Rewarder(learner, base, tasks, 2, tasks.short)
+    rows = [row for row in rewarder.rows(0) if row.sampled]
+    assert rows and set(rewarder.sampled) == set(range(AHEAD))
     for row in rows:
         said = row.root.children[0].children
         assert len(said) == photo_reward.SAMPLES and sum(n.weight for n in said) == pytest.approx(0, abs=1e-4)
@@ -376,9 +378,8 @@ def test_sampled_captions_count_by_how_much_better_they_are(
     told = [c + photo_reward.END for c in DOGS]
     good, half = rewarder.cider.scores([told[0], DOGS[0]], told)
     assert good > half, "a caption that breaks off must not score as a whole one"
-    packed = pack(rows[:1], torch.float32)
-    ids = torch.tensor(rows[0].root.ids)
-    visual, _ = learner.look(*views["train"].get([(0, 0)]))
+    packed, ids = pack(rows[:1], torch.float32), torch.tensor(rows[0].root.ids)
+    visual, _ = learner.look(*views["train"].get([(rows[0].pictures[0][1], 0)]))
     with torch.no_grad():
         x = learner.embed(ids, visual)
         want = learner.decoder(learner.embed(packed.ids, visual), packed)[len(ids) - 1]
