@@ -81,8 +81,15 @@ class Photograph:
 
 DESCRIBE = "Describe the photograph."
 PHOTOGRAPHS = (
-    Photograph("cat", "cat", "chelsea.png", "Stéfan van der Walt", "CC0"),
-    Photograph("coffee", "espresso", "coffee.png", "Rachel Michetti, courtesy of Pikolo Espresso Bar", "CC0"),
+    Photograph("cat", "cat", "chelsea.png", "Stéfan van der Walt", "CC0", "What do you see?"),
+    Photograph(
+        "coffee",
+        "espresso",
+        "coffee.png",
+        "Rachel Michetti, courtesy of Pikolo Espresso Bar",
+        "CC0",
+        "Describe the picture.",
+    ),
     Photograph("rocket", "rocket", "rocket.jpg", "SpaceX, launch of DSCOVR", "public domain"),
     Photograph(
         "astronaut", "woman", "astronaut.png", "NASA, portrait of Eileen Collins", "public domain", DESCRIBE
@@ -176,6 +183,14 @@ EXAMPLES = (
     ),
     Example("crowd", "A crowd", "Describe the picture.", ("crowd.png",), ("six objects", *things(CROWD))),
     Example("count", "A short answer", "How many stars are there?", ("stars.png",), ("three",)),
+    Example(
+        "two",
+        "Two pictures",
+        "What is different between the two pictures?",
+        ("cat.jpg", "coffee.jpg"),
+        ("first picture", "cat", "second picture", "espresso"),
+        "photo",
+    ),
     *(
         Example(
             one.id,
@@ -188,7 +203,6 @@ EXAMPLES = (
         for one in PHOTOGRAPHS
     ),
     Example("tour", "A clip", "What does the clip show?", ("tour.webm",), ("cat",), "photo"),
-    Example("two", "Two of them", "Which one shows a cat?", ("cat.jpg", "coffee.jpg"), ("first",), "photo"),
 )
 SIZE, TOUR_SIZE = (384, 384), (256, 256)
 CLIP_FRAMES, CLIP_HZ = 16, 8
