@@ -14,10 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput, attention_of
 from specvl_demo.decoders.exact import ordered_attention
@@ -31,6 +28,11 @@ class HFDecoder:
     """A `backend.Backend` over `model.get_decoder()`."""
 
     def __init__(self, model: nn.Module) -> None:
+        # Here, not above: the page's server and the list of methods never build a decoder, and these two take
+        # as long as torch itself.
+        from transformers import AttentionInterface  # noqa: PLC0415
+        from transformers.masking_utils import AttentionMaskInterface, sdpa_mask  # noqa: PLC0415
+
         AttentionInterface.register(ATTENTION, _attention)
         # Without a mask function of the same name the library would leave padded batches without a mask.
         AttentionMaskInterface.register(ATTENTION, sdpa_mask)
@@ -259,6 +261,8 @@ def _attention(
         return mixed.transpose(1, 2).contiguous(), None
     groups, size = query.shape[1] // key.shape[1], query.shape[2]
     if specvl is None or not specvl.packed or groups == 1 or size > _PACKED_ROWS or attention_mask is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: PLC0415
+
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
