@@ -72,9 +72,10 @@ def main(
             "of captioned photographs with --data"
         )
     weights = fingerprints.of(loaded.pair.target)
+    origin = {"weights": weights, "start": fingerprints.of_folder(start) if start else None}
     if not fresh:
         # Refused before hours of answering.
-        checkpoint(places.folder, kind.name, run.identity_of(kind.name, recipe, weights))
+        checkpoint(places.folder, kind.name, run.identity_of(kind.name, recipe, origin))
     # One process answers and computes features; the others find them there.
     with run.processes().main_process_first():
         needs = recipe.wanted(kind.needs)
@@ -85,9 +86,9 @@ def main(
     card = {**target, "data": f"{data}, answered by the target greedily"}
     model = loaded.models.target.vlm.model
     if start is not None:
-        card["start"] = str(fingerprints.of_folder(start))
+        card["start"] = str(origin["start"])
     to = places.folder, places.out
-    return run.main(kind, recipe, model, store, held_out, *to, card, weights, minutes, fresh, small, start)
+    return run.main(kind, recipe, model, store, held_out, *to, card, origin, minutes, fresh, small, start)
 
 
 def stores(

@@ -6,7 +6,7 @@ import itertools
 import json
 import platform
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import timedelta
 from importlib import metadata
@@ -74,14 +74,18 @@ class Picker:
 
 
 class Run(Trainer):
-    """A learner on its way. weights: fingerprint of the target whose features it learns from."""
+    """A learner on its way. origin: fingerprints of the weights it depends on (see `identity_of`)."""
 
     def __init__(
-        self, learner: Learner, folder: Path, accelerator: Accelerator, weights: str | None = None
+        self,
+        learner: Learner,
+        folder: Path,
+        accelerator: Accelerator,
+        origin: Mapping[str, str | None] | None = None,
     ) -> None:
         r = learner.recipe
         name, opts = learner.kind.name, optim.optimizers([(learner.module, 1.0)], r.lr, r.muon_lr)
-        parts, identity = {"head": learner.module}, identity_of(name, r, weights)
+        parts, identity = {"head": learner.module}, identity_of(name, r, origin or {})
         super().__init__(name, folder, identity, parts, opts, r.steps, r.decay, accelerator)
         self.learner = learner
         self.forward = accelerator.prepare_model(learner.module)
@@ -109,9 +113,10 @@ class Run(Trainer):
         return self.train(batches, loss, before, minutes=minutes, stop_at=stop_at)
 
 
-def identity_of(name: str, recipe: Recipe, weights: str | None) -> dict[str, Any]:
-    """What a run of this kind and recipe on a target with these weights depends on."""
-    return {"method": name, **asdict(recipe), "weights": weights}
+def identity_of(name: str, recipe: Recipe, origin: Mapping[str, str | None]) -> dict[str, Any]:
+    """What a run of this kind and recipe depends on. origin: fingerprints of the target's `weights` and of
+    the drafter to `start` with."""
+    return {"method": name, **asdict(recipe), **origin}
 
 
 def processes() -> PartialState:
@@ -198,21 +203,21 @@ def main(
     folder: Path,
     out: Path,
     card: dict[str, Any],
-    weights: str | None,
+    origin: Mapping[str, str | None],
     minutes: float | None = None,
     fresh: bool = False,
     small: bool = False,
     start: Path | None = None,
 ) -> dict[str, Any]:
-    """Train, or go on training, a drafter for `model`, whose weights are `weights`; gives the card, which is
-    also written beside the drafter. small: it is stored in eight bits, and measured so. start: a finished
+    """Train, or go on training, a drafter for `model`; gives the card, which is also written beside the
+    drafter. origin: see `identity_of`. small: it is stored in eight bits, and measured so. start: a finished
     drafter's folder to begin with."""
     cuda = torch.cuda.is_available()
     processes()
     accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
     model = model.to(accelerator.device).requires_grad_(False)
     learner = learner_for(kind, recipe, model, store, accelerator.device, start)
-    run = Run(learner, folder, accelerator, weights)
+    run = Run(learner, folder, accelerator, origin)
     if not fresh:
         run.resume()
     run.fit(store, minutes)
