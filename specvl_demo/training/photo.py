@@ -152,7 +152,13 @@ class Learner:
         for kind, value in zip(packed.kinds, losses.tolist(), strict=True):
             by_kind[kind].append(value)
         seen = {kind: sum(values) / len(values) for kind, values in sorted(by_kind.items())}
-        total = (losses * packed.weights * counts).sum() / counts.sum() + self.recipe.hold * moved
+        # Rewarded captions have a mean of their own: beside the weights of the rest they would not count.
+        sampled = torch.tensor([k == "sampled" for k in packed.kinds], device=self.device)
+        weighed = losses * packed.weights * counts
+        total = self.recipe.hold * moved
+        for part in (~sampled, sampled):
+            if part.any():
+                total = total + weighed[part].sum() / counts[part].sum()
         seen["reward"] = np.nanmean([r.reward for r in rows]) if any(r.sampled for r in rows) else math.nan
         return total, seen | {"moved": moved.item()}
 

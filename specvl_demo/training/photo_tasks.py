@@ -35,7 +35,7 @@ ORDERED = ("First: {}", " Then: {}")
 # Shares of rows that begin from a thing, from two pictures, from a clip, from no picture, and of the target's
 # own answers, where there are some; the rest are photographs, whose own mixture is below: chances that a
 # visit asks for each kind of answer.
-SHARES = {"thing": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.04}
+SHARES = {"thing": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.06}
 VISITS = {"question": 0.4, "long": 0.05, "story": 0.4, "turn": 0.07}
 QUESTIONS, DESCRIBED = 2, 0.4
 AHEAD = 4

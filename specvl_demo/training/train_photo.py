@@ -6,6 +6,7 @@ answers that the base writes, the warm phase, the language phase, the delta fold
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import zipfile
@@ -23,7 +24,7 @@ from specvl_demo.training.photo import Learner, Recipe, Words
 from specvl_demo.training.photo_data import Photo, Thing, Views, extract, read, read_things
 from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.training.photo_tasks import Tasks
-from specvl_demo.training.trainer import Trainer
+from specvl_demo.training.trainer import Stateful, Trainer
 from specvl_demo.vlm import photo_assembly, photo_weights
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,
@@ -179,8 +180,10 @@ def train(
     cells = learner.tower.config.grid**2 + learner.tower.config.word_rows
     tasks = Tasks(tokenizer, photos, things, views, folder, cells, recipe.seed, recipe.reward)
     short = tasks.short.to(learner.device)
-    rewarder = Rewarder(learner, language, tasks, recipe.batch, short)
-    parts = {"tower": learner.tower, "lora": learner.decoder.lora, "rewarder": rewarder}
+    parts: dict[str, Stateful] = {"tower": learner.tower, "lora": learner.decoder.lora}
+    source: Tasks | Rewarder = tasks
+    if recipe.reward:
+        source = parts["rewarder"] = Rewarder(learner, language, tasks, short)
     last = Trainer("language", folder, identity, parts, [learner.optimizer()], recipe.steps, recipe.decay)
     went_on = not fresh and last.resume()
     if not went_on and "start" not in identity:
@@ -197,4 +200,8 @@ def train(
         if not fresh:
             first.resume()
         first.train(words.batches, words.loss)
-    return last.train(rewarder.batches, lambda rows: learner.loss(rows, views, short), minutes=minutes)
+    return last.train(
+        lambda step: (source.rows(at, recipe.batch) for at in itertools.count(step)),
+        lambda batch: learner.loss(batch, views, short),
+        minutes=minutes,
+    )

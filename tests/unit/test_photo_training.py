@@ -368,8 +368,8 @@ def test_sampled_captions_count_by_how_much_better_they_are(
     np.save(tmp_path / "train-0.npy", np.random.default_rng(0).normal(size=shape).astype(np.float16))
     views = {"train": photo_data.Views(tmp_path, "train")}
     tasks = photo_tasks.Tasks(tokenizer, photos, [], views, tmp_path, 55, seed=1, reward=1.0)
-    rewarder = Rewarder(learner, base, tasks, 2, tasks.short)
-    rows = [row for row in rewarder.rows(0) if row.sampled]
+    rewarder = Rewarder(learner, base, tasks, tasks.short)
+    rows = [row for row in rewarder.rows(0, 2) if row.sampled]
     assert rows and set(rewarder.sampled) == set(range(AHEAD))
     for row in rows:
         said = row.root.children[0].children
@@ -385,6 +385,34 @@ def test_sampled_captions_count_by_how_much_better_they_are(
         want = learner.decoder(learner.embed(packed.ids, visual), packed)[len(ids) - 1]
         got = rewarder.model.model(inputs_embeds=x[None]).last_hidden_state[0, -1]
     torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
+
+
+def test_rewarded_captions_have_a_mean_of_their_own(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """However much the other answers of a step weigh, a rewarded caption counts the same."""
+    recipe = Recipe(rank=2, hold=0.0)
+    learner = Learner(recipe, language(), tower(), tokenizer, torch.device("cpu"), torch.float32)
+    shape = (1, int(np.prod(photo_data.FINE) + np.prod(photo_data.COLOURS)))
+    np.save(tmp_path / "train-0.npy", np.random.default_rng(0).normal(size=shape).astype(np.float16))
+    views = {"train": photo_data.Views(tmp_path, "train")}
+
+    def row(kind: str, n: int) -> Row:
+        told = Node(list(range(5, 5 + n)), taught=True, kind=kind, weight=0.5 if kind == "sampled" else 1.0)
+        return Row([("train", 0, 0)], Node([*[learner.image] * 55, 4], children=[told]))
+
+    def loss(*rows: Row) -> float:
+        return learner.loss(rows, views, torch.arange(3, 40))[0].item()
+
+    asked, rewarded = row("question", 20), row("sampled", 3)
+    assert loss(asked, rewarded) == pytest.approx(loss(asked) + loss(rewarded), rel=1e-4)
+
+
+def test_attention_of_one_token_is_the_librarys() -> None:
+    query, key, value = (torch.randn(2, heads, n, 8) for heads, n in ((6, 1), (3, 7), (3, 7)))
+    want = torch.nn.functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+    got, _ = photo_reward.one_token(torch.nn.Identity(), query, key, value, None)
+    torch.testing.assert_close(got, want.transpose(1, 2))
 
 
 def test_captions_that_others_agree_with_count_more() -> None:
