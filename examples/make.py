@@ -79,9 +79,9 @@ class Photograph:
     title: str = ""
 
 
-DESCRIBE = "Describe the photograph."
+DESCRIBE, PARAGRAPH = "Describe the photograph.", "Write a paragraph about this picture."
 PHOTOGRAPHS = (
-    Photograph("cat", "cat", "chelsea.png", "Stéfan van der Walt", "CC0", "What do you see?"),
+    Photograph("cat", "cat", "chelsea.png", "Stéfan van der Walt", "CC0", PARAGRAPH),
     Photograph(
         "coffee",
         "espresso",
