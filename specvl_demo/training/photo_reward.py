@@ -36,7 +36,7 @@ def one_token(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """Attention of one token a row, [B, heads, 1, d] over [B, key heads, n, d], as products of matrices: the
-    query heads of one key are rows of one product. The library's kernel is three times slower there."""
+    query heads of one key are rows of one product. Sampling takes 0.6 of the time of the library's kernel."""
     batch, heads, new, width = query.shape
     if new > 1:
         return sdpa_attention_forward(module, query, key, value, mask, **kwargs)[0], None
@@ -44,9 +44,6 @@ def one_token(
     scores = torch.bmm(grouped, key.flatten(0, 1).transpose(1, 2)) * width**-0.5
     mixed = torch.bmm(scores.softmax(-1), value.flatten(0, 1))
     return mixed.view(batch, 1, heads, width), None
-
-
-AttentionInterface.register("one_token", one_token)
 
 
 class Rewarder:
@@ -63,6 +60,7 @@ class Rewarder:
         self.told = [[caption + END for caption in p.captions] for p in tasks.photos]
         self.cider = Cider(self.told)
         self.model = copy.deepcopy(language).to(learner.device, learner.dtype).eval().requires_grad_(False)
+        AttentionInterface.register("one_token", one_token)
         self.model.set_attn_implementation("one_token")
         self.sampled: dict[int, list[list[list[int]]]] = {}
 
