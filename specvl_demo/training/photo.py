@@ -100,7 +100,7 @@ class Learner:
         return opt
 
     def look(self, fine: Tensor, colours: Tensor) -> tuple[Tensor, Tensor]:
-        """Visual rows [P, 55, D] of cached views; how far the classification moved from the published one."""
+        """Visual rows [P, rows, D] of cached views; how far the classes moved from the published ones."""
         fine = fine.to(self.device, memory_format=torch.channels_last)
         half = self.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
@@ -147,18 +147,18 @@ class Learner:
         again = torch.tensor([k == "repeat" for k in packed.kinds], device=self.device)
         losses = torch.where(again, -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses)
         counts = torch.tensor([WEIGHTS.get(k, 1.0) for k in packed.kinds], device=self.device)
-        counts = counts * (1 + (self.recipe.distil - 1) * plain)
         by_kind: dict[str, list[float]] = defaultdict(list)
         for kind, value in zip(packed.kinds, losses.tolist(), strict=True):
             by_kind[kind].append(value)
         seen = {kind: sum(values) / len(values) for kind, values in sorted(by_kind.items())}
-        # Rewarded captions have a mean of their own: beside the weights of the rest they would not count.
+        # Rewarded captions and plain chat have means of their own: in one mean, the weights and lengths of
+        # some kinds would leave next to nothing of the others.
         sampled = torch.tensor([k == "sampled" for k in packed.kinds], device=self.device)
         weighed = losses * packed.weights * counts
         total = self.recipe.hold * moved
-        for part in (~sampled, sampled):
+        for part, weight in ((~sampled & ~plain, 1.0), (sampled, 1.0), (plain, self.recipe.distil)):
             if part.any():
-                total = total + weighed[part].sum() / counts[part].sum()
+                total = total + weight * weighed[part].sum() / counts[part].sum()
         seen["reward"] = np.nanmean([r.reward for r in rows]) if any(r.sampled for r in rows) else math.nan
         return total, seen | {"moved": moved.item()}
 

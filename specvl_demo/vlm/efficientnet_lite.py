@@ -1,11 +1,10 @@
 """EfficientNet-Lite as a vision tower of transformers that speaks a language model's embeddings.
 
-The tower turns a picture of 224×224 pixels into 49 cells (7×7) and 6 word rows, all of the language model's
-width:
+The tower turns a picture into cells of 32×32 pixels and 6 word rows, all of the language model's width:
 
-- a cell joins the last map (1280 channels), the finer map under it (2×2 places of 14×14) and the mean
-  colours of 4×4 places of the picture itself; each part is layer-normed, a learned position is added, and a
-  two-layer projector (LLaVA's) brings it to the width of the language model;
+- a cell joins the last map (1280 channels), the finer map under it (2×2 places) and the mean colours of 4×4
+  places of the picture itself; each part is layer-normed, a learned position is added, and a two-layer
+  projector (LLaVA's) brings it to the width of the language model;
 - the word rows are the tower's own classification in words: its likeliest classes' probabilities times the
   token embeddings of their names. The table of those embeddings belongs to the language model, so it is
   filled when a model is assembled.
@@ -16,6 +15,7 @@ Architecture: Tan and Le 2019 (EfficientNet), its Lite variant without squeeze-a
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-# layers, kernel, stride, expansion, channels of each stage; the first `FINE_STAGES` end in the finer map.
+# layers, kernel, stride, expansion, channels of each stage of Lite0; the first `FINE_STAGES` end in the
+# finer map.
 STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -35,7 +36,40 @@ STAGES = (
 )
 FINE_STAGES = 5
 STEM, HEAD = 32, 1280
+CELL = 32
 COLOUR_PLACES = 4
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A published EfficientNet-Lite: how much wider and deeper than Lite0, and the pixels of a side.
+
+    Lite2 is published for 260 pixels; 256 are a whole number of cells.
+    """
+
+    name: str
+    width: float
+    depth: float
+    image_size: int
+
+
+VARIANTS = (Variant("EfficientNet-Lite0", 1.0, 1.0, 224), Variant("EfficientNet-Lite2", 1.1, 1.2, 256))
+
+
+def scaled_stages(width: float, depth: float) -> tuple[tuple[int, ...], ...]:
+    """`STAGES` with channels times `width`, to multiples of eight, and layers times `depth`, rounded up.
+
+    The layers of the first and the last stage stay (EfficientNet-Lite's rule).
+    """
+    last = len(STAGES) - 1
+    return tuple(
+        (
+            layers if i in (0, last) else math.ceil(layers * depth),
+            *shape,
+            max(8, int(channels * width + 4) // 8 * 8),
+        )
+        for i, (layers, *shape, channels) in enumerate(STAGES)
+    )
 
 
 class EfficientNetLiteConfig(PretrainedConfig):
@@ -46,6 +80,8 @@ class EfficientNetLiteConfig(PretrainedConfig):
     def __init__(
         self,
         image_size: int = 224,
+        width: float = 1.0,
+        depth: float = 1.0,
         hidden_size: int = 576,
         projector_size: int = 1024,
         num_classes: int = 1000,
@@ -54,7 +90,8 @@ class EfficientNetLiteConfig(PretrainedConfig):
         num_hidden_layers: int = 1,
         **kwargs: object,
     ) -> None:
-        self.image_size, self.hidden_size, self.projector_size = image_size, hidden_size, projector_size
+        self.image_size, self.width, self.depth = image_size, width, depth
+        self.hidden_size, self.projector_size = hidden_size, projector_size
         self.num_classes, self.word_rows, self.likeliest = num_classes, word_rows, likeliest
         self.num_hidden_layers = num_hidden_layers
         super().__init__(**kwargs)
@@ -62,7 +99,22 @@ class EfficientNetLiteConfig(PretrainedConfig):
     @property
     def grid(self) -> int:
         """Cells along a side."""
-        return self.image_size // 32
+        return self.image_size // CELL
+
+    @property
+    def stages(self) -> tuple[tuple[int, ...], ...]:
+        """The stages of this width and depth, as `STAGES`."""
+        return scaled_stages(self.width, self.depth)
+
+    @property
+    def fine_shape(self) -> tuple[int, int, int]:
+        """Channels, rows and columns of the finer map."""
+        return self.stages[FINE_STAGES - 1][-1], 2 * self.grid, 2 * self.grid
+
+    @property
+    def colour_shape(self) -> tuple[int, int, int]:
+        """Channels, rows and columns of the mean colours."""
+        return 3, COLOUR_PLACES * self.grid, COLOUR_PLACES * self.grid
 
 
 class SameConv(nn.Conv2d):
@@ -117,7 +169,8 @@ def _stages(stages: tuple[tuple[int, ...], ...], inputs: int) -> list[nn.Module]
 
 
 class EfficientNetLiteModel(PreTrainedModel):
-    """The tower. `forward` gives `last_hidden_state` [pictures, 49 + 6, width of the language model]."""
+    """The tower. `forward` gives `last_hidden_state` [pictures, cells + word rows, width of the
+    language model]."""
 
     config_class = EfficientNetLiteConfig
     main_input_name = "pixel_values"
@@ -126,9 +179,10 @@ class EfficientNetLiteModel(PreTrainedModel):
 
     def __init__(self, config: EfficientNetLiteConfig) -> None:
         super().__init__(config)
-        fine, last = STAGES[FINE_STAGES - 1][-1], STAGES[-1][-1]
-        self.lower = nn.Sequential(ConvNorm(SameConv(3, STEM, 3, 2)), *_stages(STAGES[:FINE_STAGES], STEM))
-        self.upper = nn.Sequential(*_stages(STAGES[FINE_STAGES:], fine), ConvNorm(SameConv(last, HEAD, 1)))
+        lower, upper = config.stages[:FINE_STAGES], config.stages[FINE_STAGES:]
+        fine, last = lower[-1][-1], upper[-1][-1]
+        self.lower = nn.Sequential(ConvNorm(SameConv(3, STEM, 3, 2)), *_stages(lower, STEM))
+        self.upper = nn.Sequential(*_stages(upper, fine), ConvNorm(SameConv(last, HEAD, 1)))
         self.classifier = nn.Linear(HEAD, config.num_classes)
         self.parts = (HEAD, 4 * fine, 3 * COLOUR_PLACES**2)
         self.position = nn.Parameter(torch.zeros(config.grid**2, sum(self.parts)))
@@ -147,11 +201,11 @@ class EfficientNetLiteModel(PreTrainedModel):
         return super().train(False)
 
     def colours(self, pixel_values: Tensor) -> Tensor:
-        """Mean colours [B, 3, 28, 28] of pictures [B, 3, 224, 224]."""
-        return F.avg_pool2d(pixel_values, 32 // COLOUR_PLACES)
+        """Mean colours [B, *`colour_shape`] of pictures [B, 3, side, side]."""
+        return F.avg_pool2d(pixel_values, CELL // COLOUR_PLACES)
 
     def classify(self, top: Tensor) -> Tensor:
-        """Class logits [B, classes] of the last map [B, 1280, 7, 7]."""
+        """Class logits [B, classes] of the last map [B, 1280, grid, grid]."""
         return self.classifier(top.mean((2, 3)))
 
     def words(self, top: Tensor) -> Tensor:
@@ -161,7 +215,8 @@ class EfficientNetLiteModel(PreTrainedModel):
         return torch.einsum("bk,bkrd->brd", weights, self.class_words[classes])
 
     def cells(self, top: Tensor, fine: Tensor, colours: Tensor) -> Tensor:
-        """Projected cells [B, 49, width] of the last map, the finer map [B, 112, 14, 14] and the colours."""
+        """Projected cells [B, grid², width] of the last map, the finer map [B, *`fine_shape`] and the
+        colours [B, *`colour_shape`]."""
         grid = self.config.grid
         parts = (top, F.pixel_unshuffle(fine, 2), F.pixel_unshuffle(colours, COLOUR_PLACES))
         flat = [F.layer_norm(p.flatten(2).transpose(1, 2), (p.shape[1],)) for p in parts[:2]]
@@ -171,7 +226,7 @@ class EfficientNetLiteModel(PreTrainedModel):
         return self.linear_2(F.gelu(self.linear_1(x)))
 
     def forward(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
-        """Look at pictures [B, 3, 224, 224], normalised with mean 127/255 and deviation 128/255."""
+        """Look at pictures [B, 3, side, side], normalised with mean 127/255 and deviation 128/255."""
         fine = self.lower(pixel_values)
         top = self.upper(fine)
         rows = torch.cat([self.cells(top, fine, self.colours(pixel_values)), self.words(top)], 1)
@@ -186,12 +241,24 @@ def register() -> None:
     AutoModel.register(EfficientNetLiteConfig, EfficientNetLiteModel, exist_ok=True)
 
 
-def published_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The published PyTorch weights of EfficientNet-Lite0 under this module's names.
+def published_variant(state: dict[str, Tensor]) -> Variant:
+    """Which EfficientNet-Lite these published weights are, by their blocks. Raises ValueError for others."""
+    blocks = len({name.split(".")[1] for name in state if name.startswith("_blocks.")})
+    counts = {sum(s[0] for s in scaled_stages(v.width, v.depth)): v for v in VARIANTS}
+    if blocks not in counts:
+        known = " or ".join(f"{n} ({v.name})" for n, v in counts.items())
+        raise ValueError(f"weights of {blocks} blocks: an EfficientNet-Lite of {known} is needed")
+    return counts[blocks]
 
-    Raises ValueError where a name is unknown.
+
+def published_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The published PyTorch weights of an EfficientNet-Lite under this module's names.
+
+    Raises ValueError where a name is unknown or the weights are of another variant than `VARIANTS`.
     """
-    n_lower = sum(s[0] for s in STAGES[:FINE_STAGES])
+    variant = published_variant(state)
+    stages = scaled_stages(variant.width, variant.depth)
+    n_lower = sum(s[0] for s in stages[:FINE_STAGES])
     out: dict[str, Tensor] = {}
     for name, value in state.items():
         if name.startswith("_blocks."):
@@ -208,14 +275,14 @@ def published_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
                 "_bn2": "project.norm",
             }
             if layer not in parts or (first and layer.startswith("_expand")):
-                raise ValueError(f"unknown weight {name!r} in the published EfficientNet-Lite0")
+                raise ValueError(f"unknown weight {name!r} in the published {variant.name}")
             out[f"{place}.{parts[layer]}.{rest}"] = value
             continue
-        head = f"upper.{sum(s[0] for s in STAGES[FINE_STAGES:])}"
+        head = f"upper.{sum(s[0] for s in stages[FINE_STAGES:])}"
         layer, rest = name.split(".", 1)
         places = {"_conv_stem": "lower.0.conv", "_bn0": "lower.0.norm", "_conv_head": f"{head}.conv"}
         places |= {"_bn1": f"{head}.norm", "_fc": "classifier"}
         if layer not in places:
-            raise ValueError(f"unknown weight {name!r} in the published EfficientNet-Lite0")
+            raise ValueError(f"unknown weight {name!r} in the published {variant.name}")
         out[f"{places[layer]}.{rest}"] = value
     return out

@@ -1,4 +1,6 @@
-"""Drafters' weights in eight bits: half the file of float16, where what is drafted is verified anyway.
+"""Matrices in eight bits: half the file of float16.
+
+For drafters, whose drafts are verified anyway, and for the photo tower's projector and classifier.
 
 A matrix NAME [out, in] is stored as int8 beside NAME.scale [out, 1] in float32, one for each row.
 """

@@ -1,9 +1,10 @@
 """Base language model and what was learnt from photographs, joined to a standard LLaVA folder.
 
 The delta is a folder: `delta.safetensors` (the tower with its projector, and low-rank updates of the language
-model, in float16), `classes.json` (the names of the classifier's classes, in its order) and `config.json`
-(the tower's shapes). The updates are merged and the tower's word table is filled with the base's own
-embeddings of the class names, so the result is loaded by transformers alone, once the tower is registered.
+model, in float16, the tower's large matrices in eight bits), `classes.json` (the names of the classifier's
+classes, in its order) and `config.json` (the tower's shapes). The updates are merged and the tower's word
+table is filled with the base's own embeddings of the class names, so the result is loaded by transformers
+alone, once the tower is registered.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from transformers import (
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
+from specvl_demo.vlm import eight_bits
 from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, register
 
 IMAGE = "<reponame>"  # a special token that SmolLM2 never uses; the vocabulary stays as it is
@@ -88,7 +90,7 @@ def fill_words(
 
 
 def processor(tokenizer: PreTrainedTokenizerBase, config: EfficientNetLiteConfig) -> LlavaProcessor:
-    """Pictures: the shorter side to 224 pixels, the middle of it, normalised as EfficientNet-Lite wants."""
+    """Pictures: the shorter side to the tower's size, the middle of it, normalised as the tower wants."""
     size = config.image_size
     images = CLIPImageProcessorPil(
         size={"shortest_edge": size},
@@ -111,12 +113,13 @@ def processor(tokenizer: PreTrainedTokenizerBase, config: EfficientNetLiteConfig
 def write_delta(
     out: Path, tower: EfficientNetLiteModel, lora: dict[str, Tensor], classes: Sequence[str]
 ) -> None:
-    """Write a delta folder, weights in float16; the word table is left out."""
+    """Write a delta folder, weights in float16 or eight bits; the word table is left out."""
     out.mkdir(parents=True, exist_ok=True)
     state = {f"tower.{k}": v for k, v in tower.state_dict().items() if k != "class_words"}
     state |= {f"lora.{k}": v for k, v in lora.items()}
     half = {k: v.half() if v.is_floating_point() else v for k, v in state.items()}
-    save_file({k: v.contiguous().cpu() for k, v in half.items()}, out / WEIGHTS)
+    stored = eight_bits.packed(half)
+    save_file({k: v.contiguous().cpu() for k, v in stored.items()}, out / WEIGHTS)
     (out / CLASSES).write_text(json.dumps(list(classes), indent=0) + "\n")
     tower.config.save_pretrained(out)
 
@@ -131,7 +134,7 @@ def check(delta: Path) -> None:
 def read_delta(delta: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The tower's weights and the low-rank updates of a delta folder, float32; errors as `check`'s."""
     check(delta)
-    weights = load_file(delta / WEIGHTS)
+    weights = eight_bits.unpacked(load_file(delta / WEIGHTS))
     parts: dict[str, dict[str, Tensor]] = {"tower": {}, "lora": {}}
     for key, value in weights.items():
         part, name = key.split(".", 1)

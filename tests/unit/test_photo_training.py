@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import asdict
 from pathlib import Path
@@ -35,8 +36,10 @@ from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.training.photo_tasks import AHEAD
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
+    VARIANTS,
     EfficientNetLiteConfig,
     EfficientNetLiteModel,
+    InvertedResidual,
     published_weights,
 )
 from specvl_demo.world import photo_questions, photo_scores
@@ -70,10 +73,17 @@ def language(seed: int = 0) -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(**sizes, **heads, tie_word_embeddings=True)).eval()
 
 
-def tower(seed: int = 1) -> EfficientNetLiteModel:
+def tower(seed: int = 1, **shape: float) -> EfficientNetLiteModel:
     torch.manual_seed(seed)
     sizes = {"hidden_size": WIDTH, "projector_size": 16, "num_classes": len(CLASSES), "likeliest": 2}
-    return EfficientNetLiteModel(EfficientNetLiteConfig(**sizes)).eval()
+    return EfficientNetLiteModel(EfficientNetLiteConfig(**sizes | shape)).eval()
+
+
+def write_views(folder: Path, model: EfficientNetLiteModel, pictures: int) -> dict[str, photo_data.Views]:
+    """One random view of so many pictures."""
+    shape = (pictures, math.prod(model.config.fine_shape) + math.prod(model.config.colour_shape))
+    np.save(folder / "train-0.npy", np.random.default_rng(0).normal(size=shape).astype(np.float16))
+    return {"train": photo_data.Views(folder, "train", model.config)}
 
 
 def random_lora(decoder: Decoder) -> dict[str, torch.Tensor]:
@@ -112,23 +122,39 @@ def test_tower_joins_maps_colours_and_class_words() -> None:
     assert not model.train().upper[0].depthwise.norm.training
 
 
+def blocks(n: int) -> dict[str, torch.Tensor]:
+    """A published weight of each of `n` blocks."""
+    return {f"_blocks.{i}._depthwise_conv.weight": torch.zeros(1) for i in range(n)}
+
+
 def test_published_names_are_all_known_or_refused() -> None:
-    told = published_weights(
-        {
-            "_blocks.0._depthwise_conv.weight": torch.zeros(1),
-            "_blocks.11._bn2.weight": torch.ones(1),
-            "_conv_head.weight": torch.ones(1),
-            "_fc.bias": torch.ones(1),
-        }
-    )
-    assert set(told) == {
+    rest = {name: torch.ones(1) for name in ("_blocks.11._bn2.weight", "_conv_head.weight", "_fc.bias")}
+    told = published_weights(blocks(16) | rest)
+    assert len(told) == 16 + len(rest)
+    assert set(told) >= {
         "lower.1.depthwise.conv.weight",
         "upper.0.project.norm.weight",
         "upper.5.conv.weight",
         "classifier.bias",
     }
     with pytest.raises(ValueError, match="_se_reduce"):
-        published_weights({"_blocks.3._se_reduce.weight": torch.zeros(1)})
+        published_weights(blocks(16) | {"_blocks.3._se_reduce.weight": torch.zeros(1)})
+    with pytest.raises(ValueError, match="weights of 5 blocks.*21 .EfficientNet-Lite2"):
+        published_weights(blocks(5))
+
+
+def test_a_larger_tower_has_the_published_shapes() -> None:
+    """Lite2: wider and deeper than Lite0 by its paper's factors, 8×8 cells of 256 pixels."""
+    lite2 = VARIANTS[1]
+    model = tower(width=lite2.width, depth=lite2.depth, image_size=lite2.image_size)
+    channels = [1, 3, 24], [4, 5, 48], [11, 5, 120], [15, 5, 208], [20, 3, 352]
+    found = [b for part in (model.lower, model.upper) for b in part if isinstance(b, InvertedResidual)]
+    assert len(found) == 21
+    for i, kernel, out in channels:
+        block = found[i]
+        assert (block.depthwise.conv.kernel_size[0], block.project.conv.out_channels) == (kernel, out)
+    with torch.no_grad():
+        assert model(torch.randn(1, 3, 256, 256)).last_hidden_state.shape == (1, 64 + 6, WIDTH)
 
 
 def write_pictures(folder: Path, n: int) -> list[str]:
@@ -364,9 +390,7 @@ def test_sampled_captions_count_by_how_much_better_they_are(
     random_lora(learner.decoder)
     others = ("Two men sit on a bench.", "A man sits.")
     photos = [photo_data.Photo(Path(f"p{i}.jpg"), told) for i, told in enumerate((DOGS, others))]
-    shape = (2, int(np.prod(photo_data.FINE) + np.prod(photo_data.COLOURS)))
-    np.save(tmp_path / "train-0.npy", np.random.default_rng(0).normal(size=shape).astype(np.float16))
-    views = {"train": photo_data.Views(tmp_path, "train")}
+    views = write_views(tmp_path, learner.tower, 2)
     tasks = photo_tasks.Tasks(tokenizer, photos, [], views, tmp_path, 55, seed=1, reward=1.0)
     rewarder = Rewarder(learner, base, tasks, tasks.short)
     rows = [row for row in rewarder.rows(0, 2) if row.sampled]
@@ -393,9 +417,7 @@ def test_rewarded_captions_have_a_mean_of_their_own(
     """However much the other answers of a step weigh, a rewarded caption counts the same."""
     recipe = Recipe(rank=2, hold=0.0)
     learner = Learner(recipe, language(), tower(), tokenizer, torch.device("cpu"), torch.float32)
-    shape = (1, int(np.prod(photo_data.FINE) + np.prod(photo_data.COLOURS)))
-    np.save(tmp_path / "train-0.npy", np.random.default_rng(0).normal(size=shape).astype(np.float16))
-    views = {"train": photo_data.Views(tmp_path, "train")}
+    views = write_views(tmp_path, learner.tower, 1)
 
     def row(kind: str, n: int) -> Row:
         told = Node(list(range(5, 5 + n)), taught=True, kind=kind, weight=0.5 if kind == "sampled" else 1.0)
@@ -406,6 +428,12 @@ def test_rewarded_captions_have_a_mean_of_their_own(
 
     asked, rewarded = row("question", 20), row("sampled", 3)
     assert loss(asked, rewarded) == pytest.approx(loss(asked) + loss(rewarded), rel=1e-4)
+    random_lora(learner.decoder)
+    chat = Row([], Node([4, 5], children=[Node([7, 8, 9], taught=True, full=True, kind="plain")]))
+    without = loss(asked, rewarded)
+    held = loss(asked, rewarded, chat) - without
+    learner.recipe.distil *= 2
+    assert held > 0 and loss(asked, rewarded, chat) - without == pytest.approx(2 * held, rel=1e-4)
 
 
 def test_attention_of_one_token_is_the_librarys() -> None:
