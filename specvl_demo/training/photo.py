@@ -30,9 +30,10 @@ from specvl_demo.vlm.photo_assembly import IMAGE
 
 @dataclass
 class Recipe:
-    """What a run depends on; `steps` may be changed when resuming, the rest may not.
+    """What a run depends on; numbers of steps may be changed when resuming, the rest may not.
 
-    lr: of projector and low-rank updates. hold, distil: weights of the two distillations. common: the fewest
+    batch: rows of a step, over all processes. lr: of projector and low-rank updates. hold, distil: weights of
+    the two distillations. imitate_steps: of a tower that learns another's cells. common: the fewest
     photographs with a word that the warm phase learns. stories: long answers that the base writes first.
     reward: share of the visits to photographs whose captions are sampled and rewarded (`photo_reward`).
     """
@@ -41,6 +42,7 @@ class Recipe:
     rank: int = 16
     warm_steps: int = 200
     warm_batch: int = 48
+    imitate_steps: int = 400
     steps: int = 4000
     batch: int = 12
     lr: float = 1e-3
@@ -227,3 +229,49 @@ class Words(nn.Module):
         best = logits.topk(min(8, len(self.column)), 1).indices
         seen = {"words": named.item(), "right_of_8": there.gather(1, best).mean().item()}
         return named + 5 * long + self.learner.recipe.hold * moved, seen | {"moved": moved.item()}
+
+
+class Cells:
+    """The task of a tower that takes another's place: to give the language model the cells that it knows.
+
+    Its own places are finer or coarser, so the old cells are interpolated to them. old: the tower that the
+    run began with. views, old_views: of the same pictures, through either tower's lower half.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        old: EfficientNetLiteModel,
+        views: dict[str, Views],
+        old_views: dict[str, Views],
+    ) -> None:
+        self.learner, self.views, self.old_views = learner, views, old_views
+        self.old = old.eval().to(learner.device).to(memory_format=torch.channels_last)
+        self.counts = {name: len(next(iter(v.files.values()))) for name, v in views.items() if v.files}
+
+    def batches(self, step: int) -> Iterator[list[tuple[str, int, int]]]:
+        """(set, picture, view) of every step from this one on."""
+        recipe, names, counts = self.learner.recipe, list(self.counts), list(self.counts.values())
+        while True:
+            rng = random.Random(f"{recipe.seed}/imitate/{step}")
+            chosen = rng.choices(names, counts, k=recipe.warm_batch)
+            yield [(n, rng.randrange(self.counts[n]), rng.choice(list(self.views[n].files))) for n in chosen]
+            step += 1
+
+    def loss(self, places: list[tuple[str, int, int]]) -> tuple[Tensor, dict[str, float]]:
+        """Squared distance in units of the old cells' variance, and one minus the cosine."""
+        got = [self.views[name].get([place]) for name, *place in places]
+        told = [self.old_views[name].get([place]) for name, *place in places]
+        visual, moved = self.learner.look(*(torch.cat(parts) for parts in zip(*got, strict=True)))
+        cells = visual[:, : self.learner.tower.config.grid**2].float()
+        with torch.no_grad():
+            fine, colours = (torch.cat(parts).to(cells.device) for parts in zip(*told, strict=True))
+            old = self.old.cells(self.old.upper(fine.to(memory_format=torch.channels_last)), fine, colours)
+            square = old.transpose(1, 2).unflatten(2, (self.old.config.grid,) * 2)
+            size = (self.learner.tower.config.grid,) * 2
+            old = F.interpolate(square, size, mode="bilinear").flatten(2).transpose(1, 2)
+            mean = old.mean((0, 1))
+        far = (cells - old).pow(2).mean() / (old - mean).pow(2).mean()
+        apart = 1 - F.cosine_similarity(cells - mean, old - mean, dim=-1).mean()
+        seen = {"far": far.item(), "apart": apart.item(), "moved": moved.item()}
+        return far + apart + self.learner.recipe.hold * moved, seen

@@ -26,7 +26,7 @@ from specvl_demo.world.photo_scores import Cider
 
 SAMPLES, MOST = 5, 22
 """Captions of one photograph, and the tokens that one may have."""
-SCALE = 4.0
+SCALE = 12.0
 """How much a caption counts whose CIDEr is one above the others'."""
 END = " eos"
 """A word that closes every complete caption, so that one which breaks off is scored as lacking it."""
@@ -69,8 +69,8 @@ class Rewarder:
         return {"sampled": self.sampled}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the captions of a checkpoint."""
-        self.sampled = state["sampled"]
+        """Go on with a checkpoint's captions, which are the first process's; others sample theirs anew."""
+        self.sampled = state["sampled"] if self.tasks.process == 0 else {}
 
     def rows(self, step: int, n: int) -> list[Row]:
         """The `n` rows of a step."""

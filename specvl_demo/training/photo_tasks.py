@@ -94,9 +94,12 @@ class Tasks:
         picture_tokens: int,
         seed: int,
         reward: float = 0.0,
+        process: int = 0,
+        processes: int = 1,
     ) -> None:
         self.tokenizer, self.photos, self.views, self.written = tokenizer, photos, views, written
         self.picture_tokens, self.seed, self.reward = picture_tokens, seed, reward
+        self.process, self.processes = process, processes
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)
         held = held_out(len(things))
         self.things = [t for t in things if t.index not in held]
@@ -262,28 +265,30 @@ class Tasks:
         return self._row([self._view("train", index, rng)], [self._ask(question, node)])
 
     def rows(self, step: int, n: int) -> list[Row]:
-        """The rows of one step: at least one photograph, the rest by chance."""
+        """This process's rows of a step that has `n` of them: at least one photograph, the rest by chance."""
         rng = random.Random(f"{self.seed}/{step}")
         question = random.Random(f"{self.seed}/{step // AHEAD}/sampled").choice(SHORT)
         place = step * n
         made = []
         for i in range(n):
             kind = rng.choices((*SHARES, "photo"), (*SHARES.values(), 1 - sum(SHARES.values())))[0]
-            if kind == "thing" and self.things and i:
+            if i < self.processes:
+                kind = "photo"
+            if kind == "thing" and self.things:
                 made.append(self.thing(rng.choice(self.things), rng))
-            elif kind == "pair" and i:
+            elif kind == "pair":
                 made.append(self.pair(rng))
-            elif kind == "clip" and i:
+            elif kind == "clip":
                 made.append(self.clip(rng))
-            elif kind == "plain" and self.plain and i:
+            elif kind == "plain" and self.plain:
                 made.append(self.chat(rng))
-            elif kind == "own" and self.own and i:
+            elif kind == "own" and self.own:
                 made.append(self.said(rng))
             else:
                 epoch, at = divmod(place + i, len(self.photos))
                 order = self._order(epoch)
                 made.append(self.photo(order[at], rng, question if rng.random() < self.reward else None))
-        return made
+        return made[self.process :: self.processes]
 
     def _order(self, epoch: int) -> list[int]:
         if getattr(self, "_epoch", None) != epoch:

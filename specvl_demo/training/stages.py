@@ -20,7 +20,7 @@ from specvl_demo.training import answers, features, photo_data, photo_prompts
 from specvl_demo.training.drafters import KINDS, run
 from specvl_demo.training.drafters.base import Kind, Recipe
 from specvl_demo.training.features import Example, Needs, Store
-from specvl_demo.training.trainer import checkpoint
+from specvl_demo.training.trainer import checkpoint, processes
 from specvl_demo.world.evaluate import HELD_OUT
 
 ANSWERS_SEED = 7
@@ -77,7 +77,7 @@ def main(
         # Refused before hours of answering.
         checkpoint(places.folder, kind.name, run.identity_of(kind.name, recipe, origin))
     # One process answers and computes features; the others find them there.
-    with run.processes().main_process_first():
+    with processes().main_process_first():
         needs = recipe.wanted(kind.needs)
         store, held_out = stores(loaded, kind.name, needs, places, n, n_held_out, weights)
     source = places.prompts or places.data

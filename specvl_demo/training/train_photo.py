@@ -6,6 +6,7 @@ answers that the base writes, the warm phase, the language phase, the delta fold
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import random
@@ -20,11 +21,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, 
 
 from specvl_demo import base_weights, fingerprints
 from specvl_demo.training import photo_plain, photo_writer
-from specvl_demo.training.photo import Learner, Recipe, Words
+from specvl_demo.training.photo import Cells, Learner, Recipe, Words
 from specvl_demo.training.photo_data import Photo, Thing, Views, extract, read, read_things
 from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.training.photo_tasks import Tasks
-from specvl_demo.training.trainer import Stateful, Trainer
+from specvl_demo.training.trainer import Stateful, Trainer, processes
 from specvl_demo.vlm import photo_assembly, photo_weights
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,
@@ -77,6 +78,14 @@ def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
     return tower.eval()
 
 
+def started(folder: Path) -> EfficientNetLiteModel:
+    """The tower of a delta folder; errors as `photo_assembly.check`'s."""
+    weights, _ = photo_assembly.read_delta(folder)
+    tower = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(folder))
+    tower.load_state_dict(weights, strict=False)
+    return tower.eval()
+
+
 def write_answers(
     base: Path,
     path: Path,
@@ -121,48 +130,60 @@ def main(
 ) -> bool:
     """Train, or go on; writes the delta folder to `out` at the end. False where `minutes` ran out first.
 
-    start: a delta folder to begin from instead of the warm phase.
+    start: a delta folder to begin from instead of the warm phase. A tower of other shapes than its first
+    learns its cells.
     """
     photos, _ = read(data)
     things = read_things(data)
-    folder.mkdir(parents=True, exist_ok=True)
-    base = base_folder(base, folder)
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    language = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    tower = published_tower(tower_file, language.config.hidden_size)
-    classes = [t.name for t in things] or [f"class {i}" for i in range(tower.config.num_classes)]
-    photo_assembly.fill_words(tower, language.get_input_embeddings().weight, tokenizer, classes)
-    views = look_once(tower, photos, things, folder / "views")
-    chosen = random.Random(recipe.seed).sample(photos, min(recipe.stories, len(photos)))
-    jobs = [photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name)) for p in chosen]
-    write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
-    plain_answers(base, folder, photo_plain.prompts(), tokenizer)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    learner = Learner(recipe, language, tower, tokenizer, device)
+    state = processes()
+    # One process prepares; the others find what it wrote.
+    with state.main_process_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        base = base_folder(base, folder)
+        tokenizer = AutoTokenizer.from_pretrained(base)
+        language = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+        tower = published_tower(tower_file, language.config.hidden_size)
+        classes = [t.name for t in things] or [f"class {i}" for i in range(tower.config.num_classes)]
+        photo_assembly.fill_words(tower, language.get_input_embeddings().weight, tokenizer, classes)
+        views = look_once(tower, photos, things, folder)
+        chosen = random.Random(recipe.seed).sample(photos, min(recipe.stories, len(photos)))
+        jobs = [photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name)) for p in chosen]
+        write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
+        plain_answers(base, folder, photo_plain.prompts(), tokenizer)
+        old = started(start) if start else tower
+        another = old.config.fine_shape != tower.config.fine_shape
+        old_views = look_once(old, photos, things, folder) if another else views
+    learner = Learner(recipe, language, tower, tokenizer, state.device)
     identity = asdict(recipe) | {"base": fingerprints.of_folder(base), "photographs": len(photos)}
+    cells = None
     if start:
         eyes, lora = photo_assembly.read_delta(start)
-        learner.tower.load_state_dict(eyes, strict=False)
         learner.decoder.lora.load_state_dict(lora)
         identity["start"] = fingerprints.of_folder(start)
-    if not train(learner, language, photos, things, views, folder, identity, minutes, fresh, tokenizer):
+        if another:
+            cells = Cells(learner, old, views, old_views)
+        else:
+            learner.tower.load_state_dict(eyes, strict=False)
+    run = folder, identity, minutes, fresh, tokenizer
+    if not train(learner, language, photos, things, views, *run, cells):
         return False
-    photo_assembly.write_delta(out, learner.tower, learner.decoder.lora.state_dict(), classes)
+    if state.is_main_process:
+        photo_assembly.write_delta(out, learner.tower, learner.decoder.lora.state_dict(), classes)
     return True
 
 
 def look_once(
     tower: EfficientNetLiteModel, photos: Sequence[Photo], things: Sequence[Thing], folder: Path
 ) -> dict[str, Views]:
-    """Views of all pictures, written where they are missing."""
-    fast = tower.to(torch.bfloat16).to(memory_format=torch.channels_last)
+    """Views of all pictures, written below `folder` where they are missing."""
+    folder = folder / f"views-{'x'.join(map(str, tower.config.fine_shape))}"
+    fast = copy.deepcopy(tower).to(torch.bfloat16).to(memory_format=torch.channels_last)
     for name, paths, numbers in (
         ("train", [p.path for p in photos], TRAIN_VIEWS),
         ("things", [t.path for t in things], THING_VIEWS),
     ):
         for number in numbers if paths else ():
             extract(fast, paths, number, folder / f"{name}-{number}.npy")
-    tower.float()
     return {name: Views(folder, name, tower.config) for name in ("train", "things")}
 
 
@@ -177,32 +198,40 @@ def train(
     minutes: float | None,
     fresh: bool,
     tokenizer: PreTrainedTokenizerBase,
+    cells: Cells | None = None,
 ) -> bool:
-    """Both phases. False where time ran out."""
-    recipe = learner.recipe
-    cells = learner.tower.config.grid**2 + learner.tower.config.word_rows
-    tasks = Tasks(tokenizer, photos, things, views, folder, cells, recipe.seed, recipe.reward)
+    """Both phases. False where time ran out. cells: what a tower learns first that takes another's place."""
+    recipe, config = learner.recipe, learner.tower.config
+    state = processes()
+    who = state.process_index, state.num_processes
+    shown = config.grid**2 + config.word_rows
+    tasks = Tasks(tokenizer, photos, things, views, folder, shown, recipe.seed, recipe.reward, *who)
     short = tasks.short.to(learner.device)
     parts: dict[str, Stateful] = {"tower": learner.tower, "lora": learner.decoder.lora}
     source: Tasks | Rewarder = tasks
     if recipe.reward:
         source = parts["rewarder"] = Rewarder(learner, language, tasks, short)
-    last = Trainer("language", folder, identity, parts, [learner.optimizer()], recipe.steps, recipe.decay)
-    went_on = not fresh and last.resume()
-    if not went_on and "start" not in identity:
-        words = Words(learner, photos, views["train"], tokenizer)
-        first = Trainer(
-            "warm",
-            folder,
-            identity,
-            {"tower": learner.tower, "words": words},
-            [learner.optimizer(), words.optimizer()],
-            recipe.warm_steps,
-            decay=0.9,
-        )
-        if not fresh:
-            first.resume()
-        first.train(words.batches, words.loss)
+    optimizer = [learner.optimizer()]
+    last = Trainer("language", folder, identity, parts, optimizer, recipe.steps, recipe.decay, average=True)
+    if fresh or not last.resume():
+        eyes: dict[str, Stateful] = {"tower": learner.tower}
+        first = None
+        if cells is not None:
+            task: Cells | Words = cells
+            optimizers, steps = [learner.optimizer()], recipe.imitate_steps
+            first = Trainer("imitate", folder, identity, eyes, optimizers, steps, decay=0.9, average=True)
+        elif "start" not in identity:
+            task = words = Words(learner, photos, views["train"], tokenizer)
+            optimizers, steps = [learner.optimizer(), words.optimizer()], recipe.warm_steps
+            both = eyes | {"words": words}
+            first = Trainer("warm", folder, identity, both, optimizers, steps, decay=0.9, average=True)
+        if first is not None:
+            if not fresh:
+                first.resume()
+            first.train(
+                lambda step: (batch[who[0] :: who[1]] for batch in task.batches(step)),
+                task.loss,
+            )
     return last.train(
         lambda step: (source.rows(at, recipe.batch) for at in itertools.count(step)),
         lambda batch: learner.loss(batch, views, short),

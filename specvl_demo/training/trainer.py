@@ -1,7 +1,7 @@
 """The one training loop: checkpoints, resume, schedule, log and progress for every recipe.
 
-It runs on a CPU, on a GPU, or in several processes started by `accelerate launch`. A stopped run ends with
-the weights of one that was not stopped.
+It runs on a CPU, on a GPU, or in several processes started by `accelerate launch`. A stopped run of one
+process ends with the weights of one that was not stopped.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import broadcast
+from accelerate import Accelerator, PartialState
+from accelerate.utils import broadcast, reduce
 from torch import Tensor
 from tqdm import tqdm
 
@@ -39,6 +40,14 @@ class Recipe:
     lr: float = 2e-3
     muon_lr: float = 5e-3
     decay: float = 0.7
+
+
+def processes() -> PartialState:
+    """This process among those that train together: one, or as many as were launched.
+
+    One of them may prepare data for days while the others wait for it.
+    """
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(days=30))
 
 
 class Stateful(Protocol):
@@ -71,7 +80,7 @@ class Trainer:
     (recipe, fingerprints of weights); a checkpoint whose identity differs in more than numbers of
     steps is refused.
     parts: what a checkpoint holds beside the optimizers. decay: share of the steps over which the learning
-    rate falls.
+    rate falls. average: processes exchange gradients here, since no distributed module wraps what is trained.
     """
 
     def __init__(
@@ -84,13 +93,14 @@ class Trainer:
         steps: int,
         decay: float,
         accelerator: Accelerator | None = None,
+        average: bool = False,
     ) -> None:
         if steps < 1:
             raise ValueError(f"a run takes at least 1 step, got {steps}")
         self.name, self.folder, self.identity = name, folder, dict(identity)
         self.parts, self.opts, self.steps, self.decay = dict(parts), opts, steps, decay
         self.accelerator = accelerator or Accelerator(cpu=not torch.cuda.is_available())
-        self.step = 0
+        self.average, self.step = average, 0
 
     def checkpoint(self) -> dict[str, Any] | None:
         """The run's checkpoint, None where there is none; ValueError where another run wrote it."""
@@ -182,6 +192,11 @@ class Trainer:
             opt.zero_grad(set_to_none=True)
         self.accelerator.backward(loss)
         parameters = [p for opt in self.opts for group in opt.param_groups for p in group["params"]]
+        if self.average and self.accelerator.num_processes > 1:
+            grads = [p.grad for p in parameters if p.grad is not None]
+            mean = reduce(torch.cat([grad.flatten() for grad in grads]), "mean")
+            for grad, part in zip(grads, mean.split([grad.numel() for grad in grads]), strict=True):
+                grad.copy_(part.view_as(grad))
         self.accelerator.clip_grad_norm_(parameters, 1.0)
         for opt in self.opts:
             opt.step()

@@ -1,4 +1,5 @@
-"""Several processes train one head together: one computes answers and features, all learn."""
+"""Several processes train one head together: one computes answers and features, all learn. Those whose
+gradients no distributed module averages exchange them in the trainer."""
 
 from __future__ import annotations
 

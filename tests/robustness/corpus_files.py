@@ -198,10 +198,10 @@ SIZE_PATCHES: dict[str, Callable[[bytes, int, int], bytes]] = {
 
 def bombs() -> Iterator[Case]:
     """Small files that become large, or that take long."""
-    flat = Image.new("L", (6_000, 6_000), 90)
+    grey, colour = Image.new("L", (6_000, 6_000), 90), Image.new("RGB", (5_100, 5_100), (90, 90, 90))
     for fmt in ("PNG", "GIF", "WEBP", "TIFF", "JPEG", "AVIF"):
         options = {"compression": "tiff_lzw"} if fmt == "TIFF" else {}
-        made = flat if fmt in ("PNG", "GIF", "TIFF") else flat.convert("RGB").resize((5_100, 5_100))
+        made = grey if fmt in ("PNG", "GIF", "TIFF") else colour
         yield Case("bomb", f"bomb.{fmt.lower()}", encode(made, fmt, **options), "image", "refused")
     allowed = encode(Image.new("L", (5_000, 5_000), 90), "PNG")
     yield Case("bomb", "as_large_as_allowed.png", allowed, "image", "picture")

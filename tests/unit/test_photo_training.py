@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -30,10 +31,11 @@ from specvl_demo.training import (
     photo_writer,
     train_photo,
 )
-from specvl_demo.training.photo import Learner, Recipe
+from specvl_demo.training.photo import Cells, Learner, Recipe
 from specvl_demo.training.photo_model import Decoder, Node, Row, pack
 from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.training.photo_tasks import AHEAD
+from specvl_demo.training.trainer import Trainer
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     VARIANTS,
@@ -434,6 +436,29 @@ def test_rewarded_captions_have_a_mean_of_their_own(
     held = loss(asked, rewarded, chat) - without
     learner.recipe.distil *= 2
     assert held > 0 and loss(asked, rewarded, chat) - without == pytest.approx(2 * held, rel=1e-4)
+
+
+def test_a_tower_that_takes_anothers_place_learns_its_cells(
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """Where it has them already there is nothing to learn; a larger one comes nearer with every step."""
+    old = tower()
+    views = write_views(tmp_path, old, 2)
+    same = Learner(Recipe(rank=2), language(), tower(), tokenizer, torch.device("cpu"), torch.float32)
+    same.tower.load_state_dict(old.state_dict())
+    places = next(Cells(same, old, views, views).batches(0))[:3]
+    assert Cells(same, old, views, views).loss(places)[0].item() == pytest.approx(0, abs=1e-4)
+
+    (tmp_path / "larger").mkdir()
+    larger = tower(2, width=1.1, depth=1.2, image_size=256)
+    recipe = Recipe(rank=2, lr=3e-3, imitate_steps=8)
+    learner = Learner(recipe, language(), larger, tokenizer, torch.device("cpu"), torch.float32)
+    task = Cells(learner, old, write_views(tmp_path / "larger", larger, 2), views)
+    parts, opts = {"tower": larger}, [learner.optimizer()]
+    run = Trainer("imitate", tmp_path, {}, parts, opts, recipe.imitate_steps, 0.9, average=True)
+    before = task.loss(places)[0].item()
+    run.train(lambda _: itertools.repeat(places), task.loss)
+    assert task.loss(places)[0].item() < 0.7 * before
 
 
 def test_attention_of_one_token_is_the_librarys() -> None:

@@ -8,13 +8,12 @@ import platform
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator, PartialState
+from accelerate import Accelerator
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -22,7 +21,7 @@ from specvl_demo.methods.heads import files
 from specvl_demo.training import acceptance, optim
 from specvl_demo.training.drafters.base import Batch, Kind, Learner, Recipe, Shared, Sizes
 from specvl_demo.training.features import Store
-from specvl_demo.training.trainer import Trainer
+from specvl_demo.training.trainer import Trainer, processes
 from specvl_demo.vlm import eight_bits
 from specvl_demo.vlm.shared_drafter import SECTION
 
@@ -117,14 +116,6 @@ def identity_of(name: str, recipe: Recipe, origin: Mapping[str, str | None]) -> 
     """What a run of this kind and recipe depends on. origin: fingerprints of the target's `weights` and of
     the drafter to `start` with."""
     return {"method": name, **asdict(recipe), **origin}
-
-
-def processes() -> PartialState:
-    """This process among those that train together: one, or as many as were launched.
-
-    One of them may compute features for days while the others wait for it.
-    """
-    return PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(days=30))
 
 
 def accepted(learner: Learner, held_out: Store, length: int = 5, batch: int = 16) -> dict[str, Any]:
