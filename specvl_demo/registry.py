@@ -145,7 +145,7 @@ class Loaded:
             if (try_steps := getattr(one, "calibrate", None)) and (reason := try_steps()) is not None:
                 tell(f"{one.name}: {reason}")
         if target.exact and target.least_rows is None:
-            tell(f"Answers equal plain decoding {target.exactness(1)}: rows depend on each other here.")
+            tell(f"Lossless answers are {target.exactness(1)} to AR's: a row's numbers depend on the others.")
 
     @property
     def remarks(self) -> list[str]:

@@ -220,10 +220,10 @@ def _sentence(beside: Comparison) -> str | None:
     whole, tau = sum(rho.values()), beside.metrics.totals.tau
     if tau is None or not whole:
         return None
-    rest = rho["commit"] + rho["other"]
+    rest, nodes = rho["commit"] + rho["other"], round(beside.nodes_per_round)
     return (
         f"A round brings {tau:.1f} tokens for {whole:.1f} AR steps: {rho['draft']:.1f} to draft, "
-        f"{rho['verify']:.1f} to verify {beside.nodes_per_round:.0f} nodes, {rest:.2f} beside."
+        f"{rho['verify']:.1f} to verify {nodes} node{'s' * (nodes != 1)}, {rest:.2f} for the rest."
     )
 
 

@@ -115,7 +115,11 @@ SET = option(
 )
 DTYPE = option("--dtype", about="default: SPECVL_DTYPE, else what fits the device", choices=DTYPES)
 PAIR = (
-    option("--pair", "ID", "target and drafters (default: photo where its weights are, else pocket)"),
+    option(
+        "--pair",
+        "ID",
+        "target and drafters (default: photo where its weights are, else pocket; bench: pocket)",
+    ),
     option("--target", "ID", "any model of a known family instead: a folder, or its id on the hub"),
     option("--drafter", "ID", "a smaller model with --target's vocabulary, or the folder of a head"),
     option(
@@ -135,14 +139,20 @@ SAMPLING = (
     option(
         "--temperature", "T", "0 (default) is greedy, else at least 0.001", type=_temperature, default=0.0
     ),
-    option("--top-p", "P", type=number(0, 1, open_low=True), default=1.0),
-    option("--seed", "N", type=whole(0, MAX_SEED), default=0),
+    option(
+        "--top-p",
+        "P",
+        "sample from the likeliest tokens that add up to P (default 1)",
+        type=number(0, 1, open_low=True),
+        default=1.0,
+    ),
+    option("--seed", "N", "of the draws (default 0)", type=whole(0, MAX_SEED), default=0),
 )
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
     many("--image", "FILE", "a picture"),
     many("--video", "FILE", "a clip"),
-    option("--max-new-tokens", "N", type=whole(1, MAX_NEW_TOKENS), default=160),
+    option("--max-new-tokens", "N", "of an answer (default 160)", type=whole(1, MAX_NEW_TOKENS), default=160),
     *SAMPLING,
     DTYPE,
     SET,
@@ -156,8 +166,13 @@ BENCH = (
     option(
         "--suite", "NAME", "pocket (default), ablations, steps, lossless, ceilings, device", default="pocket"
     ),
-    option("--repeats", "N", "interleaved (mostly 5)", type=whole(1, 1000)),
-    option("--max-new-tokens", "N", type=whole(1, MAX_NEW_TOKENS)),
+    option(
+        "--repeats",
+        "N",
+        "interleaved (default: pocket and device 5, ablations and tune 3, steps 20)",
+        type=whole(1, 1000),
+    ),
+    option("--max-new-tokens", "N", "of an answer (default: the suite's)", type=whole(1, MAX_NEW_TOKENS)),
     option("--prompts", "N", "where a suite can ask any number", type=whole(1, 100_000)),
     option("--data", "FILE|ID", "your own questions: JSON lines, a data set's folder, or its id on the hub"),
     option("--media", "FOLDER", "where the unpacked clips of a data set lie"),
@@ -233,7 +248,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options of one command. Refused where they make no sense."""
     parser = Parser(
         prog="python -m specvl_demo",
-        description="Speculative decoding of vision-language models, round by round, with honest numbers.",
+        description="Speculative decoding of vision-language models, round by round, with measured times.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -117,7 +117,7 @@ def _caption_view(models: Models, settings: CaptionSettings) -> CaptionView:
 CAPTION = Part(
     "views",
     "caption",
-    "a caption in place of the picture: Florence-2's, of the pocket pair the drafter's own",
+    "a caption in place of the picture: Florence-2's, of the shipped pairs the drafter's own",
     _caption_view,
     CaptionSettings,
 )

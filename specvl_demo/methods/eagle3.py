@@ -273,7 +273,7 @@ register(
     Method(
         "eagle3",
         "EAGLE-3",
-        "One layer reads three of the target's layers and says only the words that the target says most.",
+        "One layer reads three of the target's layers; published heads say a reduced vocabulary.",
         drafter=EAGLE3,
         policy=BEST_FIRST,
         verifier=STRICT,
@@ -290,12 +290,13 @@ register(
         order=85,
         learn=Learn(
             does="The drafter is one layer over a mixture of the target’s low, middle and high hidden "
-            "states. It learns to go on from its own output, as it must when it drafts, and its output head "
-            "knows only the words that the target says most.",
+            "states. It learns to go on from its own output, as it must when it drafts, and the output "
+            "head of a published one knows only the words that the target says most.",
             shines="Where such a head is published for the target: most serving engines run it.",
             struggles="On rare words, which its vocabulary leaves out; on pictures, where it was trained on "
             "text alone.",
-            look="Acceptance by depth: it falls more slowly than EAGLE-2’s, whose errors add up.",
+            look="Acceptance by depth. The head of the pocket pair was trained briefly and fed itself three "
+            "times: it holds for three tokens and then breaks off.",
             formula=(
                 [["g", "=", "W", "[", "l", "‖", "m", "‖", "h", "]"]],
                 "its feature is a projection of a low, a middle and a high layer’s states",

@@ -118,8 +118,8 @@ register(
         order=110,
         learn=Learn(
             does="No drafter at all: find where the last words occurred before, in the question or in the "
-            "answer, and guess that what followed then follows again. It costs nothing, so every hit is a "
-            "gift.",
+            "answer, and guess that what followed then follows again. Drafting costs next to "
+            "nothing; a miss costs the rows that it adds to the verification.",
             shines="Answers that repeat the question or themselves.",
             struggles="Everything that is said for the first time.",
             look="Nothing is drafted until the answer begins to repeat itself; then whole phrases come at "

@@ -152,7 +152,7 @@ class Comparison:
         draft, verify, rest = rho["draft"], rho["verify"], rho["commit"] + rho["other"]
         free_draft_pays, cheap_verify_pays = tau >= verify + rest, tau >= draft + 1 + rest
         if tau >= draft + verify and rest >= TOO_LITTLE:
-            reason = f"all that is not a model costs {rest:.1f} AR steps a round"
+            reason = f"everything outside the models' forwards costs {rest:.1f} AR steps a round"
         elif draft >= TOO_LITTLE and free_draft_pays and (draft >= verify - 1 or not cheap_verify_pays):
             reason = f"drafting costs {draft:.1f} AR steps a round"
         elif cheap_verify_pays and verify >= 1 + TOO_LITTLE:

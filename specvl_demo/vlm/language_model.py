@@ -9,7 +9,7 @@ from specvl_demo.vlm.encoder import VLM
 
 
 class LanguageModel(VLM):
-    """A VLM without eyes. Views may put words in place of pictures; visual positions themselves are left out
+    """A text-only model as a VLM. Views may put words in place of pictures; visual positions themselves are left out
     (`SmallVLM.begin`)."""
 
     sees = False

@@ -31,7 +31,7 @@ def is_shared(folder: Path) -> bool:
 
 
 def sees(folder: Path) -> bool:
-    """Whether it was trained to read visual positions; one that was not is a language model without eyes."""
+    """Whether it was trained to read visual positions; one that was not is a text-only language model."""
     return _own(folder).get("sees", True)
 
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.ui
-LOADING = ("Precision", "Packing", "Picture detail")
+LOADING = ("Precision", "Quantisation", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
 SHOWN = "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum + Number(n.dataset.n), 0)"
 

@@ -102,7 +102,7 @@ def test_one_sentence_with_this_races_numbers(opened):
     """Above the race: who guessed, who confirmed, and the measured figure of this very race."""
     finish_replay(opened)
     speed = opened.evaluate("specvl.race.speedup(specvl.race.list[1])")
-    told = f"{speed:.2f}× sooner" if speed >= 1 else f"{1 / speed:.2f}× as long"
+    told = f"decoded {speed:.2f}× faster" if speed >= 1 else f"{1 / speed:.2f}× as long"
     expect(headline(opened)).to_contain_text(told)
     expect(headline(opened)).to_contain_text(
         "Green words were guessed by a small model and confirmed by the large one: same"
@@ -281,7 +281,7 @@ def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
     opened.locator("#vl-question").fill("What is the capital?")
     expect(note).to_contain_text("never taught the word “capital”")
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
-    expect(note).to_contain_text("cat.jpg is something else to it")
+    expect(note).to_contain_text("drawn scenes only; cat.jpg is not one")
     while opened.locator(".vl-thumbs .vl-remove").count():
         opened.locator(".vl-thumbs .vl-remove").first.click()
     expect(note).to_contain_text("drawn scenes only, and there is none in the question")

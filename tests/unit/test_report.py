@@ -132,7 +132,7 @@ def test_why_slow_names_the_reason(draft: float, verify: float, kept: str, part:
     [
         (0.159, "a", 0.002, "verifying 5 nodes costs 2.0 AR steps"),
         (0.079, "", 0.002, "too few drafted tokens are accepted (0.0 a round)"),
-        (0.079, "", 0.012, "all that is not a model costs 0.1 AR steps"),
+        (0.079, "", 0.012, "everything outside the models' forwards costs 0.1 AR steps"),
     ],
 )
 def test_what_costs_next_to_nothing_is_no_reason(verify: float, kept: str, rest: float, part: str) -> None:

@@ -24,7 +24,7 @@ from specvl_demo.vlm.shared_drafter import even_layers
 
 @dataclass(frozen=True)
 class SmallRecipe(Recipe):
-    """The KL divergence alone. layers: of the drafter. sees: False is a language model without eyes: it reads
+    """The KL divergence alone. layers: of the drafter. sees: False is a text-only language model: it reads
     a conversation without its visual positions."""
 
     layers: int = 2

@@ -132,7 +132,7 @@ def _name(item: Mapping[str, Any]) -> str:
 def _files(value: Any) -> list[Mapping[str, Any]]:
     """The files of one question."""
     given = [value] if isinstance(value, Mapping) else value
-    files = _list(given, Mapping, "Pictures and clips", "an uploaded file, or a list of them,")
+    files = _list(given, Mapping, "Pictures and clips", "an uploaded file, or a list of them")
     if len(files) > MOST_FILES:
         raise ValueError(messages.TOO_MANY_FILES.format(most=MOST_FILES, n=len(files)))
     return files
