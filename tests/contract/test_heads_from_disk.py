@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specvl_demo import pairs, registry
-from specvl_demo.__main__ import main
+from specvl_demo import registry
 from specvl_demo.methods.heads.blocks import Geometry
 from tests import corpus, pocketlike
 from tests.contract.test_checkpoints import write
+from tests.contract.test_cli import assets, run_json  # noqa: F401 - a fixture for every test here
 from tests.heads import random_module
 
 GEOMETRY = Geometry(width=64, heads=2, kv_heads=2, head_width=32, eps=1e-6)
@@ -32,23 +32,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def assets(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "ASSETS", place)
-    monkeypatch.chdir(place)
-
-
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    assert main([*words, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.parametrize("method", HEADS)
 def test_generate_gives_the_plain_answer(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     question = ("--prompt", "what is in the picture", "--image", "a.png", "--max-new-tokens", "12")
-    plain = said(capsys, "generate", "--method", "ar", *question)
+    plain = run_json(capsys, "generate", "--method", "ar", *question)
     for more in ((), ("--set", "policy=chain")):
-        fast = said(capsys, "generate", "--method", method, *question, *more)
+        fast = run_json(capsys, "generate", "--method", method, *question, *more)
         assert fast["token_ids"] == plain["token_ids"] and fast["lossless"]
 
 
@@ -64,7 +53,7 @@ def test_a_draft_vocabulary_bounds_what_is_drafted_and_changes_no_answer(
     """The first tokens of a drafter's own list where it has one, else the target's commonest."""
     question = ["--prompt", "what is in the picture", "--max-new-tokens", "12"]
     named = ["--set", "drafter=self", "--set", "views=text-only"] if method == "custom" else []
-    plain = said(capsys, "generate", "--method", "ar", *question)
+    plain = run_json(capsys, "generate", "--method", "ar", *question)
     counted = place / "pocket" / "target" / registry.COMMONEST
     counted.write_text(json.dumps(list(range(200, 240))))
     own = {} if method in ("chain", "custom") else {"draft_ids": torch.arange(270, 320, dtype=torch.int32)}
@@ -73,7 +62,7 @@ def test_a_draft_vocabulary_bounds_what_is_drafted_and_changes_no_answer(
         before = load_file(role)
         save_file(before | own, role)
     try:
-        fast = said(
+        fast = run_json(
             capsys,
             *("generate", "--method", method, *question, *named),
             *("--set", "draft_vocab=20", "--trace", str(tmp_path / "t.jsonl")),
@@ -90,9 +79,9 @@ def test_a_draft_vocabulary_bounds_what_is_drafted_and_changes_no_answer(
 
 def test_sampled_answers_are_the_plain_ones_of_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("--prompt", "what is it", "--image", "a.png", "--max-new-tokens", "10", "--temperature", "1.2")
-    plain = said(capsys, "generate", "--method", "ar", *asked, "--seed", "5")
+    plain = run_json(capsys, "generate", "--method", "ar", *asked, "--seed", "5")
     for method in HEADS:
         assert (
-            said(capsys, "generate", "--method", method, *asked, "--seed", "5")["token_ids"]
+            run_json(capsys, "generate", "--method", method, *asked, "--seed", "5")["token_ids"]
             == plain["token_ids"]
         )

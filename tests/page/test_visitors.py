@@ -69,17 +69,6 @@ def test_a_waiting_visitor_can_leave_the_line(opened, second):
     opened.wait_for_function("!specvl.ask.running")
 
 
-def test_closing_the_tab_frees_the_machine(opened, second):
-    """A visitor who leaves in the middle of a run does not hold up the next one."""
-    begin_long_run(second)
-    opened.locator("#vl-run").click()
-    expect(opened.locator("#vl-status")).to_contain_text("Waiting")
-    second.close()
-    opened.wait_for_function(
-        "!specvl.ask.running && specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000
-    )
-
-
 def test_closing_the_tab_has_the_conversation_dropped(second, tmp_path_factory: pytest.TempPathFactory):
     """Who leaves after a race leaves nothing behind: the worker is told whose conversation to drop."""
 

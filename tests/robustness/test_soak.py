@@ -1,15 +1,12 @@
-"""The soak for a fraction of a minute against the real page, and its judgement of what it saw."""
+"""The soak for a fraction of a minute against the real page, and how it tells growth."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import random
-from typing import Any
 
 import pytest
 
-from tests.robustness import soak, visits
+from tests.robustness import soak
 from tests.robustness.footprint import Sample, growth
 
 
@@ -24,56 +21,6 @@ def test_a_short_soak_reports_what_became_of_everybody(
     assert report["asked"] == told == sum(report["kinds"].values()) >= 3
     assert report["served"] > 0 and report["failed"] == 0
     assert report["threads"]["end"] > 0 and report["files"]["end"] > 0
-
-
-def report(**changes: Any) -> dict[str, Any]:
-    """What a soak without a fault reports."""
-    well = {
-        "seconds": 300.0,
-        "asked": 100,
-        "served": 60,
-        "failed": 0,
-        "memory": {"growth": 0.01},
-        "threads": {"start": 40, "end": 44},
-        "files": {"start": 40, "end": 44},
-    }
-    return well | changes
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, None),
-        ({"failed": 2}, "2 of 100 visitors did not get what they must."),
-        ({"served": 0}, "Nobody was served."),
-        ({"memory": {"growth": 0.031}}, "Memory grew by 3.1% after the warm-up, more than 3%."),
-        ({"memory": {"growth": 0.031}, "asked": 60}, None),
-        ({"memory": {"growth": None}, "threads": None, "files": None}, None),
-        (
-            {"threads": {"start": 40, "end": 140}},
-            "The server held 40 threads at the start and 140 at the end.",
-        ),
-        ({"files": {"start": 40, "end": 90}}, "The server held 40 files at the start and 90 at the end."),
-    ],
-)
-def test_the_verdict(changes: dict[str, Any], said: str | None) -> None:
-    assert soak.verdict(report(**changes)) == ([] if said is None else [said])
-
-
-def test_a_scene_that_the_page_does_not_draw_is_a_fault_of_the_page() -> None:
-    """Its sentence is kept; the soak goes on."""
-
-    class Refusing:
-        async def server(self, name: str, argument: Any) -> Any:
-            return {"problem": "The disk is full."}
-
-    class Always(random.Random):
-        def random(self) -> float:
-            return 0.0
-
-    visit = visits.Visit(Refusing(), Always(0), visits.Tally(), "pocket", ["ar"])
-    with pytest.raises(visits.Wrong, match="The disk is full"):
-        asyncio.run(visit.file())
 
 
 def samples(sizes: list[int], extra: bool = False) -> list[Sample]:

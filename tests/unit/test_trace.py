@@ -49,7 +49,6 @@ def test_a_trace_cut_short_is_still_one(sound: Path) -> None:
     [
         ("end", lambda d: d["totals"].update(n_tokens=99), "n_tokens is 99"),
         ("end", lambda d: d["totals"].update(draft_s=9.0), "draft_s is 9.0"),
-        ("end", lambda d: d.update(stop="bored"), "Invalid enum value 'bored'"),
         ("end", lambda d: d.update(totals=None), "Expected `object`, got `null` - at `$.totals`"),
         (
             "round",
@@ -62,36 +61,19 @@ def test_a_trace_cut_short_is_still_one(sound: Path) -> None:
             lambda d: d["tokens"][0].update(text=5),
             "Expected `str`, got `int` - at `$.tokens[0].text`",
         ),
-        ("round", lambda d: d["tree"].update(parent=[-1, 5, 1]), "comes before its child"),
-        ("round", lambda d: d.update(path=[0, 2]), "path"),
-        ("round", lambda d: d.update(tokens=[]), "length >= 1"),
-        ("round", lambda d: d.update(clock_s=5.0), "clock"),
         ("round", lambda d: d.update(clock_s=None), "Expected `float`, got `null` - at `$.clock_s`"),
-        ("round", lambda d: d.update(verify_s=-1.0), "verify_s"),
-        ("round", lambda d: d.update(index=0), "out of order"),
         ("round", lambda d: d.pop("tree"), "missing required field `tree`"),
-        ("round", lambda d: d.update(extra=1), "unknown field `extra`"),
         ("round", lambda d: d.update(candidates=[[{"id": 1}]]), "missing required field `text`"),
-        ("round", lambda d: d.update(lane="nobody"), "before its begin"),
-        ("begin", lambda d: d.update(schema=99), "written in format 99"),
-        ("begin", lambda d: d.update(max_new_tokens=3), "limit 3"),
         ("begin", lambda d: d.update(prompt="\ud800"), "surrogate"),
         ("begin", lambda d: d.update(spans=[{"kind": "image"}]), "missing required field `media`"),
         ("begin", lambda d: d.update(models=["t"]), "Expected `object`, got `array` - at `$.models`"),
         ("begin", lambda d: d.update(n_visual=10**30), "Expected `int` <="),
-        ("begin", lambda d: d.update(lane="ar"), "begins twice"),
-        ("begin", lambda d: d.update(kind="bogus"), "Invalid value 'bogus'"),
         ("begin", lambda d: d.update(kind=["begin"]), "at `$.kind`"),
     ],
 )
 def test_what_is_wrong_is_said(sound: Path, kind: str, change: object, part: str) -> None:
     lanes, problems = changed(sound, kind, change)
     assert lanes == [] and part in "; ".join(map(str, problems))
-
-
-def test_lossless_with_relaxed_tokens_is_a_contradiction(sound: Path) -> None:
-    _, problems = changed(sound, "round", lambda d: d["tokens"][0].update(origin="relaxed"))
-    assert "lossless" in str(problems[0])
 
 
 @pytest.mark.parametrize(
@@ -130,9 +112,6 @@ def test_a_line_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "MAX_LINE_BYTES", 50)
     _, problems = trace.inspect_text('{"kind": "' + "x" * 100 + '"}')
     assert problems[0].line == 1 and "longer" in problems[0].message
-
-
-VALUES = [None, True, -1, 0, 1e308, 10**40, "", "x" * 50, "\x1b[2J", [], [[]], {}, {"a": None}, [None], -0.0]
 
 
 def test_the_summary_shows_origins_and_nothing_a_terminal_obeys(sound: Path) -> None:
