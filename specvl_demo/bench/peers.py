@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import BatchFeature
 from transformers.generation.streamers import BaseStreamer
 
 from specvl_demo.core.types import Prompt
@@ -104,12 +105,7 @@ def generate(
         config.assistant_confidence_threshold = 0.0
         more["assistant_model"] = assistant
     runner: Any = model
-    inputs = {
-        name: value.to(runner.device, runner.dtype if value.is_floating_point() else value.dtype)
-        if isinstance(value, Tensor)
-        else value
-        for name, value in prompt.inputs.items()
-    }
+    inputs = BatchFeature(dict(prompt.inputs)).to(runner.device, runner.dtype)
     watch, started = _Watch(), time.perf_counter()
     ids = runner.generate(
         **inputs, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1, streamer=watch, **more

@@ -13,6 +13,7 @@ import psutil
 import torch
 
 from specvl_demo import fingerprints, registry
+from specvl_demo.machine import Load
 from specvl_demo.pairs import Pair
 from specvl_demo.registry import Loaded
 
@@ -26,18 +27,16 @@ class Watch:
 
     def __init__(self) -> None:
         self._before = psutil.cpu_percent(interval=1.0) / 100
-        self._wall, self._own, self._all = time.perf_counter(), time.process_time(), _busy_s()
+        self._load, self._start = Load(), time.perf_counter()
 
     def read(self) -> dict[str, Any]:
         """Shares of the machine that others used, before and meanwhile."""
-        wall = max(time.perf_counter() - self._wall, 1e-9)
-        own = time.process_time() - self._own
-        meanwhile = max(0.0, _busy_s() - self._all - own) / wall / (psutil.cpu_count() or 1)
+        meanwhile = self._load.others() or 0.0
         return {
             "others_share_before": self._before,
             "others_share_meanwhile": meanwhile,
             "busy": max(self._before, meanwhile) > BUSY_SHARE,
-            "seconds": wall,
+            "seconds": time.perf_counter() - self._start,
         }
 
 
@@ -89,10 +88,3 @@ def _git(*words: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _busy_s() -> float:
-    """Seconds of computing on all cores together since the machine started, and those taken from it."""
-    times = psutil.cpu_times()
-    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - guests)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.tree import TreeShape, chain, shape_of
-from specvl_demo.core.types import Context
 from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.proof import text_context
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.decoders.timing import clock_for, settle
 
@@ -67,7 +67,8 @@ def costs(
 ) -> list[Cost]:
     """The costs of scoring `rows` nodes behind `context` tokens, head and choice of tokens included."""
     found: list[Cost] = []
-    sequence, _, _ = prefill(decoder, [_context(decoder, context)], context + max(rows))
+    ids = torch.arange(context, device=decoder.device) % decoder.vocab
+    sequence, _, _ = prefill(decoder, [text_context(decoder, ids)], context + max(rows))
     for count in rows:
         shape = _bushy(count)
         x = decoder.embed(torch.arange(count, device=decoder.device) % decoder.vocab)[None]
@@ -86,7 +87,7 @@ def costs(
 
 def prefill_cost(decoder: Backend, name: str, limits: Bounds, length: int, repeats: int = 5) -> Cost:
     """A pass over a prompt; its head reads one row alone."""
-    context = _context(decoder, length)
+    context = text_context(decoder, torch.arange(length, device=decoder.device) % decoder.vocab)
     times = _times(lambda: prefill(decoder, [context], 0)[1], decoder.device, repeats)
     cost = {"step": "prefill", "model": name, "rows": length, "context": 0, "vs_step": None}
     return cost | _timed(times, decoder.n_bytes, 2.0 * decoder.n_weights * length, limits)
@@ -131,20 +132,6 @@ def drafted(model: str, steps: Sequence[Sequence[tuple[int, float]]], ar_step_s:
         row = {"step": step, "model": model, "rows": width}
         rows.append(row | {"ms": 1e3 * mean(times), "vs_step": mean(times) / ar_step_s})
     return rows
-
-
-def _context(decoder: Backend, length: int) -> Context:
-    ids = torch.arange(length, device=decoder.device) % decoder.vocab
-    positions = torch.arange(length, device=decoder.device)
-    return Context(
-        name="steps",
-        ids=ids,
-        visual=torch.zeros_like(ids, dtype=torch.bool),
-        embeds=decoder.embed(ids),
-        positions=positions if decoder.axes == 1 else positions.expand(decoder.axes, -1),
-        next_position=length,
-        index=positions,
-    )
 
 
 def _bushy(size: int) -> TreeShape:

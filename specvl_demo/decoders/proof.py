@@ -45,13 +45,17 @@ def random_ids(backend: Backend, n: int) -> Tensor:
     return torch.tensor([rng.randrange(backend.vocab) for _ in range(n)], device=backend.device)
 
 
-def started(backend: Backend, ids: Tensor) -> CachedSequence:
-    """A sequence of these tokens [n]."""
+def text_context(backend: Backend, ids: Tensor) -> Context:
+    """These tokens [n] and nothing else, as a prompt."""
     every = torch.arange(len(ids), device=ids.device)
     positions = every if backend.axes == 1 else every.expand(backend.axes, -1)
     text = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
-    context = Context("proof", ids, text, backend.embed(ids), positions, len(ids), every)
-    return prefill(backend, [context], 0)[0]
+    return Context("proof", ids, text, backend.embed(ids), positions, len(ids), every)
+
+
+def started(backend: Backend, ids: Tensor) -> CachedSequence:
+    """A sequence of these tokens [n]."""
+    return prefill(backend, [text_context(backend, ids)], 0)[0]
 
 
 def _fork(start: CachedSequence) -> CachedSequence:

@@ -21,6 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
+from transformers import BatchFeature
 
 from specvl_demo.methods.eagle3 import default_layers as levels_of
 from specvl_demo.methods.heads.features import IMPORTANCE_ROWS
@@ -258,12 +259,7 @@ def _watched(model: nn.Module, needs: Needs) -> Iterator[Seen]:
 def _rows(model: nn.Module, example: Example, needs: Needs, seen: Seen) -> dict[str, Tensor]:
     """One conversation as a shard keeps it; see `Rows`."""
     weight = model.get_input_embeddings().weight
-    inputs = {
-        k: v.to(weight.device, weight.dtype if v.is_floating_point() else v.dtype)
-        if isinstance(v, Tensor)
-        else v
-        for k, v in example.inputs.items()
-    }
+    inputs = BatchFeature(dict(example.inputs)).to(weight.device, weight.dtype)
     model(**inputs, use_cache=False)
     assert seen.embeds is not None and seen.features is not None
     n, visual = example.answer.shape[0], example.visual

@@ -80,17 +80,14 @@ def optimizers(
     ]
     if matrices:
         opts.append(Muon(matrices, lr=muon_lr))
-    for opt in opts:
-        for group in opt.param_groups:
-            group["base_lr"] = group["lr"]
     return opts
 
 
 def set_lr(opts: list[torch.optim.Optimizer], factor: float) -> None:
-    """Scale every group's own learning rate."""
+    """Scale every group's own learning rate, which it keeps as `base_lr`."""
     for opt in opts:
         for group in opt.param_groups:
-            group["lr"] = group["base_lr"] * factor
+            group["lr"] = group.setdefault("base_lr", group["lr"]) * factor
 
 
 def warm_then_linear(progress: float, decay: float, warm: float = 0.01) -> float:

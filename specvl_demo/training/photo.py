@@ -96,10 +96,7 @@ class Learner:
             {"params": self._projector()},
             {"params": list(self.decoder.lora.parameters()), "weight_decay": 0.01},
         ]
-        opt = torch.optim.AdamW(groups, lr=self.recipe.lr, betas=(0.9, 0.98), weight_decay=0.0)
-        for group in opt.param_groups:
-            group["base_lr"] = group["lr"]
-        return opt
+        return torch.optim.AdamW(groups, lr=self.recipe.lr, betas=(0.9, 0.98), weight_decay=0.0)
 
     def look(self, fine: Tensor, colours: Tensor) -> tuple[Tensor, Tensor]:
         """Visual rows [P, rows, D] of cached views; how far the classes moved from the published ones."""
@@ -202,9 +199,7 @@ class Words(nn.Module):
         self.scale = nn.Parameter(torch.tensor(4.0, device=learner.device))
 
     def optimizer(self) -> torch.optim.Optimizer:
-        opt = torch.optim.AdamW(self.parameters(), lr=1e-2, weight_decay=0.0)
-        opt.param_groups[0]["base_lr"] = 1e-2
-        return opt
+        return torch.optim.AdamW(self.parameters(), lr=1e-2, weight_decay=0.0)
 
     def batches(self, step: int) -> Iterator[list[tuple[int, int]]]:
         """(photograph, view) pairs of every step from this one on."""

@@ -177,17 +177,11 @@ class Views:
     """All views of one set of pictures that have been written so far."""
 
     def __init__(self, folder: Path, name: str, config: EfficientNetLiteConfig) -> None:
-        self.folder, self.name = folder, name
         self.fine_shape, self.colour_shape = config.fine_shape, config.colour_shape
-        self.files: dict[int, np.ndarray] = {}
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Take in views written since."""
-        for path in sorted(self.folder.glob(f"{self.name}-*.npy")):
-            number = int(path.stem.rsplit("-", 1)[1])
-            if number not in self.files:
-                self.files[number] = np.load(path, mmap_mode="r")
+        self.files: dict[int, np.ndarray] = {
+            int(path.stem.rsplit("-", 1)[1]): np.load(path, mmap_mode="r")
+            for path in folder.glob(f"{name}-*.npy")
+        }
 
     def get(self, places: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """Finer maps [N, *`fine_shape`] and colours [N, *`colour_shape`] of (picture, view) pairs."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
 from specvl_demo.training.photo_plain import PHRASES
+from specvl_demo.world import photo_scores
 
 USER, ASSISTANT, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
 UNWANTED = re.compile(
@@ -42,10 +43,6 @@ class Job:
     opening: str
 
 
-def words(text: str) -> list[str]:
-    return re.findall(r"[a-z0-9']+", text.lower())
-
-
 def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]:
     """At most `n` captions: the longest, then whichever shares the smallest part of its words with those
     before, as long as that is no more than `most`.
@@ -53,10 +50,11 @@ def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]
     left = sorted(captions, key=lambda c: -len(c))
     chosen = [left.pop(0)]
     while left and len(chosen) < n:
-        known = {w for c in chosen for w in words(c)}
+        known = {w for c in chosen for w in photo_scores.tokens(c)}
 
         def shared(caption: str, known: set[str] = known) -> float:
-            return sum(w in known for w in words(caption)) / max(1, len(words(caption)))
+            words = photo_scores.tokens(caption)
+            return sum(w in known for w in words) / max(1, len(words))
 
         left.sort(key=shared)
         if shared(left[0]) > most:
@@ -90,13 +88,6 @@ def plain_jobs(prompts: Sequence[str]) -> list[Job]:
     return [Job(p, "plain", p, USER + p + END + ASSISTANT, "") for p in prompts]
 
 
-def repeated(text: str) -> float:
-    """Share of word triples that occurred before in the text."""
-    w = words(text)
-    triples = list(zip(w, w[1:], w[2:], strict=False))
-    return 1 - len(set(triples)) / max(1, len(triples))
-
-
 def finished(text: str) -> str:
     """The text up to its last complete sentence."""
     cut = max(text.rfind(mark) for mark in (".", "!", "?"))
@@ -105,7 +96,7 @@ def finished(text: str) -> str:
 
 def keep(text: str, tokens: int, least: int, most: int) -> bool:
     """Whether an answer is fit to be taught: long enough, hardly repeating, without talk of captions."""
-    return least <= tokens <= most and repeated(text) <= 0.10 and not UNWANTED.search(text)
+    return least <= tokens <= most and photo_scores.distinct(text) >= 0.9 and not UNWANTED.search(text)
 
 
 class NoTripleTwice(LogitsProcessor):

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import BatchFeature
 
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
 from specvl_demo.decoders import calibration, fused_cpu
@@ -102,7 +103,7 @@ class VLM:
         return encoded
 
     def _encode(self, prompt: Prompt) -> Encoded:
-        inputs = {key: _moved(value, self.decoder) for key, value in prompt.inputs.items()}
+        inputs = dict(BatchFeature(dict(prompt.inputs)).to(self.decoder.device, self.decoder.dtype))
         captured, features = self._until_decoder(inputs)
         unknown = {k for k, v in captured.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
         if unknown:
@@ -228,12 +229,6 @@ def _backend(model: nn.Module, wanted: str) -> Backend:
     plain = HFDecoder(model)
     graphs = plain.device.type == "cuda" and not plain.is_split
     return StaticDecoder(model) if wanted == "static" or (wanted == "auto" and graphs) else plain
-
-
-def _moved(value: Any, decoder: Backend) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return value.to(decoder.device, decoder.dtype if value.is_floating_point() else value.dtype)
 
 
 def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:

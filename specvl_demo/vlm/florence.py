@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import nn
+from transformers import BatchFeature
 
 from specvl_demo.core.types import Encoded, Prompt, VisionEncoder
 from specvl_demo.vlm.layouts import visual_runs
@@ -77,10 +78,7 @@ class FlorenceCaptions:
         # A stream of its own lets a GPU compute this beside the prefill; a CPU shares its cores anyway.
         cuda = weight.device.type == "cuda"
         with torch.cuda.stream(torch.cuda.Stream(weight.device)) if cuda else nullcontext():
-            moved = {
-                name: value.to(weight.device, weight.dtype if value.is_floating_point() else value.dtype)
-                for name, value in inputs.items()
-            }
+            moved = BatchFeature(dict(inputs)).to(weight.device, weight.dtype)
             ids = self.model.generate(
                 **moved, max_new_tokens=self.length, num_beams=BEAMS, do_sample=False
             ).cpu()

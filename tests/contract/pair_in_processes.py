@@ -25,7 +25,6 @@ def check_average(folder: Path) -> None:
     who, layer = processes().process_index, torch.nn.Linear(1, 1, bias=False)
     torch.nn.init.ones_(layer.weight)
     sgd = torch.optim.SGD(layer.parameters(), lr=1.0)
-    sgd.param_groups[0]["base_lr"] = 1.0
     run = Trainer("average", folder / "average", {}, {"layer": layer}, [sgd], 1, 1.0, average=True)
     run.train(lambda _: iter([torch.tensor([[0.2 + 0.4 * who]])]), lambda x: (layer(x).sum(), {}))
     lr = sgd.param_groups[0]["lr"]

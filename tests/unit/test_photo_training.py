@@ -235,7 +235,7 @@ def test_scores_agree_with_the_reference_code() -> None:
 
 
 def test_written_answers_are_checked() -> None:
-    assert photo_writer.repeated("the dog runs and the dog runs and") == pytest.approx(2 / 6)
+    assert photo_scores.distinct("the dog runs and the dog runs and") == pytest.approx(4 / 6)
     assert photo_writer.finished("A dog runs. It is") == "A dog runs."
     assert not photo_writer.keep("The caption says so.", 60, 50, 125)
     told = photo_writer.description(DOGS, random.Random(0))
