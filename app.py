@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Build the page and serve it until it is stopped; gives the exit code, 2 where it cannot be served."""
     try:
         _serve(argv)
-    except (startup.Unfit, ValueError, OSError) as reason:
+    except (ValueError, OSError) as reason:
         sys.stderr.write(" ".join(str(reason).split()) + "\n")
         return 2
     except KeyboardInterrupt:  # before there is anything to stop

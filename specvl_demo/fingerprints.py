@@ -38,7 +38,13 @@ def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> 
 
 def revision(repo: str) -> str | None:
     """The commit of a hub repository in the local cache: the name of its snapshot's folder."""
+    found = cached_config(repo)
+    return found.parent.name[:12] if found else None
+
+
+def cached_config(repo: str) -> Path | None:
+    """The config.json of a hub repository in the local cache."""
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not for the shipped pair
 
     found = try_to_load_from_cache(repo, "config.json")
-    return Path(found).parent.name[:12] if isinstance(found, str) else None
+    return Path(found) if isinstance(found, str) else None

@@ -84,14 +84,6 @@ class Tree(_Part, frozen=True):
     draft_logp: list[Float | None] | None = None
     target_logp: list[Float | None] | None = None
 
-    @property
-    def depth(self) -> list[int]:
-        """Depth of every node, root 0."""
-        depth: list[int] = []
-        for parent in self.parent:
-            depth.append(0 if parent < 0 else depth[parent] + 1)
-        return depth
-
 
 class Span(_Part, frozen=True):
     """Prompt positions [start, stop) that show one picture or one frame, laid out as rows x cols patches.

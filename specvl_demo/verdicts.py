@@ -11,10 +11,9 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, get_args
 
-from specvl_demo import base_weights
+from specvl_demo import base_weights, fingerprints
 from specvl_demo.machine import Machine, gb
 from specvl_demo.pairs import Checkpoint, Pair, Role
 
@@ -153,7 +152,7 @@ def cached(one: Checkpoint) -> bool:
 
     A configuration alone is there as soon as somebody asked whether the model fits.
     """
-    found = _in_cache(one)
+    found = fingerprints.cached_config(one.id)
     return found is not None and any(
         file.suffix in (".safetensors", ".bin") for file in found.parent.iterdir()
     )
@@ -161,16 +160,8 @@ def cached(one: Checkpoint) -> bool:
 
 def config(one: Checkpoint) -> dict[str, Any] | None:
     """A checkpoint's config.json, where its folder or the hub's local cache has it."""
-    file = one.folder / "config.json" if one.local else _in_cache(one)
+    file = one.folder / "config.json" if one.local else fingerprints.cached_config(one.id)
     return json.loads(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else None
-
-
-def _in_cache(one: Checkpoint) -> Path | None:
-    """The config.json in the hub's local cache."""
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not for what is shipped
-
-    found = try_to_load_from_cache(one.id, "config.json")
-    return Path(found) if isinstance(found, str) else None
 
 
 def _not_here(pair: Pair, wanted: Collection[Checkpoint], machine: Machine) -> str | None:

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from specvl_demo.core.drafting import NoDrafter
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
     Capture,
     Encoded,
+    NoDrafter,
     Prefill,
     Prompt,
     Scores,

@@ -36,7 +36,7 @@ def generate(options: argparse.Namespace) -> int:
         return batch(options)
     lanes = _run(options, [options.method])
     if options.json:
-        print_json(_fields(lanes[0]))
+        print_json(tables.lane_row(lanes[0]))
     else:
         _say_numbers(lanes)
     return _code(lanes)
@@ -46,8 +46,7 @@ def race(options: argparse.Namespace) -> int:
     """Several methods, AR first; prints all answers and a table, or one JSON document."""
     lanes = _run(options, _names(options))
     if options.json:
-        fields = (*tables.GENERATE_FIELDS, *tables.RACE_FIELDS)
-        print_json({"lanes": [{name: row[name] for name in fields} for row in tables.lane_rows(lanes)]})
+        print_json({"lanes": tables.lane_rows(lanes)})
     else:
         _say_numbers(lanes)
     return _code(lanes)
@@ -84,7 +83,7 @@ def batch(options: argparse.Namespace) -> int:
             pictures, videos = load_media(asked.images, clips, pair.n_frames)
             request = _request(options, loaded, asked.prompt, [*pictures, *videos])
             (lane,) = gather(session.race(loaded, request, [choice], warmed=number > 0))
-            answer |= _fields(lane)
+            answer |= tables.lane_row(lane)
         except (ValueError, FloatingPointError) as reason:
             answer["error"] = str(reason)
             wrong += 1
@@ -266,11 +265,6 @@ def _say_numbers(lanes: list[Lane]) -> None:
 def print_json(document: object) -> None:
     """One line of JSON on standard output."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _fields(lane: Lane) -> dict[str, object]:
-    row = tables.lane_row(lane)
-    return {name: row[name] for name in tables.GENERATE_FIELDS}
 
 
 def _code(lanes: list[Lane]) -> int:

@@ -431,19 +431,20 @@ class Drafter(Protocol):
 
     In a round, the first `extend` feeds the root (and whatever accepted tokens it has not seen yet); every
     fed node gets a row number, in order, from 0. `extend` then feeds nodes whose parents are earlier rows.
+    What a drafter that derives from it leaves out does and says nothing.
     """
 
     name: str
-    capture: Capture
+    capture: Capture = NOTHING
     """What it needs of the target's prefill and scores."""
 
     def begin(self, start: Start) -> None:
         """See the prompt (prefill). Called once."""
-        ...
+        return None
 
     def close(self, said: Tensor) -> None:
         """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix cache."""
-        ...
+        return None
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
         """Feed k nodes: tokens [k] int64, their parents' rows (the root has none: parents is (-1,), k is 1).
@@ -455,26 +456,36 @@ class Drafter(Protocol):
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted nodes' rows, learn from the scores, take the last token as pending."""
-        ...
+        return None
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         """Log-probabilities [len(rows), V] of every view at rows fed in this round; empty without views.
 
         Only asked before the commit of the same round, for the record.
         """
-        ...
+        return {}
 
     def seen(self) -> Mapping[str, Tensor]:
         """Context.index by view name: what each view saw of the prompt; empty where that says nothing."""
-        ...
+        return {}
 
     def words(self) -> Mapping[str, Sequence[int]]:
         """Ids that a view put where the prompt has none (a caption, a newline), by view name."""
-        ...
+        return {}
 
     def notes(self) -> Mapping[str, Any]:
         """Numbers worth recording about this round (weights...); plain Python values."""
-        ...
+        return {}
+
+
+class NoDrafter(Drafter):
+    """Has nothing to propose; others without views derive from it."""
+
+    name = "none"
+
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+        """Nothing to propose."""
+        return None
 
 
 class Mixer(Protocol):

@@ -5,13 +5,11 @@ Knows nothing of models, prompts or the page.
 """
 
 from specvl_demo.media.clips import Clip, sample_indices
-from specvl_demo.media.files import CLIP_FORMATS, PICTURE_FORMATS, Limits, MediaError, sniff
+from specvl_demo.media.files import Limits, MediaError
 from specvl_demo.media.load import load_any, load_clip, load_media, load_picture
 from specvl_demo.media.pictures import Picture, decode_picture, to_rgb
 
 __all__ = [
-    "CLIP_FORMATS",
-    "PICTURE_FORMATS",
     "Clip",
     "Limits",
     "MediaError",
@@ -22,6 +20,5 @@ __all__ = [
     "load_media",
     "load_picture",
     "sample_indices",
-    "sniff",
     "to_rgb",
 ]

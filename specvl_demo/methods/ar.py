@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from specvl_demo.core.drafting import NoDrafter
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, Sampler, Verdict
+from specvl_demo.core.types import Drafter, NoDrafter, Sampler, Verdict
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings

@@ -14,9 +14,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.core.drafting import NoDrafter
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Scores, Start, Verdict
+from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specvl_demo.core.drafting import NoDrafter
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Scores, Start, Verdict, Vocabulary
+from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods import base
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, Part, register

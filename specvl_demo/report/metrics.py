@@ -121,14 +121,6 @@ class Comparison:
         return {name: _ratio(_ratio(seconds, t.n_rounds), step) for name, seconds in _phases(t)}
 
     @property
-    def limit(self) -> float | None:
-        """The speedup if all but the two models' forwards took no time: τ / (ρ_draft + ρ_verify)."""
-        rho = self.rho
-        if rho["draft"] is None or rho["verify"] is None:
-            return None
-        return _ratio(self.metrics.totals.tau, rho["draft"] + rho["verify"])
-
-    @property
     def plausible(self) -> bool:
         """Whether S ≤ τ. A verify pass cannot be cheaper than the AR step it contains."""
         speedup, tau = self.speedup_decode, self.metrics.totals.tau

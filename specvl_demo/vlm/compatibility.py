@@ -61,15 +61,13 @@ class Card:
     """A model as far as it is known without its weights.
 
     family: its `model_type`. params: from the weights' own headers or index, rounded; 0 where nothing says.
-    bytes: of the weights as stored. pickled: only pickled weights are there. tokens: id by token.
-    cut: how it cuts pictures into tokens.
+    bytes: of the weights as stored. tokens: id by token. cut: how it cuts pictures into tokens.
     """
 
     id: str
     family: str
     params: float
     bytes: int
-    pickled: bool
     licence: str
     tokens: dict[str, int] = field(repr=False)
     cut: dict[str, Any] = field(repr=False)
@@ -89,7 +87,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     folder = Path(source)
     if folder.is_dir():
         files, facts = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}, {}
-        known = {name: _json(folder / name) for name in _READ if name in files}
+        known = {name: read_json(folder / name) for name in _READ if name in files}
         facts = {"params": _counted(folder), "licence": "see its folder"}
     else:
         files, facts, known = _from_hub(source, offline)
@@ -120,7 +118,6 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         family=family,
         params=float(facts.get("params") or 0),
         bytes=safe or pickled,
-        pickled=not safe and bool(pickled),
         licence=str(facts.get("licence") or "not stated"),
         tokens=_tokens(known["tokenizer.json"]),
         cut=_cut(config),
@@ -137,13 +134,13 @@ def hub_head(repo: str, offline: bool = False) -> Card | None:
         return None
     held = sum(size for name, size in files.items() if name.endswith((".safetensors", ".bin")))
     licence = str(facts.get("licence") or "not stated")
-    return Card(repo, "eagle3", float(facts.get("params") or 0), held, False, licence, {}, {})
+    return Card(repo, "eagle3", float(facts.get("params") or 0), held, licence, {}, {})
 
 
 def is_vlm(folder: Path) -> bool:
     """Whether a local folder says that it holds a model of a family that the engine serves."""
     config = folder / "config.json"
-    return config.is_file() and _json(config).get("model_type") in FAMILIES
+    return config.is_file() and read_json(config).get("model_type") in FAMILIES
 
 
 def stored(folder: Path) -> int:
@@ -199,7 +196,8 @@ def _tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
     return {**table, **{one["content"]: one["id"] for one in tokenizer.get("added_tokens", ())}}
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """What a file of JSON names; ValueError with a sentence where it names nothing."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as fault:
@@ -234,7 +232,7 @@ def _from_hub(repo: str, offline: bool) -> tuple[dict[str, int], dict[str, Any],
             facts["licence"] = (info.card_data or {}).get("license")
         for name in _READ:
             try:
-                known[name] = _json(Path(hf_hub_download(repo, name, local_files_only=offline)))
+                known[name] = read_json(Path(hf_hub_download(repo, name, local_files_only=offline)))
             except EntryNotFoundError:
                 continue
     except HFValidationError:

@@ -9,8 +9,8 @@ from specvl_demo.vlm.encoder import VLM
 
 
 class LanguageModel(VLM):
-    """A text-only model as a VLM. Views may put words in place of pictures; visual positions themselves are left out
-    (`SmallVLM.begin`)."""
+    """A text-only model as a VLM. Views may put words in place of pictures; visual positions themselves are
+    left out (`SmallVLM.begin`)."""
 
     sees = False
 

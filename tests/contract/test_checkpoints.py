@@ -412,7 +412,7 @@ def test_damaged_files_are_named(target: object, tmp_path: Path) -> None:
     (index / "model.safetensors.index.json").write_text("{}")
     for name, sentence in {
         "cut": "model.safetensors of cut is damaged or cut short",
-        "page": "config.json of page is not JSON",
+        "page": "config.json of page cannot be read",
         "list": "config.json of list holds no table of names",
         "twice": "twice holds fc.weight twice",
         "index": "index.json of index has no weight_map",

@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
+from specvl_demo.core.tree import shape_of
 from specvl_demo.methods import base
 from specvl_demo.records import (
     Asked,
@@ -130,7 +131,7 @@ class _Lane:
                 parent.append(len(texts) - 2 if self.method == "tabed" else rng.randrange(len(texts) - 1))
         own = self.word(self.at + kept)
         tokens.append(Token(vocabulary(own), own, "target"))
-        depth = Tree([0] * len(texts), parent).depth
+        depth = shape_of(tuple(parent)).depth
         logp = [None] + [
             round(-0.2 - 0.9 * rng.random() - (0 if i in path else 1.2), 4) for i in range(1, len(texts))
         ]

@@ -167,7 +167,7 @@ def test_answers_are_the_targets(kind: str, policy: str, target: object) -> None
 def decode(
     target: object, drafter: object, policy: object, prompt: Prompt, **changes: object
 ) -> tuple[list, list]:
-    from specvl_demo.core.drafting import NoDrafter
+    from specvl_demo.core.types import NoDrafter
 
     parts = Parts("head", "head", True, {}, drafter or NoDrafter(), policy, Strict())
     records = list(race([Lane("head", parts, SharedPrefill(ask(target, prompt, **changes)))]))

@@ -39,7 +39,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_is_known_without_its_weights(pair: Path) -> None:
     card = compatibility.read(str(pair / "target"))
     model = loading.model(pair / "target", loading.Plan(), "target")
-    assert card.family == "llava" and not card.pickled
+    assert card.family == "llava"
     stored = {p.data_ptr(): p.numel() for p in model.parameters()}
     assert card.params == sum(stored.values())
     assert card.tokens["<pad>"] == 0
@@ -61,10 +61,10 @@ def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> 
     tokens = dict(card.tokens)
     a, b = list(tokens)[10:12]
     tokens[a], tokens[b] = tokens[b], tokens[a]
-    other = compatibility.Card("owner/other", "llava", 1, 4, False, "", tokens, card.cut)
+    other = compatibility.Card("owner/other", "llava", 1, 4, "", tokens, card.cut)
     reason = compatibility.misfit(card, other)
     assert reason and "another vocabulary" in reason and "2 ids differ" in reason
-    larger = compatibility.Card("owner/large", "llava", card.params + 1, 4, False, "", card.tokens, card.cut)
+    larger = compatibility.Card("owner/large", "llava", card.params + 1, 4, "", card.tokens, card.cut)
     assert "must be smaller" in (compatibility.misfit(card, larger) or "")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ValueError, match="'bert'; this engine serves LLaVA, .*InternVL and Pixtral"):
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> 
 def test_padded_rows_of_a_vocabulary_are_no_misfit(pair: Path) -> None:
     card = compatibility.read(str(pair / "target"))
     fewer = {token: i for token, i in card.tokens.items() if i < len(card.tokens) - 3}
-    small = compatibility.Card("owner/small", "llava", 1, 4, False, "", fewer, card.cut)
+    small = compatibility.Card("owner/small", "llava", 1, 4, "", fewer, card.cut)
     assert compatibility.misfit(card, small) is None
 
 
@@ -91,7 +91,6 @@ def test_pickled_weights_are_read_only_when_asked(pair: Path, tmp_path: Path) ->
         loading.model(tmp_path, loading.Plan(), "pickled")
     again = loading.model(tmp_path, loading.Plan(pickles=True), "pickled")
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
-    assert compatibility.read(str(tmp_path)).pickled
 
 
 def test_nothing_there_is_a_sentence(tmp_path: Path) -> None:

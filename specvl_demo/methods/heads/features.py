@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from specvl_demo.core.drafting import NoDrafter
 from specvl_demo.core.prefix_cache import new_columns, row_keys
 from specvl_demo.core.tree import DraftTree, TreeShape
 from specvl_demo.core.types import (
@@ -24,6 +23,7 @@ from specvl_demo.core.types import (
     Capture,
     Decoder,
     Encoded,
+    NoDrafter,
     Prefill,
     Scores,
     Start,

@@ -5,7 +5,6 @@ Pickled code is never executed.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from specvl_demo.vlm import eight_bits
+from specvl_demo.vlm import compatibility, eight_bits
 
 _PREFIXES = ("module.", "ea_layer.", "draft_model.", "model.")
 _RENAMED = {"adaptive_embedding": "residual"}
@@ -28,7 +27,7 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     config = folder / "config.json"
     if not config.is_file():
         raise ValueError(f"{folder.name} has no config.json; a head needs one beside its weights")
-    settings = flattened(_json(config))
+    settings = flattened(compatibility.read_json(config))
     tensors: dict[str, Tensor] = {}
     for file in _files(folder):
         for name, tensor in _open(file).items():
@@ -67,7 +66,7 @@ def _files(folder: Path) -> list[Path]:
             return [folder / whole]
         index = folder / f"{whole}.index.json"
         if index.is_file():
-            named = _json(index).get("weight_map")
+            named = compatibility.read_json(index).get("weight_map")
             if not isinstance(named, dict):
                 raise ValueError(f"{index.name} of {folder.name} has no weight_map, which names the shards")
             shards = sorted(set(map(str, named.values())))
@@ -76,16 +75,6 @@ def _files(folder: Path) -> list[Path]:
                 raise ValueError(f"{folder.name} names shards that are not there: {', '.join(missing)}")
             return [folder / Path(shard).name for shard in shards]
     raise ValueError(f"{folder.name} has no weights; needed is {' or '.join(_WHOLE)}, whole or with an index")
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as fault:
-        raise ValueError(f"{file.name} of {file.parent.name} is not JSON: {fault}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{file.name} of {file.parent.name} holds no table of names")
-    return found
 
 
 def _open(file: Path) -> dict[str, Tensor]:

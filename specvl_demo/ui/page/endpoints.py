@@ -151,10 +151,5 @@ def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
 def _answer(name: str, lanes: Sequence[Lane]) -> Answer:
     """The fields of the command line."""
     if name == "generate":
-        return _first(tables.lane_row(lanes[0]), tables.GENERATE_FIELDS)
-    fields = (*tables.GENERATE_FIELDS, *tables.RACE_FIELDS)
-    return {"lanes": [_first(row, fields) for row in tables.lane_rows(lanes)]}
-
-
-def _first(row: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    return {name: row[name] for name in fields}
+        return tables.lane_row(lanes[0])
+    return {"lanes": tables.lane_rows(lanes)}

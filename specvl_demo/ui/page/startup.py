@@ -15,14 +15,10 @@ CHECKED = ("gradio", "torch", "transformers")
 LOGIN, LOGIN_FILE = "SPECVL_LOGIN", "SPECVL_LOGIN_FILE"
 
 
-class Unfit(Exception):
-    """Why the page cannot start; the message is the sentence for standard error."""
-
-
 def check_versions(requirements: Path) -> None:
-    """Unfit where one of CHECKED is missing or outside the range of the requirements."""
+    """ValueError with a sentence where one of CHECKED is missing or outside the range of the requirements."""
     if sys.flags.optimize > 1:
-        raise Unfit("python -OO drops the texts transformers builds its models from: run without -OO.")
+        raise ValueError("python -OO drops the texts transformers builds its models from: run without -OO.")
     from packaging.requirements import Requirement  # noqa: PLC0415 - it comes with what is checked here
 
     lines = (line.split("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines())
@@ -32,9 +28,9 @@ def check_versions(requirements: Path) -> None:
         try:
             found = metadata.version(wanted.name)
         except metadata.PackageNotFoundError:
-            raise Unfit(f"{wanted.name} is not installed; {_needed(wanted)}") from None
+            raise ValueError(f"{wanted.name} is not installed; {_needed(wanted)}") from None
         if not wanted.specifier.contains(found, prereleases=True):
-            raise Unfit(f"{wanted.name} {found} is installed; {_needed(wanted)}")
+            raise ValueError(f"{wanted.name} {found} is installed; {_needed(wanted)}")
 
 
 def _needed(wanted: object) -> str:
@@ -50,15 +46,15 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
     try:
         text = Path(file).read_text(encoding="utf-8") if file else os.environ.get(LOGIN, "")
     except (OSError, UnicodeDecodeError) as fault:
-        raise Unfit(f"The file of logins cannot be read: {type(fault).__name__}.") from None
+        raise ValueError(f"The file of logins cannot be read: {type(fault).__name__}.") from None
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         user, colon, password = line.strip().partition(":")
         if not colon or not user or not password:
-            raise Unfit(f"Line {number} of the logins must be user:password.")
+            raise ValueError(f"Line {number} of the logins must be user:password.")
         found.append((user, password))
     if file and not found:
-        raise Unfit("The file of logins names nobody: a page that should be closed would be open.")
+        raise ValueError("The file of logins names nobody: a page that should be closed would be open.")
     return found

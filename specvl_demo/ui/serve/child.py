@@ -13,9 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
@@ -27,28 +26,11 @@ END_S = 1.0
 """How long a round in hand may take to end when everything does."""
 Tell = Callable[[str], None]
 Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[dict[str, Any]]]
-"""(job, whether it is to end, who hears how far loading is) -> the job's events."""
+"""(job, whether it is to end, who hears how far loading is) -> the job's events.
 
-
-@runtime_checkable
-class Remembers(Protocol):
-    """A Compute that keeps something of a visit between jobs. One that keeps nothing need not forget."""
-
-    def forget(self, visit: str) -> None: ...
-
-
-@runtime_checkable
-class Prepares(Protocol):
-    """A Compute that loads something before the first job: visitors who wait meanwhile hear how far it is."""
-
-    def prepare(self, tell: Tell) -> None: ...
-
-
-@dataclass(frozen=True)
-class Left:
-    """A visit that is over."""
-
-    visit: str
+May have `prepare(tell)`, called before the first job: visitors who wait hear how far loading is; and
+`forget(visit)`, called when a visit is over, where it keeps something of one between jobs.
+"""
 
 
 def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
@@ -57,12 +39,12 @@ def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
     outbox = Outbox(pipe)
     inbox = Inbox(pipe, outbox)
     compute = open_engine()
-    if isinstance(compute, Prepares):
-        compute.prepare(lambda text: _tell_all(inbox, outbox, text))
+    if prepare := getattr(compute, "prepare", None):
+        prepare(lambda text: _tell_all(inbox, outbox, text))
     while (item := inbox.items.get()) is not None:
-        if isinstance(item, Left):
-            if isinstance(compute, Remembers):
-                compute.forget(item.visit)
+        if isinstance(item, str):  # a visit that is over
+            if forget := getattr(compute, "forget", None):
+                forget(item)
             continue
         run, job, ended = item
         inbox.begun = run
@@ -112,7 +94,7 @@ class Inbox:
     def __init__(self, pipe: Connection, outbox: Outbox) -> None:
         self.begun: str | None = None
         self._outbox = outbox
-        self.items: queue.SimpleQueue[tuple[str, Job, threading.Event] | Left | None] = queue.SimpleQueue()
+        self.items: queue.SimpleQueue[tuple[str, Job, threading.Event] | str | None] = queue.SimpleQueue()
         self._pipe = pipe
         self._ends: dict[str, threading.Event] = {}
         threading.Thread(target=self._run, daemon=True).start()
@@ -141,7 +123,7 @@ class Inbox:
                 self._ends[whose] = threading.Event()
                 self.items.put((whose, job, self._ends[whose]))
             elif what == "forget":
-                self.items.put(Left(whose))
+                self.items.put(whose)
             elif whose in self._ends:
                 self._ends[whose].set()
                 if whose != self.begun:

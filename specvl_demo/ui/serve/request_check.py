@@ -98,8 +98,3 @@ def _arguments_refusal(data: dict[str, Any], arguments: Sequence[str], by_name: 
     if isinstance(given, list) and len(given) == len(arguments):
         return None
     return messages.ALL_ARGUMENTS.format(n=len(arguments), known=", ".join(arguments))
-
-
-def as_json(text: Any) -> bytes:
-    """An answer in the form Gradio's clients read a refusal from."""
-    return orjson.dumps({"detail": text})

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import orjson
 from starlette.exceptions import HTTPException
 
 from specvl_demo.ui import messages
@@ -220,9 +221,9 @@ class Answer:
         await self._send(message)
 
     async def say(self, status: int, sentence: str) -> None:
-        """Answer with a sentence."""
+        """Answer with a sentence, in the form Gradio's clients read a refusal from."""
         self._started = True
-        body = request_check.as_json(sentence)
+        body = orjson.dumps({"detail": sentence})
         kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": [*kind, *HEADERS]})
         await self._send({"type": "http.response.body", "body": body})

@@ -1,18 +1,15 @@
 /* Combinations of parts that a visitor saved under a name, kept by this browser. */
 
 import { h, icon } from './dom.js';
+import { store, stored } from './keep.js';
 import { W } from './words.js';
 
 const KEY = 'specvl-combinations';
 const MOST = 20;
 
 function load() {
-  try {
-    const kept = JSON.parse(localStorage.getItem(KEY) ?? '[]');
-    return Array.isArray(kept) ? kept.filter((c) => typeof c?.name === 'string' && c.values && typeof c.values === 'object') : [];
-  } catch {
-    return [];
-  }
+  const kept = stored(KEY);
+  return Array.isArray(kept) ? kept.filter((c) => typeof c?.name === 'string' && c.values && typeof c.values === 'object') : [];
 }
 
 export class Combos {
@@ -35,9 +32,7 @@ export class Combos {
   }
 
   write(combos) {
-    try {
-      localStorage.setItem(KEY, JSON.stringify(combos));
-    } catch {
+    if (!store(KEY, combos)) {
       this.list.replaceChildren(h('li', { class: 'vl-help wrong', role: 'status', text: W.combos.full }));
       return;
     }

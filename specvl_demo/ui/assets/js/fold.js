@@ -131,13 +131,6 @@ export function reason(round, at) {
   return rejected(round).length ? 'corrected' : 'bonus';
 }
 
-/** First place where two lanes' tokens differ, null where the shorter one is a beginning of the other. */
-export function firstDifference(a, b) {
-  const n = Math.min(a.tokens.length, b.tokens.length);
-  for (let i = 0; i < n; i += 1) if (a.tokens[i].id !== b.tokens[i].id) return i;
-  return null;
-}
-
 /** What a round of a lane costs in AR steps, by phase, after k rounds of the lane, beside as much of the AR lane as its
  *  clock had seen by then; of whole lanes without k. Null while unknown.
  *  limit: the speedup if nothing but the two models took time. */

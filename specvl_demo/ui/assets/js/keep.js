@@ -30,20 +30,29 @@ async function ask(store, mode, fn, fallback = null) {
   }
 }
 
-/** The form as it was left, {request, shown}: `shown` says which race stood on the page; null where none is kept. */
-export function form() {
+/** What is kept under a key; null where nothing is. */
+export function stored(key) {
   try {
-    return JSON.parse(localStorage.getItem(FORM));
+    return JSON.parse(localStorage.getItem(key));
   } catch {
     return null;
   }
 }
 
-export function keepForm(state) {
+/** Keep a value under a key; false where the browser's room is full or forbidden. */
+export function store(key, value) {
   try {
-    localStorage.setItem(FORM, JSON.stringify(state));
-  } catch { /* full or forbidden: the next visit begins anew */ }
+    localStorage.setItem(key, JSON.stringify(value));
+    return true;
+  } catch {
+    return false;
+  }
 }
+
+/** The form as it was left, {request, shown}: `shown` says which race stood on the page; null where none is kept. */
+export const form = () => stored(FORM);
+
+export const keepForm = (state) => store(FORM, state);
 
 /** A file of the question by its place on the server, to be sent again in a later visit. */
 export const keepFile = (path, file) => ask('files', 'readwrite', (store) => store.put(file, path));
