@@ -23,8 +23,8 @@ from specvl_demo.registry import Loaded
 from specvl_demo.report.metrics import Metrics, gather
 from specvl_demo.report.metrics import measure as metrics
 
-LADDERS: dict[str, dict[str, tuple[int, ...]]] = {
-    "chain": {"gamma": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)},
+LADDERS: dict[str, dict[str, tuple[float, ...]]] = {
+    "chain": {"gamma": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12), "floor": (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)},
     "branches": {"gamma": (2, 3, 4, 5, 6, 8, 10), "count": (1, 2, 3)},
     "beam": {"gamma": (2, 3, 4, 5, 6, 8), "beams": (1, 2, 3, 4)},
     "static-tree": {"tree_nodes": (3, 4, 6, 8, 10, 12, 14, 18, 22, 26)},
@@ -137,7 +137,7 @@ def climb(bench: Any, policy: str, tell: Callable[[str], None] = lambda text: No
             for way in (1, -1):
                 while True:
                     tell(f"{len(bench.tried)} settings tried")
-                    rung = _next(ladder, int(now[axis]), way)
+                    rung = _next(ladder, float(now[axis]), way)
                     found = None if rung is None else bench.trial({**now, axis: rung})
                     if found is None or (best is not None and found.speedup <= best.speedup):
                         break
@@ -151,7 +151,7 @@ def start_of(bench: Any, policy: str) -> dict[str, Value]:
     return other | {axis: choice.params[axis] for axis in LADDERS[policy]}
 
 
-def _next(ladder: Sequence[int], value: int, way: int) -> int | None:
+def _next(ladder: Sequence[float], value: float, way: int) -> float | None:
     """The next rung above or below a value."""
     beyond = [rung for rung in ladder if (rung > value if way > 0 else rung < value)]
     return None if not beyond else min(beyond) if way > 0 else max(beyond)

@@ -5,6 +5,7 @@ Also `custom`, which begins as a chain and lets every part be another one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,22 +22,37 @@ from specvl_demo.methods.views import MULTIMODAL
 
 
 @dataclass(frozen=True)
-class ChainSettings(PolicySettings):
-    """How long a chain is."""
+class DepthSettings(PolicySettings):
+    """How deep a draft is."""
 
     gamma: int = setting(5, "tokens drafted in a row", 1, 64)
 
 
+@dataclass(frozen=True)
+class ChainSettings(DepthSettings):
+    """How long a chain is, at most and where the drafter grows unsure.
+
+    # choice: `floor` bounds the product of the drafter's probabilities, the value of a path in EAGLE-2 (arXiv
+    2406.16858, §4.1); DISCO (arXiv 2405.04304) learns when to stop instead. The token that falls below it is
+    still verified, for a row costs a target less than the forward that drafted it.
+    """
+
+    floor: float = setting(0.0, "probability of the whole chain below which drafting stops", 0.0, 1.0)
+
+
 class Chain:
-    """Drafts `gamma` tokens in a row: each the drafter's at the target's draw, or its likeliest."""
+    """Drafts up to `gamma` tokens in a row: each the drafter's at the target's draw, or its likeliest."""
 
     def __init__(self, settings: ChainSettings | None = None) -> None:
-        self.gamma = (settings or ChainSettings()).gamma
+        settings = settings or ChainSettings()
+        self.gamma = settings.gamma
+        self.floor = math.log(settings.floor) if settings.floor else None
         self.max_nodes = self.gamma + 1
 
     def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
-        """Shorter where there is less room or the drafter has nothing to propose."""
+        """Shorter where there is less room, or the drafter is unsure or has nothing to propose."""
         tokens, logps = [root], []
+        total = 0.0
         for i in range(min(self.gamma, room)):
             said = drafter.extend(tokens[-1], (i - 1,))
             if said is None:
@@ -48,6 +64,11 @@ class Chain:
                 logp = said.gather(-1, token[:, None])[:, 0]
             tokens.append(token)
             logps.append(logp)
+            if self.floor is not None:
+                # Read only where it decides: on a GPU each reading waits for the drafter.
+                total += logp.item()
+                if total < self.floor:
+                    break
         if not logps:
             return DraftTree(root, chain(0))
         n = len(logps)
@@ -69,7 +90,7 @@ CHAIN = Part(
     Chain,
     ChainSettings,
     needs=base.CHAIN,
-    label=lambda settings: f"chain of {settings.gamma}",
+    label=lambda settings: f"chain of {'up to ' if settings.floor else ''}{settings.gamma}",
 )
 
 register(
@@ -94,7 +115,7 @@ register(
             struggles="Where the picture decides each word: every guess after the first wrong one is lost.",
             look="γ nodes in a line. Where the text follows from its own words, long runs are kept; where "
             "the picture decides, short ones. Too large a γ pays for guesses that fall with the first "
-            "wrong one.",
+            "wrong one; with a floor drafting stops where the drafter itself doubts its chain.",
             formula=(
                 [["S", "=", ["frac", "τ", [["sub", "ρ", "draft"], "+", ["sub", "ρ", "verify"]]], "≤", "τ"]],
                 "speedup equals tau over the cost of drafting and verifying, at most tau",

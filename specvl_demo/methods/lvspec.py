@@ -19,7 +19,7 @@ from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.chain import CHAIN, ChainSettings
+from specvl_demo.methods.chain import CHAIN, DepthSettings
 from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import RankedTree
@@ -103,8 +103,8 @@ def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
 
 
 @dataclass(frozen=True)
-class BranchesSettings(ChainSettings):
-    """A chain's settings for every branch."""
+class BranchesSettings(DepthSettings):
+    """`gamma` is the length of every branch."""
 
     count: int = setting(2, "chains", 1, 8)
 

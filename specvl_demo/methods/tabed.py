@@ -21,7 +21,7 @@ from specvl_demo.core.types import Sampling, Start
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.captions import CAPTION
-from specvl_demo.methods.chain import CHAIN, ChainSettings
+from specvl_demo.methods.chain import CHAIN, DepthSettings
 from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST, BestFirst, BestFirstSettings
 from specvl_demo.methods.small_vlm import SELF, SMALL
@@ -244,8 +244,8 @@ def _normalised(raw: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class BeamSettings(ChainSettings):
-    """A chain's settings, `gamma` being the levels."""
+class BeamSettings(DepthSettings):
+    """`gamma` is the number of levels."""
 
     beams: int = setting(2, "nodes a level", 1, 15)
 

@@ -44,7 +44,7 @@ def policy(rng: random.Random) -> object:
     """Any shape of draft."""
     return rng.choice(
         (
-            lambda: Chain(ChainSettings(rng.randint(1, 9))),
+            lambda: Chain(ChainSettings(rng.randint(1, 9), rng.choice((0.0, 0.3)))),
             lambda: RankedTree(RANKS[: rng.randint(1, len(RANKS))]),
             lambda: BestFirst(
                 BestFirstSettings(nodes=rng.randint(2, 14), width=rng.randint(3, 5), loops=rng.randint(2, 4))

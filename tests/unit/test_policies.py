@@ -55,6 +55,17 @@ def test_a_chain_is_greedy(room: int) -> None:
     assert drafter.fed == expected[:-1]
 
 
+@pytest.mark.parametrize("floor", [0.01, 0.1, 0.3, 0.9])
+def test_a_chain_stops_where_its_probability_falls_below_the_floor(floor: float) -> None:
+    tree, drafter = propose(Chain(ChainSettings(9, floor)))
+    check(tree, drafter)
+    whole, _ = propose(Chain(ChainSettings(9)))
+    after = whole.logp[1:].cumsum(0).exp()
+    # The first token below it is the last that is drafted.
+    n = int((after >= floor).sum()) + 1
+    assert 1 <= n <= 9 and tree.tokens.tolist() == whole.tokens[: n + 1].tolist()
+
+
 @pytest.mark.parametrize(
     "policy", [Chain(ChainSettings(3)), RankedTree(), BestFirst(BestFirstSettings(8, 3, 2)), OneNode()]
 )
