@@ -306,7 +306,16 @@ class End(_Part, frozen=True, tag_field="kind", tag="end"):
 
 Record = Begin | Round | End
 _decoder = msgspec.json.Decoder(Record)
-_encoder = msgspec.json.Encoder()
+
+
+def _foreign(value: object) -> object:
+    raise RecordError(
+        f"records hold numbers, text, lists and objects, not a {type(value).__name__}: a method's notes are "
+        "the likeliest place (`.item()` or `.tolist()` makes plain values of a tensor)"
+    )
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_foreign)
 
 
 def schema() -> dict[str, Any]:
@@ -320,6 +329,14 @@ def fold(rounds: Iterable[Round]) -> Totals:
     for round_ in rounds:
         totals = totals.plus(round_)
     return totals
+
+
+def checked(chart: Chart) -> Chart:
+    """A chart that a method declares, as traces hold it; RecordError where it breaks the schema."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(chart), Chart)
+    except msgspec.ValidationError as fault:
+        raise RecordError(f"chart {chart.id!r}: {fault}") from None
 
 
 def dumps(record: Record) -> str:

@@ -275,6 +275,8 @@ class Lane:
         watch.start()
         root = torch.tensor([self._root], device=self._device)
         tree = policy.propose(drafter, root, self._remaining - 1, self._draws)
+        if len(tree) > policy.max_nodes:
+            raise ValueError(f"the policy proposed {len(tree)} nodes; its max_nodes is {policy.max_nodes}")
         watch.lap("draft_s")
         scores = session.score(tree)
         verdict = self.parts.verifier.verify(tree, scores, self._sampler)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from specvl_demo.core.engine import Parts
 from specvl_demo.methods.declare import Learn, Param, Settings, Value
-from specvl_demo.records import Chart
+from specvl_demo.records import Chart, checked
 
 if TYPE_CHECKING:
     from specvl_demo.vlm.florence import FlorenceCaptions
@@ -125,16 +125,29 @@ def register(method: Method) -> Method:
     METHODS.clear()
     METHODS.update(sorted(rows.items(), key=lambda row: row[1].order))
     try:
-        choose(method.name)
-        for preset in method.presets.values():
-            # As settings, not as what to start from: then a name that nothing has is refused.
-            choose(method.name, preset)
-    except ValueError:
+        _check(method)
+    except (ValueError, TypeError) as fault:
         del METHODS[method.name]
         for part in new:
             PARTS[part.slot].pop(part.name, None)
-        raise
+        raise ValueError(f"Method {method.name!r} cannot be registered: {fault}") from fault
     return method
+
+
+def _check(method: Method) -> None:
+    """ValueError or TypeError where defaults, presets, charts or the policy are not what they must be."""
+    policy = assembled_policy(choose(method.name))
+    lacking = [name for name in ("max_nodes", "propose", "update") if not hasattr(policy, name)]
+    if lacking:
+        raise ValueError(f"its policy {type(policy).__name__} lacks {', '.join(lacking)}")
+    for name, preset in method.presets.items():
+        try:
+            # As settings, not as what to start from: then a name that nothing has is refused.
+            choose(method.name, dict(preset))
+        except ValueError as fault:
+            raise ValueError(f"preset {name!r}: {fault}") from fault
+    for chart in [*method.charts, *(chart for part in method.parts for chart in part.charts)]:
+        checked(chart)
 
 
 @dataclass(frozen=True)
@@ -199,7 +212,10 @@ def shape(settings: Mapping[str, Value]) -> str:
 def find(name: str) -> Method:
     """The method of this name; ValueError with the known ones."""
     if name not in METHODS:
-        raise ValueError(f"There is no method {name!r}; known: {', '.join(METHODS)}.")
+        raise ValueError(
+            f"There is no method {name!r}; known: {', '.join(METHODS)}. Your own are read from "
+            "the files that SPECVL_METHODS names."
+        )
     return METHODS[name]
 
 
@@ -230,7 +246,7 @@ def choose(
     values = {key: param.read(changes.get(key, param.default)) for key, param in params.items()}
     for key, value in settings.items():
         if key not in params:
-            known = ", ".join([*params, *SLOTS]) or "none"
+            known = ", ".join([*params, *SLOTS, "preset"])
             raise ValueError(f"{method.name} has no parameter {key!r}; it has: {known}.")
         values[key] = params[key].read(value)
     choice = replace(choice, params=values)
@@ -324,6 +340,11 @@ class Models:
         return tuple(self.words[purpose])
 
 
+def assembled_policy(choice: Choice) -> Any:
+    """A new policy for one lane."""
+    return choice.policy.build(choice.of(choice.policy))
+
+
 def assemble(choice: Choice, models: Models) -> Parts:
     """New parts for one lane."""
     views = [view.build(models, choice.of(view)) for view in choice.views]
@@ -335,7 +356,7 @@ def assemble(choice: Choice, models: Models) -> Parts:
         lossless=choice.lossless,
         settings=choice.settings,
         drafter=drafter,
-        policy=choice.policy.build(choice.of(choice.policy)),
+        policy=assembled_policy(choice),
         verifier=choice.verifier.build(choice.of(choice.verifier)),
         draws=cast("Any", choice.params.get("draws", "argmax")),
         drafter_model=None if drafter.name == "none" else drafter.name,

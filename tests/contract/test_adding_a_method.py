@@ -26,12 +26,12 @@ def block(language: str) -> str:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("outside")
-    (folder / "cautious.py").write_text(block("python"), encoding="utf-8")
+    (folder / "growing.py").write_text(block("python"), encoding="utf-8")
     return folder
 
 
 def run(command: list[str], place: Path) -> str:
-    environment = {**os.environ, "SPECVL_METHODS": "cautious.py", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "SPECVL_METHODS": "growing.py", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, cwd=place, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
@@ -46,26 +46,26 @@ def test_the_commands_of_the_page_run(place: Path) -> None:
     assert len(lines) == 2
     for line in lines:
         said = run([sys.executable, *line[1:]], place)
-        assert "cautious" in said
-    begins = {r.lane: r for r in records.read(place / "cautious.jsonl") if isinstance(r, records.Begin)}
-    begin = begins["cautious"]
-    assert [chart.id for chart in begin.charts] == ["cautious"] and begin.settings["floor"] == 0.3
-    rounds = [r for r in records.read(place / "cautious.jsonl") if isinstance(r, records.Round)]
+        assert "growing" in said
+    begins = {r.lane: r for r in records.read(place / "growing.jsonl") if isinstance(r, records.Begin)}
+    begin = begins["growing"]
+    assert [chart.id for chart in begin.charts] == ["growing"] and begin.settings["keep"] == 0.3
+    rounds = [r for r in records.read(place / "growing.jsonl") if isinstance(r, records.Round)]
     text = {lane: "".join(t.text for r in rounds if r.lane == lane for t in r.tokens) for lane in begins}
-    assert text["cautious"] == text["ar"]
-    assert any(r.n_accepted > 1 for r in rounds if r.lane == "cautious")
-    assert all("drafted" in r.notes for r in rounds if r.lane == "cautious")
+    assert text["growing"] == text["ar"]
+    assert any(r.n_accepted > 1 for r in rounds if r.lane == "growing")
+    assert all("length" in r.notes for r in rounds if r.lane == "growing")
 
 
 def test_the_page_offers_it_with_its_parameters(place: Path) -> None:
     code = (
         "import json; from specvl_demo.ui.page import catalog;"
-        "shown = catalog.describe('pocket'), catalog.panel('pocket', 'cautious', {});"
+        "shown = catalog.describe('pocket'), catalog.panel('pocket', 'growing', {});"
         "print(json.dumps(shown))"
     )
     described, panel = json.loads(run([sys.executable, "-c", code], place).splitlines()[-1])
-    (method,) = [one for one in described["methods"] if one["name"] == "cautious"]
+    (method,) = [one for one in described["methods"] if one["name"] == "growing"]
     assert method["learn"]["shines"] and method["lossless"]
-    assert described["pairs"][0]["methods"]["cautious"] is True
-    assert {"longest", "floor", "draws", "draft_vocab"} == {param["key"] for param in panel["params"]}
+    assert described["pairs"][0]["methods"]["growing"] is True
+    assert {"longest", "keep", "draws", "draft_vocab"} == {param["key"] for param in panel["params"]}
     assert panel["standard"] == "pocket" and panel["params"][0]["max"] == 32

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo import methods
+from specvl_demo import methods, records
 from specvl_demo.methods import base
 from specvl_demo.methods.base import METHODS, PARTS, SLOTS, choose
 from specvl_demo.methods.declare import Param
@@ -89,6 +89,21 @@ def test_a_name_that_is_taken_is_refused() -> None:
     for odd, part in ((replace(chain, name="a.b"), "letters, digits"), (None, "takes a Method")):
         with pytest.raises(ValueError, match=part):
             base.register(odd)
+
+
+def test_what_would_fail_in_a_race_is_refused_when_registered() -> None:
+    chain, (chart, *_) = METHODS["chain"], METHODS["sage"].policy.charts
+    bad_chart = records.Chart(chart.id, chart.title, chart.help, "step", chart.series, chart.y)  # type: ignore[arg-type]
+    half = replace(chain.policy, name="half", build=lambda settings: object())
+    for changes, sentence in (
+        ({"charts": (bad_chart,)}, "'odd' cannot be registered: chart 'shape': Invalid enum value 'step'"),
+        ({"policy": half}, "policy object lacks max_nodes, propose, update"),
+        ({"presets": {"bad": 3}}, "'odd' cannot be registered"),
+        ({"presets": {"bad": {"gamma": 0}}}, "preset 'bad': gamma is between 1 and 64, not 0"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            base.register(replace(chain, name="odd", **changes))
+        assert "odd" not in METHODS and "half" not in base.PARTS["policy"]
 
 
 def test_a_file_of_methods_whose_name_is_taken_is_not_passed_over(tmp_path: Path) -> None:
