@@ -10,6 +10,9 @@ PORT ?= 7860
 TORCH ?= 2.13.0
 TORCH_INDEX ?=
 
+# Processes that run tests: one more than there are processors, for most tests wait on a server or a browser.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os.cpu_count() or 1)))' 2>/dev/null || echo 2)
+
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --progress-bar on
@@ -28,7 +31,7 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready-dev browser
 	@$(PY) -m specvl_demo fetch photo || echo "Tests that need these weights are skipped."
-	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: lint test
 

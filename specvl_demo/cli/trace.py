@@ -30,6 +30,8 @@ def run(options: argparse.Namespace) -> int:
         from specvl_demo.report import html
 
         out = Path(options.out or Path(options.file).with_suffix(".plots.html"))
+        if out.suffix.lower() not in (".html", ".htm"):
+            raise Refused(f"--out {out} must end in .html: a page with its charts is written, no picture.")
         text = html.page(lanes) if options.action == "html" else html.charts(lanes, name)
         try:
             out.write_text(text, encoding="utf-8")

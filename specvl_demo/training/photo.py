@@ -55,6 +55,8 @@ class Recipe:
     reward: float = 0.0
 
 
+SAID = 0.25
+"""How much the next-token loss of plain chat counts beside the divergence from the base."""
 # How much a token of each kind of answer counts.
 WEIGHTS = {"question": 3.0, "thing": 2.0, "long": 0.7, "own": 0.2}
 
@@ -162,7 +164,8 @@ class Learner:
         return total, seen | {"moved": moved.item()}
 
     def divergence(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:
-        """KL divergence [M] of the trained model from the base on the taught tokens of plain rows."""
+        """KL divergence [M] of the trained model from the base on the taught tokens of plain rows, and a part
+        `SAID` of their next-token loss: they are the base's own words, and likelier than its others."""
         packed = pack([r for r in rows if not r.pictures], self.dtype).to(self.device)
         self.decoder.adapted = False
         with torch.no_grad():
@@ -170,7 +173,8 @@ class Learner:
             told = self.decoder.logits(told).log_softmax(-1)
         self.decoder.adapted = True
         now = self.decoder.logits(hidden).log_softmax(-1)
-        return F.kl_div(now, told, reduction="none", log_target=True).sum(-1)
+        apart = F.kl_div(now, told, reduction="none", log_target=True).sum(-1)
+        return apart + SAID * F.nll_loss(now, packed.targets, reduction="none")
 
 
 class Words(nn.Module):

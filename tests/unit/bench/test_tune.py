@@ -27,7 +27,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Hill:
     """Trials with one top; stands in for a bench."""
 
-    def __init__(self, name: str, top: Mapping[str, int]) -> None:
+    def __init__(self, name: str, top: Mapping[str, float]) -> None:
         self.name, self.top, self.tried = name, top, {}
 
     def choice(self, settings: Mapping[str, Any]) -> base.Choice:
@@ -43,14 +43,14 @@ class Hill:
 @pytest.mark.parametrize(
     ("name", "top"),
     [
-        ("chain", {"gamma": 8}),
-        ("chain", {"gamma": 1}),
+        ("chain", {"gamma": 8, "floor": 0.0}),
+        ("chain", {"gamma": 1, "floor": 0.2}),
         ("eagle2", {"nodes": 10, "width": 3, "loops": 4}),
         ("tree", {"tree_nodes": 8}),
         ("sage", {"max_nodes": 12, "max_depth": 5, "max_width": 2}),
     ],
 )
-def test_it_climbs_to_the_top(name: str, top: dict[str, int]) -> None:
+def test_it_climbs_to_the_top(name: str, top: dict[str, float]) -> None:
     hill = Hill(name, top)
     policy = base.choose(name).policy.name
     tune.climb(hill, policy)
@@ -66,11 +66,11 @@ def test_a_head_may_turn_out_to_draft_best_in_a_row() -> None:
     """Where a chain is allowed it is climbed too, and the preset then names the policy."""
     assert tune.policies(Hill("chain", {})) == ["chain"]
     assert tune.policies(Hill("sage", {})) == ["entropy-tree"]
-    hill = Hill("hivis", {"gamma": 7})
+    hill = Hill("hivis", {"gamma": 7, "floor": 0.0})
     assert tune.policies(hill) == ["best-first", "chain"]
     tune.climb(hill, "chain")
     best = max(hill.tried.values(), key=lambda one: one.speedup)
-    assert best.settings == {"policy": "chain", "gamma": 7}
+    assert best.settings == {"policy": "chain", "gamma": 7, "floor": 0.0}
     assert hill.choice(best.settings).policy.name == "chain"
 
 
