@@ -205,7 +205,9 @@ def main(
     drafter's folder to begin with."""
     cuda = torch.cuda.is_available()
     processes()
-    accelerator = Accelerator(mixed_precision="bf16" if cuda else "no", cpu=not cuda)
+    # Who loads the target in bfloat16 has a processor that multiplies it fast.
+    half = cuda or model.get_input_embeddings().weight.dtype == torch.bfloat16
+    accelerator = Accelerator(mixed_precision="bf16" if half else "no", cpu=not cuda)
     model = model.to(accelerator.device).requires_grad_(False)
     learner = learner_for(kind, recipe, model, store, accelerator.device, start)
     run = Run(learner, folder, accelerator, origin)
