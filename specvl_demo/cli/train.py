@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ HEAD = (
     folder("--data", None, "captioned photographs to ask about instead"),
     count("--conversations", 6000, "to learn from"),
     count("--held-out", 150, "conversations that are only measured"),
-    option("--dtype", about="of the target", choices=DTYPES),
+    option("--dtype", about="of the target; bfloat16 also trains in it", choices=DTYPES),
     folder("--start", None, "a finished drafter of this kind to begin with"),
     MINUTES,
     FRESH,
@@ -242,12 +242,17 @@ def run(options: argparse.Namespace) -> int:
         raise Refused(f"unknown recipe {name!r}; known: {', '.join(TRAININGS)}")
     training, recipe = TRAININGS[name], TRAININGS[name].recipe()
     standards = {f.name: getattr(recipe, f.name) for f in fields(recipe)} if recipe is not None else {}
+    documented = [kind for kind in type(recipe).mro() if is_dataclass(kind)]
     parser = Parser(
-        prog=f"python -m specvl_demo train {name}", description=training.about, allow_abbrev=False
+        prog=f"python -m specvl_demo train {name}",
+        description=training.about,
+        epilog=" ".join(f"{kind.__doc__}" for kind in documented) or None,
+        allow_abbrev=False,
     )
     add(parser, (count("--threads", cores(), "CPU threads (default: all)", 1, 4096), *training.options))
     for key, value in standards.items():
-        add(parser, [option("--" + key.replace("_", "-"), type=_reader(value), default=value)])
+        about = f"see below (default: {value})"
+        add(parser, [option("--" + key.replace("_", "-"), about=about, type=_reader(value), default=value)])
     told = parser.parse_args(options.rest)
     torch.set_num_threads(told.threads)
     if recipe is not None:
