@@ -7,12 +7,13 @@ said: the target's own tokens come from its own head. Sources: FR-Spec (arXiv 25
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from specvl_demo.core.types import Decoder
 from specvl_demo.decoders.backend import Backend
 
 
@@ -20,7 +21,7 @@ class DraftVocabulary:
     """A backend whose head says R ids, as one that says the target's V: ids without a row are at -inf.
 
     ids: [R], the target's id of each row, the commonest first. vocab: V. rows: [R], which row of the inner
-    head says each; None where that head has these rows alone.
+    head says each; None where that head has these rows alone. narrow: hidden [..., D] -> logits [..., R].
     """
 
     def __init__(self, inner: Backend, ids: Tensor, vocab: int, rows: Tensor | None = None) -> None:
@@ -30,14 +31,14 @@ class DraftVocabulary:
             )
         self.inner, self.ids, self.vocab = inner, ids.long().to(inner.device), vocab
         self.rows = torch.arange(len(ids)) if rows is None else rows.long()
-        self._say = inner.logits if rows is None else inner.part(self.rows)
+        self.narrow = inner.logits if rows is None else inner.part(self.rows)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [..., D] -> logits [..., V]."""
-        said = self._say(hidden)
+        said = self.narrow(hidden)
         wide = said.new_full((*said.shape[:-1], self.vocab), -torch.inf)
         return wide.index_copy_(-1, self.ids, said)
 
@@ -50,3 +51,34 @@ def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVoca
     known = [i for i in commonest if i < decoder.vocab][:size]
     ids = torch.tensor(known)
     return DraftVocabulary(decoder, ids, decoder.vocab, ids)
+
+
+def log_probabilities(decoder: Decoder, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
+    """A decoder's output head as drafters ask it: hidden states [..., D] -> log-probabilities [..., size] of
+    the next token, never a `banned` one."""
+    if isinstance(decoder, DraftVocabulary):
+        return normalized(decoder.narrow, decoder.ids, decoder.vocab, size, banned)
+    never = torch.tensor([i for i in banned if i < size], dtype=torch.int64, device=decoder.device)
+
+    def said(hidden: Tensor) -> Tensor:
+        logits = decoder.logits(hidden)[..., :size].float()
+        return (logits.index_fill_(-1, never, -torch.inf) if len(never) else logits).log_softmax(-1)
+
+    return said
+
+
+def normalized(
+    narrow: Callable[[Tensor], Tensor], ids: Tensor, vocab: int, size: int, banned: Sequence[int]
+) -> Callable[[Tensor], Tensor]:
+    """The same for a head that says `ids` [R] of V: it is normalized over these alone, a twelfth of the work
+    where the others are -inf anyway."""
+    unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device)) | (ids >= size)
+    never = unsaid.nonzero()[:, 0]
+
+    def said(hidden: Tensor) -> Tensor:
+        logits = narrow(hidden).float()
+        logp = (logits.index_fill_(-1, never, -torch.inf) if len(never) else logits).log_softmax(-1)
+        wide = logp.new_full((*logp.shape[:-1], vocab), -torch.inf)
+        return wide.index_copy_(-1, ids, logp)[..., :size]
+
+    return said

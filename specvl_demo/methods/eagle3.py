@@ -6,7 +6,7 @@ exist, with or without 3.1's norms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specvl_demo.core.types import Capture, Decoder, Prefill, Scores, Start
 from specvl_demo.decoders.backend import ForwardInput
+from specvl_demo.decoders.draft_vocabulary import log_probabilities, normalized
 from specvl_demo.decoders.matrix import Matrix
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Models, Part, register
@@ -24,13 +25,7 @@ from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import direction, root_of
 from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
-from specvl_demo.methods.heads.features import (
-    FeatureDrafter,
-    FeatureHead,
-    Opening,
-    log_probabilities,
-    trained,
-)
+from specvl_demo.methods.heads.features import FeatureDrafter, FeatureHead, Opening, trained
 from specvl_demo.methods.tree import STATIC_TREE
 
 
@@ -190,19 +185,14 @@ class Eagle3Head(FeatureHead):
         out = super().decode(call)
         return self._normed(out) if self._settings.norm_output else out
 
-    def log_probabilities(self, hidden: Tensor, size: int, banned: Tensor | None) -> Tensor:
+    def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
         """Log-probabilities [k, size]; ids outside the draft vocabulary are at -inf."""
-        hidden = hidden if self._settings.norm_output else self._normed(hidden)
-        if self._head is None:
-            return log_probabilities(self._speaks, hidden, size, banned)
-        logits = self._head(hidden).float()
-        if self._ids is not None:
-            wide = logits.new_full((logits.shape[0], self.decoder.vocab), -torch.inf)
-            logits = wide.index_copy_(-1, self._ids, logits)
-        logits = logits[:, :size]
-        if banned is not None:
-            logits.index_fill_(-1, banned, -torch.inf)
-        return logits.log_softmax(-1)
+        if self._head is None or self._rows is None:
+            said = log_probabilities(self._speaks, size, banned)
+        else:
+            ids = torch.arange(len(self._rows)) if self._ids is None else self._ids
+            said = normalized(self._head, ids.to(self.device), self.decoder.vocab, size, banned)
+        return said if self._settings.norm_output else lambda hidden: said(self._normed(hidden))
 
     def _normed(self, hidden: Tensor) -> Tensor:
         return direction(hidden, self._eps) * self._norm

@@ -91,7 +91,7 @@ register(
             # choice: the paper's depth 7 counts the first level, as EAGLE-2's does; its code runs 5 loops.
             "paper": {"nodes": 60, "width": 10, "loops": 6},
             "published-code": {"nodes": 60, "width": 10, "loops": 5},
-            "photo": {"policy": "chain", "gamma": 3},
+            "photo": {"policy": "chain", "gamma": 8, "floor": 0.15},
             "pocket": {"policy": "chain", "gamma": 7},
             "pocket-tree": {"nodes": 10, "width": 2, "loops": 7},
         },

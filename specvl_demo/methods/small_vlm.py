@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NOTHING, Capture, Decoder, Mixer, Scores, Start, Verdict, View
-from specvl_demo.decoders.draft_vocabulary import narrowed
+from specvl_demo.decoders.draft_vocabulary import log_probabilities, narrowed
 from specvl_demo.decoders.sequence import Prefix, prefill
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import ModelSettings
@@ -62,9 +62,9 @@ class SmallVLM:
         self._words = {
             context.name: context.ids[(context.index < 0) & ~context.visual].tolist() for context in contexts
         }
-        mine, device = self.vlm.decoder.vocab, self.vlm.decoder.device
-        self._size = min(start.vocabulary.size, mine)
-        self._banned = torch.tensor([i for i in start.vocabulary.banned if i < self._size], device=device)
+        mine = self.vlm.decoder.vocab
+        size = min(start.vocabulary.size, mine)
+        self._logp = log_probabilities(self._speaks, size, start.vocabulary.banned)
         self._foreign = start.target_decoder.vocab > mine
         self._late: list[int] = []
         self._said: list[Tensor] = []
@@ -80,10 +80,7 @@ class SmallVLM:
             self._late, self._said = [], []
         else:
             hidden = self._stream.extend(self._embed(tokens), parents)
-        logits = self._speaks.logits(hidden)[..., : self._size].float()
-        if len(self._banned):
-            logits.index_fill_(-1, self._banned, -torch.inf)
-        said = logits.log_softmax(-1)
+        said = self._logp(hidden)
         self._said.append(said)
         return said[0] if self._mixer is None else self._mixer.mix(said)
 

@@ -241,7 +241,7 @@ def test_eagle3_says_what_a_plain_transcription_says(form: str, deep: object, tm
         fed = norm(out[-1:], t["norm.weight"]) if "norm_output" in config else out[-1:]
         features = torch.cat((features, fed))
     head.narrow(10, ())
-    may = head.log_probabilities(torch.randn(1, D), VOCAB, None)[0].isfinite().nonzero()[:, 0]
+    may = head.log_probabilities(VOCAB, ())(torch.randn(1, D))[0].isfinite().nonzero()[:, 0]
     assert may.tolist() == ids[:10].tolist()
 
 

@@ -8,7 +8,7 @@ i, hence token i + 1. Knows no tree policy and no acceptance rule.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from typing import Any, NamedTuple, cast
@@ -31,7 +31,7 @@ from specvl_demo.core.types import (
 )
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
 from specvl_demo.decoders.calibration import MOST_NODES, PROMPT, Scorer, tried
-from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, narrowed
+from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, log_probabilities, narrowed
 from specvl_demo.decoders.fixed_shapes import FixedSteps
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.matrix import Matrix
@@ -129,10 +129,10 @@ class FeatureHead:
             cache = self.new_cache(1, PROMPT + 2 * MOST_NODES)
             self.forward(ForwardInput(x[:, :PROMPT], at[None, :-1], cache))
             stream = CachedSequence(cast("Backend", self), cache, at[-1:])
+            logp = self.log_probabilities(self.vocab, ())
 
             def scored(shape: TreeShape) -> Tensor:
-                hidden = stream.score(x[:, PROMPT : PROMPT + len(shape)], shape)[0]
-                return self.log_probabilities(hidden, self.vocab, None)
+                return logp(stream.score(x[:, PROMPT : PROMPT + len(shape)], shape)[0])
 
             return scored
 
@@ -191,9 +191,9 @@ class FeatureHead:
         """What `join` gave -> what the block attends with, and its residual."""
         return x, x
 
-    def log_probabilities(self, hidden: Tensor, size: int, banned: Tensor | None) -> Tensor:
-        """Predicted features [k, D] -> log-probabilities [k, size] of the next token."""
-        return log_probabilities(self._speaks, hidden, size, banned)
+    def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        """Predicted features [k, D] -> log-probabilities [k, size] of the next token, never a banned one."""
+        return log_probabilities(self._speaks, size, banned)
 
 
 class FeatureDrafter(NoDrafter):
@@ -235,9 +235,7 @@ class FeatureDrafter(NoDrafter):
         stream.cache.prepare()
         self._stream, self._known, self._seen, self._begun = stream, known, seen, stream.length
         self._context, self._cache = start.encoded.context(self.name, seen), start.prompt.cache
-        self._size = start.vocabulary.size
-        banned = [i for i in start.vocabulary.banned if i < self._size]
-        self._banned = torch.tensor(banned, device=head.device) if banned else None
+        self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         # What the head said at every row of this round, and how far below the root the row is, up to the
         # last step embedding.
         self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
@@ -280,7 +278,7 @@ class FeatureDrafter(NoDrafter):
             x = self._drafted_rows(head.embed(tokens), _rows(parents, self._own.device))
             hidden = self._stream.extend(x[None], parents)[0]
         self._own[first : self._fed] = hidden
-        return head.log_probabilities(hidden, self._size, self._banned)
+        return self._logp(hidden)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Forget drafted rows; take the accepted tokens with the target's features for the next round."""
@@ -334,15 +332,6 @@ def prompt_embeds(encoded: Encoded, visual_scale: float) -> Tensor:
     if visual_scale == 1.0:
         return encoded.embeds
     return encoded.embeds * torch.where(encoded.visual, visual_scale, 1.0)[:, None].to(encoded.embeds.dtype)
-
-
-def log_probabilities(decoder: Decoder, hidden: Tensor, size: int, banned: Tensor | None) -> Tensor:
-    """Features [k, D] -> log-probabilities [k, size] of the next token by the target's own head, never
-    `banned` ones."""
-    logits = decoder.logits(hidden)[:, :size].float()
-    if banned is not None:
-        logits.index_fill_(-1, banned, -torch.inf)
-    return logits.log_softmax(-1)
 
 
 def _rows(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | slice:
