@@ -361,6 +361,21 @@ def test_a_reload_restores_the_form_the_file_and_the_race(opened, tmp_path: Path
     expect(opened.locator(".vl-runs").last.locator(".vl-run")).to_have_count(0)
 
 
+def test_two_tabs_keep_their_own_forms(opened, visit, url: str):
+    """What is typed in a second tab does not stand in the first after a reload."""
+    opened.locator("#vl-question").fill("In the first tab?")
+    opened.wait_for_timeout(800)
+    other = visit.new_page()
+    other.goto(url)
+    other.wait_for_function(READY, timeout=60_000)
+    other.locator("#vl-question").fill("In the second tab?")
+    other.wait_for_timeout(800)
+    other.close()
+    opened.reload()
+    opened.wait_for_function(READY, timeout=60_000)
+    expect(opened.locator("#vl-question")).to_have_value("In the first tab?")
+
+
 def test_a_result_is_shared_as_one_file(opened, tmp_path: Path):
     """One file that holds answers and charts, and asks nothing of any server."""
     finish_replay(opened)

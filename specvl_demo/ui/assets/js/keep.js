@@ -49,10 +49,20 @@ export function store(key, value) {
   }
 }
 
-/** The form as it was left, {request, shown}: `shown` says which race stood on the page; null where none is kept. */
-export const form = () => stored(FORM);
+/** The form as this tab left it, else as the last tab did, with which race stood beside it; null where none is kept. */
+export function form() {
+  try {
+    return JSON.parse(sessionStorage.getItem(FORM)) ?? stored(FORM);
+  } catch {
+    return stored(FORM);
+  }
+}
 
-export const keepForm = (state) => store(FORM, state);
+/** Keep it for a reload of this tab, and for a later visit. */
+export function keepForm(state) {
+  try { sessionStorage.setItem(FORM, JSON.stringify(state)); } catch { /* the later visit's copy may still find room */ }
+  return store(FORM, state);
+}
 
 /** A file of the question by its place on the server, to be sent again in a later visit. */
 export const keepFile = (path, file) => ask('files', 'readwrite', (store) => store.put(file, path));
@@ -73,5 +83,6 @@ export const runs = async () => (await ask('runs', 'readonly', (store) => store.
 /** Forget all of it. */
 export async function forget() {
   localStorage.removeItem(FORM);
+  sessionStorage.removeItem(FORM);
   for (const name of ['files', 'runs']) await ask(name, 'readwrite', (store) => store.clear());
 }

@@ -17,7 +17,8 @@ export class Visit {
     this.keeping = setTimeout(() => {
       const { race, ask } = this.page;
       const { example = null, source, form } = race.meta;
-      kept.keepForm({ request: ask.request, example, live: source === 'live', fits: form === ask.key() });
+      const run = source === 'live' ? race.list[0]?.begin.request : null;
+      kept.keepForm({ request: ask.request, example, run, fits: form === ask.key() });
     }, KEPT_MS);
   }
 
@@ -68,16 +69,17 @@ export class Visit {
   }
 
   /** Go on where the last visit ended: its form, and the race that stood beside it. */
-  async resume({ request, example, live, fits }) {
+  async resume({ request, example, run: raced, fits }) {
     const { page } = this;
     const { ask, catalog, race } = page;
     const asked = await this.revive(request);
     page.chat.set(asked.history);
     ask.restore(asked);
     const shown = catalog.examples.find((e) => e.id === example && e.trace);
-    const [run] = page.replay.runs;
+    // None where another tab's race, or none, is the last that was finished.
+    const run = page.replay.runs.find(({ records }) => records[0].request === raced);
     if (shown) await page.example(shown);
-    else if (live && run) page.show(run.records, { ...run.meta, asked: undefined, form: ask.key() }, false);
+    else if (run) page.show(run.records, { ...run.meta, asked: undefined, form: ask.key() }, false);
     else return;
     if (!fits) race.meta.form = '';
     page.fit();
