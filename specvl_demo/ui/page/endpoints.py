@@ -28,7 +28,11 @@ TAKEN = {
     "prompt": (str, "", "The question; empty: describe what is shown."),
     "method": (str, "chain", "The name of a method, `ar` for the target alone."),
     "methods": (str, "ar,chain", "Names of methods, comma-separated; `ar` always runs."),
-    "pair": (str, "pocket", "The id of a target with its drafters: pocket, photo, or what a wrong one is answered with."),
+    "pair": (
+        str,
+        "pocket",
+        "The id of a target with its drafters; a wrong one is answered with the known ones.",
+    ),
     "image": (list[File] | File | None, None, "An uploaded picture, or a list of them."),
     "video": (list[File] | File | None, None, "An uploaded clip, or a list of them."),
     "max_new_tokens": (int, 160, "Tokens after which an answer is cut."),
