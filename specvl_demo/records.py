@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -308,7 +308,7 @@ Record = Begin | Round | End
 _decoder = msgspec.json.Decoder(Record)
 
 
-def _foreign(value: object) -> object:
+def _foreign(value: object) -> NoReturn:
     raise RecordError(
         f"records hold numbers, text, lists and objects, not a {type(value).__name__}: a method's notes are "
         "the likeliest place (`.item()` or `.tolist()` makes plain values of a tensor)"

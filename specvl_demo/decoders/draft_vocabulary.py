@@ -60,11 +60,7 @@ def log_probabilities(decoder: Decoder, size: int, banned: Sequence[int]) -> Cal
         return normalized(decoder.narrow, decoder.ids, decoder.vocab, size, banned)
     never = torch.tensor([i for i in banned if i < size], dtype=torch.int64, device=decoder.device)
 
-    def said(hidden: Tensor) -> Tensor:
-        logits = decoder.logits(hidden)[..., :size].float()
-        return (logits.index_fill_(-1, never, -torch.inf) if len(never) else logits).log_softmax(-1)
-
-    return said
+    return lambda hidden: _silenced(decoder.logits(hidden)[..., :size], never)
 
 
 def normalized(
@@ -76,9 +72,14 @@ def normalized(
     never = unsaid.nonzero()[:, 0]
 
     def said(hidden: Tensor) -> Tensor:
-        logits = narrow(hidden).float()
-        logp = (logits.index_fill_(-1, never, -torch.inf) if len(never) else logits).log_softmax(-1)
+        logp = _silenced(narrow(hidden), never)
         wide = logp.new_full((*logp.shape[:-1], vocab), -torch.inf)
         return wide.index_copy_(-1, ids, logp)[..., :size]
 
     return said
+
+
+def _silenced(logits: Tensor, never: Tensor) -> Tensor:
+    """Log-probabilities of logits, in float32, with the columns `never` at -inf."""
+    logits = logits.float()
+    return (logits.index_fill_(-1, never, -torch.inf) if len(never) else logits).log_softmax(-1)

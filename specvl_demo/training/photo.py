@@ -55,10 +55,10 @@ class Recipe:
     reward: float = 0.0
 
 
-SAID = 0.25
-"""How much the next-token loss of plain chat counts beside the divergence from the base."""
 # How much a token of each kind of answer counts.
 WEIGHTS = {"question": 3.0, "thing": 2.0, "long": 0.7, "own": 0.2}
+SAID = 0.25
+"""How much the next-token loss of plain chat counts beside the divergence from the base."""
 
 
 class Learner:
@@ -143,7 +143,7 @@ class Learner:
                 logits = self.decoder.logits(hidden[chosen], tokens)
                 losses = losses.masked_scatter(chosen, F.cross_entropy(logits, target, reduction="none"))
         if plain.any():
-            losses = losses.masked_scatter(plain, self.divergence(rows, hidden[plain]))
+            losses = losses.masked_scatter(plain, self.plain_loss(rows, hidden[plain]))
         # What an answer of its own says again is unlearnt: -log(1 - p) (arXiv 1908.04319, eq. 5).
         again = torch.tensor([k == "repeat" for k in packed.kinds], device=self.device)
         losses = torch.where(again, -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses)
@@ -163,7 +163,7 @@ class Learner:
         seen["reward"] = np.nanmean([r.reward for r in rows]) if any(r.sampled for r in rows) else math.nan
         return total, seen | {"moved": moved.item()}
 
-    def divergence(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:
+    def plain_loss(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:
         """KL divergence [M] of the trained model from the base on the taught tokens of plain rows, and a part
         `SAID` of their next-token loss: they are the base's own words, and likelier than its others."""
         packed = pack([r for r in rows if not r.pictures], self.dtype).to(self.device)

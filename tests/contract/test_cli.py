@@ -205,6 +205,8 @@ def test_a_race_becomes_one_file(capsys: pytest.CaptureFixture[str], place: Path
     assert 'class="target"' in page and "&lt;img src=x onerror=alert(1)&gt;" in page
     assert main(["trace", "html", "t.jsonl", "--out", "nowhere/t.html"]) == 2
     assert "cannot be written" in capsys.readouterr().err
+    assert main(["trace", "plot", "t.jsonl", "--out", "t.png"]) == 2
+    assert "must end in .html" in capsys.readouterr().err and not (place / "t.png").exists()
 
 
 def test_the_public_interface(place: Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill
 from specvl_demo.core.types import Mixer, Prompt, Start
 from specvl_demo.core.verification import Strict
+from specvl_demo.decoders.draft_vocabulary import log_probabilities, narrowed
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.small_lookup import SmallLookup
@@ -228,3 +229,18 @@ def test_it_wants_views_and_a_mixture_for_several(small: VLM) -> None:
     mixer: Mixer = Even()
     assert SmallVLM(small, (FullView(), TextView((5,))), mixer).name == "tiny drafter"
     assert noisy(small.model, 0.1).generation_config.eos_token_id == EOS
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("banned", [(), (3, 9)])
+def test_a_draft_vocabulary_says_what_normalizing_over_all_ids_would(
+    small: VLM, banned: tuple[int, ...]
+) -> None:
+    """Ids without a row, banned ones and those beyond the size have no probability."""
+    narrow = narrowed(small.decoder, 12, [9, 3, 1, 20, 4, 17, 2, 30, 11, 8, 25, 6, 5])
+    hidden, size = torch.randn(2, 3, small.decoder.width), 28
+    wide = narrow.logits(hidden)[..., :size].float()
+    wide[..., list(banned)] = -torch.inf
+    said = log_probabilities(narrow, size, banned)(hidden)
+    torch.testing.assert_close(said, wide.log_softmax(-1))
+    assert said.shape[-1] == size and (said.isfinite().sum(-1) == 11 - len(banned)).all()
