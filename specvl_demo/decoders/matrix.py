@@ -41,14 +41,16 @@ def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
     """(numbers in half precision, factor): float32 numbers whose product with the factor, a power of two, is
     exactly `weight`. None where half precision cannot hold them, as it can all that was stored in float16 and
     nearly always bfloat16's."""
-    most = weight.abs().max().item()
+    exact = weight.float()
+    most = max(abs(bound.item()) for bound in exact.aminmax())
     if not 0 < most < math.inf:
         return None
-    for factor in dict.fromkeys((1.0, 2.0 ** (math.frexp(most)[1] - 15))):
-        half = (weight.float() / factor).half()
-        if torch.equal(half.float() * factor, weight.float()):
-            return half.float(), factor
-    return None
+    half = exact.half().float()
+    if torch.equal(half, exact):
+        return half, 1.0
+    factor = 2.0 ** (math.frexp(most)[1] - 15)
+    half = (exact / factor).half().float()
+    return (half, factor) if torch.equal(half * factor, exact) else None
 
 
 class Matrix:
