@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Protocol
@@ -18,6 +18,7 @@ from typing import Protocol
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.run import Event, Run
+from specvl_demo.ui.serve.waiting import Durations
 
 HZ = 20
 WAIT_S = 0.1
@@ -82,7 +83,7 @@ class Queue:
         self.grace_s = grace_s
         self._line: list[Run] = []
         self._runs: OrderedDict[str, Run] = OrderedDict()
-        self._lasted: deque[float] = deque([10.0], maxlen=8)
+        self._durations = Durations()
         self._lock = threading.Lock()
 
     async def stream(self, job: Job) -> AsyncGenerator[str, None]:
@@ -96,7 +97,7 @@ class Queue:
 
         At least every BEAT_S something is given, if only an empty list.
         """
-        run = self._enter(job.client)
+        run = self._enter(job)
         heard = False
         try:
             if run.done:
@@ -141,8 +142,8 @@ class Queue:
         run = self._runs.get(run_id)
         return list(run.batches) if run else []
 
-    def _enter(self, client: str | None) -> Run:
-        run = Run(client)
+    def _enter(self, job: Job) -> Run:
+        run = Run(job.client, max(1, len(job.lanes)), (job.pair, job.dtype, job.quantised))
         run.put({"k": "run", "run": run.id})
         with self._lock:
             self._line.append(run)
@@ -217,15 +218,14 @@ class Queue:
                 self.worker.kill(run.id)
 
     def _take(self, run: Run, event: Event) -> None:
+        now = time.monotonic()
         if event.get("stage") == "loading" and not run.told_to_end:
-            run.until = time.monotonic() + self.limit_s
+            run.until = now + self.limit_s
+        with self._lock:
+            self._durations.see(run, event, now)
+        run.put(event)
         if event["k"] == "done":
-            if run.began is not None:
-                self._lasted.append(time.monotonic() - run.began)
-            run.put(event)
             self._leave(run)
-        else:
-            run.put(event)
 
     async def _wait(self, run: Run) -> AsyncGenerator[Event, None]:
         """The run's place in the line, when it changes and every BEAT_S, until its turn has come."""
@@ -235,14 +235,14 @@ class Queue:
                 if run.done:
                     return
                 place = self._line.index(run)
+                now = time.monotonic()
+                wait_s = self._durations.wait_s(self._line[:place], self.worker.capacity, now)
             ahead = place - self.worker.capacity + 1
             if ahead <= 0:
                 return
-            now = time.monotonic()
             if ahead != told or now - at > BEAT_S:
                 told, at = ahead, now
-                lasts = sum(self._lasted) / len(self._lasted) / self.worker.capacity
-                yield {"k": "queue", "place": ahead, "eta_s": ahead * lasts}
+                yield {"k": "queue", "place": ahead, "eta_s": wait_s}
             self._hurry()
             await asyncio.sleep(WAIT_S)
 

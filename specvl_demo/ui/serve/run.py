@@ -13,6 +13,8 @@ from specvl_demo.records import Begin, End, Round, Stop, Totals
 
 Event = dict[str, Any]
 """{'k': kind, ...}: run · queue · status · begin · round · end · error · done."""
+Weights = tuple[str | None, ...]
+"""Which weights a run computes with, and how they are brought up: equal where nothing is loaded between."""
 
 
 class Run:
@@ -22,9 +24,11 @@ class Run:
     was shown until then stays a valid trace.
     """
 
-    def __init__(self, client: str | None = None) -> None:
+    def __init__(self, client: str | None = None, lanes: int = 1, weights: Weights = ()) -> None:
         self.id = secrets.token_urlsafe(12)
         self.client = client
+        self.lanes = lanes
+        self.weights = weights
         self.batches: list[str] = []
         self.size = 0
         self.stopped = False
@@ -32,11 +36,15 @@ class Run:
         self.came = time.monotonic()
         self.began: float | None = None
         """When it began to be computed (monotonic seconds); None while it waits."""
+        self.loading: float | None = None
+        """Since when it loads weights (monotonic seconds); None while it does not."""
+        self.loaded_s = 0.0
+        """Seconds of loading that are over."""
         self.until = 0.0
         """When it is to be over (monotonic seconds), once it has begun."""
         self.told_to_end = False
         self.killed = False
-        self._fault: str | None = None
+        self.fault: str | None = None
         self._open: dict[str, Totals] = {}
         self._waiting: list[Event] = []
         self._lock = threading.Lock()
@@ -48,13 +56,13 @@ class Run:
                 return
             self._see(event.get("record"))
             if event["k"] == "error":
-                self._fault = event["text"]
+                self.fault = event["text"]
             if event["k"] == "done":
                 self.done = True
-                cancelled = self.stopped and self._fault is None
+                cancelled = self.stopped and self.fault is None
                 stop: Stop = "cancelled" if cancelled else "error"
                 for lane, totals in self._open.items():
-                    self._waiting.append({"k": "end", "record": End(lane, stop, totals, None, self._fault)})
+                    self._waiting.append({"k": "end", "record": End(lane, stop, totals, None, self.fault)})
             self._waiting.append(event)
 
     def _see(self, record: Begin | Round | End | None) -> None:
