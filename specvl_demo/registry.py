@@ -53,6 +53,12 @@ def choose(
     `preset` among the settings names the changes to start from; without it those made for the pair, else
     those of the paper.
     """
+    if name not in base.METHODS:
+        raise ValueError(
+            f"There is no method {name!r}; known: {', '.join(_possible(pair, temperature))}; others need a "
+            f"drafter that {pair.id} does not have here (`python -m specvl_demo train` trains one). Your own "
+            "are read from the files that SPECVL_METHODS names."
+        )
     method = base.find(name)
     rest = {key: value for key, value in (settings or {}).items() if key != "preset"}
     preset = (settings or {}).get("preset")
@@ -88,6 +94,11 @@ def served(pair: Pair, temperature: float = 0.0) -> list[str]:
 
     ValueError with a sentence where what was tuned here cannot be read.
     """
+    return [name for name in _possible(pair, temperature) if name != "custom"]
+
+
+def _possible(pair: Pair, temperature: float) -> list[str]:
+    """The methods that the pair's drafters serve with the parts they have by default."""
     tuned.entry(pair.id)  # once, so that a damaged file does not look like a method that is not served
     names = []
     for name in base.METHODS:
@@ -96,7 +107,7 @@ def served(pair: Pair, temperature: float = 0.0) -> list[str]:
         except ValueError:
             continue
         names.append(name)
-    return [name for name in names if name != "custom"]
+    return names
 
 
 def verdict(pair: Pair, name: str, machine: Machine, options: Options | None = None) -> Verdict:

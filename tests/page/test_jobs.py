@@ -10,6 +10,7 @@ import pytest
 from specvl_demo.core.types import Sampling
 from specvl_demo.records import MIN_TEMPERATURE
 from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_TURNS, Job, read_job
+from tests.robustness.support import offered
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def media(tmp_path: Path) -> list[dict[str, str]]:
 
 
 def read(tmp_path: Path, **asked: Any) -> Job:
-    return read_job({"pair": "p", "question": "?", **asked}, ["p"], ["ar"], [tmp_path])
+    return read_job({"pair": "p", "question": "?", **asked}, [offered("p")], [tmp_path])
 
 
 def takes(value: float) -> bool:
@@ -64,3 +65,24 @@ def test_files_are_taken_whole_or_refused(tmp_path: Path, media: list[dict[str, 
     asked = {"media": media} if where == "now" else {"history": [{"question": "q", "media": media}]}
     with pytest.raises(ValueError, match=f"At most {MOST_FILES} pictures .* got {MOST_FILES + 1}"):
         read(tmp_path, **asked)
+
+
+def test_an_unknown_pair_is_refused_with_those_of_the_menu(tmp_path: Path) -> None:
+    pairs = [offered("p"), offered("large", "Needs about 15 GB."), offered("q")]
+    with pytest.raises(ValueError, match="no pair 'nope'. Known: p, q; not on this machine: large[.]$"):
+        read_job({"pair": "nope", "question": "?"}, pairs, [tmp_path])
+    with pytest.raises(ValueError, match="^large does not run on this machine: Needs about 15 GB[.]$"):
+        read_job({"pair": "large", "question": "?"}, pairs, [tmp_path])
+
+
+@pytest.mark.parametrize("asked", [{"methods": ["nope"]}, {"settings": {"nope": {}}}])
+def test_an_unknown_method_is_refused_with_those_that_the_pair_can_draft_with(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    pair = offered("p", chain=True, eagle3="eagle3 needs an EAGLE-3 head; p has none here.")
+    said = "no method 'nope'. Known: ar, chain; others do not run with p here: ask for one to learn why[.]$"
+    with pytest.raises(ValueError, match=said):
+        read_job({"pair": "p", "question": "?", **asked}, [pair], [tmp_path])
+    everything = offered("p", chain=True)
+    with pytest.raises(ValueError, match="no method 'nope'. Known: ar, chain[.]$"):
+        read_job({"pair": "p", "question": "?", **asked}, [everything], [tmp_path])

@@ -49,6 +49,11 @@ def job(question: str = "rounds=3", **changes: Any) -> Job:
     return Job(pair="light", lanes=(("ar", {}),), question=question, **changes)
 
 
+def offered(name: str, reason: str = "", **methods: bool | str) -> dict[str, Any]:
+    """A pair as the catalog describes it; one with a reason does not run here."""
+    return {"id": name, "available": not reason, "reason": reason, "methods": {"ar": True, **methods}}
+
+
 class Guest:
     """One visitor at a queue: what came, and a way to wait for some of it."""
 

@@ -25,7 +25,7 @@ from specvl_demo.ui.serve.jobs import read_job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.request_check import MOST_CONTAINERS, MOST_PATHS
 from specvl_demo.ui.serve.route_filter import JSON_BYTES, Listeners, RouteFilter
-from tests.robustness.support import Guest, job, server, until
+from tests.robustness.support import Guest, job, offered, server, until
 from tests.robustness.visitor import Turned, Visitor
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
@@ -247,14 +247,14 @@ def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> No
 )
 def test_nothing_of_a_wrong_kind_is_dropped_in_silence(tmp_path: Path, asked: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said) as refused:
-        read_job({"pair": "p", "question": "?", "methods": ["ar"], **asked}, ["p"], ["ar"], [tmp_path])
+        read_job({"pair": "p", "question": "?", "methods": ["ar"], **asked}, [offered("p")], [tmp_path])
     assert len(str(refused.value)) < 300
 
 
 def test_a_single_file_is_taken_as_a_list_of_one(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"x")
     asked = {"pair": "p", "question": "?", "media": {"path": str(tmp_path / "a.png")}}
-    assert read_job(asked, ["p"], ["ar"], [tmp_path]).media == (str(tmp_path / "a.png"),)
+    assert read_job(asked, [offered("p")], [tmp_path]).media == (str(tmp_path / "a.png"),)
 
 
 # ---------------------------------------------------------------- uploads
@@ -318,7 +318,7 @@ def test_clients_take_turns_in_the_line() -> None:
 
 def test_a_run_nobody_listens_to_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, listeners = Still(), Listeners()
-    catalog = {"pairs": [{"id": "p", "available": True}], "methods": [{"name": "ar"}]}
+    catalog = {"pairs": [offered("p")]}
     behaviour = Behaviour(catalog, None, Queue(worker), [tmp_path], None, (), listeners)
     caller = Caller(listens=("s", "e"))
 

@@ -17,6 +17,7 @@ from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.sessions import Sessions
 from tests.robustness import corpus_files
 from tests.robustness.corpus_files import Case, is_one_sentence
+from tests.robustness.support import offered
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -199,7 +200,7 @@ def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path) -> None:
         return {"pair": "pocket", "question": "x", "media": [{"path": path, "name": "half\ud800"}]}
 
     def read(path: object) -> jobs.Job:
-        return jobs.read_job(asked(path), ["pocket"], ["ar"], [uploads])
+        return jobs.read_job(asked(path), [offered("pocket")], [uploads])
 
     assert read(str(mine)).media == (str(mine),)
     assert read(str(uploads / "inner" / ".." / "mine.png")).media == (str(mine),)

@@ -68,6 +68,17 @@ def test_an_unknown_pair_is_refused_with_the_known_ones() -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_an_unknown_method_is_refused_with_those_the_pair_can_draft_with() -> None:
+    alone = dataclasses.replace(find("pocket"), drafters={})
+    with pytest.raises(ValueError, match="no method 'nope'; known: ar,") as refused:
+        registry.choose(alone, "nope")
+    known = str(refused.value).split("known: ")[1].split(";")[0].split(", ")
+    assert known == registry.served(alone) and "chain" not in known
+    assert "others need a drafter that pocket does not have here" in str(refused.value)
+    with pytest.raises(ValueError, match="known: .*chain.*custom"):
+        registry.choose(find("pocket"), "nope")
+
+
 def test_verdicts_follow_memory() -> None:
     seven = find("llava-1.5-7b")
     refused = available(seven, LAPTOP)

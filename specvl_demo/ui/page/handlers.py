@@ -172,7 +172,5 @@ class Behaviour:
         return {"url": f"gradio_api/file={out}"}
 
     def _job(self, asked: Any, caller: Caller, baseline: bool = True) -> Job:
-        pairs = [pair["id"] for pair in self.catalog["pairs"] if pair["available"]]
-        names = [method["name"] for method in self.catalog["methods"]]
-        job = read_job(asked, pairs, names, self._folders, baseline)
+        job = read_job(asked, self.catalog["pairs"], self._folders, baseline)
         return replace(job, visit=caller.visit, client=caller.client)

@@ -67,12 +67,14 @@ class Job:
 
 
 def read_job(
-    data: Any, pairs: Sequence[str], methods: Sequence[str], folders: Sequence[Path], baseline: bool = True
+    data: Any, pairs: Sequence[Mapping[str, Any]], folders: Sequence[Path], baseline: bool = True
 ) -> Job:
-    """The job in plain data from outside. folders: where files may lie. baseline: the plain model leads."""
+    """The job in plain data from outside. pairs: as the catalog describes them. folders: where files may lie.
+    baseline: the plain model leads.
+    """
     if not isinstance(data, Mapping):
         raise ValueError(messages.NOTHING_ASKED)
-    pair = _known(data.get("pair"), pairs, messages.NO_PAIR)
+    pair = _pair(data.get("pair"), pairs)
     question = _text(data.get("question", ""), "The question")
     earlier = _list(data.get("history"), Mapping, "The history", "a list of earlier questions")
     if len(earlier) > MOST_TURNS:
@@ -85,14 +87,14 @@ def read_job(
     if not question.strip() and not files:
         raise ValueError(messages.NOTHING_ASKED)
     asked = _list(data.get("methods"), str, "The methods", "a list of names")
-    names = list(dict.fromkeys(_known(name, methods, messages.NO_METHOD) for name in asked))
+    names = list(dict.fromkeys(_method(name, pair) for name in asked))
     if baseline:
         names = ["ar", *(name for name in names if name != "ar")]
     if len(names) - ("ar" in names) > MOST_LANES:
         raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=len(names) - 1))
-    settings = _settings(data.get("settings"), methods)
+    settings = _settings(data.get("settings"), pair)
     return Job(
-        pair=pair,
+        pair=pair["id"],
         lanes=tuple((name, settings.get(name, {})) for name in names),
         question=question,
         media=tuple(uploaded(item, folders) for item in files),
@@ -111,14 +113,14 @@ def read_job(
     )
 
 
-def _settings(values: Any, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+def _settings(values: Any, pair: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Parameters by method and name; what they may be stands in the method table."""
     if values is None:
         return {}
     if not isinstance(values, Mapping) or not all(isinstance(one, Mapping | None) for one in values.values()):
         raise ValueError(messages.NOT_SETTINGS.format(kind=_brief(values)))
     for method, given in values.items():
-        _known(method, methods, messages.NO_METHOD)
+        _method(method, pair)
         for name, value in (given or {}).items():
             if not isinstance(value, bool | int | float | str):
                 raise ValueError(messages.NOT_A_VALUE.format(name=_brief(name), kind=_kind(value)))
@@ -174,10 +176,29 @@ def _kind(value: Any) -> str:
     return names.get(type(value), number)
 
 
-def _known(value: Any, known: Sequence[str], sentence: str) -> str:
-    if value not in known:
-        raise ValueError(sentence.format(name=_brief(value), known=", ".join(known)))
-    return value
+def _pair(asked: Any, pairs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The pair of this id; what is known stands in the menu's order, those that do not run here last."""
+    pair = next((one for one in pairs if one["id"] == asked), None)
+    if pair is None:
+        known = ", ".join(one["id"] for one in pairs if one["available"])
+        others = ", ".join(one["id"] for one in pairs if not one["available"])
+        known = messages.PAIRS_ELSEWHERE.format(known=known, others=others) if others else known
+        raise ValueError(messages.NO_PAIR.format(name=_brief(asked), known=known))
+    if not pair["available"]:
+        raise ValueError(messages.NOT_HERE.format(pair=pair["id"], reason=pair["reason"]))
+    return pair
+
+
+def _method(asked: Any, pair: Mapping[str, Any]) -> str:
+    """The name of a method. The engine says why one does not run: its settings may name another drafter."""
+    methods = pair["methods"]
+    if not isinstance(asked, str) or asked not in methods:
+        served = [name for name, verdict in methods.items() if verdict is True]
+        known = ", ".join(served)
+        if len(served) < len(methods):
+            known = messages.METHODS_ELSEWHERE.format(known=known, pair=pair["id"])
+        raise ValueError(messages.NO_METHOD.format(name=_brief(asked), known=known))
+    return asked
 
 
 def _brief(value: Any) -> Any:
