@@ -15,6 +15,7 @@ from itertools import permutations
 
 from specvl_demo.methods import base
 from specvl_demo.report.metrics import Comparison, Lane, compare
+from specvl_demo.report.remarks import MIN_TOKENS, disturbance
 from specvl_demo.report.spans import reason
 
 MOST_WORDS = 3
@@ -22,13 +23,17 @@ MOST_WORDS = 3
 
 @dataclass(frozen=True)
 class Finding:
-    """A method on an example. turned: the target's words where drafts were rejected, most often first."""
+    """A method on an example. turned: the target's words where drafts were rejected, most often first.
+
+    untimed: why its times say nothing, '' where they may be told.
+    """
 
     example: str
     comparison: Comparison
     n_tokens: int
     lossless: bool
     turned: tuple[str, ...]
+    untimed: str = ""
 
     @property
     def speedup(self) -> float:
@@ -50,7 +55,10 @@ def find(example: str, plain: Lane, lane: Lane) -> Finding:
         if reason(round_, at) == "corrected" and token.text.strip()
     )
     turned = tuple(word for word, _ in counted.most_common(MOST_WORDS))
-    return Finding(example, compare(lane, plain), len(lane.token_ids), lane.begin.lossless, turned)
+    n_tokens = len(lane.token_ids)
+    short = min(n_tokens, len(plain.token_ids)) < MIN_TOKENS
+    untimed = "too few to time" if short else "timing disturbed" if disturbance(lane, plain) else ""
+    return Finding(example, compare(lane, plain), n_tokens, lane.begin.lossless, turned, untimed)
 
 
 def middle(findings: Sequence[Finding]) -> Finding:
@@ -63,6 +71,9 @@ def said(found: Finding) -> str:
     totals, cost = found.comparison.metrics.totals, found.comparison.rho
     rounds = f"{totals.n_rounds} round" + ("s" if totals.n_rounds != 1 else "")
     relaxed = "" if found.lossless else f"; {totals.n_relaxed} of {found.n_tokens} tokens relaxed"
+    if found.untimed:
+        kept = f"{found.kept:.1f} drafted tokens kept a round{relaxed}."
+        return f"{found.n_tokens} tokens in {rounds}, {found.untimed}: {kept}"
     return (
         f"{found.speedup:.2f}× autoregressive decoding over {rounds}: {found.kept:.1f} drafted tokens kept a "
         f"round, which cost {cost['draft']:.1f} autoregressive steps to draft and {cost['verify']:.1f} to "
