@@ -12,15 +12,18 @@ export function declared(chart) {
     build(race, c) {
       const lane = race.focused;
       const rounds = lane ? shownRounds(race, lane) : [];
-      const lines = chart.series.flatMap((s) => read(s, rounds));
-      if (!lines.length) return null;
+      // Names, colours and axes are those of the whole race: where a replay begins, before its first round, they stand.
+      const whole = chart.series.flatMap((s) => read(s, lane?.rounds ?? []));
+      if (!whole.length) return null;
+      const shown = new Map(chart.series.flatMap((s) => read(s, rounds)).map((l) => [l.name, l]));
+      const lines = whole.map((l) => ({ ...l, ...(shown.get(l.name) ?? { x: [], y: [] }) }));
       lines.forEach((l, i) => { l.colour = l.marked ? c.relaxed : c.series[i % c.series.length]; l.dash = DASHES[i % DASHES.length]; });
-      const [low, high] = chart.y_range ?? bounds(lines.filter((l) => l.axis === 'left'));
+      const [low, high] = chart.y_range ?? bounds(whole.filter((l) => l.axis === 'left'));
       const traces = lines.map((l) => draw(chart.kind, l));
       if (chart.shade === 'accepted') traces.unshift(accepted(rounds, high, c));
       return {
         traces, ymin: low, ymax: high, xmax: race.shown(lane), xend: lastRound(lane),
-        right: chart.y_right ? bounds(lines.filter((l) => l.axis === 'right')) : null,
+        right: chart.y_right ? bounds(whole.filter((l) => l.axis === 'right')) : null,
         legend: [...lines.map((l) => ({ name: l.name, colour: l.colour, dash: l.points ? 'point' : l.dash })),
           ...(chart.shade === 'accepted' ? [{ name: W.charts.shaded, colour: c.shade, fill: true }] : [])],
         say: W.charts.declaredSay(chart.title, lane.begin.title, lines.map((l) => [l.name, l.y[l.y.length - 1]])),
@@ -61,7 +64,7 @@ function draw(kind, l) {
     return flat(l.x, l.y, { name: l.name, mode: 'markers', ...axis, marker: { color: l.colour, size: 5, symbol: l.marked ? 'diamond-open' : 'circle' } });
   }
   const shape = kind === 'lines' ? 'linear' : 'hv';
-  const hold = shape === 'hv' ? { x: [...l.x, l.x[l.x.length - 1] + 1], y: [...l.y, l.y[l.y.length - 1]] } : l;
+  const hold = shape === 'hv' && l.x.length ? { x: [...l.x, l.x[l.x.length - 1] + 1], y: [...l.y, l.y[l.y.length - 1]] } : l;
   return flat(hold.x, hold.y, { name: l.name, ...axis, ...(kind === 'stack' ? { stackgroup: 'one', fillcolor: l.colour } : {}),
     line: { color: l.colour, width: kind === 'stack' ? 0.5 : 2, dash: l.dash, shape } });
 }
@@ -71,7 +74,7 @@ function accepted(rounds, high, c) {
   const most = Math.max(1, ...rounds.map((r) => r.path.length - 1));
   const x = rounds.map((r) => r.index);
   const y = rounds.map((r) => (high * (r.path.length - 1)) / most);
-  return flat([...x, x.length], [...y, y[y.length - 1]], { name: W.charts.shaded, fill: 'tozeroy', fillcolor: c.shade,
+  return flat([...x, x.length], [...y, y[y.length - 1] ?? 0], { name: W.charts.shaded, fill: 'tozeroy', fillcolor: c.shade,
     line: { shape: 'hv', width: 0 }, hoverinfo: 'skip' });
 }
 
