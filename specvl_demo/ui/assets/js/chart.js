@@ -1,7 +1,7 @@
 /* One Plotly chart: a card with a title, a legend of our own and a plot that redraws cheaply.
    What it draws is a spec (see charts.js); how it looks and how it is fed is decided here. */
 
-import { h } from './dom.js';
+import { h, put } from './dom.js';
 import { explained } from './explain.js';
 import { W } from './words.js';
 
@@ -35,14 +35,14 @@ export function palette(node) {
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false };
 
 export class Chart {
-  /** spec: {id, title, help, x, y, right, build(race, colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say} or
-   *  null}: names of the axes, and what is drawn. */
+  /** spec: {id, title, help, x, y, right, build(race, colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say},
+   *  {note} or null}: names of the axes, and what is drawn, or why nothing is. */
   constructor(spec, race, painter, url) {
     Object.assign(this, { spec, race, painter, url });
     this.legend = h('ul', { class: 'vl-legend' });
     this.plot = h('div', { class: 'vl-plot', role: 'img', 'aria-label': spec.title });
     this.node = h('section', { class: 'vl-card vl-chart', data: { chart: spec.id } },
-      h('header', {}, explained('h2', spec.title, spec.help)), this.legend, this.plot);
+      h('header', {}, explained('h2', spec.title, spec.help)), this.legend, this.note = h('p', { class: 'vl-help vl-chart-note' }), this.plot);
     this.revision = 0;
     this.layout = null;
     painter.register(this.node, () => this.draw());
@@ -73,9 +73,11 @@ export class Chart {
     }
     this.colours ??= palette(this.node);
     const built = this.spec.build(this.race, this.colours);
-    this.node.classList.toggle('empty', built === null);
-    if (built === null) return;
-    this.write(built);
+    const empty = !built?.traces;
+    this.node.classList.toggle('empty', empty);
+    put(this.note, built?.note ?? '');
+    this.write(built ?? {});
+    if (empty) return;
     const layout = this.frame(built);
     const size = { width: this.plot.clientWidth, height: this.plot.clientHeight };
     if (!size.width) return;
@@ -106,12 +108,12 @@ export class Chart {
     };
   }
 
-  write({ legend, say }) {
+  write({ legend = [], say }) {
     const key = JSON.stringify(legend);
     if (key !== this.legendKey) {
       this.legendKey = key;
-      this.legend.replaceChildren(...legend.map(({ name, colour, dash, fill }) =>
-        h('li', {}, h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } }), name)));
+      this.legend.replaceChildren(...legend.map(({ name, colour, dash, fill, help }) =>
+        h('li', { title: help }, colour && h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } }), name)));
     }
     if (say && this.plot.getAttribute('aria-label') !== say) this.plot.setAttribute('aria-label', say);
   }

@@ -4,6 +4,7 @@
 import { step } from './chart.js';
 import { costs } from './fold.js';
 import { fmt } from './dom.js';
+import { doubt } from './verdict.js';
 import { W } from './words.js';
 
 const DASHES = ['solid', 'dash', 'dot', 'dashdot', 'longdash', 'longdashdot'];
@@ -49,14 +50,29 @@ export const perRound = {
   click: (race, point) => race.select({ lane: race.focus, round: Math.floor(point.x) }),
 };
 
-/** Decode speed of every lane over the baseline's, as both stand after each round, and the focused lane's limit. */
+/** Lanes whose speedup is not shown, by the reason: [[sentence, lanes]]. */
+function doubted(race) {
+  const reasons = new Map();
+  for (const lane of race.list) {
+    const found = doubt(race, lane);
+    if (!found) continue;
+    const why = W.run.timing[found.kind](found);
+    reasons.set(why, [...(reasons.get(why) ?? []), lane]);
+  }
+  return [...reasons];
+}
+
+/** Decode speed of every lane over the baseline's, as both stand after each round, and the focused lane's limit; of a
+ *  lane whose times may not be read, why there is none. */
 export const speedup = {
   id: 'speedup', title: W.charts.speedup, help: W.charts.speedupHelp, x: W.charts.seconds, y: W.charts.times, xunit: 0.5,
   build(race, c) {
     const base = race.baseline;
     if (!base || !base.rounds.length) return null;
     const lines = [];
-    for (const lane of race.list.filter((l) => l !== base)) {
+    const reasons = doubted(race);
+    const without = reasons.flatMap(([, lanes]) => lanes);
+    for (const lane of race.list.filter((l) => l !== base && !without.includes(l))) {
       // A ratio of two or three steps says nothing yet and would stretch the axis.
       const points = shownRounds(race, lane).map((r) => [r.clock_s, costs(lane, base, r.index + 1)]).filter(([clock, cost]) => cost && base.roundsBy(clock) >= SETTLED);
       if (!points.length) continue;
@@ -67,14 +83,15 @@ export const speedup = {
         lines.push({ name: W.charts.limit, x, y: points.map(([, cost]) => cost.limit), colour: c.muted, dash: 'dot', width: 1 });
       }
     }
-    if (!lines.length) return null;
-    const ends = race.list.filter((l) => l !== base);
+    if (!lines.length) return reasons.length ? { note: W.charts.noSpeedup(reasons.map(([why, lanes]) => [why, lanes.map((l) => l.begin.title)])) } : null;
+    const ends = race.list.filter((l) => l !== base && !without.includes(l));
     return {
       traces: lines.map((l) => flat(l.x, l.y, { name: l.name, line: { color: l.colour, width: l.width, dash: l.dash } })),
-      legend: lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
+      legend: [...lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
+        ...reasons.flatMap(([why, lanes]) => lanes.map((l) => ({ name: W.charts.without(l.begin.title), help: W.track.unknown(why) })))],
       xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])), xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock)) : null, ymax: step(1.1 * Math.max(1.8, ...lines.flatMap((l) => l.y)), 1),
       shapes: [line(1, c.muted)],
-      say: W.charts.speedupSay(race.list.filter((l) => l !== base).map((l) => [l.begin.title, fmt.times(race.speedup(l))])),
+      say: W.charts.speedupSay(race.list.filter((l) => l !== base).map((l) => [l.begin.title, fmt.times(without.includes(l) ? null : race.speedup(l))])),
     };
   },
 };

@@ -56,7 +56,7 @@ export class Tally {
       const base = r.base_seconds > 0 ? r.base_tokens / r.base_seconds : null;
       const step = r.base_rounds ? r.base_seconds / r.base_rounds : null;
       return {
-        ...r, speed, tau: r.rounds ? r.tokens / r.rounds : null, speedup: speed && base ? speed / base : null,
+        ...r, speed, tau: r.rounds ? r.tokens / r.rounds : null, speedup: speed && base && !r.disturbed ? speed / base : null,
         rho: Object.fromEntries(PHASES.map((p) => [p, step && r.rounds ? r[p] / r.rounds / step : null])),
         relaxed_share: r.tokens ? r.relaxed / r.tokens : null, agreement: r.compared ? r.agreed / r.compared : null,
       };

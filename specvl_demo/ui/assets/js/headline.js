@@ -3,12 +3,14 @@
 
 import { h } from './dom.js';
 import { align } from './align.js';
-import { timing } from './verdict.js';
+import { doubt, timing } from './verdict.js';
 import { W } from './words.js';
 
-/** The lane that the sentence is about: the fastest of those that draft. */
+/** The lane that the sentence is about: the fastest of those that draft and whose times may be read, if there are any. */
 function best(race) {
-  const drafting = race.list.filter((lane) => lane !== race.baseline);
+  const all = race.list.filter((lane) => lane !== race.baseline);
+  const sound = all.filter((lane) => doubt(race, lane) === null);
+  const drafting = sound.length ? sound : all;
   return drafting.reduce((a, b) => ((race.speedup(b) ?? 0) > (race.speedup(a) ?? 0) ? b : a), drafting[0] ?? null);
 }
 

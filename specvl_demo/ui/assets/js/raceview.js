@@ -9,7 +9,7 @@ import { headline, instructive } from './headline.js';
 import { byDepth, perRound, phases, speedup } from './charts.js';
 import { declared } from './declared.js';
 import { costs, dig, whySlow } from './fold.js';
-import { agreement, timing } from './verdict.js';
+import { agreement, doubt } from './verdict.js';
 import { Inspector } from './inspector.js';
 import { LaneView } from './lane.js';
 import { Player } from './player.js';
@@ -42,7 +42,7 @@ export class RaceView {
     race.on('begin', ({ lane }) => { const view = this.lanes.get(lane.name); view.begun(); view.update(); });
     race.on('lane focus', (_, type) => this.methodCharts(type === 'focus'));
     race.on('round', ({ lane }) => { if (lane.rounds.length === 1 && lane === race.focused) this.methodCharts(); });
-    race.on('end', () => this.origin());
+    race.on('end', ({ lane }) => { this.origin(); if (lane === race.focused) this.methodCharts(); }); // its first round may lack them
     race.on('end head', () => this.verdict());
   }
 
@@ -186,17 +186,16 @@ export class RaceView {
     const { race } = this;
     const base = race.baseline;
     if (!race.finished || !base) { put(this.said, ''); return; }
-    const cut = race.list.some((one) => one.end.stop === 'cancelled'); // nothing to time
     const untimed = new Map();
     const lines = race.list.filter((lane) => lane !== base).flatMap((lane) => {
       const { title } = lane.begin;
       const found = agreement(lane, base);
       if (found.kind === 'so_far' && !found.at) return [];
-      const timed = timing(lane, base);
+      const doubted = doubt(race, lane);
       const cost = costs(lane, base);
-      const slow = timed.kind === 'sound' && whySlow(cost);
-      if (timed.kind !== 'sound' && !cut) {
-        const why = W.run.timing[timed.kind](timed);
+      const slow = doubted === null && whySlow(cost);
+      if (doubted && doubted.kind !== 'cut') {
+        const why = W.run.timing[doubted.kind](doubted);
         untimed.set(why, [...(untimed.get(why) ?? []), title]);
       }
       return [W.run.agreement[found.kind](title, found), slow && W.run.slow[slow](title, cost)].filter(Boolean);

@@ -3,7 +3,7 @@
 import { h, put, fmt } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from './fold.js';
-import { MIN_TOKENS, timing } from './verdict.js';
+import { MIN_TOKENS, doubt, early, timing } from './verdict.js';
 import { W } from './words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where', 'place'];
@@ -64,7 +64,9 @@ export class Track {
       fill.style.transform = `scaleX(${Math.min(1, t.tokens / scale)})`;
       bar.setAttribute('aria-valuenow', t.tokens);
       put(count, String(t.tokens));
-      put(cells.speedup, lane === race.baseline ? fmt.times(t.speed ? 1 : null) : fmt.times(race.speedup(lane)));
+      const why = doubt(race, lane) ?? early(race, lane);
+      put(cells.speedup, fmt.times(why ? null : lane === race.baseline ? t.speed && 1 : race.speedup(lane)));
+      cells.speedup.title = why ? W.track.unknown(W.run.timing[why.kind](why)) : '';
       put(cells.speed, fmt.speed(t.speed));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.clock || null));
@@ -73,14 +75,16 @@ export class Track {
         shares[i].style.flexGrow = share.toFixed(4);
         shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
       });
-      // No place and no bold figure where the times say nothing, or not yet.
+      // No place where the times say nothing, or not yet.
       const base = race.baseline;
-      const sound = !base || lane === base
-        || (race.finished ? timing(lane, base).kind === 'sound' : Math.min(t.tokens, race.now(base).tokens) >= MIN_TOKENS);
-      row.classList.toggle('unsound', !sound);
+      row.classList.toggle('unsound', why !== null);
       const placed = race.finished ? race.list.every((one) => one === base || timing(one, base ?? one).kind === 'sound') : t.tokens >= MIN_TOKENS;
       const place = placed ? order.indexOf(lane.name) : -1;
       put(cells.place, place < 0 ? '' : W.track.places[place] ?? `${place + 1}.`);
     }
+    // The column keeps its room while a race runs, so that nothing jumps when the first lane comes in.
+    const placed = race.list.some((lane) => this.rows.get(lane.name).cells.place.textContent);
+    this.node.classList.toggle('unplaced', !placed);
+    this.node.classList.toggle('over', race.finished);
   }
 }

@@ -44,6 +44,26 @@ export function timing(lane, base) {
   return { kind: 'sound' };
 }
 
+const CUT = ['cancelled', 'error'];
+
+/** Why no speedup of a lane is shown: as `timing` tells, or {kind: 'cut'}; null where one is. What disturbed a race is
+ *  known when all its lanes have ended. */
+export function doubt(race, lane) {
+  const base = race.baseline;
+  if (!base || lane === base) return null;
+  if (race.list.some((one) => CUT.includes(one.end?.stop))) return { kind: 'cut' };
+  const timed = race.list.every((one) => one.end) ? timing(lane, base) : { kind: 'sound' };
+  return timed.kind === 'sound' ? null : timed;
+}
+
+/** {kind: 'early', tokens} while less of a lane is shown than can be timed, in a race or its replay; else null. */
+export function early(race, lane) {
+  const base = race.baseline;
+  if (!base || lane === base || race.finished) return null;
+  const tokens = Math.min(race.now(lane).tokens, race.now(base).tokens);
+  return tokens < MIN_TOKENS ? { kind: 'early', tokens } : null;
+}
+
 const words = (text) => text.toLowerCase().match(/[\p{L}\p{N}_]+/gu) ?? [];
 
 /** Share of words that agree once two texts are aligned. */

@@ -4,7 +4,7 @@
 import { term } from './explain.js';
 import { h, put, svg, fmt } from './dom.js';
 import { learn, simulate } from './simulate.js';
-import { timing } from './verdict.js';
+import { doubt } from './verdict.js';
 import { laneSwitch } from './track.js';
 import { W } from './words.js';
 
@@ -104,7 +104,8 @@ export class WhatIfView {
     if (!known) return;
     const made = simulate(known, values);
     const { recorded, n } = known;
-    const speeds = { ar: 1, recorded: recorded.speedup, simulated: made.speedup };
+    const doubted = doubt(this.race, this.race.focused);
+    const speeds = { ar: 1, recorded: doubted ? null : recorded.speedup, simulated: made.speedup };
     const titles = { ar: W.whatif.ar, recorded: W.whatif.recorded(this.race.focused.begin.title), simulated: W.whatif.simulated };
     for (const { name, fill, label, value } of bars) {
       put(label, titles[name]);
@@ -114,8 +115,8 @@ export class WhatIfView {
       fill.style.transform = `scaleX(${part})`;
     }
     const as = ['quality', 'gamma', 'draft', 'row'].every((key) => values[key] === known[key]);
-    const sound = timing(this.race.focused, this.race.baseline).kind === 'sound';
-    put(this.says, W.whatif[as ? 'same' : 'other'](made.speedup.toFixed(2), recorded.speedup.toFixed(2)) + (sound ? '' : W.whatif.unsure));
+    put(this.says, W.whatif[as ? 'same' : 'other'](made.speedup.toFixed(2))
+      + (doubted ? W.whatif.unsure(W.run.timing[doubted.kind](doubted)) : W.whatif.measured(recorded.speedup.toFixed(2))));
     put(this.formula, W.whatif.formula({ tau: made.tau.toFixed(2), v: made.verify.toFixed(3), gamma: values.gamma, c: values.draft.toFixed(3), s: made.speedup.toFixed(2) }));
     this.strip(made);
     this.drawCurve(made);

@@ -49,6 +49,7 @@ export const W = {
     where: 'Time goes to', whereHelp: 'Shares of drafting (guessing), verifying (one pass of the large model), committing (keeping the caches right) and everything else.',
     place: 'Place', placeHelp: 'Order of finish by own clock.',
     places,
+    unknown: (why) => `No speedup: ${why}.`,
     tokensOf: (title) => `Tokens of ${title}`,
   },
   legend: {
@@ -62,6 +63,8 @@ export const W = {
     perRoundSay: (title, tau, n) => `Tokens per round of ${title}: ${tau} on average over ${count(n, 'round')}.`,
     speedup: 'Running speedup', speedupHelp: 'Decode speed over the autoregressive lane’s so far. Dotted: the limit if nothing but the two models took any time.',
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
+    without: (title) => `${title}: no speedup`,
+    noSpeedup: (rows) => `No speedup. ${rows.map(([why, titles]) => `${titles.join(', ')}: ${why}.`).join(' ')}`,
     limit: 'limit', shaded: 'drafts kept',
     byDepth: 'Drafted tokens kept', byDepthHelp: 'Share of rounds in which at least so many drafted tokens were kept',
     kept: 'share of rounds', byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
@@ -138,8 +141,8 @@ export const W = {
     help: 'The answer stays as it was. For each of its tokens the records say whether the drafter guessed it and how sure it was; from that and the recorded costs the race is simulated here, in your browser.',
     none: 'Run or open a race with a method beside the autoregressive lane; it can be simulated when it is over.',
     ar: 'Autoregressive', recorded: (title) => `${title}, recorded`, simulated: 'Simulated', steps: (x) => `${x} steps`, was: (x) => `recorded: ${x}`,
-    same: (s, r) => `With the recorded averages the simulation gives ${s}×; the race itself measured ${r}×.`, other: (s, r) => `With these values the answer would come ${s}× as fast as autoregressive decoding; the race itself measured ${r}×.`,
-    unsure: ' Other work disturbed its timing: take the figures with care.',
+    same: (s) => `With the recorded averages the simulation gives ${s}×`, other: (s) => `With these values the answer would come ${s}× as fast as autoregressive decoding`,
+    measured: (r) => `; the race itself measured ${r}×.`, unsure: (why) => `. The race itself gives no speedup (${why}): take the figures with care.`,
     formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
     curve: 'draft length γ', axis: 'speedup', curveSay: (best, s) => `Speedup by draft length: best at ${best} with ${s} times.`, roundsSay: (n) => `${n} rounds; green is guessed, blue written by the large model.`,
     sliders: {
@@ -234,6 +237,8 @@ export const W = {
     },
     timing: {
       short: ({ tokens }) => `${tokens} tokens are too few to time, 20 are needed`,
+      early: ({ tokens }) => `${tokens} tokens so far, 20 are needed`,
+      cut: () => 'this race was not run to its end',
       disturbed: ({ why, ...n }) => `timing disturbed, not meaningful (${{
         above: () => `a speedup of ${n.speedup.toFixed(1)} is above τ ${n.tau.toFixed(1)}, which nothing can reach`,
         load: () => `other programs kept ${(100 * n.load).toFixed(0)} % of the machine busy`,
