@@ -103,6 +103,7 @@ def test_ask_again_edit_and_clear(opened):
     opened.get_by_role("button", name="Ask a follow-up").click()
     expect(opened.locator(".vl-turns li")).to_have_count(1)
     expect(opened.locator("#vl-question")).to_be_focused()
+    expect(opened.locator("#vl-question")).to_have_attribute("placeholder", "Ask about the same pictures")
     opened.locator("#vl-question").fill("And below it?")
     opened.evaluate(SENT)
     run_race(opened)
@@ -129,6 +130,35 @@ def test_ask_again_edit_and_clear(opened):
     opened.get_by_role("button", name="New conversation").click()
     expect(opened.locator(".vl-conversation")).to_be_hidden()
     assert opened.evaluate("specvl.ask.request.history") == []
+    expect(opened.locator("#vl-question")).to_have_attribute("placeholder", "What is in the picture?")
+
+
+def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
+    """Not from the autoregressive lane's shorter one, nor from a relaxed one; the page says from which."""
+    opened.evaluate(
+        """() => {
+          Object.assign(specvl.ask.request, {methods: ['lvspec', 'sage']});
+          specvl.ask.request.sampling.max_new_tokens = 600;
+        }"""
+    )
+    opened.locator("#vl-run").click()
+    opened.wait_for_function(
+        """() => {
+          const [base, , sage] = specvl.race.list;
+          return specvl.race.meta.source === 'live' && sage?.tokens.length > base.tokens.length + 5;
+        }""",
+        timeout=60_000,
+    )
+    opened.locator("#vl-stop").click()
+    opened.wait_for_function("!specvl.ask.running", timeout=60_000)
+    expect(opened.locator("#vl-status")).to_contain_text(
+        "A follow-up goes on from the text of SAGE, the longest."
+    )
+    texts = opened.evaluate("specvl.race.list.map((lane) => lane.text.trim())")
+    opened.get_by_role("button", name="Ask a follow-up").click()
+    expect(opened.locator(".vl-turns li")).to_contain_text("As far as SAGE had written it.")
+    (turn,) = opened.evaluate("specvl.ask.request.history")
+    assert turn["answer"] == texts[2] and len(texts[2]) > len(texts[0]) > 0
 
 
 def test_a_full_conversation_is_said_before_it_is_sent(opened):

@@ -111,8 +111,14 @@ def test_precision_packing_and_picture_detail_are_chosen_for_a_pair_and_told(ope
     detail.fill("0.5")
     detail.blur()
     expect(panel.locator("summary .vl-changed")).to_have_text("2 changed")
+    opened.evaluate(
+        """() => {
+          const send = specvl.runner.api.trigger;
+          specvl.runner.api.trigger = (name, asked) => { window.sent = asked; send(name, asked); };
+        }"""
+    )
     run_race(opened)
-    asked = opened.evaluate("({...specvl.asked, loading: specvl.ask.request.loading})")
+    asked = opened.evaluate("({...window.sent, loading: specvl.ask.request.loading})")
     assert (asked["dtype"], asked["picture_detail"], "quantised" in asked) == ("bfloat16", 0.5, False)
     assert asked["loading"] == {asked["pair"]: {"dtype": "bfloat16", "picture_detail": 0.5}}
     expect(panel).to_contain_text("The last race ran in bfloat16 on none; 64 of the 80 tokens")
@@ -131,17 +137,108 @@ def test_stop_ends_a_run_and_keeps_what_came(opened):
     opened.wait_for_function("!specvl.ask.running", timeout=30_000)
     assert opened.evaluate("specvl.race.list[0].tokens.length") < 600
     expect(opened.locator(".vl-lane[data-lane='0'] .vl-lane-note")).to_have_text("stopped")
-    expect(opened.locator("#vl-status")).to_have_text("Stopped. The text written so far is kept.")
+    expect(opened.locator("#vl-status")).to_contain_text("Stopped. The text written so far is kept.")
     expect(opened.locator("#vl-run")).to_be_enabled()
+    expect_no_speedup(opened, "this race was not run to its end")
 
 
-def test_stop_before_anything_came_says_so(opened):
-    """Stopped at once, a run says so, and what the page showed before is not taken for its result."""
+STOPPED_AT_ONCE = """(begun) => {
+  const {runner} = specvl;
+  const begins = specvl.race.list.map((lane) => lane.begin);
+  const run = runner.run;
+  runner.run = async (asked, on) => {
+    runner.run = run;
+    for (const begin of begun ? begins : []) {
+      on.record({...begin, kind: 'begin'});
+      on.record({kind: 'end', lane: begin.lane, stop: 'cancelled', totals: {}});
+    }
+    return null;
+  };
+}"""
+
+
+def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
+    """Nothing was answered: no race, nothing to follow, no turn of a conversation; one press asks again."""
+    again = opened.get_by_role("button", name="Run again")
+    for begun in (False, True):
+        choose(opened, "scene", 2)
+        finish_replay(opened)
+        expect(again).to_be_hidden()
+        opened.evaluate(STOPPED_AT_ONCE, begun)
+        opened.locator("#vl-run").click()
+        said = "Stopped before the first word: nothing was answered."
+        expect(opened.locator("#vl-status")).to_have_text(said)
+        expect(opened.locator(".vl-notice")).to_have_text(said)
+        expect(opened.locator(".vl-lane")).to_have_count(0)
+        expect(opened.get_by_role("button", name="Ask a follow-up")).to_be_hidden()
+        assert opened.evaluate("[specvl.chat.turns.length, specvl.replay.runs.length]") == [0, 0]
+    again.click()
+    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length")
+    expect(again).to_be_hidden()
+
+
+CHANGED = """(how) => {
+  const lanes = specvl.race.list.map(({begin, rounds, end}) =>
+    [begin, rounds.slice(0, how.rounds ?? Infinity), {...end, load: how.load ?? 0}]);
+  if (how.bare) lanes[1][1][0] = {...lanes[1][1][0], notes: {}};
+  specvl.show(lanes.flatMap(([begin, rounds, end]) => [{...begin, kind: 'begin'},
+    ...rounds.map((round) => ({...round, kind: 'round'})), {...end, kind: 'end'}]),
+  {source: 'recorded', question: 'Another'}, false);
+}"""
+"""The race on the page once more, with some of its records changed."""
+
+
+def expect_no_speedup(page, why: str) -> None:
+    """Neither the table, nor the chart, nor a sentence gives a speedup, and each says why."""
+    cell = page.locator(".vl-track tr[data-lane='1'] .speedup")
+    expect(cell).to_have_text("–")
+    assert why in cell.get_attribute("title")
+    expect(page.locator(".vl-race [data-chart=speedup] .vl-chart-note")).to_contain_text(f"TABED: {why}")
+    expect(page.locator(".vl-race [data-chart=speedup] .vl-legend li")).to_have_count(0)
+    for said in (".vl-race .vl-headline", ".vl-verdict"):
+        expect(page.locator(said)).not_to_contain_text(re.compile(r"\d×"))
+    for place in page.locator(".vl-track .place").all():
+        expect(place).to_be_hidden()
+    page.get_by_role("tab", name="What if").click()
+    expect(page.locator(".vl-whatif .vl-headline")).to_contain_text(f"gives no speedup ({why}")
+    expect(page.locator(".vl-whatif-bar b").nth(1)).to_have_text("–")
+    page.get_by_role("tab", name="Race").click()
+
+
+def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
+    """Disturbed or too short: a dash with the reason. As it was recorded: its speedup, and its places."""
     finish_replay(opened)
-    opened.evaluate("() => { specvl.runner.run = async () => null; }")  # stopped before the first record
-    opened.locator("#vl-run").click()
-    expect(opened.locator("#vl-status")).to_have_text("Stopped before anything was written.")
-    assert opened.evaluate("specvl.race.list.every((lane) => lane.tokens.length === 0)")
+    for how, why in (
+        ({"load": 0.5}, "timing disturbed, not meaningful (other programs kept 50 % of the machine busy)"),
+        ({"rounds": 4}, "tokens are too few to time, 20 are needed"),
+    ):
+        choose(opened, "scene", 2)
+        finish_replay(opened)
+        opened.evaluate(CHANGED, how)
+        expect_no_speedup(opened, why if "load" in how else f"4 {why}")
+    choose(opened, "scene", 2)
+    finish_replay(opened)
+    expect(opened.locator(".vl-track tr[data-lane='1'] .speedup")).to_have_text(re.compile(r"^\d\.\d\d×$"))
+    expect(opened.locator(".vl-track tr[data-lane='1'] .place")).to_be_visible()
+    expect(opened.locator(".vl-race [data-chart=speedup] .vl-legend li")).to_have_count(2)
+    expect(opened.locator(".vl-chart-note:visible")).to_have_count(0)
+
+
+def test_a_methods_chart_stands_from_the_start_of_a_replay_and_does_not_hang_on_the_first_round(opened):
+    """Axes and names before the first round is shown; a first round without its numbers changes nothing."""
+    finish_replay(opened)
+    opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
+    opened.evaluate(CHANGED, {"bare": True})
+    chart = opened.locator(".vl-race [data-chart=weights]")
+    expect(chart.locator(".plot-container").first).to_be_visible(timeout=15_000)
+    opened.evaluate("specvl.race.setHead(0)")
+    opened.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
+    expect(chart).not_to_have_class(re.compile("empty"))
+    expect(chart.locator(".vl-legend")).to_contain_text("picture")
+    points = "specvl.view.own.plot.data.map((line) => line.x.length)"
+    assert max(opened.evaluate(points)) <= 1
+    opened.evaluate("specvl.race.setHead(null)")
+    opened.wait_for_function(f"Math.max(...{points}) >= specvl.race.focused.rounds.length")
 
 
 def test_click_a_token_and_learn_where_it_comes_from(opened):

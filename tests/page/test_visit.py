@@ -361,6 +361,50 @@ def test_a_reload_restores_the_form_the_file_and_the_race(opened, tmp_path: Path
     expect(opened.locator(".vl-runs").last.locator(".vl-run")).to_have_count(0)
 
 
+SENT = """() => {
+  const {api} = specvl.runner, send = api.trigger;
+  api.trigger = (name, asked) => { window.sent = asked; send(name, asked); };
+}"""
+
+
+def test_a_follow_up_goes_on_after_a_reload_or_the_page_says_what_it_needs(opened):
+    """The conversation and its file are sent again; a file that this browser lost is asked for."""
+    opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
+    expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "cat.jpg", timeout=60_000)
+    opened.locator("#vl-question").fill("What is new?")
+    run_race(opened)
+    answer = opened.evaluate("specvl.race.baseline.text.trim()")
+    opened.wait_for_timeout(800)
+    opened.reload()
+    opened.wait_for_function(READY, timeout=60_000)
+    follow = opened.get_by_role("button", name="Ask a follow-up")
+    follow.click()
+    opened.wait_for_timeout(800)
+    opened.reload()
+    opened.wait_for_function(READY, timeout=60_000)
+    expect(follow).to_be_hidden()  # it is a turn of the conversation already
+    opened.locator("#vl-question").fill("And its colour?")
+    opened.evaluate(SENT)
+    run_race(opened)
+    (turn,) = opened.evaluate("window.sent.history")
+    assert (turn["question"], turn["answer"], turn["media"][0]["name"]) == ("What is new?", answer, "cat.jpg")
+    opened.wait_for_timeout(800)
+    opened.evaluate(
+        """async () => {
+          const asked = indexedDB.open('specvl', 1);
+          const db = await new Promise((done) => { asked.onsuccess = () => done(asked.result); });
+          db.transaction('files', 'readwrite').objectStore('files').clear();
+          db.close();
+        }"""
+    )
+    opened.reload()
+    opened.wait_for_function(READY, timeout=60_000)
+    expect(opened.locator(".vl-notice")).to_contain_text(
+        "cat.jpg could not be brought back, and a follow-up needs it. Add it again and run."
+    )
+    expect(follow).to_be_hidden()
+
+
 def test_two_tabs_keep_their_own_forms(opened, visit, url: str):
     """What is typed in a second tab does not stand in the first after a reload."""
     opened.locator("#vl-question").fill("In the first tab?")

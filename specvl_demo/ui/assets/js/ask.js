@@ -113,6 +113,7 @@ export class Ask extends EventTarget {
   setHistory(turns) {
     this.request.history = turns;
     put(this.questionLabel, turns.length ? W.chat.question : W.ask.question);
+    this.question.placeholder = !turns.length ? W.ask.questionHint : turns.some((turn) => turn.media.length) ? W.chat.questionHint : W.chat.textHint;
     this.changed();
   }
 

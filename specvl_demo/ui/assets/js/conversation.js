@@ -16,19 +16,17 @@ export class Conversation {
         h('button', { type: 'button', class: 'vl-small', text: W.chat.clear, on: { click: () => this.set([]) } })), this.list);
   }
 
-  /** Every turn: {question, answer, media}. */
+  /** Every turn: {question, answer, media, from}; from: the lane that wrote the answer of a race that was stopped. */
   set(turns) {
     this.turns = turns;
     this.node.hidden = !turns.length;
     this.list.replaceChildren(...turns.map((turn, i) => h('li', {},
       turn.media.map((m) => (m.kind === 'image' ? h('img', { src: m.url, alt: m.name }) : h('span', { class: 'vl-badge', text: m.name }))),
-      h('p', {}, h('b', { text: turn.question || W.chat.nothing }), h('span', { text: turn.answer })),
+      h('p', {}, h('b', { text: turn.question || W.chat.nothing }), h('span', { text: turn.answer }), turn.from && h('small', { class: 'vl-help', text: W.chat.from(turn.from) })),
       h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.chat.edit(i + 1), title: W.chat.edit(i + 1), on: { click: () => this.edit(i, false) } }, icon('edit', 14)),
       h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.chat.retry(i + 1), title: W.chat.retry(i + 1), on: { click: () => this.edit(i, true) } }, icon('reset', 14)))));
     this.onchange(turns);
   }
-
-  add(turn) { this.set([...this.turns, turn]); }
 
   edit(i, again) {
     const turn = this.turns[i];

@@ -45,7 +45,7 @@ class Page {
     this.chat = new Conversation((turn, again) => this.takeUp(turn, again), (turns) => this.ask.setHistory(turns));
     this.ask.conversation(this.chat.node);
     this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), {
-      save: () => this.save(), share: () => this.share(), link: () => this.link(), follow: () => this.follow(),
+      save: () => this.save(), share: () => this.share(), link: () => this.link(), follow: () => this.follow(), again: () => this.ask.run(),
     });
     this.inspect = new InspectView(this.race, this.painter, catalog, api.url('plotly'));
     this.replay = new ReplayView(catalog, (records, meta) => this.again(records, meta), (example) => this.ask.choose(example));
@@ -166,17 +166,19 @@ class Page {
     this.ask.setRunning(false);
     this.painter.streaming(false);
     this.view.await('');
-    if (first === null) this.race.clear({ source: 'live', question: request.question, form: this.race.meta.form });
+    const nothing = this.race.list.every((lane) => !lane.tokens.length);
+    if (nothing) this.race.clear({ source: 'live', question: request.question, form: this.race.meta.form });
     else this.replay.keep(this.race);
     this.visit.remember();
-    this.asked = request;
     const stopped = this.race.list.some((lane) => lane.end?.stop === 'cancelled');
-    const ended = stopped ? W.run.stopped : W.run.finished(this.race.list.length);
-    this.ask.say(failed ?? (first === null ? W.run.unbegun : ended), failed !== null);
-    if (first === null && failed === null) this.view.tell(W.run.unbegun);
-    this.view.offerFollow(first !== null && failed === null);
+    const ended = stopped ? [W.run.stopped, this.from && W.chat.goesOn(this.from)].filter(Boolean).join(' ') : W.run.finished(this.race.list.length);
     this.fit();
-    if (first === null || failed !== null || stopped) return;
+    this.ask.say(failed ?? (nothing ? W.run.unbegun : ended), failed !== null);
+    if (nothing && failed === null) {
+      this.view.tell(W.run.unbegun);
+      this.view.offer('again');
+    } else this.offerFollow();
+    if (nothing || failed !== null || stopped) return;
     if (lasted < WATCHABLE_S && !STILL.matches) { this.ask.say(W.run.again); this.showAgain(); }
     else this.view.point();
   }
@@ -201,13 +203,28 @@ class Page {
     this.race.emit('select');
   }
 
-  /** The finished race becomes a part of the conversation; the form waits for the next question. */
+  /** Of a race that was stopped, the title of the lane whose text a follow-up goes on from; null where AR's is whole. */
+  get from() {
+    const { followed, baseline } = this.race;
+    return followed && (followed !== baseline || followed.end.stop === 'cancelled') ? followed.begin.title : null;
+  }
+
+  /** A race of the visitor's own that ended without a fault can be followed by a question, once, while its pictures are
+   *  on the server. */
+  offerFollow() {
+    const { race, chat } = this;
+    const { source, asked, gone } = race.meta;
+    const ended = race.list.every((lane) => lane.end && lane.end.stop !== 'error');
+    const open = source === 'live' && asked && !gone && chat.turns.length <= asked.history.length;
+    this.view.offer(open && ended && race.followed ? 'follow' : null);
+  }
+
+  /** The race becomes a part of the conversation in which it was asked; the form waits for the next question. */
   follow() {
-    const { question, media } = this.asked;
-    const answer = (this.race.baseline ?? this.race.list[0]).text.trim();
-    this.chat.add({ question, answer, media });
+    const { question, media, history } = this.race.meta.asked;
+    this.chat.set([...history, { question, answer: this.race.followed.text.trim(), media, from: this.from }]);
     this.ask.nextQuestion();
-    this.view.offerFollow(false);
+    this.view.offer(null);
   }
 
   takeUp(turn, again) {
@@ -243,9 +260,9 @@ class Page {
     if (meta.asked && meta.form !== this.ask.key()) { this.chat.set(meta.asked.history); this.ask.restore(meta.asked); }
     this.race.clear(meta.asked ? { ...meta, form: this.ask.key() } : meta);
     for (const record of records) this.race.take(record);
-    this.view.offerFollow(false);
+    this.offerFollow();
     this.open('race');
-    this.ask.say('');
+    this.ask.say(meta.gone ? W.run.gone(meta.gone) : '', Boolean(meta.gone));
     if (meta.file) this.view.tell(W.run.fromFile(meta.file));
     if (play && !STILL.matches) this.view.player.replay(loop);
     else this.view.point();
@@ -254,7 +271,7 @@ class Page {
   /** A kept race again, with the form as it was; files of an earlier visit are sent once more. */
   async again(records, meta) {
     if (this.ask.running) { this.ask.say(W.run.busy, true); return; }
-    this.show(records, meta.asked ? { ...meta, asked: await this.visit.revive(meta.asked) } : meta, true);
+    this.show(records, meta.asked ? { ...meta, ...await this.visit.revive(meta.asked) } : meta, true);
   }
 
   save() { trace.download('race.trace.jsonl', trace.write(trace.recordsOf(this.race))); }

@@ -109,6 +109,15 @@ export class Race extends EventTarget {
       .sort((a, b) => a.at(Infinity).clock - b.at(Infinity).clock).map((lane) => lane.name);
   }
 
+  /** The lane whose text a follow-up question goes on from: the autoregressive one where it came to its end, else the
+   *  lossless one that wrote most, which agrees with the others as far as they go; null where none wrote anything. */
+  get followed() {
+    const base = this.baseline;
+    if (['eos', 'length'].includes(base?.end?.stop)) return base;
+    const written = this.list.filter((lane) => lane.begin.lossless && lane.text.trim());
+    return written.reduce((a, b) => (b.tokens.length > a.tokens.length ? b : a), written[0] ?? null);
+  }
+
   /** The longest clock of all lanes. */
   get length() { return Math.max(0, ...this.list.map((lane) => lane.at(Infinity).clock)); }
 

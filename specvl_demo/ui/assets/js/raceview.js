@@ -19,7 +19,7 @@ import { W } from './words.js';
 
 
 export class RaceView {
-  /** on: {save(), share(), link(), follow()}: what the buttons around the race do. */
+  /** on: {save(), share(), link(), follow(), again()}: what the buttons around the race do. */
   constructor(race, painter, catalog, plotlyUrl, on) {
     Object.assign(this, { race, painter, catalog, plotlyUrl, on });
     this.lanes = new Map();
@@ -32,7 +32,7 @@ export class RaceView {
     this.waiting = '';
     this.say = this.say.bind(this);
     this.build();
-    race.on('reset', () => { this.lanes.clear(); this.texts.replaceChildren(); this.await(''); this.stage.classList.remove('outdated'); this.tell(''); this.title(); this.methodCharts(); });
+    race.on('reset', () => { this.lanes.clear(); this.texts.replaceChildren(); this.await(''); this.stage.classList.remove('outdated'); this.tell(''); this.offer(null); this.title(); this.methodCharts(); });
     race.on('lane', ({ lane }) => this.addLane(lane));
     race.on('lane begin', () => this.pictures());
     race.on('lane begin round end head reset', () => painter.soon(this.say));
@@ -62,6 +62,7 @@ export class RaceView {
     }, true);
     this.said = h('p', { class: 'vl-verdict', role: 'status' });
     this.followUp = h('button', { type: 'button', class: 'vl-small', hidden: true, text: W.chat.follow, title: W.chat.followHint, on: { click: () => this.on.follow() } });
+    this.rerun = h('button', { type: 'button', class: 'vl-secondary', hidden: true, on: { click: () => this.on.again() } }, icon('play'), W.run.rerun);
     const box = h('input', { type: 'checkbox', id: 'vl-rejected', on: { change: () => this.node.classList.toggle('rejects', box.checked) } });
     this.legend = h('div', { class: 'vl-textlegend', role: 'note', 'aria-label': W.legend.title },
       ['draft', 'relaxed', 'target', 'rejected'].map((o) => term(W.legend[o], W.learn.origins[o], `tk ${o}`)),
@@ -77,7 +78,7 @@ export class RaceView {
     this.node = h('div', { class: 'vl-race idle' }, this.notice,
       h('div', { class: 'vl-start' }, h('h2', { text: W.start.title }), this.starting = h('p', { text: W.start.text })),
       h('div', { class: 'vl-race-head' }, this.badge, this.thumbs, this.question, this.player.node, this.tools),
-      h('div', { class: 'vl-says' }, this.sentence, this.guide.open), this.guide.node, this.stage);
+      h('div', { class: 'vl-says' }, this.sentence, this.rerun, this.guide.open), this.guide.node, this.stage);
     this.methodCharts();
   }
 
@@ -178,8 +179,11 @@ export class RaceView {
 
   repaint() { for (const chart of [this.own, ...this.charts]) chart.repaint(); }
 
-  /** A finished live race can be followed by another question about the same pictures. */
-  offerFollow(on) { this.followUp.hidden = !on; }
+  /** What can come next: 'follow', another question about the same pictures, 'again', the same once more, or null. */
+  offer(next) {
+    this.followUp.hidden = next !== 'follow';
+    this.rerun.hidden = next !== 'again';
+  }
 
   /** When all lanes are in: does every lane say what the plain model says, and why is a slow one slow? */
   verdict() {

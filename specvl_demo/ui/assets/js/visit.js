@@ -22,9 +22,10 @@ export class Visit {
     }, KEPT_MS);
   }
 
-  /** A request of an earlier visit whose files are on the server again: drawn anew, or sent from this browser. */
+  /** {asked, gone}: a request of an earlier visit whose files are on the server again, drawn anew or sent from this
+   *  browser, and the names of those that are not. */
   async revive(request) {
-    const { ask, api, catalog } = this.page;
+    const { api, catalog } = this.page;
     const lost = [];
     const bring = async (item) => {
       const example = catalog.examples.find((e) => e.id === item.example);
@@ -38,9 +39,7 @@ export class Visit {
     };
     const all = async (media) => (await Promise.all((media ?? []).map(bring))).filter((item) => item?.path);
     const history = await Promise.all((request.history ?? []).map(async (turn) => ({ ...turn, media: await all(turn.media) })));
-    const out = { ...request, media: await all(request.media), history };
-    if (lost.length) ask.say(W.run.gone(lost.join(', ')), true);
-    return out;
+    return { asked: { ...request, media: await all(request.media), history }, gone: lost.join(', ') };
   }
 
   /** Show what a link asks for, what the last visit left, or else the first recorded race. */
@@ -57,7 +56,7 @@ export class Visit {
     if (asked) await this.restore(asked);
     // The address of a race that was shared and is looked at again, or one that is to be run.
     const run = asked && !page.race.list.length && page.replay.runs.find(({ meta }) => meta.asked && ask.key(meta.asked) === ask.key());
-    if (run) page.show(run.records, { ...run.meta, asked: undefined, form: ask.key() }, false);
+    if (run) page.show(run.records, { ...run.meta, asked: structuredClone(ask.request), form: ask.key() }, false);
     else if (asked && !page.race.list.length) page.view.tell(W.run.fromLink);
     if (asked) { page.open(view, false); return; }
     if (left?.request) await this.resume(left);
@@ -72,15 +71,19 @@ export class Visit {
   async resume({ request, example, run: raced, fits }) {
     const { page } = this;
     const { ask, catalog, race } = page;
-    const asked = await this.revive(request);
+    const { asked, gone } = await this.revive(request);
     page.chat.set(asked.history);
     ask.restore(asked);
     const shown = catalog.examples.find((e) => e.id === example && e.trace);
     // None where another tab's race, or none, is the last that was finished.
     const run = page.replay.runs.find(({ records }) => records[0].request === raced);
     if (shown) await page.example(shown);
-    else if (run) page.show(run.records, { ...run.meta, asked: undefined, form: ask.key() }, false);
-    else return;
+    else if (run) {
+      const own = fits ? { asked: structuredClone(ask.request), gone } : run.meta.asked && await this.revive(run.meta.asked);
+      page.show(run.records, { ...run.meta, ...own, form: ask.key() }, false);
+    }
+    if (gone) ask.say(W.run.gone(gone), true);
+    if (!shown && !run) return;
     if (!fits) race.meta.form = '';
     page.fit();
   }

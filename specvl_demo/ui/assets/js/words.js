@@ -224,11 +224,11 @@ export const W = {
     recorded: 'Recorded race', live: 'Live', yours: 'Your race', recordedOn: (machine) => `Recorded on ${machine}`,
     queue: (place, eta) => `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}${eta ? `, about ${Math.max(1, Math.round(eta))} s` : ''}.`,
     stage: { starting: 'Starting the engine…', loading: 'Loading the models…', media: 'Opening the pictures…', prefill: 'Looking at the pictures and reading the question…', decode: '' },
-    finished: (n) => (n > 1 ? 'All lanes have finished.' : 'Finished.'), again: 'Finished, and shown again slowly.', stopping: 'Stopping after the round that is on its way…', stopped: 'Stopped. The text written so far is kept.', outdated: (question) => `This race answers “${question}” as it was asked before. Run to race what the form asks now.`, unbegun: 'Stopped before anything was written.', busy: 'A race is running; stop it first.',
+    finished: (n) => (n > 1 ? 'All lanes have finished.' : 'Finished.'), again: 'Finished, and shown again slowly.', stopping: 'Stopping after the round that is on its way…', stopped: 'Stopped. The text written so far is kept.', outdated: (question) => `This race answers “${question}” as it was asked before. Run to race what the form asks now.`, unbegun: 'Stopped before the first word: nothing was answered.', rerun: 'Run again', busy: 'A race is running; stop it first.',
     fromLink: 'These settings came with a link. Run the race to see its answers.',
     refused: 'The server did not take this question: one of its files was never sent to it, or is gone. Take it away and add it again.',
     lost: 'The connection broke. What had arrived is kept; run again when the page is back.', fromFile: (name) => `From the file ${name}: the form asks something else.`,
-    gone: (names) => `${names} could not be brought back. Add it again.`,
+    gone: (names) => `${names} could not be brought back, and a follow-up needs it. Add it again and run.`,
     slow: {
       rest: (t, c) => `${t} is slower here: everything outside the models’ forwards costs ${(c.commit_s + c.other_s).toFixed(1)} AR steps a round, and a round emits ${c.tau.toFixed(1)} tokens`,
       draft: (t, c) => `${t} is slower here: drafting costs ${c.draft_s.toFixed(1)} AR steps a round, and a round emits ${c.tau.toFixed(1)} tokens`,
@@ -281,6 +281,8 @@ export const W = {
   chat: {
     title: 'Conversation so far', clear: 'New conversation', edit: (n) => `Take question ${n} up again`, retry: (n) => `Ask question ${n} again`, nothing: '(describe)',
     follow: 'Ask a follow-up', followHint: 'Ask more about the same pictures', question: 'Follow-up question',
+    questionHint: 'Ask about the same pictures', textHint: 'Ask more about it',
+    goesOn: (title) => `A follow-up goes on from the text of ${title}, the longest.`, from: (title) => `As far as ${title} had written it.`,
     tooLong: (n, most) => `At most ${most} earlier questions are remembered, and here are ${n}. Begin a new conversation, or take an earlier question up again.`,
     tooMuch: (n, most) => `A conversation may show at most ${most} pictures and clips; with this question it has ${n}. Take some away, or begin a new conversation.`,
   },
