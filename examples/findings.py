@@ -61,11 +61,6 @@ def find(example: str, plain: Lane, lane: Lane) -> Finding:
     return Finding(example, compare(lane, plain), n_tokens, lane.begin.lossless, turned, untimed)
 
 
-def middle(findings: Sequence[Finding]) -> Finding:
-    """The repetition whose speedup is the median one."""
-    return sorted(findings, key=lambda found: found.speedup)[(len(findings) - 1) // 2]
-
-
 def said(found: Finding) -> str:
     """What was measured, in a sentence."""
     totals, cost = found.comparison.metrics.totals, found.comparison.rho

@@ -6,7 +6,8 @@
     python examples/make.py races --listed            recorded with the methods that examples.json names
     python examples/make.py lessons                   where every method keeps most and fewest of its drafts
 
-Writes beside itself: pictures, clips, `*.trace.jsonl`, and examples.json, which the page reads.
+Writes beside itself: pictures, clips, `*.trace.jsonl`, and what was measured into examples.json, which the
+page reads. A new example is an entry written there by hand.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,8 @@ from findings import Finding  # noqa: E402
 
 from specvl_demo import pairs, records, registry  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
-from specvl_demo.records import Begin, Record, Round  # noqa: E402
-from specvl_demo.report.metrics import Lane  # noqa: E402
+from specvl_demo.records import Record, Round  # noqa: E402
+from specvl_demo.report.metrics import Lane, gather  # noqa: E402
 from specvl_demo.ui.serve.decoding import Models, events  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 from specvl_demo.world.scenes import Chart, Scene, Thing, draw  # noqa: E402
@@ -45,73 +45,25 @@ TOKENS = 160
 BUSY_SHARE = 0.25
 DIGITS = 5
 """Significant digits of probabilities in a recorded race; seconds stay as they are."""
+Example = dict[str, Any]
+"""An entry of examples.json, a tile of the page. Written by hand: id, title, question, media, expects (what a
+right answer must say), pair and price (what the method's answer gets wrong, where it is lossy). Recorded: all
+else. missed: what of `expects` the plain model's answer lacks."""
 
 
-@dataclass(frozen=True)
-class Example:
-    """A tile of the page: what it asks. Its method is measured.
-
-    expects: what a right answer must say; what the plain model's lacks of it is recorded as missed.
-    price: what the method's answer gets wrong, where it is lossy.
-    """
-
-    id: str
-    title: str
-    question: str
-    media: tuple[str, ...]
-    expects: tuple[str, ...]
-    pair: str = "pocket"
-    price: str = ""
-
-
-@dataclass(frozen=True)
-class Photograph:
-    """A photograph that may be shown: its name here, what a right answer names, its original, whose, on what
-    terms, and what is asked.
-    """
-
-    id: str
-    shows: str
-    original: str
-    source: str
-    licence: str
-    question: str = "What is this?"
-    title: str = ""
-
-
-DESCRIBE, STORY = "Describe the photograph.", "Write a short story about this picture."
-PHOTOGRAPHS = (
-    Photograph("photographer", "tripod", "camera.png", "Lav Varshney", "CC0", STORY, "A man"),
-    Photograph("cat", "cat", "chelsea.png", "Stéfan van der Walt", "CC0", DESCRIBE),
-    Photograph(
-        "coffee",
-        "espresso",
-        "coffee.png",
-        "Rachel Michetti, courtesy of Pikolo Espresso Bar",
-        "CC0",
-        "Describe the picture.",
-    ),
-    Photograph("rocket", "rocket", "rocket.jpg", "SpaceX, launch of DSCOVR", "public domain"),
-    Photograph(
-        "astronaut", "woman", "astronaut.png", "NASA, portrait of Eileen Collins", "public domain", DESCRIBE
-    ),
-    Photograph("clock", "clock", "clock_motion.png", "Stéfan van der Walt", "public domain", DESCRIBE),
-)
+PHOTOGRAPHS = {
+    "photographer": "camera.png",
+    "cat": "chelsea.png",
+    "coffee": "coffee.png",
+    "rocket": "rocket.jpg",
+    "astronaut": "astronaut.png",
+    "clock": "clock_motion.png",
+}
+"""The originals of the photographs; whose they are and on what terms stands in README.md."""
 PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024
 FEATURED = 3
 """So many of a pair's first tiles show methods with charts of their own."""
 LARGE, SMALL = "large", "small"
-SCENE = Scene(
-    (
-        Thing("star", "red", LARGE, 0),
-        Thing("circle", "blue", SMALL, 2),
-        Thing("arrow", "green", LARGE, 4),
-        Thing("heart", "yellow", SMALL, 6),
-        Thing("moon", "purple", LARGE, 8),
-    ),
-    "navy",
-)
-CHART = Chart((("red", 4), ("blue", 7), ("green", 3), ("orange", 9)), "white")
 BEFORE = Scene(
     (
         Thing("square", "orange", LARGE, 1),
@@ -121,103 +73,50 @@ BEFORE = Scene(
     ),
     "beige",
 )
-AFTER = dataclasses.replace(
-    BEFORE, things=(*BEFORE.things[:1], Thing("ring", "red", LARGE, 3), *BEFORE.things[2:])
-)
-CROWD = Scene(
-    (
-        Thing("cross", "red", LARGE, 0),
-        Thing("digit seven", "blue", LARGE, 1),
-        Thing("star", "yellow", LARGE, 3),
-        Thing("moon", "cyan", LARGE, 5),
-        Thing("diamond", "purple", LARGE, 6),
-        Thing("triangle", "red", LARGE, 8),
+PICTURES = {
+    "scene": Scene(
+        (
+            Thing("star", "red", LARGE, 0),
+            Thing("circle", "blue", SMALL, 2),
+            Thing("arrow", "green", LARGE, 4),
+            Thing("heart", "yellow", SMALL, 6),
+            Thing("moon", "purple", LARGE, 8),
+        ),
+        "navy",
     ),
-    "gray",
-)
-STARS = Scene(
-    (
-        Thing("star", "yellow", LARGE, 0),
-        Thing("star", "red", SMALL, 4),
-        Thing("star", "blue", LARGE, 5),
-        Thing("square", "green", LARGE, 6),
+    "chart": Chart((("red", 4), ("blue", 7), ("green", 3), ("orange", 9)), "white"),
+    "before": BEFORE,
+    "after": dataclasses.replace(
+        BEFORE, things=(*BEFORE.things[:1], Thing("ring", "red", LARGE, 3), *BEFORE.things[2:])
     ),
-    "white",
-)
-
-
-def things(scene: Scene) -> tuple[str, ...]:
-    """What a right description of a scene names."""
-    return tuple(f"{thing.size} {thing.colour} {thing.kind}" for thing in scene.things)
-
-
-EXAMPLES = (
-    Example(
-        "scene",
-        "Five things",
-        "Describe the picture in detail.",
-        ("scene.png",),
-        ("five objects", *things(SCENE)),
+    "crowd": Scene(
+        (
+            Thing("cross", "red", LARGE, 0),
+            Thing("digit seven", "blue", LARGE, 1),
+            Thing("star", "yellow", LARGE, 3),
+            Thing("moon", "cyan", LARGE, 5),
+            Thing("diamond", "purple", LARGE, 6),
+            Thing("triangle", "red", LARGE, 8),
+        ),
+        "gray",
     ),
-    Example(
-        "chart",
-        "A bar chart",
-        "Read the chart.",
-        ("chart.png",),
-        ("four bars", "four", "seven", "three", "nine", "highest bar is orange"),
+    "stars": Scene(
+        (
+            Thing("star", "yellow", LARGE, 0),
+            Thing("star", "red", SMALL, 4),
+            Thing("star", "blue", LARGE, 5),
+            Thing("square", "green", LARGE, 6),
+        ),
+        "white",
     ),
-    Example(
-        "clip",
-        "A clip",
-        "What happens in the clip?",
-        ("clip.webm",),
-        ("large blue circle", "horizontal", "stays"),
-        price="it got the direction wrong",
-    ),
-    Example(
-        "change",
-        "Spot the change",
-        "What is different between the two pictures?",
-        ("before.png", "after.png"),
-        ("ring", "cyan", "red"),
-    ),
-    Example("crowd", "A crowd", "Describe the picture.", ("crowd.png",), ("six objects", *things(CROWD))),
-    Example("count", "A short answer", "How many stars are there?", ("stars.png",), ("three",)),
-    *(
-        Example(
-            one.id,
-            one.title or one.id.capitalize(),
-            one.question,
-            (f"{one.id}.jpg",),
-            (one.shows,),
-            "photo",
-        )
-        for one in PHOTOGRAPHS
-    ),
-    Example(
-        "two",
-        "Two pictures",
-        "What is different between the two pictures?",
-        ("cat.jpg", "coffee.jpg"),
-        ("first picture", "cat", "second picture", "espresso"),
-        "photo",
-    ),
-    Example("tour", "A clip", "What does the clip show?", ("tour.webm",), ("cat",), "photo"),
-)
+}
 SIZE, TOUR_SIZE = (384, 384), (256, 256)
 CLIP_FRAMES, CLIP_HZ = 16, 8
 
 
 def pictures() -> None:
     """Draw every picture and the clip."""
-    for name, scene in (
-        ("scene", SCENE),
-        ("chart", CHART),
-        ("before", BEFORE),
-        ("after", AFTER),
-        ("crowd", CROWD),
-        ("stars", STARS),
-    ):
+    for name, scene in PICTURES.items():
         draw(scene, SIZE).save(HERE / f"{name}.png", optimize=True)
     writer = cv2.VideoWriter(str(HERE / "clip.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, SIZE)
     for frame in range(CLIP_FRAMES):
@@ -231,12 +130,12 @@ def pictures() -> None:
 
 def photographs(folder: Path) -> None:
     """The photographs, small enough to ship, and a clip that looks over three of them."""
-    for one in PHOTOGRAPHS:
-        image = Image.open(folder / one.original).convert("RGB")
+    for name, original in PHOTOGRAPHS.items():
+        image = Image.open(folder / original).convert("RGB")
         image.thumbnail((PHOTO_SIDE, PHOTO_SIDE), Image.Resampling.LANCZOS)
         for quality in range(90, 40, -4):
-            image.save(HERE / f"{one.id}.jpg", quality=quality, optimize=True, progressive=True)
-            if (HERE / f"{one.id}.jpg").stat().st_size <= PHOTO_BYTES:
+            image.save(HERE / f"{name}.jpg", quality=quality, optimize=True, progressive=True)
+            if (HERE / f"{name}.jpg").stat().st_size <= PHOTO_BYTES:
                 break
     writer = cv2.VideoWriter(str(HERE / "tour.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, TOUR_SIZE)
     for name in ("cat", "coffee", "rocket"):
@@ -264,18 +163,16 @@ def races(pair: str, listed: bool, anyway: bool) -> None:
         )
     machine = registry.detect().title + (", busy with other work" if load > BUSY_SHARE else "")
     models = Models()
-    tiles = [one for one in EXAMPLES if one.pair == pair]
-    document = json.loads((HERE / "examples.json").read_text(encoding="utf-8"))
-    kept = {entry["id"]: entry for entry in document["examples"]}
+    document = read()
+    tiles = [one for one in document["examples"] if one["pair"] == pair]
     if listed:
-        shown = {one.id: kept[one.id]["methods"][0] for one in tiles}
+        shown = {one["id"]: one["methods"][0] for one in tiles}
     else:
-        found = {name: {one.id: measured(models, one, name)[0] for one in tiles} for name in methods(pair)}
+        found = {name: {one["id"]: measured(models, one, name)[0] for one in tiles} for name in methods(pair)}
         charted = [name for name in base.METHODS if base.choose(name).charts]
-        shown = findings.assign(found, [one.id for one in tiles[:FEATURED]], charted)
-    kept = {one.id: {**vars(one), "methods": ["sage"], "why": ""} for one in EXAMPLES} | kept
-    kept |= {one.id: tile(models, one, shown[one.id], machine) for one in tiles}
-    document["examples"] = [kept[one.id] for one in EXAMPLES]
+        shown = findings.assign(found, [one["id"] for one in tiles[:FEATURED]], charted)
+    for one in tiles:
+        one |= recording(models, one, shown[one["id"]], machine)
     write(document)
 
 
@@ -287,71 +184,70 @@ def methods(pair: str) -> list[str]:
 def lessons(pair: str) -> None:
     """Write where every method keeps most and fewest of its drafts: the same on any machine."""
     models = Models()
-    tiles = [one for one in EXAMPLES if one.pair == pair]
-    document = json.loads((HERE / "examples.json").read_text(encoding="utf-8"))
+    document = read()
+    tiles = [one for one in document["examples"] if one["pair"] == pair]
     found: dict[str, list[Finding]] = {}
     for one in tiles:
         lanes = records.validate_trace(run(models, one, methods(pair)))
         plain, *others = (Lane(*parts) for parts in lanes.values())
         for lane in others:
-            found.setdefault(lane.begin.method, []).append(findings.find(one.id, plain, lane))
+            found.setdefault(lane.begin.method, []).append(findings.find(one["id"], plain, lane))
     document["lessons"] |= {name: findings.lesson(by) for name, by in found.items()}
     write(document)
 
 
+def read() -> dict[str, Any]:
+    return json.loads((HERE / "examples.json").read_text(encoding="utf-8"))
+
+
 def write(document: dict[str, Any]) -> None:
-    """Write examples.json."""
     text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     (HERE / "examples.json").write_text(text, encoding="utf-8")
 
 
-def tile(models: Models, example: Example, name: str, machine: str) -> dict[str, Any]:
-    """Record an example's race with a method: its entry, whose words are about the recording."""
+def recording(models: Models, example: Example, name: str, machine: str) -> Example:
+    """Record an example's race with a method: what its entry says about the recording."""
     finding, lines = measured(models, example, name)
-    records.write(HERE / f"{example.id}.trace.jsonl", lines)
-    why = f"{base.find(name).title}: {findings.said(finding)}"
-    plain = "".join(
-        token.text for line in lines if isinstance(line, Round) and line.lane == "ar" for token in line.tokens
-    )
+    trace = f"{example['id']}.trace.jsonl"
+    records.write(HERE / trace, lines)
+    plain = gather(lines)[0].text
     return {
-        **vars(example),
-        "missed": [words for words in example.expects if words not in plain],
-        "trace": f"{example.id}.trace.jsonl",
+        "missed": [words for words in example["expects"] if words not in plain],
+        "trace": trace,
         "machine": machine,
         "methods": [name],
-        "why": why,
+        "why": f"{base.find(name).title}: {findings.said(finding)}",
     }
 
 
 def measured(models: Models, example: Example, name: str) -> tuple[Finding, list[Record]]:
-    """A method on an example: the repetition in the middle, with its records."""
+    """A method on an example: the repetition with the median speedup, with its records."""
     runs = [once(models, example, name) for _ in range(REPEATS)]
     runs = [one for one in runs if one[0].comparison.plausible]
     if not runs:
         sys.exit(
-            f"The times of {name} on {example.id} contradict themselves (a speedup above τ): this machine "
+            f"The times of {name} on {example['id']} contradict themselves (a speedup above τ): this machine "
             "was too busy. Record again when it has nothing else to do."
         )
-    chosen = findings.middle([one for one, _ in runs])
-    return next(one for one in runs if one[0] is chosen)
+    return sorted(runs, key=lambda one: one[0].speedup)[(len(runs) - 1) // 2]
 
 
 def once(models: Models, example: Example, name: str) -> tuple[Finding, list[Record]]:
     """One race of a method on an example, with its records."""
     lines = run(models, example, [name])
     plain, lane = (Lane(*parts) for parts in records.validate_trace(lines).values())
-    return findings.find(example.id, plain, lane), lines
+    return findings.find(example["id"], plain, lane), lines
 
 
 def run(models: Models, example: Example, names: Iterable[str]) -> list[Record]:
     """The records of one race with the heat of every token, as the page would keep them."""
     job = Job(
-        example.pair,
+        example["pair"],
         tuple((name, {}) for name in ("ar", *names)),
-        example.question,
-        tuple(str(HERE / name) for name in example.media),
+        example["question"],
+        tuple(str(HERE / name) for name in example["media"]),
         max_new_tokens=TOKENS,
-        names=example.media,
+        names=tuple(example["media"]),
     )
     lines: list[Record] = []
     heat: dict[str, list[str]] = {}
@@ -370,7 +266,7 @@ def run(models: Models, example: Example, names: Iterable[str]) -> list[Record]:
 
 def shorter(record: Record) -> Record:
     """The same record with probabilities of few digits."""
-    if isinstance(record, Begin) or not isinstance(record, Round):
+    if not isinstance(record, Round):
         return record
     tree = replace(
         record.tree,
