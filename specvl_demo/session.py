@@ -24,7 +24,7 @@ from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.types import Sampling
 from specvl_demo.machine import Load
-from specvl_demo.media import Clip, Picture, load_media
+from specvl_demo.media import Clip, load_media
 from specvl_demo.methods.base import Choice, assemble
 from specvl_demo.records import Asked, Begin, End, Record
 from specvl_demo.registry import Loaded
@@ -45,7 +45,7 @@ DESCRIBE = {
 
 def turn(
     question: str,
-    media: Sequence[Picture | Clip] = (),
+    media: Sequence[Image.Image | Clip] = (),
     answer: str | None = None,
     most_pixels: int | None = None,
 ) -> Turn:
@@ -56,7 +56,7 @@ def turn(
     """
     most = picture_pixels() if most_pixels is None else most_pixels
     shown = tuple(
-        _within(m.image, most) if isinstance(m, Picture) else VideoFrames(m.frames, m.times_s) for m in media
+        VideoFrames(m.frames, m.times_s) if isinstance(m, Clip) else _within(m, most) for m in media
     )
     if not question.strip() and media:
         clips = any(isinstance(m, Clip) for m in media)

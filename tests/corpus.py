@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from specvl_demo.media import Clip, Limits, load_media
+
 RED, BLUE = (220, 30, 30), (30, 40, 220)
 SIZE = (64, 48)
 
@@ -22,6 +24,14 @@ def halves(size: tuple[int, int] = SIZE) -> Image.Image:
     image = Image.new("RGB", size, RED)
     image.paste(BLUE, (size[0] // 2, 0, size[0], size[1]))
     return image
+
+
+def load_picture(path: str | Path) -> Image.Image:
+    return load_media([path])[0][0]
+
+
+def load_clip(path: str | Path, n_frames: int = 8, limits: Limits | None = None) -> Clip:
+    return load_media(clips=[path], n_frames=n_frames, limits=limits)[1][0]
 
 
 def encode(image: Image.Image, fmt: str, **options: object) -> bytes:

@@ -18,7 +18,7 @@ from PIL import Image
 
 from specvl_demo.bench.cases import Case
 from specvl_demo.machine import offline
-from specvl_demo.media import MediaError, Picture, load_any, to_rgb
+from specvl_demo.media import Clip, MediaError, load_any, to_rgb
 from specvl_demo.vlm.prompts import VideoFrames
 
 LETTERS = "ABCDEFGHIJ"
@@ -206,9 +206,7 @@ def _open(paths: Sequence[Path], n_frames: int) -> tuple[Image.Image | VideoFram
         opened = load_any(paths, n_frames) if paths else []
     except MediaError as fault:
         raise ValueError(str(fault)) from None
-    return tuple(
-        one.image if isinstance(one, Picture) else VideoFrames(one.frames, one.times_s) for one in opened
-    )
+    return tuple(VideoFrames(one.frames, one.times_s) if isinstance(one, Clip) else one for one in opened)
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:

@@ -1,24 +1,10 @@
 """Pictures and clips from files: what a file really is, whether it fits, and its upright RGB pixels.
 
-Given paths and limits; gives PIL images, and for clips uniformly sampled frames with their real timestamps.
-Knows nothing of models, prompts or the page.
+Given paths and limits; gives PIL images, and for clips uniformly sampled ones with their real timestamps.
 """
 
-from specvl_demo.media.clips import Clip, sample_indices
 from specvl_demo.media.files import Limits, MediaError
-from specvl_demo.media.load import load_any, load_clip, load_media, load_picture
-from specvl_demo.media.pictures import Picture, decode_picture, to_rgb
+from specvl_demo.media.load import load_any, load_media
+from specvl_demo.media.pictures import Clip, to_rgb
 
-__all__ = [
-    "Clip",
-    "Limits",
-    "MediaError",
-    "Picture",
-    "decode_picture",
-    "load_any",
-    "load_clip",
-    "load_media",
-    "load_picture",
-    "sample_indices",
-    "to_rgb",
-]
+__all__ = ["Clip", "Limits", "MediaError", "load_any", "load_media", "to_rgb"]

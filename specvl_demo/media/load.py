@@ -20,7 +20,6 @@ from typing import BinaryIO, Literal
 
 from PIL import Image
 
-from specvl_demo.media.clips import Clip
 from specvl_demo.media.files import (
     CLIP_FORMATS,
     NAME,
@@ -31,7 +30,7 @@ from specvl_demo.media.files import (
     shown,
     unsupported,
 )
-from specvl_demo.media.pictures import Picture
+from specvl_demo.media.pictures import Clip
 
 Want = Literal["picture", "clip", "any"]
 Item = tuple[Path, str, Want]
@@ -56,27 +55,17 @@ _QUIET = {
 }
 
 
-def load_picture(path: str | os.PathLike[str], limits: Limits | None = None) -> Picture:
-    """An upright RGB picture; the first frame of an animation. Raises MediaError."""
-    return _load([(path, "picture")], 1, limits)[0]
-
-
-def load_clip(path: str | os.PathLike[str], n_frames: int = 8, limits: Limits | None = None) -> Clip:
-    """`n_frames` uniformly sampled upright RGB frames with timestamps.
-
-    A clip with fewer frames gives all it has. An animated GIF or WebP is a clip too. Raises MediaError, also
-    when the decoder crashes, runs out of memory or does not finish in `limits.decode_s` seconds.
-    """
-    return _load([(path, "clip")], n_frames, limits)[0]
-
-
 def load_media(
     images: Sequence[str | os.PathLike[str]] = (),
     clips: Sequence[str | os.PathLike[str]] = (),
     n_frames: int = 8,
     limits: Limits | None = None,
-) -> tuple[list[Picture], list[Clip]]:
-    """All pictures and clips of one request. The count is checked before any file is touched."""
+) -> tuple[list[Image.Image], list[Clip]]:
+    """All pictures and clips of one request: upright RGB pictures, of an animation the first frame, and
+    `n_frames` uniformly sampled frames of every clip, or all it has. An animated GIF or WebP may be either.
+
+    MediaError, also where the decoder crashes, runs out of memory or out of `limits.decode_s` seconds.
+    """
     wanted = [*((path, "picture") for path in images), *((path, "clip") for path in clips)]
     found = _load(wanted, n_frames, limits)
     return found[: len(images)], found[len(images) :]
@@ -84,14 +73,14 @@ def load_media(
 
 def load_any(
     paths: Sequence[str | os.PathLike[str]], n_frames: int = 8, limits: Limits | None = None
-) -> list[Picture | Clip]:
+) -> list[Image.Image | Clip]:
     """Pictures and clips, whatever the files turn out to be; an animation counts as a clip if it moves."""
     return _load([(path, "any") for path in paths], n_frames, limits)
 
 
 def _load(
     wanted: Sequence[tuple[str | os.PathLike[str], Want]], n_frames: int, limits: Limits | None
-) -> list[Picture | Clip]:
+) -> list[Image.Image | Clip]:
     limits = limits or Limits()
     if len(wanted) > limits.max_items:
         raise MediaError(
@@ -101,7 +90,7 @@ def _load(
         raise MediaError(f"A clip needs at least one sampled frame, not {n_frames}.")
     items = [_checked(path, want, limits) for path, want in wanted]
     until = time.monotonic() + limits.decode_s
-    found: dict[int, Picture | Clip] = {}
+    found: dict[int, Image.Image | Clip] = {}
     for group in _groups(items):
         decoded = _decode([items[at] for at in group], n_frames, limits, until)
         found |= dict(zip(group, decoded, strict=True))
@@ -128,7 +117,7 @@ def _groups(items: Sequence[Item]) -> list[list[int]]:
     return [together, *alone] if together else alone
 
 
-def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) -> list[Picture | Clip]:
+def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) -> list[Image.Image | Clip]:
     """One process for these files; it is killed at the deadline `until`."""
     seconds = max(0.0, until - time.monotonic())
     job = {
@@ -177,7 +166,7 @@ def _hand_over(pipe: BinaryIO, job: bytes) -> None:
             pipe.close()
 
 
-def _read(pipe: BinaryIO, path: Path, kind: str, limits: Limits, late: threading.Event) -> Picture | Clip:
+def _read(pipe: BinaryIO, path: Path, kind: str, limits: Limits, late: threading.Event) -> Image.Image | Clip:
     """The next file's answer: a header line, then its pixels."""
     name = shown(path.name)
     try:
@@ -197,14 +186,4 @@ def _read(pipe: BinaryIO, path: Path, kind: str, limits: Limits, late: threading
         raise MediaError(f"{name} took longer than {limits.decode_s:g} seconds to decode.")
     if not frames:
         raise MediaError(f"{name} is damaged: its {kind} data stopped the decoder.")
-    if header["what"] == "picture":
-        return Picture(name, kind, frames[0])
-    return Clip(
-        name,
-        kind,
-        tuple(frames),
-        tuple(header["times_s"]),
-        header["duration_s"],
-        header["n_source_frames"],
-        header["decoder"],
-    )
+    return Clip(tuple(frames), tuple(header["times_s"])) if "times_s" in header else frames[0]

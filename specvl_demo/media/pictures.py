@@ -1,6 +1,5 @@
-"""Upright 8-bit RGB pictures from the bytes of files, and their fit into a square.
+"""Upright 8-bit RGB pictures from the bytes of files: the size is checked before a pixel is read.
 
-Given bytes and limits, gives PIL images. The size is checked after the header is read and before a pixel is.
 Files of visitors are decoded in a process of their own (`worker`), which calls `decode_picture` there.
 """
 
@@ -12,30 +11,22 @@ import struct
 import threading
 import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 from PIL import Image, ImageOps, features
 
-from specvl_demo.media.files import (
-    CLIP_FORMATS,
-    HEAD_BYTES,
-    PICTURE_FORMATS,
-    Limits,
-    MediaError,
-    check_size,
-    sniff,
-    unsupported,
-)
+from specvl_demo.media.files import Limits, MediaError, check_size
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One upright RGB picture."""
+class Clip:
+    """Upright RGB frames sampled from a clip, in order, each with the seconds at which it is shown."""
 
-    name: str
-    format: str
-    image: Image.Image = field(repr=False)
+    frames: tuple[Image.Image, ...] = field(repr=False)
+    times_s: tuple[float, ...]
 
 
 # What Pillow's decoders raise on broken input, as found by feeding them broken files.
@@ -87,43 +78,39 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def decode_picture(data: bytes, name: str, limits: Limits | None = None) -> Picture:
-    """An upright RGB picture from a file's bytes; the first frame of an animation. Raises MediaError."""
-    limits = limits or Limits()
-    kind = sniff(data[:HEAD_BYTES])
-    if kind not in PICTURE_FORMATS:
-        if kind in CLIP_FORMATS:
-            raise MediaError(f"{name} is a clip ({kind}), not a picture: send it as a clip.")
-        raise unsupported(name, kind)
+def decode_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.Image:
+    """An upright RGB picture from the bytes of a file of this format; the first frame of an animation.
+
+    MediaError where it cannot be decoded or is beyond the limits.
+    """
     if kind == "AVIF" and not features.check("avif"):
         raise MediaError(f"{name} is AVIF, which this machine has no decoder for; send PNG, JPEG or WebP.")
     image = open_picture(data, kind, name, limits)
-    try:
+    with _faults_told(name, kind, limits):
         image.load()
-        return Picture(name, kind, to_rgb(_upright(image)))
-    except Image.DecompressionBombError:
-        raise _too_many_pixels(name, limits) from None
-    except _DECODE_FAULTS:
-        raise _damaged(name, kind) from None
+        return to_rgb(_upright(image))
 
 
 def open_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.Image:
     """The picture, its header read and its declared size within the limits; no pixel is decoded yet."""
     _check_declared(data, kind, name, limits)
-    try:
+    with _faults_told(name, kind, limits):
         image = _open(data, kind)
-    except Image.DecompressionBombError:
-        raise _too_many_pixels(name, limits) from None
-    except _DECODE_FAULTS:
-        raise _damaged(name, kind) from None
     check_size(name, *image.size, limits)
     return image
 
 
-def _too_many_pixels(name: str, limits: Limits) -> MediaError:
-    return MediaError(
-        f"{name} declares far more than {limits.max_pixels / 1e6:.0f} million pixels, the most accepted."
-    )
+@contextmanager
+def _faults_told(name: str, kind: str, limits: Limits) -> Iterator[None]:
+    """Whatever Pillow raises within is a MediaError."""
+    try:
+        yield
+    except Image.DecompressionBombError:
+        raise MediaError(
+            f"{name} declares far more than {limits.max_pixels / 1e6:.0f} million pixels, the most accepted."
+        ) from None
+    except _DECODE_FAULTS:
+        raise _damaged(name, kind) from None
 
 
 def _damaged(name: str, kind: str) -> MediaError:
@@ -183,5 +170,5 @@ def is_animated(data: bytes, kind: str, limits: Limits) -> bool:
     """Whether a GIF or WebP moves; what cannot be opened does not."""
     try:
         return getattr(open_picture(data, kind, "", limits), "is_animated", False)
-    except (*_DECODE_FAULTS, Image.DecompressionBombError):  # MediaError among them
+    except _DECODE_FAULTS:  # MediaError among them
         return False

@@ -13,25 +13,16 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from specvl_demo.media.clips import sample_indices
 from specvl_demo.media.files import CLIP_FORMATS, NAME, PICTURE_FORMATS, Limits, MediaError, check_size
 
 if TYPE_CHECKING:
     from numpy import ndarray
     from PIL.Image import Image as Picture
 
-Sampler = Callable[[int, int], list[int]]
-"""Which of so many frames are taken: (frames of the source, wanted) -> indices."""
-
 MEMORY_BYTES = 4 * 2**30
-
-
-class Refused(Exception):
-    """A clip that will not be decoded; carries the rest of the sentence that starts with the file's name."""
 
 
 def limit_resources(cpu_s: float) -> None:
@@ -53,9 +44,19 @@ def check(width: int, height: int, n_frames: int, duration_s: float | None, limi
     """Refuse by what the container declares, before a frame is decoded."""
     check_size(NAME, width, height, limits)
     if n_frames > limits.max_clip_frames:
-        raise Refused(f"declares {n_frames} frames; at most {limits.max_clip_frames} are accepted.")
+        raise MediaError(f"{NAME} declares {n_frames} frames; at most {limits.max_clip_frames} are accepted.")
     if duration_s is not None and duration_s > limits.max_clip_s:
-        raise Refused(f"runs {duration_s:.0f} seconds; at most {limits.max_clip_s:.0f} are accepted.")
+        most = f"{limits.max_clip_s:.0f}"
+        raise MediaError(f"{NAME} runs {duration_s:.0f} seconds; at most {most} are accepted.")
+
+
+def sample_indices(n_source: int, n: int) -> list[int]:
+    """`n` uniform indices into `n_source` frames, both ends included; all when there are fewer."""
+    if n_source <= n:
+        return list(range(n_source))
+    if n == 1:
+        return [n_source // 2]
+    return [round(i * (n_source - 1) / (n - 1)) for i in range(n)]
 
 
 def probe(path: str, limits: Limits) -> dict:
@@ -64,7 +65,7 @@ def probe(path: str, limits: Limits) -> dict:
 
     video = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
     if not video.isOpened():
-        raise Refused("is damaged or has no video stream that can be decoded.")
+        raise MediaError(f"{NAME} is damaged or has no video stream that can be decoded.")
     fps, count = video.get(cv2.CAP_PROP_FPS), video.get(cv2.CAP_PROP_FRAME_COUNT)
     facts = {
         "width": int(video.get(cv2.CAP_PROP_FRAME_WIDTH)),
@@ -78,22 +79,20 @@ def probe(path: str, limits: Limits) -> dict:
     return facts
 
 
-def by_decord(path: str, n: int, sample: Sampler) -> tuple[list, list[float], int]:
+def by_decord(path: str, n: int) -> tuple[list, list[float], int]:
     """Frames, times and the number of source frames; decord indexes the packets, so its count is exact."""
     import decord
 
     try:
         video = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
-        picked = sample(len(video), n)
+        picked = sample_indices(len(video), n)
         frames = list(video.get_batch(picked).asnumpy())
         return frames, [float(video.get_frame_timestamp(i)[0]) for i in picked], len(video)
     except decord.DECORDError as fault:  # its own kind of exception
         raise RuntimeError(str(fault)) from None
 
 
-def by_opencv(
-    path: str, facts: dict, n: int, sample: Sampler, limits: Limits
-) -> tuple[list, list[float], int]:
+def by_opencv(path: str, facts: dict, n: int, limits: Limits) -> tuple[list, list[float], int]:
     """The same by reading through the clip once; where no count is declared, a first pass counts."""
     import cv2
 
@@ -103,9 +102,10 @@ def by_opencv(
         while video.grab():
             n_source += 1
             if n_source > limits.max_clip_frames:
-                raise Refused(f"has more than {limits.max_clip_frames} frames, the most that is accepted.")
+                most = limits.max_clip_frames
+                raise MediaError(f"{NAME} has more than {most} frames, the most that is accepted.")
         video.release()
-    wanted, frames, times = set(sample(n_source, n)), [], []
+    wanted, frames, times = set(sample_indices(n_source, n)), [], []
     video = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
     for index in range(n_source):
         if not video.grab():
@@ -119,9 +119,7 @@ def by_opencv(
     return frames, times, n_source
 
 
-def by_pillow(
-    data: bytes, kind: str, n: int, sample: Sampler, limits: Limits
-) -> tuple[list, list[float], int, float | None]:
+def by_pillow(data: bytes, kind: str, n: int, limits: Limits) -> tuple[list, list[float], int, float | None]:
     """Frames of an animated GIF or WebP with the times their delays add up to, and the whole duration."""
     import numpy as np
 
@@ -130,9 +128,9 @@ def by_pillow(
     image = open_picture(data, kind, NAME, limits)
     n_source = gif_frames(data, limits.max_clip_frames) if kind == "GIF" else getattr(image, "n_frames", 1)
     if n_source < 2:
-        raise Refused("is a still picture, not a clip: send it as a picture.")
+        raise MediaError(f"{NAME} is a still picture, not a clip: send it as a picture.")
     check(*image.size, n_source, None, limits)
-    picked, frames, times, clock_s = set(sample(n_source, n)), [], [], 0.0
+    picked, frames, times, clock_s = set(sample_indices(n_source, n)), [], [], 0.0
     for index in range(n_source):
         image.seek(index)
         check_size(NAME, *image.size, limits)  # a frame of a GIF may reach beyond the first
@@ -163,7 +161,7 @@ def gif_frames(data: bytes, most: int) -> int:
 
 
 def decode(item: dict, n: int, limits: Limits) -> tuple[dict, list]:
-    """The header of one file and its pictures: one, or the sampled frames of a clip."""
+    """The header of one file and its pictures: one, or the sampled frames of a clip with their `times_s`."""
     source = Path(item["path"])
     kind, want = item["kind"], item["want"]
     if kind in PICTURE_FORMATS:
@@ -172,51 +170,32 @@ def decode(item: dict, n: int, limits: Limits) -> tuple[dict, list]:
         data = source.read_bytes()
         moves = kind in CLIP_FORMATS and want != "picture"
         if not moves or (want == "any" and not pictures.is_animated(data, kind, limits)):
-            picture = pictures.decode_picture(data, NAME, limits)
-            return {"kind": kind, "what": "picture"}, [picture.image]
-        frames, times, n_source, duration_s = by_pillow(data, kind, n, sample_indices, limits)
-        return clip(kind, frames, times, n_source, duration_s, "pillow", limits)
+            return {}, [pictures.decode_picture(data, kind, NAME, limits)]
+        frames, times, n_source, duration_s = by_pillow(data, kind, n, limits)
+        return clip(frames, times, n_source, duration_s, limits)
     with source.open("rb") as file:
-        path = openable(source, file.fileno())
+        # A name of the open file that decoders in C understand, whatever the file is called.
+        alias = Path(f"/proc/self/fd/{file.fileno()}")
+        path = str(alias if alias.exists() else source)
         facts = probe(path, limits)
         try:
-            frames, times, n_source = by_decord(path, n, sample_indices)
-            decoder = "decord"
-        except (
-            ImportError,
-            RuntimeError,
-            ValueError,
-            IndexError,
-        ):  # no wheel here, or a stream it cannot read
-            frames, times, n_source = by_opencv(path, facts, n, sample_indices, limits)
-            decoder = "opencv"
+            frames, times, n_source = by_decord(path, n)
+        # No wheel here, or a stream it cannot read.
+        except (ImportError, RuntimeError, ValueError, IndexError):
+            frames, times, n_source = by_opencv(path, facts, n, limits)
     duration_s = n_source / facts["fps"] if facts["fps"] else None
-    return clip(kind, frames, times, n_source, duration_s, decoder, limits)
+    return clip(frames, times, n_source, duration_s, limits)
 
 
 def clip(
-    kind: str,
-    frames: list,
-    times: list[float],
-    n_source: int,
-    duration_s: float | None,
-    decoder: str,
-    limits: Limits,
+    frames: list, times: list[float], n_source: int, duration_s: float | None, limits: Limits
 ) -> tuple[dict, list]:
     """The header of a clip and its frames, shrunk."""
     if not frames:
-        raise Refused("holds no frame that can be decoded.")
+        raise MediaError(f"{NAME} holds no frame that can be decoded.")
     times = ordered(times, duration_s)
     check(*frames[0].shape[1::-1], n_source, max(times[-1], duration_s or 0.0), limits)  # as it really is
-    header = {
-        "kind": kind,
-        "what": "clip",
-        "times_s": times,
-        "duration_s": duration_s,
-        "n_source_frames": n_source,
-        "decoder": decoder,
-    }
-    return header, [shrink(frame, limits.max_frame_side) for frame in frames]
+    return {"times_s": times}, [shrink(frame, limits.max_frame_side) for frame in frames]
 
 
 def ordered(times: list[float], duration_s: float | None) -> list[float]:
@@ -229,12 +208,6 @@ def ordered(times: list[float], duration_s: float | None) -> list[float]:
         step = (duration_s or 1.0) / len(times)
         times = [i * step for i in range(len(times))]
     return [round(t, 6) for t in times]
-
-
-def openable(path: Path, descriptor: int) -> str:
-    """A name of the open file that decoders in C understand, whatever the file is called."""
-    alias = Path(f"/proc/self/fd/{descriptor}")
-    return str(alias) if alias.exists() else str(path)
 
 
 def shrink(frame: ndarray, side: int) -> Picture:
@@ -252,8 +225,6 @@ def answer(item: dict, n: int, limits: Limits) -> None:
     images = []
     try:
         header, images = decode(item, n, limits)
-    except Refused as reason:
-        header = {"error": f"{NAME} {reason}"}
     except MediaError as refusal:
         header = {"error": str(refusal)}
     except MemoryError:

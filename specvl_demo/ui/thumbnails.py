@@ -11,18 +11,18 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from specvl_demo.media import Clip, Picture
+from specvl_demo.media import Clip
 from specvl_demo.records import Shown
 
 SIDE = 224
 QUALITY = 82
 
 
-def shown(media: Sequence[Picture | Clip], names: Sequence[str]) -> list[Shown]:
+def shown(media: Sequence[Image.Image | Clip], names: Sequence[str]) -> list[Shown]:
     """One frame for a picture, every sampled one for a clip."""
     out = []
     for at, item in enumerate(media):
-        frames = [item.image] if isinstance(item, Picture) else item.frames
+        frames = item.frames if isinstance(item, Clip) else [item]
         name = names[at] if at < len(names) else ""
         out.append(Shown(name, [_address(frame) for frame in frames]))
     return out

@@ -34,9 +34,9 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from PIL import Image
 
-from specvl_demo.media import Limits, MediaError, Picture, load, load_clip, load_picture, worker
+from specvl_demo.media import Clip, Limits, MediaError, load, worker
 from tests import corpus
-from tests.corpus import encode, halves
+from tests.corpus import encode, halves, load_clip, load_picture
 from tests.robustness import corpus_cameras
 
 Ends = Literal["picture", "clip", "refused", "either"]
@@ -754,11 +754,11 @@ def attempt(case: Case, folder: Path) -> tuple[str, str]:
         return "refused", str(refusal)
     finally:
         path.unlink()
-    images = [found.image] if isinstance(found, Picture) else found.frames
+    images = found.frames if isinstance(found, Clip) else [found]
     assert all(
         image.mode == "RGB" and image.size[0] * image.size[1] <= Limits().max_pixels for image in images
     )
-    return type(found).__name__.lower(), ""
+    return "clip" if isinstance(found, Clip) else "picture", ""
 
 
 def try_all(forked: bool = True) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from PIL import Image
 
 from specvl_demo import pairs, records, session
 from specvl_demo.__main__ import main
 from specvl_demo.core.detokenizer import whole
 from specvl_demo.core.types import Sampling
-from specvl_demo.media import Picture
 from specvl_demo.registry import choose, load
 from specvl_demo.report import tables, trace
 from tests import corpus, pocketlike
@@ -65,7 +65,7 @@ def loaded(place: Path) -> Iterator[object]:
         yield load(pairs.find("pocket"), ["small"])
 
 
-def answer(loaded: object, question: str, shown: Sequence[Picture] = ()) -> list[records.Record]:
+def answer(loaded: object, question: str, shown: Sequence[Image.Image] = ()) -> list[records.Record]:
     asked = session.request(loaded, [session.turn(question, shown)], 4, Sampling())
     return list(session.race(loaded, asked, [choose(loaded.pair, name, {}, 0.0) for name in ("ar", "chain")]))
 
@@ -90,7 +90,7 @@ def test_halves_of_characters_are_mended() -> None:
 
 def test_only_a_picture_and_only_text(loaded: object) -> None:
     """A picture alone is described, text alone is answered."""
-    picture = Picture("a", "PNG", corpus.halves())
+    picture = corpus.halves()
     begin = answer(loaded, " \n\t", [picture])[0]
     assert "Describe the picture." in begin.prompt and begin.n_visual > 0
     assert answer(loaded, "x")[0].n_visual == 0

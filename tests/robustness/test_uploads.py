@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from specvl_demo.__main__ import main
-from specvl_demo.media import Clip, Limits, MediaError, Picture, load, load_any, load_media, load_picture
+from specvl_demo.media import Clip, Limits, MediaError, load, load_any, load_media
 from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.sessions import Sessions
+from tests import corpus
+from tests.corpus import load_picture
 from tests.robustness import corpus_files
 from tests.robustness.corpus_files import Case, is_one_sentence
 from tests.robustness.support import offered
@@ -78,12 +80,15 @@ def test_a_request_is_decoded_in_order_by_few_processes(
     popen = subprocess.Popen
     monkeypatch.setattr(load.subprocess, "Popen", lambda *a, **k: started.append(k["env"]) or popen(*a, **k))
     monkeypatch.setenv("HF_TOKEN", "secret")
-    names = ["plain.png", "clip.mp4", "animated.gif", "plain.jpg"]
+    names = ["plain.png", "clip.mp4", "animated.gif", "smaller.jpg"]
+    files = corpus_files.pictures() | corpus_files.clips()
+    files["smaller.jpg"] = corpus.encode(corpus.halves((32, 24)), "JPEG")
     for name in names:
-        (tmp_path / name).write_bytes((corpus_files.pictures() | corpus_files.clips())[name])
-    found = load_any([tmp_path / name for name in names])
-    assert [item.name for item in found] == names
-    assert [type(item) for item in found] == [Picture, Clip, Clip, Picture]
+        (tmp_path / name).write_bytes(files[name])
+    first, clip, animation, last = load_any([tmp_path / name for name in names])
+    assert (first.size, last.size) == (corpus.SIZE, (32, 24))
+    assert isinstance(clip, Clip) and isinstance(animation, Clip)
+    assert clip.frames[0].size == (96, 64) != animation.frames[0].size
     assert len(started) == 2
     assert not any("secret" in env.values() or "HF_TOKEN" in env for env in started)
 
@@ -124,7 +129,7 @@ def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
         "kill -SEGV $$",
         "exit 3",
         "echo not json",
-        'echo \'{"kind": "PNG", "what": "picture", "sizes": [[9, 9]]}\'',
+        "echo '{\"sizes\": [[9, 9]]}'",
     ],
 )
 def test_a_decoder_that_dies_or_lies_is_told(

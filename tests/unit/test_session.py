@@ -11,7 +11,6 @@ from PIL import Image
 
 from specvl_demo import session
 from specvl_demo.core.engine import Lane, SharedPrefill
-from specvl_demo.media import Picture
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.records import Begin, End
 from specvl_demo.vlm.encoder import VLM
@@ -63,7 +62,7 @@ def test_a_drafter_with_its_targets_tower_looks_through_it(
 
 def test_a_model_is_shown_no_more_pixels_than_it_is_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     def shown(width: int, height: int) -> tuple[int, int]:
-        (image,) = session.turn("?", [Picture("a.png", "PNG", Image.new("RGB", (width, height)))]).shown
+        (image,) = session.turn("?", [Image.new("RGB", (width, height))]).shown
         return image.size
 
     assert shown(1000, 1000) == (1000, 1000)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
+from PIL import Image
 
 from specvl_demo import media, pairs, registry, session
 from specvl_demo.core.engine import SharedPrefill
@@ -175,7 +176,7 @@ def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, lis
     return {lane: text[tuple(ids)] for lane, ids in answers.items()}
 
 
-def _read(job: Job, n_frames: int) -> list[list[media.Picture | media.Clip]]:
+def _read(job: Job, n_frames: int) -> list[list[Image.Image | media.Clip]]:
     """What every earlier turn showed, and what this one shows; one time limit for all of it."""
     shares = [*(turn.media for turn in job.history), job.media]
     limits = media.Limits(max_items=MOST_SHOWN)
