@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specvl_demo import pairs, registry, tuned
-from specvl_demo.cli.parse import Parser, number, whole
+from specvl_demo.cli.parse import Parser, add, flag, number, option, whole
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import zerogpu
 
@@ -21,63 +21,55 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = Parser(prog="app.py", description="Watch vision-language models decode, side by side.")
     # Spaces say through the environment where to listen, and can be told there what to serve.
     given = os.environ.get
-    parser.add_argument(
-        "--host",
-        default=given("GRADIO_SERVER_NAME", "127.0.0.1"),
-        help="address to listen on (default: this machine only)",
+    host, port = given("GRADIO_SERVER_NAME", "127.0.0.1"), given("GRADIO_SERVER_PORT", "7860")
+    options = (
+        option("--host", about="address to listen on (default: this machine only)", default=host),
+        option(
+            "--port",
+            about="port to listen on (default: GRADIO_SERVER_PORT, else 7860)",
+            type=_port,
+            default=port,
+        ),
+        option(
+            "--pair",
+            "ID",
+            "the pair a visitor starts with (default: photo where its weights are, else pocket)",
+            default=given("SPECVL_PAIR"),
+        ),
+        option(
+            "--workers",
+            "N",
+            "runs computed at once, through Ray (default: 1)",
+            type=whole(1, 1024),
+            default=1,
+        ),
+        option("--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"),
+        option("--gpus-each", "G", "GPUs of each worker, 0.5 to share one", type=number(0, 64)),
+        option(
+            "--waiting",
+            "N",
+            "visitors that may wait at once (default: 16)",
+            type=whole(0, 10_000),
+            default=16,
+        ),
+        option(
+            "--limit", "S", "seconds a run may compute (default: 300)", type=number(1, 86_400), default=300.0
+        ),
+        option(
+            "--login-file",
+            "F",
+            "who may see the page, a line of user:password each (or SPECVL_LOGIN, SPECVL_LOGIN_FILE)",
+        ),
+        option(
+            "--hosts",
+            "NAMES",
+            "names the page may be asked for under, with commas; .example.org for all below it, * for any "
+            "(default: this machine's own where --host is local, else any)",
+            default=given("SPECVL_HOSTS", ""),
+        ),
+        flag("--share", "also open a public tunnel to this page"),
     )
-    parser.add_argument(
-        "--port",
-        type=_port,
-        default=given("GRADIO_SERVER_PORT", "7860"),
-        help="port to listen on (default: GRADIO_SERVER_PORT, else 7860)",
-    )
-    parser.add_argument(
-        "--pair",
-        default=given("SPECVL_PAIR"),
-        metavar="ID",
-        help="the pair a visitor starts with (default: photo where its weights are, else pocket)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole(1, 1024),
-        default=1,
-        metavar="N",
-        help="runs computed at once, through Ray (default: 1)",
-    )
-    parser.add_argument(
-        "--cluster", metavar="ADDRESS", help="the Ray cluster to compute on (default: one on this machine)"
-    )
-    parser.add_argument(
-        "--gpus-each", type=number(0, 64), metavar="G", help="GPUs of each worker, 0.5 to share one"
-    )
-    parser.add_argument(
-        "--waiting",
-        type=whole(0, 10_000),
-        default=16,
-        metavar="N",
-        help="visitors that may wait at once (default: 16)",
-    )
-    parser.add_argument(
-        "--limit",
-        type=number(1, 86_400),
-        default=300.0,
-        metavar="S",
-        help="seconds a run may compute (default: 300)",
-    )
-    parser.add_argument(
-        "--login-file",
-        metavar="F",
-        help="who may see the page, a line of user:password each (or SPECVL_LOGIN, SPECVL_LOGIN_FILE)",
-    )
-    parser.add_argument(
-        "--hosts",
-        default=given("SPECVL_HOSTS", ""),
-        metavar="NAMES",
-        help="names the page may be asked for under, with commas; .example.org for all below it, * for any "
-        "(default: this machine's own where --host is local, else any)",
-    )
-    parser.add_argument("--share", action="store_true", help="also open a public tunnel to this page")
+    add(parser, options)
     return parser.parse_args(argv)
 
 
