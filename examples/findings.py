@@ -37,17 +37,14 @@ class Finding:
 
     @property
     def speedup(self) -> float:
-        """Decoding speed over that of autoregressive decoding."""
         return self.comparison.speedup_decode or 0.0
 
     @property
     def kept(self) -> float:
-        """Drafted tokens kept a round."""
         return self.comparison.metrics.totals.accepted_per_round or 0.0
 
 
 def find(example: str, plain: Lane, lane: Lane) -> Finding:
-    """The figures of one race."""
     counted = Counter(
         token.text.strip()
         for round_ in lane.rounds

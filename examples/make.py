@@ -115,7 +115,6 @@ CLIP_FRAMES, CLIP_HZ = 16, 8
 
 
 def pictures() -> None:
-    """Draw every picture and the clip."""
     for name, scene in PICTURES.items():
         draw(scene, SIZE).save(HERE / f"{name}.png", optimize=True)
     writer = cv2.VideoWriter(str(HERE / "clip.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, SIZE)
@@ -177,7 +176,6 @@ def races(pair: str, listed: bool, anyway: bool) -> None:
 
 
 def methods(pair: str) -> list[str]:
-    """All that draft on a pair."""
     return [name for name in registry.served(pairs.find(pair)) if name != "ar"]
 
 
@@ -233,7 +231,6 @@ def measured(models: Models, example: Example, name: str) -> tuple[Finding, list
 
 
 def once(models: Models, example: Example, name: str) -> tuple[Finding, list[Record]]:
-    """One race of a method on an example, with its records."""
     lines = run(models, example, [name])
     plain, lane = (Lane(*parts) for parts in records.validate_trace(lines).values())
     return findings.find(example["id"], plain, lane), lines
@@ -279,14 +276,12 @@ def shorter(record: Record) -> Record:
 
 
 def rounded(value: Any) -> Any:
-    """Floats of few significant digits, in lists too."""
     if isinstance(value, list):
         return [rounded(item) for item in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def short_lists(lists: list[list[Any]]) -> list[list[Any]]:
-    """Candidates with short probabilities."""
     return [[replace(one, prob=rounded(one.prob)) for one in some] for some in lists]
 
 

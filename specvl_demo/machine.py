@@ -34,8 +34,6 @@ class Gpu(NamedTuple):
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to run on."""
-
     n_cpus: int
     memory_bytes: int
     cpu: str
@@ -51,7 +49,6 @@ class Machine:
 
     @property
     def title(self) -> str:
-        """The machine in a few words."""
         gpus = ", ".join(f"{gpu.name} ({gb(gpu.memory_bytes)})" for gpu in self.gpus)
         cores = f"{self.n_cpus} CPU core" + ("s" if self.n_cpus != 1 else "")
         return f"{cores} ({self.cpu}), {gb(self.memory_bytes)} memory" + (f", {gpus}" if gpus else "")
@@ -173,7 +170,6 @@ def lent(groups: Path, own: Path) -> tuple[float | None, int | None]:
 
 
 def gb(size: float) -> str:
-    """Bytes as people say them."""
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
 
 

@@ -42,17 +42,14 @@ class Checkpoint:
 
     @property
     def folder(self) -> Path:
-        """Where a local checkpoint lies."""
         return ASSETS / self.id
 
     @property
     def shipped(self) -> bool:
-        """Whether it comes with the software."""
         return self.local and self.folder.is_relative_to(ASSETS)
 
     @property
     def title(self) -> str:
-        """The id without its owner."""
         return self.id.rsplit("/", 1)[-1]
 
 
@@ -75,7 +72,6 @@ class Pair:
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
-        """The target first, then every drafter."""
         return [self.target, *self.drafters.values()]
 
     @property
@@ -85,7 +81,6 @@ class Pair:
 
     @property
     def shipped(self) -> bool:
-        """Whether all of it comes with the software."""
         return all(one.shipped for one in self.checkpoints)
 
 

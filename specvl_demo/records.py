@@ -226,7 +226,6 @@ class Round(_Part, frozen=True, tag_field="kind", tag="round"):
 
     @property
     def seconds(self) -> float:
-        """All seconds of this round."""
         return self.draft_s + self.verify_s + self.commit_s + self.other_s
 
     @property
@@ -279,7 +278,6 @@ class Totals(_Part, frozen=True):
         return self.n_tokens / self.decode_s if self.decode_s > 0 else None
 
     def plus(self, round_: Round) -> Totals:
-        """These totals with one more round."""
         return Totals(
             n_tokens=self.n_tokens + len(round_.tokens),
             n_rounds=self.n_rounds + 1,
@@ -319,7 +317,6 @@ _encoder = msgspec.json.Encoder(enc_hook=_foreign)
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of one line of a trace."""
     return msgspec.json.schema(Record)
 
 
@@ -371,7 +368,6 @@ def _other_format(line: str) -> str | None:
 
 
 def write(path: str | Path, records: Iterable[Record]) -> None:
-    """Write records as JSON lines."""
     with Path(path).open("w", encoding="utf-8") as file:
         file.writelines(dumps(record) + "\n" for record in records)
 

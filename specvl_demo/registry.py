@@ -363,6 +363,5 @@ def _checkpoint(card: Any) -> Checkpoint:
 
 
 def versions() -> dict[str, str]:
-    """What was computed with, for the records."""
     names = ("torch", "transformers")
     return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}

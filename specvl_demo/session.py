@@ -76,7 +76,6 @@ def picture_pixels() -> int:
 
 
 def _within(image: Image.Image, most: int) -> Image.Image:
-    """The picture, or a smaller one of the same shape."""
     scale = math.sqrt(most / (image.width * image.height))
     if scale >= 1:
         return image

@@ -165,7 +165,6 @@ def config(one: Checkpoint) -> dict[str, Any] | None:
 
 
 def _not_here(pair: Pair, wanted: Collection[Checkpoint], machine: Machine) -> str | None:
-    """Why weights cannot be had at all."""
     if pair.target.local and not there(pair.target):
         lost = "are missing from assets; train or copy them" if pair.target.shipped else "are not there"
         return f"The weights of {pair.target.id} {lost}."
@@ -178,7 +177,6 @@ def _not_here(pair: Pair, wanted: Collection[Checkpoint], machine: Machine) -> s
 
 
 def _not_packed(machine: Machine, quantised: Quantised | None) -> str | None:
-    """Why weights cannot be packed as asked."""
     if quantised in (None, "none"):
         return None
     if not machine.gpus:
@@ -198,8 +196,6 @@ def _stored(some: Collection[Checkpoint]) -> float:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a pair could go, and how."""
-
     name: str
     memory_bytes: int
     device: str

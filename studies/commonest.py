@@ -20,7 +20,6 @@ from studies.edges import answer
 
 
 def main(argv: list[str]) -> int:
-    """Count, print, write."""
     loaded = registry.load(pairs.find(argv[0]), ())
     plain = registry.choose(loaded.pair, "ar")
     said: Counter[int] = Counter()

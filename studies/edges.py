@@ -106,7 +106,6 @@ def endless(loaded: Loaded) -> Iterator[None]:
 
 
 def long(loaded: Loaded) -> list[dict[str, Any]]:
-    """Answers of truly 400 tokens."""
     asked = session.request(loaded, cases.pocket()[0].turns, LONG, detail="light")
     with endless(loaded):
         return list(compare(asked, loaded, methods(loaded)))

@@ -30,7 +30,6 @@ WORDS = zoo.TEXT[0].split() + zoo.TEXT[1].split()
 
 
 def main() -> None:
-    """Print one line a family."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("--prompts", type=int, default=200)
     options.add_argument("--dtype", default="bfloat16")
@@ -44,7 +43,6 @@ def main() -> None:
 
 
 def counted(name: str, asked: argparse.Namespace) -> str:
-    """What was found on one family."""
     model, processor = zoo.build(name)
     model = model.to(getattr(torch, asked.dtype))
     prompter, rng = PromptBuilder(processor, model), random.Random(0)
@@ -84,7 +82,6 @@ def answers(request: Request, models: Models) -> dict[str, list[Round]]:
 
 
 def ids(rounds: list[Round]) -> list[int]:
-    """What was said."""
     return [token.id for one in rounds for token in one.tokens]
 
 

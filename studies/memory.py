@@ -28,7 +28,6 @@ NAME, NEW_TOKENS = "qwen2-vl-2b", 4
 
 
 def main() -> None:
-    """Load, race, print both figures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--dtype", default="bfloat16")
     options.add_argument("--tokens", type=int, default=512)

@@ -165,7 +165,6 @@ def _speed(totals: dict[str, float]) -> float:
 
 
 def main() -> None:
-    """Measure what is named."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("what", choices=("stream", "observer"))
     what = options.parse_args().what

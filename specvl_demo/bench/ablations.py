@@ -37,7 +37,6 @@ class Trained:
 
     @property
     def name(self) -> str:
-        """Its folder's."""
         return self.folder.name
 
     def drafting(self, shape: str) -> Choice:

@@ -79,7 +79,6 @@ def mixed(n: int) -> list[Case]:
 
 
 def scenes_alone(n: int) -> list[Case]:
-    """`n` held-out scenes to describe."""
     return [_held_out("describe", number) for number in range(n)]
 
 

@@ -187,7 +187,6 @@ def _picture(value: Any) -> Image.Image:
 
 
 def _clip(name: str, media: Path | None, n_frames: int) -> VideoFrames:
-    """A clip by its name below the folder of unpacked clips."""
     if media is None:
         raise ValueError(
             f"This data set names its clips ({name}) and packs them into archives: unpack those and "
@@ -201,7 +200,6 @@ def _clip(name: str, media: Path | None, n_frames: int) -> VideoFrames:
 
 
 def _open(paths: Sequence[Path], n_frames: int) -> tuple[Image.Image | VideoFrames, ...]:
-    """The pictures and clips of one question, decoded together."""
     try:
         opened = load_any(paths, n_frames) if paths else []
     except MediaError as fault:

@@ -33,7 +33,6 @@ class TimedRound:
 
     @property
     def forward_s(self) -> float:
-        """Seconds of all its forwards, drafter's and target's."""
         return self.verify_s + sum(seconds for _, seconds in self.steps)
 
 
@@ -57,13 +56,10 @@ def run(loaded: Loaded, choice: Choice, request: Request) -> tuple[list[Record],
 
 
 class _Log:
-    """The forwards of one round."""
-
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
 
     def start(self) -> None:
-        """A round begins."""
         self._widths: list[int] = []
         self._watch.start()
 
@@ -92,15 +88,12 @@ class _Logged:
         return getattr(self._inner, name)
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Any:
-        """See `core.types.Drafter`."""
         with self._log.forward(tokens.shape[0]):
             return self._inner.extend(tokens, parents)
 
     def score(self, tree: DraftTree) -> Any:
-        """See `core.types.Session`."""
         with self._log.forward(None):
             return self._inner.score(tree)
 
     def open(self, *args: Any, **kwargs: Any) -> Session:
-        """See `core.types.Target`."""
         return cast("Session", _Logged(self._inner.open(*args, **kwargs), self._log))

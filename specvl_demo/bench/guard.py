@@ -21,8 +21,6 @@ ASKED, MACHINE = ("pair", "cases", "max_new_tokens"), ("device", "dtype", "threa
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one row."""
-
     method: str
     well: bool
     sentence: str

@@ -55,7 +55,6 @@ class Repeat:
     rounds: dict[str, list[TimedRound]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, name: str, lane: Lane, rounds: Iterable[TimedRound]) -> None:
-        """One more answer of a method of ours."""
         before, seconds = lane.begin.before_s, [one.seconds for one in lane.rounds]
         ids = lane.token_ids
         self.answers[name].append(Answer(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids)))
@@ -70,7 +69,6 @@ class Repeat:
         return tokens / seconds if seconds > 0 else None
 
     def ratio(self, name: str, other: str, total: bool = False) -> float | None:
-        """The rate of a method over another's."""
         mine, theirs = self.rate(name, total), self.rate(other, total)
         return mine / theirs if mine is not None and theirs else None
 
@@ -153,7 +151,6 @@ def is_busy(report: dict[str, Any]) -> bool:
 
 
 def held_back(report: dict[str, Any]) -> dict[str, Any]:
-    """The report without its ratios where others used the machine meanwhile."""
     if not is_busy(report):
         return report
     return report | {"rows": [row | dict.fromkeys(set(RATIOS) & set(row)) for row in report["rows"]]}

@@ -65,7 +65,6 @@ class Page:
     after: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """All of it."""
         parts = list(self.before)
         for heading, rows, columns in self.tables:
             parts += [f"**{heading}**"] if heading else []
@@ -74,7 +73,6 @@ class Page:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def short(self, methods: Sequence[str]) -> str:
-        """The first table alone, of these methods."""
         rows = [row for row in self.tables[0][1] if row["method"] in methods]
         return f"{_table(rows, SHORT)}\n"
 
@@ -97,7 +95,6 @@ def origin(machine: Mapping[str, Any]) -> str:
 
 
 def answers(report: Report) -> Page:
-    """Methods beside each other, decoding alone and from pictures to answer."""
     settings = report["settings"]
     drafts = {
         name: shape(chosen)
@@ -131,7 +128,6 @@ def ablations(report: Report) -> Page:
 
 
 def steps(report: Report) -> Page:
-    """The machine's roofline first, then single steps."""
     machine = report["machine"]
     ar = next(row for row in report["rows"] if row["step"] == "step")
     ridge = machine["flops_per_s"] / machine["bytes_per_s"] * ar["bytes"] / ar["flops"]
@@ -156,7 +152,6 @@ def steps(report: Report) -> Page:
 
 
 def tuned(report: Report) -> Page:
-    """What was tuned, and what it is worth."""
     rows = [
         {**row, "settings": ", ".join(f"{key} {value}" for key, value in row["settings"].items())}
         for row in report["rows"]
@@ -170,7 +165,6 @@ def tuned(report: Report) -> Page:
 
 
 def ceilings(report: Report) -> Page:
-    """A row a pair: on every device the method with the highest ceiling."""
     stated = ", ".join(f"{share:.0%} for {kind}" for kind, share in report["settings"]["acceptance"].items())
     said = (
         "Derived from data sheets (bandwidth, dense half-precision arithmetic, memory), weights and caches; "
@@ -180,7 +174,6 @@ def ceilings(report: Report) -> Page:
 
 
 def device(report: Report) -> Page:
-    """Every part under its heading, with its table or with what went wrong."""
     machine, parts = report["machine"], report["rows"]
     before = [origin(machine)]
     if "gpu" in machine:
@@ -192,7 +185,6 @@ def device(report: Report) -> Page:
 
 
 def differences(report: Report) -> Page:
-    """Where lossless methods differ from AR."""
     return Page([("", report["rows"], lossless.COLUMNS)], [origin(report["machine"])])
 
 
@@ -219,7 +211,6 @@ def write(page: Page, path: Path, name: str) -> None:
 
 
 def _asked(report: Report) -> list[str]:
-    """Where the figures come from, and what was asked."""
     machine, settings = report["machine"], report["settings"]
     busy = [BUSY.format(share=100 * _others(machine))] if machine.get("busy") else []
     return [origin(machine), ASKED.format(**{**settings, "cases": len(settings["cases"])}), *busy]
@@ -236,7 +227,6 @@ def _others(machine: Mapping[str, Any]) -> float:
 
 
 def _where(row: Mapping[str, Any]) -> str | None:
-    """How a round's time divides."""
     if row.get("share_draft") is None:
         return None
     shares = (row["share_draft"], row["share_verify"], row["share_commit"] + row["share_other"])

@@ -64,7 +64,6 @@ class Answer:
 
     @property
     def total_s(self) -> float:
-        """From the pixels to the last token."""
         return self.before_s + self.decode_s
 
 

@@ -35,7 +35,6 @@ def write(report: Mapping[str, Any], path: Path) -> None:
 
 
 def _bars(title: str, rows: Any, columns: Mapping[str, str], mode: str) -> go.Figure:
-    """Bars of every method, one for each column."""
     figure = go.Figure(layout={"title": title, "barmode": mode})
     for name, key in columns.items():
         figure.add_bar(x=[row["method"] for row in rows], y=[row[key] for row in rows], name=name)

@@ -57,7 +57,6 @@ def describe(loaded: Loaded | None = None) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name, as the system tells it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -68,7 +68,6 @@ class Asked:
 
     @property
     def roles(self) -> list[str]:
-        """The drafters that the chosen methods need."""
         return list(dict.fromkeys(c.drafter.role for c in self.choices if c.drafter.role is not None))
 
     def cases(self, shipped: Callable[[], list[Case]]) -> list[Case]:
@@ -79,7 +78,6 @@ class Asked:
 
 
 def answers(asked: Asked) -> Report:
-    """Methods beside each other."""
     small = ["small"] if asked.peers and "small" in registry.roles_here(asked.pair) else []
     loaded = asked.load(list(dict.fromkeys([*asked.roles, *small])), None)
     peers = list(PEERS) if asked.peers else [HF_GENERATE]
@@ -88,7 +86,6 @@ def answers(asked: Asked) -> Report:
 
 
 def heads_beside(asked: Asked) -> Report:
-    """Trained heads beside each other."""
     if asked.heads is None:
         raise ValueError("--suite ablations needs --heads: a folder with a folder for each trained head.")
     loaded, found = asked.load([], None), asked.cases(cases.pocket)
@@ -170,14 +167,12 @@ def best_settings(asked: Asked) -> Report:
 
 
 def lossless_answers(asked: Asked) -> Report:
-    """Do lossless methods say what AR says?"""
     found = asked.cases(lambda: cases.mixed(asked.prompts))
     loaded = asked.load(asked.roles, None)
     return lossless.lossless(loaded, found, asked.choices, asked.max_new_tokens, asked.tell, asked.sampling)
 
 
 def this_device(asked: Asked) -> Report:
-    """All that only the device at hand can tell."""
     numbers = (asked.repeats, asked.prompts, asked.max_new_tokens)
     return device.report(asked.load, asked.choices, *numbers, asked.tell)
 
@@ -205,7 +200,6 @@ SUITES: dict[str, Suite] = {
 
 
 def find(name: str) -> Suite:
-    """The suite of this name; ValueError with the known ones."""
     if name not in SUITES:
         raise ValueError(f"There is no suite {name!r}; known: {', '.join(SUITES)}.")
     return SUITES[name]

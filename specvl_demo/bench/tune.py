@@ -86,7 +86,6 @@ class Bench:
 
 
 def answer(loaded: Loaded, asked: Sequence[Request], choice: Choice) -> Metrics:
-    """What a method does on these requests, pooled."""
     lanes = [lane for one in asked for lane in gather(engine.race(session.lanes(loaded, one, [choice])))]
     return metrics(lanes)
 
@@ -152,7 +151,6 @@ def start_of(bench: Any, policy: str) -> dict[str, Value]:
 
 
 def _next(ladder: Sequence[float], value: float, way: int) -> float | None:
-    """The next rung above or below a value."""
     beyond = [rung for rung in ladder if (rung > value if way > 0 else rung < value)]
     return None if not beyond else min(beyond) if way > 0 else max(beyond)
 

@@ -193,7 +193,6 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
 
 
 def _load(options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice]) -> registry.Loaded:
-    """The pair with the drafters that are needed."""
     roles = cast("list[Role]", [c.drafter.role for c in chosen if c.drafter.role is not None])
     try:
         loaded = registry.load(pair, list(dict.fromkeys(roles)), None, progress.tell, load_options(options))
@@ -265,7 +264,6 @@ def _say_numbers(lanes: list[Lane]) -> None:
 
 
 def print_json(document: object) -> None:
-    """One line of JSON on standard output."""
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
 
 

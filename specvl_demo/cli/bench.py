@@ -22,7 +22,6 @@ OWN_SETTINGS = ("steps",)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check, load, measure, print."""
     for file in filter(None, (options.plots, options.report)):
         if not Path(file).parent.is_dir():
             raise Refused(f"{file} cannot be written: there is no folder {Path(file).parent}.")
@@ -121,7 +120,6 @@ def _asked(
 
 
 def _recorded(option: str, path: str) -> dict[str, Any]:
-    """A report that `bench --json` once printed."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as fault:

@@ -18,7 +18,6 @@ from specvl_demo.verdicts import Verdict
 
 
 def run(options: argparse.Namespace) -> int:
-    """Tables for people, or one JSON document."""
     machine = registry.detect()
     document: dict[str, Any] = {
         "machine": machine.title,
@@ -75,7 +74,6 @@ def _ceiling(found: tuple[str, Ceiling] | None) -> dict[str, Any] | None:
 
 
 def _where(verdict: Verdict) -> dict[str, Any]:
-    """Whether something runs here, and how; why not."""
     device, dtype = (verdict.device, verdict.dtype) if verdict.ok else (None, None)
     return {"available": verdict.ok, "reason": verdict.reason, "device": device, "dtype": dtype}
 

@@ -87,12 +87,10 @@ def option(name: str, metavar: str = "", about: str = "", **more: Any) -> Option
 
 
 def flag(name: str, about: str) -> Option:
-    """An option that is given or not."""
     return name, {"action": "store_true", "help": about}
 
 
 def many(name: str, metavar: str, about: str, **more: Any) -> Option:
-    """An option that may be repeated."""
     return option(name, metavar, f"{about}; repeatable", action="append", default=[], **more)
 
 
@@ -245,7 +243,6 @@ COMMANDS: dict[str, Command] = {
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options of one command. Refused where they make no sense."""
     parser = Parser(
         prog="python -m specvl_demo",
         description="Speculative decoding of vision-language models, round by round, with measured times.",
@@ -265,7 +262,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def add(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
-    """Let a parser read these options."""
     for name, settings in options:
         parser.add_argument(name, **{key: value for key, value in settings.items() if value is not None})
 

@@ -21,6 +21,5 @@ def tell(text: str, share: float | None = None) -> None:
 
 
 def done() -> None:
-    """Wipe the line."""
     while _bars:
         _bars.pop().close()

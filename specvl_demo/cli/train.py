@@ -36,12 +36,10 @@ class Training:
 
 
 def folder(name: str, default: str | Path | None, about: str) -> Option:
-    """An option that names a folder or a file."""
     return option(name, about=about, type=Path, default=None if default is None else Path(default))
 
 
 def count(name: str, default: int, about: str, low: int = 1, high: int = 10**9) -> Option:
-    """An option that is a whole number."""
     return option(name, about=about, type=whole(low, high), default=default)
 
 
@@ -111,7 +109,6 @@ def drafter(method: str) -> Training:
 
 
 def evaluate(o: Options, _: None) -> int:
-    """Held-out accuracy of a target."""
     if o.pair == "photo":
         report, lines = _photo_report(o)
     else:

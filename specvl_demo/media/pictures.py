@@ -102,7 +102,6 @@ def open_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.Ima
 
 @contextmanager
 def _faults_told(name: str, kind: str, limits: Limits) -> Iterator[None]:
-    """Whatever Pillow raises within is a MediaError."""
     try:
         yield
     except Image.DecompressionBombError:

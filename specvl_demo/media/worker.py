@@ -211,7 +211,6 @@ def ordered(times: list[float], duration_s: float | None) -> list[float]:
 
 
 def shrink(frame: ndarray, side: int) -> Picture:
-    """A PIL image of the frame, its longer side at most `side`."""
     import numpy as np
     from PIL import Image
 
@@ -221,7 +220,6 @@ def shrink(frame: ndarray, side: int) -> Picture:
 
 
 def answer(item: dict, n: int, limits: Limits) -> None:
-    """Decode one file and write the answer."""
     images = []
     try:
         header, images = decode(item, n, limits)

@@ -79,7 +79,6 @@ def page(lanes: Sequence[Lane]) -> str:
 
 
 def charts(lanes: Sequence[Lane], title: str) -> str:
-    """The charts alone, as one HTML file."""
     return file(plots.figures(lanes), title)
 
 

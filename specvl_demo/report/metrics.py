@@ -28,12 +28,10 @@ class Lane(NamedTuple):
 
     @property
     def token_ids(self) -> list[int]:
-        """Ids of the answer so far."""
         return [token.id for round_ in self.rounds for token in round_.tokens]
 
     @property
     def text(self) -> str:
-        """The answer so far."""
         return "".join(token.text for round_ in self.rounds for token in round_.tokens)
 
 
@@ -66,12 +64,10 @@ class Metrics:
 
     @property
     def tokens_per_s_total(self) -> float | None:
-        """Tokens per second of the whole answer, prefill included."""
         return _ratio(self.totals.n_tokens, self.total_s)
 
     @property
     def step_s(self) -> float | None:
-        """Seconds of a round."""
         return _ratio(self.totals.decode_s, self.totals.n_rounds)
 
     @property
@@ -99,8 +95,6 @@ def measure(lanes: Lane | Iterable[Lane]) -> Metrics:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method beside the AR baseline on the same requests."""
-
     metrics: Metrics
     ar: Metrics
 
@@ -162,7 +156,6 @@ class Comparison:
 
 
 def compare(lanes: Lane | Iterable[Lane], ar: Lane | Iterable[Lane]) -> Comparison:
-    """The comparison of a method's lanes with AR's on the same requests."""
     return Comparison(measure(lanes), measure(ar))
 
 

@@ -19,7 +19,6 @@ SYMBOLS = ("circle", "diamond-open", "square", "x")
 
 
 def figures(lanes: Sequence[Lane]) -> list[go.Figure]:
-    """All charts of a race."""
     declared = [(lane, chart) for lane in lanes for chart in lane.begin.charts]
     own = (declared_chart(lane, chart) for lane, chart in declared)
     return [progress(lanes), emitted(lanes), phases(lanes), *(figure for figure in own if figure is not None)]
@@ -37,7 +36,6 @@ def progress(lanes: Sequence[Lane]) -> go.Figure:
 
 
 def emitted(lanes: Sequence[Lane]) -> go.Figure:
-    """Tokens that every round emitted, the target's own included."""
     figure = _figure("Tokens of every round", "round", "tokens, the target's own included")
     for i, lane in enumerate(lanes):
         x = [r.index for r in lane.rounds]

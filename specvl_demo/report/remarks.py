@@ -41,7 +41,6 @@ class Agreement:
     words: float | None = None
 
     def sentence(self) -> str:
-        """In words."""
         if self.kind == "same":
             return "the AR answer, token for token"
         if self.kind == "so_far":

@@ -14,7 +14,6 @@ the draft had something else, behind a draft that was kept whole, and where noth
 
 
 def reason(round_: Round, at: int) -> Reason:
-    """Why token `at` of a round stands in the answer."""
     origin = round_.tokens[at].origin
     if origin == "draft":
         return "accepted"

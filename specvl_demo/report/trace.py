@@ -39,7 +39,6 @@ def inspect(path: str | os.PathLike[str]) -> tuple[list[Lane], list[Problem]]:
 
 
 def inspect_text(text: str) -> tuple[list[Lane], list[Problem]]:
-    """`inspect` for text at hand."""
     good: list[Record] = []
     problems: list[Problem] = []
     # Not splitlines: JSON strings may hold U+2028 and friends as they are.

@@ -41,7 +41,6 @@ def _served(method: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def build(behaviour: Behaviour) -> gr.Blocks:
-    """The page over its behaviour."""
     gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *behaviour.files])
 
     visits = Sessions(Path(get_upload_folder()))
@@ -87,7 +86,6 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 
 
 def launch_settings() -> dict[str, Any]:
-    """How this page is launched, wherever it runs."""
     return {
         "css": QUIET,
         "favicon_path": FILES["favicon"],

@@ -61,7 +61,6 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
 
 
 def _places() -> str:
-    """Where the page's files lie, for its first script."""
     return msgspec.json.encode(
         {
             "files": {name: str(path) for name, path in FILES.items()},

@@ -107,7 +107,6 @@ def examples() -> dict[str, Any]:
 
 
 def example_files() -> list[Path]:
-    """Files of the examples that a page may fetch."""
     return [path for path in EXAMPLES.glob("*.*") if path.suffix not in (".py", ".md")]
 
 

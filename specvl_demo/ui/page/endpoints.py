@@ -108,7 +108,6 @@ def endpoints(behaviour: Behaviour) -> dict[str, Endpoint]:
 
 
 def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
-    """A function that Gradio can publish under a name."""
     taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
 
     async def endpoint(*values: Any) -> AsyncIterator[Answer | None]:
@@ -153,7 +152,6 @@ def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(name: str, lanes: Sequence[Lane]) -> Answer:
-    """The fields of the command line."""
     if name == "generate":
         return tables.lane_row(lanes[0])
     return {"lanes": tables.lane_rows(lanes)}

@@ -56,7 +56,6 @@ def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
 
 
 def _tell_all(inbox: Inbox, outbox: Outbox, text: str) -> None:
-    """Say how far loading is to everybody who waits for it."""
     for run in inbox.waiting():
         outbox.put(run, _loading(text))
 
@@ -146,7 +145,6 @@ class Outbox:
             self._waiting.append((run, event))
 
     def flush(self) -> None:
-        """Send what waits."""
         with self._sending:
             with self._lock:
                 batch, self._waiting = self._waiting, []

@@ -42,7 +42,6 @@ class Parcel:
 
     @classmethod
     def of(cls, job: Job) -> Parcel:
-        """Read the files of a job and of its history."""
         paths = {path for shown in (job.media, *(turn.media for turn in job.history)) for path in shown}
         return cls(job, {path: Path(path).read_bytes() for path in paths})
 
@@ -68,7 +67,6 @@ class Engine:
         self._left: set[str] = set()
 
     def run(self, run: str, parcel: Parcel) -> Iterator[dict[str, Any]]:
-        """The events of a job."""
         self._left.clear()
         try:
             with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
@@ -78,7 +76,6 @@ class Engine:
                 self._compute.forget(self._left.pop())
 
     def stop(self, run: str) -> None:
-        """End this job after the round it is in."""
         self._stopped = run
 
     def forget(self, visit: str) -> None:
@@ -174,12 +171,10 @@ class RayWorkers:
             self._free.put(one)
 
     def start(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
-        """Hand a job to a free actor; its events come back through `put`, from another thread."""
         put({"k": "status", "stage": "starting"})
         threading.Thread(target=self._follow, args=(run, job, put), daemon=True).start()
 
     def stop(self, run: str) -> None:
-        """Ask the actor to end this job after the round it is in."""
         with self._lock:
             self._stopped.add(run)
             actor = self._runs.get(run)
@@ -247,7 +242,6 @@ class RayWorkers:
             return actor.run.options(num_returns="streaming").remote(run, parcel)
 
     def _await(self, actor: Any) -> None:
-        """Wait until Ray has started the actor again."""
         while True:
             with self._lock:
                 if self._closed:

@@ -59,7 +59,6 @@ class Engine:
     def __call__(
         self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
     ) -> Iterator[dict[str, Any]]:
-        """The events of a job, see `guarded`."""
         return guarded(self._models, job, cancelled, tell)
 
     def forget(self, visit: str) -> None:
@@ -221,7 +220,6 @@ class Models:
         self._visit: str | None = None
 
     def has(self, pair: pairs.Pair, roles: list[pairs.Role], options: Options) -> bool:
-        """Whether nothing needs loading."""
         return self._is(pair, options) and set(roles) <= set(self._roles)
 
     def get(
@@ -249,7 +247,6 @@ class Models:
         return self._loaded
 
     def _is(self, pair: pairs.Pair, options: Options) -> bool:
-        """Whether it is this pair that is loaded, so."""
         return self._loaded is not None and self._loaded.pair == pair and self._options == options
 
     def prefix_cache(self, visit: str | None, follows: bool) -> PrefixCache:

@@ -30,8 +30,6 @@ PICTURE_DETAIL = (0.05, 25.0)
 
 @dataclass(frozen=True)
 class Turn:
-    """One earlier exchange of a conversation."""
-
     question: str
     answer: str
     media: tuple[str, ...] = ()
@@ -132,7 +130,6 @@ def _name(item: Mapping[str, Any]) -> str:
 
 
 def _files(value: Any) -> list[Mapping[str, Any]]:
-    """The files of one question."""
     given = [value] if isinstance(value, Mapping) else value
     files = _list(given, Mapping, "Pictures and clips", "an uploaded file, or a list of them")
     if len(files) > MOST_FILES:

@@ -67,11 +67,9 @@ class ProcessWorker:
 
     @property
     def pid(self) -> int | None:
-        """The process that computes at the moment."""
         return self._process.pid if self._process else None
 
     def start(self, run: str, job: Job, put: Put) -> None:
-        """Hand a job over; its events come back through `put`, from another thread."""
         put({"k": "status", "stage": "starting"})
         with self._lock:
             self._errands[run] = PendingJob(job, put)
@@ -84,7 +82,6 @@ class ProcessWorker:
             self._send(run)
 
     def stop(self, run: str) -> None:
-        """Ask the process to end this job after the round it is in."""
         with self._lock:
             if run in self._errands:
                 self._say("stop", run, None)

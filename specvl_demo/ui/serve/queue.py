@@ -87,7 +87,6 @@ class Queue:
         self._lock = threading.Lock()
 
     async def stream(self, job: Job) -> AsyncGenerator[str, None]:
-        """The run of a job as JSON strings, for a page."""
         async with aclosing(self.events(job)) as running:
             async for run, events in running:
                 yield run.pack(events)

@@ -91,7 +91,6 @@ class Listeners:
 
     @contextmanager
     def listening(self, key: str | None) -> Any:
-        """Somebody listens to it while this lasts."""
         if key is None:
             yield
             return
@@ -132,7 +131,6 @@ class RouteFilter:
         self._listeners = listeners or Listeners()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -206,7 +204,6 @@ class Answer:
         self._excess: str | None = None
 
     async def send(self, message: Any) -> None:
-        """What the app sends, on its way out."""
         if self._replaced:
             return
         if message["type"] == "http.response.start":

@@ -67,5 +67,4 @@ def refusal(folder: Path, size: int, room: int = UPLOADS_BYTES) -> str | None:
 
 
 def reason(fault: OSError) -> str:
-    """Why a file could not be written."""
     return messages.DISK_FULL if fault.errno in (errno.ENOSPC, errno.EDQUOT) else messages.NOT_KEPT

@@ -25,7 +25,6 @@ class Cluster:
 
 
 def make(pair: str, cluster: Cluster) -> Worker:
-    """The worker for a page."""
     if zerogpu.wanted():
         import spaces  # noqa: PLC0415 - only there; it must come before anything that touches CUDA
 

@@ -86,7 +86,6 @@ class ZeroGpuWorker:
         threading.Thread(target=context.run, args=(self._follow, run, job, put), daemon=True).start()
 
     def stop(self, run: str) -> None:
-        """End the call at its next event."""
         if run in self._running:
             self._running[run].set()
 
