@@ -36,7 +36,7 @@ from specvl_demo import pairs, records, registry  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.records import Record, Round  # noqa: E402
 from specvl_demo.report.metrics import Lane, gather  # noqa: E402
-from specvl_demo.ui.serve.decoding import Models, events  # noqa: E402
+from specvl_demo.ui.serve.decoding import Engine, events  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 from specvl_demo.world.scenes import Chart, Scene, Thing, draw  # noqa: E402
 
@@ -161,7 +161,7 @@ def races(pair: str, listed: bool, anyway: bool) -> None:
             f"This machine is busy (load {load:.2f} a core); its times would mean nothing. --anyway records."
         )
     machine = registry.detect().title + (", busy with other work" if load > BUSY_SHARE else "")
-    models = Models()
+    models = Engine()
     document = read()
     tiles = [one for one in document["examples"] if one["pair"] == pair]
     if listed:
@@ -181,7 +181,7 @@ def methods(pair: str) -> list[str]:
 
 def lessons(pair: str) -> None:
     """Write where every method keeps most and fewest of its drafts: the same on any machine."""
-    models = Models()
+    models = Engine()
     document = read()
     tiles = [one for one in document["examples"] if one["pair"] == pair]
     found: dict[str, list[Finding]] = {}
@@ -203,7 +203,7 @@ def write(document: dict[str, Any]) -> None:
     (HERE / "examples.json").write_text(text, encoding="utf-8")
 
 
-def recording(models: Models, example: Example, name: str, machine: str) -> Example:
+def recording(models: Engine, example: Example, name: str, machine: str) -> Example:
     """Record an example's race with a method: what its entry says about the recording."""
     finding, lines = measured(models, example, name)
     trace = f"{example['id']}.trace.jsonl"
@@ -218,7 +218,7 @@ def recording(models: Models, example: Example, name: str, machine: str) -> Exam
     }
 
 
-def measured(models: Models, example: Example, name: str) -> tuple[Finding, list[Record]]:
+def measured(models: Engine, example: Example, name: str) -> tuple[Finding, list[Record]]:
     """A method on an example: the repetition with the median speedup, with its records."""
     runs = [once(models, example, name) for _ in range(REPEATS)]
     runs = [one for one in runs if one[0].comparison.plausible]
@@ -230,13 +230,13 @@ def measured(models: Models, example: Example, name: str) -> tuple[Finding, list
     return sorted(runs, key=lambda one: one[0].speedup)[(len(runs) - 1) // 2]
 
 
-def once(models: Models, example: Example, name: str) -> tuple[Finding, list[Record]]:
+def once(models: Engine, example: Example, name: str) -> tuple[Finding, list[Record]]:
     lines = run(models, example, [name])
     plain, lane = (Lane(*parts) for parts in records.validate_trace(lines).values())
     return findings.find(example["id"], plain, lane), lines
 
 
-def run(models: Models, example: Example, names: Iterable[str]) -> list[Record]:
+def run(models: Engine, example: Example, names: Iterable[str]) -> list[Record]:
     """The records of one race with the heat of every token, as the page would keep them."""
     job = Job(
         example["pair"],

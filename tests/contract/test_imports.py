@@ -69,7 +69,7 @@ def test_arrows(path: Path) -> None:
 
 LAYERS = (
     ("records", "machine", "pairs", "media", "ui.messages"),
-    ("core", "report", "fingerprints", "ui.thumbnails"),
+    ("core", "report", "fingerprints"),
     ("base_weights", "decoders"),
     ("vlm",),
     ("world", "methods"),

@@ -93,7 +93,7 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
 
     monkeypatch.setattr(registry, "load", load)
     monkeypatch.setattr(registry, "available", available)
-    models = decoding.Models()
+    models = decoding.Engine()
     for roles in (["small"], ["hivis"], ["small"], ["dream"]):
         models.get(pair, roles, lambda text: None)
     assert loads == [["small"], ["small", "hivis"], ["dream"]]

@@ -56,19 +56,19 @@ def pair(folder: Path) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def models(pair: Pair) -> decoding.Models:
-    made = decoding.Models()
+def models(pair: Pair) -> decoding.Engine:
+    made = decoding.Engine()
     made.get(pair, ["small"], lambda _: None)
     return made
 
 
 @pytest.fixture
-def queue(models: decoding.Models, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Queue:
+def queue(models: decoding.Engine, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue whose runs are computed in a thread of this process, where faults can be put in."""
     monkeypatch.setattr(pairs, "find", lambda _: pair)
 
     def compute(asked: Job) -> Iterator[dict[str, Any]]:
-        yield from decoding.guarded(models, asked, bool)
+        yield from models(asked, bool)
 
     return Queue(ZeroGpuWorker("light", lambda duration: lambda fn: fn, compute))
 
@@ -92,7 +92,7 @@ def partial(guest: Guest, folder: Path) -> list[Record]:
     """What a visitor can save of a run that failed: a valid trace in which every lane has its end."""
     kept = [event["record"] for event in guest.events if "record" in event]
     records.write(folder / "partial.jsonl", kept)
-    lanes = records.validate_trace(records.read(folder / "partial.jsonl"))
+    lanes = records.validate_trace(map(records.loads, (folder / "partial.jsonl").open(encoding="utf-8")))
     ends = [end for _, _, end in lanes.values()]
     # A lane may have been complete before the fault came to another one.
     assert all(end is not None and end.stop in ("error", "length") for end in ends)
@@ -305,13 +305,13 @@ def test_a_checkpoint_that_is_not_whole(
     damaged = Pair("light", "t", pair.family, Checkpoint(str(copy), 1e6, "", True), {})
     monkeypatch.setattr(pairs, "find", lambda _: damaged)
     monkeypatch.setattr(registry, "available", lambda *_: registry.Verdict(True, ""))
-    models = decoding.Models()
+    models = decoding.Engine()
     asked = Job("light", (("ar", {}),), "what", max_new_tokens=2)
-    (error,) = [event for event in decoding.guarded(models, asked, bool) if event["k"] == "error"]
+    (error,) = [event for event in models(asked, bool) if event["k"] == "error"]
     assert said in error["text"] and "Traceback" not in error["text"]
     shutil.rmtree(copy)
     shutil.copytree(folder / "target", copy)
-    assert "error" not in [event["k"] for event in decoding.guarded(models, asked, bool)]
+    assert "error" not in [event["k"] for event in models(asked, bool)]
 
 
 def test_a_file_that_came_damaged_is_found_by_its_hash_and_removed(folder: Path, tmp_path: Path) -> None:
@@ -469,5 +469,5 @@ def test_a_pair_of_the_hub_without_the_hub_is_refused_before_anything_is_tried(
     asked = Job(hub.id, (("ar", {}),), "what", max_new_tokens=2)
     monkeypatch.setattr(pairs, "find", lambda _: hub)
     monkeypatch.setattr(loading, "snapshot_download", None)
-    (error,) = [e for e in decoding.guarded(decoding.Models(), asked, bool) if e["k"] == "error"]
+    (error,) = [e for e in decoding.Engine()(asked, bool) if e["k"] == "error"]
     assert hub.id in error["text"] and ("HF_HUB_OFFLINE" in error["text"] or "memory" in error["text"])

@@ -1,14 +1,14 @@
 """What a worker computes: the events of a job, from loaded models, whatever happens.
 
-Given jobs, one at a time, gives events: what stage it is at, the records of the race, and where a run cannot
-go on a sentence that says why. Holds the models between jobs. Knows nothing of pipes, of clusters, of Gradio.
+Events say what stage a job is at, the records of the race, and where it cannot go on, in a sentence why.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace as changed
 from typing import Any
@@ -23,83 +23,21 @@ from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.similarity_map import heat
 from specvl_demo.core.types import Sampling
 from specvl_demo.machine import detect
-from specvl_demo.records import Asked, Begin, Round
+from specvl_demo.records import Asked, Begin, Round, Shown
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.child import SAID, Tell
 from specvl_demo.ui.serve.jobs import MOST_SHOWN, Job
-from specvl_demo.ui.thumbnails import shown
 from specvl_demo.verdicts import Options
 from specvl_demo.vlm import loading
 
 REPEAT_S = 5.0
+THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 224, 82
 # torch has a class of its own for a full GPU alone; on a CPU its allocator says so in words.
 SHORT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory")
 
 
 class Ended(Exception):
     """The run was stopped, or its visitor has left, while something was being loaded."""
-
-
-class Engine:
-    """Computes jobs one after the other, on models that it keeps, and keeps one visit's conversation.
-
-    first_pair is what `prepare` loads.
-    """
-
-    def __init__(self, first_pair: str | None) -> None:
-        self._models, self._first = Models(), first_pair
-
-    def prepare(self, tell: Tell = lambda _: None) -> None:
-        """Load the first pair: a shipped one with all its drafters, of others the target alone."""
-        if self._first is not None:
-            pair = pairs.find(self._first)
-            with suppress(ValueError):  # why it cannot be loaded is told to whoever asks for it
-                self._models.get(pair, None if pair.shipped else [], tell)
-
-    def __call__(
-        self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
-    ) -> Iterator[dict[str, Any]]:
-        return guarded(self._models, job, cancelled, tell)
-
-    def forget(self, visit: str) -> None:
-        """Drop what is kept of a visit's conversation. A job in hand goes on with what it was given."""
-        self._models.forget(visit)
-
-
-def guarded(
-    models: Models, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
-) -> Iterator[dict[str, Any]]:
-    """The events of a job; what a visitor can put right, and what a run can survive, ends in a sentence.
-
-    Everything else is raised: whoever runs this says so and starts afresh, since nobody knows its state.
-    """
-
-    def told(text: str) -> None:
-        if cancelled():
-            raise Ended
-        tell(text)
-
-    said = None
-    try:
-        yield from events(models, job, cancelled, told)
-    except Ended:
-        return
-    except MemoryError:
-        said = messages.NO_MEMORY
-    except RuntimeError as fault:  # torch says so when memory, a kernel or a shape fails
-        if _short_of_memory(fault):
-            said = messages.NO_MEMORY
-        elif isinstance(fault, torch.AcceleratorError):
-            raise  # after such a fault the device answers nothing any more
-        else:
-            said = messages.RUN_FAILED.format(reason=_line(fault))
-    except (OSError, FloatingPointError) as fault:
-        said = messages.RUN_FAILED.format(reason=_line(fault))
-    except ValueError as fault:
-        said = str(fault)
-    if said is not None:
-        loading.release()  # only now is everything gone that the run held
-        yield {"k": "error", "text": said}
 
 
 def _line(fault: Exception) -> str:
@@ -114,16 +52,16 @@ def _short_of_memory(fault: RuntimeError) -> bool:
 
 
 def events(
-    models: Models, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+    engine: Engine, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
 ) -> Iterator[dict[str, Any]]:
     """All that happens in a job, as events for the page; `tell` hears how far loading is."""
     pair = pairs.find(job.pair)
     choices = [registry.choose(pair, name, settings, job.temperature) for name, settings in job.lanes]
     roles = list(dict.fromkeys(choice.drafter.role for choice in choices if choice.drafter.role))
     options = _options(job)
-    if not models.has(pair, roles, options):
+    if not engine.has(pair, roles, options):
         yield {"k": "status", "stage": "loading", "detail": pair.title}
-    loaded = models.get(pair, roles, tell, options)
+    loaded = engine.get(pair, roles, tell, options)
     loaded.try_out(tell)
     if job.media or job.history:
         yield {"k": "status", "stage": "media"}
@@ -134,7 +72,7 @@ def events(
     earlier = zip(job.history, before, strict=True)
     turns = [session.turn(one.question, items, one.answer, most) for one, items in earlier]
     turns.append(session.turn(job.question, now, most_pixels=most))
-    seen = shown([item for items in (*before, now) for item in items], job.names)
+    seen = _small([item for items in (*before, now) for item in items], job.names)
     first: Asked | None = Asked(job.question, seen)
     asked = session.request(
         loaded,
@@ -143,7 +81,7 @@ def events(
         Sampling(job.temperature, job.top_p, seed=job.seed),
         job.system,
         cancelled=cancelled,
-        cache=models.prefix_cache(job.visit, follows=bool(job.history)),
+        cache=engine.prefix_cache(job.visit, follows=bool(job.history)),
     )
     if cancelled():
         return
@@ -173,6 +111,23 @@ def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, lis
         ids: [base64.b64encode(bytes(row)).decode() for row in rows.tolist()] for ids, rows in known.items()
     }
     return {lane: text[tuple(ids)] for lane, ids in answers.items()}
+
+
+def _small(shown: Sequence[Image.Image | media.Clip], names: Sequence[str]) -> list[Shown]:
+    """Small copies that travel in a trace: one frame of a picture, every sampled one of a clip."""
+    out = []
+    for at, item in enumerate(shown):
+        frames = item.frames if isinstance(item, media.Clip) else [item]
+        out.append(Shown(names[at] if at < len(names) else "", [_address(frame) for frame in frames]))
+    return out
+
+
+def _address(image: Image.Image) -> str:
+    """A small JPEG of the picture as a data address."""
+    small, data = image.copy(), io.BytesIO()
+    small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    small.convert("RGB").save(data, "JPEG", quality=THUMBNAIL_QUALITY)
+    return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
 
 
 def _read(job: Job, n_frames: int) -> list[list[Image.Image | media.Clip]]:
@@ -209,15 +164,62 @@ def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
         thread.join()
 
 
-class Models:
-    """The pair in memory: one at a time, with the drafters asked for so far."""
+class Engine:
+    """Computes jobs one after the other.
 
-    def __init__(self) -> None:
+    Holds one pair at a time, with the drafters asked for so far, and keeps one visit's conversation.
+    first_pair: what `prepare` loads.
+    """
+
+    def __init__(self, first_pair: str | None = None) -> None:
+        self._first = first_pair
         self._loaded: registry.Loaded | None = None
         self._roles: list[pairs.Role] = []
         self._options: Options | None = None
         self._prefix_cache: PrefixCache | None = None
         self._visit: str | None = None
+
+    def prepare(self, tell: Tell = lambda _: None) -> None:
+        """Load the first pair: a shipped one with all its drafters, of others the target alone."""
+        if self._first is not None:
+            pair = pairs.find(self._first)
+            with suppress(ValueError):  # why it cannot be loaded is told to whoever asks for it
+                self.get(pair, None if pair.shipped else [], tell)
+
+    def __call__(
+        self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
+    ) -> Iterator[dict[str, Any]]:
+        """The events of a job; what a visitor can put right, and what a run can survive, ends in a sentence.
+
+        Everything else is raised: whoever runs this says so and starts afresh, since nobody knows its state.
+        """
+
+        def told(text: str) -> None:
+            if cancelled():
+                raise Ended
+            tell(text)
+
+        said = None
+        try:
+            yield from events(self, job, cancelled, told)
+        except Ended:
+            return
+        except MemoryError:
+            said = messages.NO_MEMORY
+        except RuntimeError as fault:  # torch says so when memory, a kernel or a shape fails
+            if _short_of_memory(fault):
+                said = messages.NO_MEMORY
+            elif isinstance(fault, torch.AcceleratorError):
+                raise  # after such a fault the device answers nothing any more
+            else:
+                said = messages.RUN_FAILED.format(reason=_line(fault))
+        except (OSError, FloatingPointError) as fault:
+            said = messages.RUN_FAILED.format(reason=_line(fault))
+        except ValueError as fault:
+            said = str(fault)
+        if said is not None:
+            loading.release()  # only now is everything gone that the run held
+            yield {"k": "error", "text": said}
 
     def has(self, pair: pairs.Pair, roles: list[pairs.Role], options: Options) -> bool:
         return self._is(pair, options) and set(roles) <= set(self._roles)
@@ -263,7 +265,8 @@ class Models:
         return cache
 
     def forget(self, visit: str) -> None:
-        """The visit is over: nothing of it stays, neither its pictures nor what was computed from them."""
+        """Keep nothing of a visit, neither its pictures nor what was computed of them. A job in hand goes on
+        with what it was given."""
         if visit == self._visit:
             self._prefix_cache = self._visit = None
             loading.release()
