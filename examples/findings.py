@@ -1,7 +1,6 @@
 """What races on the examples show, in words. Every word of it follows from measured records.
 
-Given lanes, gives the figures of a method on an example, sentences about them, and which method shows an
-example best. Knows records and folds; no models, no files.
+The figures of a method on an example, sentences about them, and which method shows an example best.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from specvl_demo.methods import base
+from specvl_demo.records import Round
 from specvl_demo.report.metrics import Comparison, Lane, compare
 from specvl_demo.report.remarks import MIN_TOKENS, disturbance
-from specvl_demo.report.spans import reason
 
 MOST_WORDS = 3
 
@@ -46,16 +45,18 @@ class Finding:
 
 def find(example: str, plain: Lane, lane: Lane) -> Finding:
     counted = Counter(
-        token.text.strip()
-        for round_ in lane.rounds
-        for at, token in enumerate(round_.tokens)
-        if reason(round_, at) == "corrected" and token.text.strip()
+        word for round_ in lane.rounds if corrected(round_) and (word := round_.tokens[-1].text.strip())
     )
     turned = tuple(word for word, _ in counted.most_common(MOST_WORDS))
     n_tokens = len(lane.token_ids)
     short = min(n_tokens, len(plain.token_ids)) < MIN_TOKENS
     untimed = "too few to time" if short else "timing disturbed" if disturbance(lane, plain) else ""
     return Finding(example, compare(lane, plain), n_tokens, lane.begin.lossless, turned, untimed)
+
+
+def corrected(round_: Round) -> bool:
+    """Whether the target wrote something of its own where the draft went on otherwise."""
+    return round_.tokens[-1].origin == "target" and round_.path[-1] in round_.tree.parent
 
 
 def said(found: Finding) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 from PIL import Image
@@ -265,24 +266,17 @@ def shorter(record: Record) -> Record:
     """The same record with probabilities of few digits."""
     if not isinstance(record, Round):
         return record
-    tree = replace(
-        record.tree,
-        draft_logp=rounded(record.tree.draft_logp),
-        target_logp=rounded(record.tree.target_logp),
-    )
-    views = record.views and {name: short_lists(lists) for name, lists in record.views.items()}
-    candidates = record.candidates and short_lists(record.candidates)
-    return replace(record, tree=tree, views=views, candidates=candidates)
+    plain = msgspec.to_builtins(record)
+    plain |= {part: rounded(plain[part]) for part in ("tree", "views", "candidates")}
+    return msgspec.convert(plain, Round)
 
 
 def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
         return [rounded(item) for item in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
-
-
-def short_lists(lists: list[list[Any]]) -> list[list[Any]]:
-    return [[replace(one, prob=rounded(one.prob)) for one in some] for some in lists]
 
 
 def main() -> None:

@@ -18,11 +18,12 @@ from typing import Any
 
 from specvl_demo import pairs, registry, session
 from specvl_demo.bench import cases
+from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.methods.base import PARTS, Choice
-from specvl_demo.records import End, Round
 from specvl_demo.registry import Loaded
+from specvl_demo.report.metrics import gather
 from specvl_demo.vlm.prompts import Turn
 
 TURNS = 8
@@ -42,15 +43,8 @@ QUESTIONS = (
 
 def answer(asked: Request, loaded: Loaded, choice: Choice) -> tuple[list[int], str, int]:
     """Ids, text and rounds of one lane alone."""
-    (lane,) = session.lanes(loaded, asked, [choice])
-    lane.begin()
-    rounds: list[Round] = []
-    while not lane.done:
-        rounds.append(lane.step())
-    end: End = lane.end()
-    assert end.totals.n_rounds == len(rounds)
-    tokens = [token for one in rounds for token in one.tokens]
-    return [token.id for token in tokens], "".join(token.text for token in tokens), len(rounds)
+    (lane,) = gather(engine.race(session.lanes(loaded, asked, [choice])))
+    return lane.token_ids, lane.text, len(lane.rounds)
 
 
 def compare(asked: Request, loaded: Loaded, choices: dict[str, Choice]) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,7 @@ import torch
 
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.methods.base import Models, assemble, choose
-from specvl_demo.records import Round
+from specvl_demo.report.metrics import gather
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
@@ -57,32 +57,19 @@ def counted(name: str, asked: argparse.Namespace) -> str:
         request = Request(
             "study", prompt, target, prompter.lexicon(), max_new_tokens=asked.tokens, detail="light"
         )
-        said = answers(request, models)
-        plain = ids(said.pop("ar"))
-        for method, rounds in said.items():
-            n_answers, n_tokens = n_answers + 1, n_tokens + len(ids(rounds))
-            n_accepted += sum(one.n_accepted for one in rounds)
-            differ[method] += sum(a != b for a, b in zip(plain, ids(rounds), strict=True))
+        shared = SharedPrefill(request)
+        lanes = [Lane(name, assemble(choose(name), models), shared) for name in METHODS]
+        plain, *others = gather(race(lanes))
+        for lane in others:
+            n_answers, n_tokens = n_answers + 1, n_tokens + len(lane.token_ids)
+            n_accepted += sum(one.n_accepted for one in lane.rounds)
+            pairs = zip(plain.token_ids, lane.token_ids, strict=True)
+            differ[lane.begin.lane] += sum(a != b for a, b in pairs)
     parted = ", ".join(f"{method} {n}" for method, n in differ.items() if n)
     return (
         f"{differ.total()} of {n_tokens} tokens in {n_answers} answers differ ({parted or 'none'}); "
         f"{n_accepted / n_tokens:.0%} were drafted; {target.exactness(26)}"
     )
-
-
-def answers(request: Request, models: Models) -> dict[str, list[Round]]:
-    """Rounds by method, plain decoding first."""
-    shared = SharedPrefill(request)
-    lanes = [Lane(name, assemble(choose(name), models), shared) for name in METHODS]
-    said: dict[str, list[Round]] = {name: [] for name in METHODS}
-    for record in race(lanes):
-        if isinstance(record, Round):
-            said[record.lane].append(record)
-    return said
-
-
-def ids(rounds: list[Round]) -> list[int]:
-    return [token.id for one in rounds for token in one.tokens]
 
 
 if __name__ == "__main__":

@@ -21,9 +21,11 @@ from PIL import Image
 
 from specvl_demo import pairs, registry, session
 from specvl_demo.bench import cases, provenance
+from specvl_demo.core import engine
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.methods.base import Choice
 from specvl_demo.registry import Loaded
+from specvl_demo.report.metrics import gather
 from specvl_demo.vlm.prompts import Turn, VideoFrames
 
 FRAMES = (1, 4, 16)
@@ -45,13 +47,8 @@ def ask(loaded: Loaded, choice: Choice, turns: Sequence[Turn], cache: PrefixCach
     request = session.request(loaded, turns, MAX_NEW_TOKENS, detail="light", cache=cache)
     ready_s = time.perf_counter() - started
     (lane,) = session.lanes(loaded, request, [choice])
-    begin = lane.begin()
-    rounds = [lane.step()]
-    while not lane.done:
-        rounds.append(lane.step())
-    lane.end()
-    text = "".join(token.text for one in rounds if one for token in one.tokens)
-    return ready_s + begin.before_s + (rounds[0].seconds if rounds[0] else 0.0), text
+    (told,) = gather(engine.race([lane]))
+    return ready_s + told.begin.before_s + sum(one.seconds for one in told.rounds[:1]), told.text
 
 
 def main() -> None:

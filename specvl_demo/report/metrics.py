@@ -71,11 +71,6 @@ class Metrics:
         return _ratio(self.totals.decode_s, self.totals.n_rounds)
 
     @property
-    def acceptance(self) -> float | None:
-        """Share of drafted nodes that were kept. A wide tree cannot score high here; τ can still be high."""
-        return _ratio(self.totals.n_accepted, self.totals.n_drafted)
-
-    @property
     def relaxed_share(self) -> float | None:
         """Share of emitted tokens that the target alone would not have chosen."""
         return _ratio(self.totals.n_relaxed, self.totals.n_tokens)

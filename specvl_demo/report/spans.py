@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from specvl_demo.records import Origin, Round
 
 RANK: tuple[Origin, ...] = ("relaxed", "target", "draft")
-Reason = Literal["accepted", "relaxed", "corrected", "bonus", "alone"]
-"""Why a token stands there: drafted and what the target says; drafted and let through; the target's own where
-the draft had something else, behind a draft that was kept whole, and where nothing was drafted."""
-
-
-def reason(round_: Round, at: int) -> Reason:
-    origin = round_.tokens[at].origin
-    if origin == "draft":
-        return "accepted"
-    if origin == "relaxed":
-        return "relaxed"
-    if round_.n_drafted == 0:
-        return "alone"
-    return "corrected" if round_.path[-1] in round_.tree.parent else "bonus"
 
 
 def runs(rounds: Iterable[Round]) -> list[tuple[Origin, str]]:
