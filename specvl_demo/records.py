@@ -8,7 +8,7 @@ between records that a schema cannot say; `ui/assets/js/trace.js` mirrors those.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias
 
@@ -370,12 +370,6 @@ def _other_format(line: str) -> str | None:
 def write(path: str | Path, records: Iterable[Record]) -> None:
     with Path(path).open("w", encoding="utf-8") as file:
         file.writelines(dumps(record) + "\n" for record in records)
-
-
-def read(path: str | Path) -> Iterator[Record]:
-    """Records of a JSON lines file of our own; strangers' files go through `report.trace`."""
-    with Path(path).open(encoding="utf-8") as file:
-        yield from (loads(line) for line in file if line.strip())
 
 
 def validate(record: Record) -> None:

@@ -27,12 +27,12 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "show":
         sys.stdout.write(trace.summary(lanes) + "\n")
     elif options.action in ("html", "plot"):
-        from specvl_demo.report import html
+        from specvl_demo.report import html, plots
 
         out = Path(options.out or Path(options.file).with_suffix(".plots.html"))
         if out.suffix.lower() not in (".html", ".htm"):
             raise Refused(f"--out {out} must end in .html: a page with its charts is written, no picture.")
-        text = html.page(lanes) if options.action == "html" else html.charts(lanes, name)
+        text = html.page(lanes) if options.action == "html" else html.file(plots.figures(lanes), name)
         try:
             out.write_text(text, encoding="utf-8")
         except (OSError, ValueError) as fault:

@@ -78,10 +78,6 @@ def page(lanes: Sequence[Lane]) -> str:
     )
 
 
-def charts(lanes: Sequence[Lane], title: str) -> str:
-    return file(plots.figures(lanes), title)
-
-
 def file(figures: Sequence[Any], title: str) -> str:
     """Plotly figures below each other, as one HTML file that needs no network."""
     body = "".join(plots.fragments(figures))

@@ -9,23 +9,6 @@ from specvl_demo.records import Begin
 from specvl_demo.report.metrics import Lane, compare, measure
 from specvl_demo.report.remarks import agreement
 
-GENERATE_FIELDS = (
-    "text",
-    "token_ids",
-    "method",
-    "pair",
-    "lossless",
-    "n_tokens",
-    "n_rounds",
-    "tau",
-    "accepted_per_round",
-    "relaxed_tokens",
-    "prefill_s",
-    "decode_s",
-    "tokens_per_s",
-    "stop",
-    "seed",
-)
 RACE_FIELDS = ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")
 
 LANE_COLUMNS = (

@@ -47,10 +47,11 @@ def test_the_commands_of_the_page_run(place: Path) -> None:
     for line in lines:
         said = run([sys.executable, *line[1:]], place)
         assert "growing" in said
-    begins = {r.lane: r for r in records.read(place / "growing.jsonl") if isinstance(r, records.Begin)}
+    told = [records.loads(line) for line in (place / "growing.jsonl").open(encoding="utf-8")]
+    begins = {r.lane: r for r in told if isinstance(r, records.Begin)}
     begin = begins["growing"]
     assert [chart.id for chart in begin.charts] == ["growing"] and begin.settings["keep"] == 0.3
-    rounds = [r for r in records.read(place / "growing.jsonl") if isinstance(r, records.Round)]
+    rounds = [r for r in told if isinstance(r, records.Round)]
     text = {lane: "".join(t.text for r in rounds if r.lane == lane for t in r.tokens) for lane in begins}
     assert text["growing"] == text["ar"]
     assert any(r.n_accepted > 1 for r in rounds if r.lane == "growing")

@@ -85,8 +85,8 @@ def test_lines_there_and_back(tmp_path: Path) -> None:
         line = records.dumps(record)
         assert "\n" not in line and records.loads(line) == record
     records.write(tmp_path / "t.jsonl", TRACE)
-    assert list(records.read(tmp_path / "t.jsonl")) == TRACE
-    assert list(validate_trace(records.read(tmp_path / "t.jsonl"))) == ["tabed"]
+    kept = [records.loads(line) for line in (tmp_path / "t.jsonl").open(encoding="utf-8")]
+    assert kept == TRACE and list(validate_trace(kept)) == ["tabed"]
 
 
 def test_the_format_is_what_other_programs_were_told() -> None:

@@ -75,7 +75,9 @@ RECORDED = [one for one in shipped()["examples"] if one.get("trace")]
 @pytest.mark.parametrize("one", RECORDED, ids=lambda one: one["id"])
 def test_every_recorded_race_answers_rightly_or_tells_its_price(one: dict):
     """The plain answer says all that the picture shows; a lossy one that misses some of it is labelled."""
-    lanes = records.validate_trace(records.read(ROOT / "examples" / one["trace"])).values()
+    lanes = records.validate_trace(
+        map(records.loads, (ROOT / "examples" / one["trace"]).open(encoding="utf-8"))
+    ).values()
     plain, lane = (Lane(*parts) for parts in lanes)
     assert plain.begin.method == "ar" and [lane.begin.method] == one["methods"]
     told, drafted = ("".join(t.text for r in each.rounds for t in r.tokens) for each in (plain, lane))

@@ -1,8 +1,7 @@
 """The page as a program sees it: `generate` and `race`, with the fields of the command line.
 
-Given the page's behaviour, gives the functions that Gradio publishes. Files come as uploaded file data. Both
-give nothing (null) while they wait and compute, so that a program that hangs up frees the machine, and last
-the answer.
+Files come as uploaded file data. Both give nothing (null) while they wait and compute, so that a program that
+hangs up frees the machine, and last the answer.
 """
 
 from __future__ import annotations
@@ -76,10 +75,9 @@ GIVEN = {
 def publish(behaviour: Behaviour) -> None:
     """Publish the endpoints in the Blocks that are being built, each argument and field with what it is."""
     blocks = gr.context.Context.root_block
-    for name, function in endpoints(behaviour).items():
-        made = gr.api(
-            function, api_name=name, api_description=messages.ENDPOINTS[name], concurrency_limit=None
-        )
+    for name, about in messages.ENDPOINTS.items():
+        function = _endpoint(behaviour, name)
+        made = gr.api(function, api_name=name, api_description=about, concurrency_limit=None)
         event = blocks.fns[made["id"]]
         for argument, part in zip(ARGUMENTS[name], event.inputs, strict=True):
             part.label, part._api_info["additional_description"] = argument, TAKEN[argument][2]
@@ -89,7 +87,7 @@ def publish(behaviour: Behaviour) -> None:
 
 def _described(name: str) -> dict[str, Any]:
     """What an endpoint gives, as a JSON schema."""
-    fields = tables.GENERATE_FIELDS + (tables.RACE_FIELDS if name == "race" else ())
+    fields = [field for field in GIVEN if name == "race" or field not in tables.RACE_FIELDS]
     given: dict[str, dict[str, Any]] = {
         field: {"type": GIVEN[field][0], "description": GIVEN[field][1]} for field in fields
     }
@@ -102,12 +100,8 @@ def _described(name: str) -> dict[str, Any]:
     return {"type": "object", "properties": {"lanes": lanes}, "description": f"lanes, each with {told}"}
 
 
-def endpoints(behaviour: Behaviour) -> dict[str, Endpoint]:
-    """The published functions by name. What they are asked from a client waits in turn with other clients."""
-    return {name: _endpoint(behaviour, name) for name in WHICH}
-
-
 def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
+    """The function that is published. What it is asked from a client waits in turn with other clients."""
     taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
 
     async def endpoint(*values: Any) -> AsyncIterator[Answer | None]:
