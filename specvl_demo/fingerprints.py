@@ -15,7 +15,10 @@ BLOCK = 1 << 24
 
 def of(one: Checkpoint) -> str | None:
     """The hash of its files, or the hub's revision of it; None where the hub's cache does not say."""
-    return of_folder(one.folder) if one.local else revision(one.id)
+    if one.local:
+        return of_folder(one.folder)
+    found = cached_config(one.id)
+    return found.parent.name[:12] if found else None  # its snapshot's folder is named by the commit
 
 
 def of_folder(folder: Path) -> str | None:
@@ -34,12 +37,6 @@ def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> 
                 done += len(block)
                 tell(done / total)
     return found.hexdigest()
-
-
-def revision(repo: str) -> str | None:
-    """The commit of a hub repository in the local cache: the name of its snapshot's folder."""
-    found = cached_config(repo)
-    return found.parent.name[:12] if found else None
 
 
 def cached_config(repo: str) -> Path | None:

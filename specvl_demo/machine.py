@@ -11,12 +11,12 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")
@@ -80,7 +80,7 @@ def gpus() -> tuple[Gpu, ...]:
         return ()
     torch = sys.modules.get("torch")
     if os.environ.get("SPACES_ZERO_GPU") or (torch is not None and torch.cuda.is_initialized()):
-        return _described(_look())
+        return _look()
     return _seen_by_a_process()
 
 
@@ -96,22 +96,19 @@ def _seen_by_a_process() -> tuple[Gpu, ...]:
             check=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
-        return _described(json.loads(done.stdout.splitlines()[-1]))
+        rows = json.loads(done.stdout.splitlines()[-1])
+        return tuple(Gpu(name, size, tuple(capability)) for name, size, capability in rows)
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return ()  # a driver too old for this torch, or none: the processor serves
 
 
-def _look() -> list[tuple[str, int, tuple[int, int]]]:
+def _look() -> tuple[Gpu, ...]:
     """What torch says of its devices; touches them."""
     import torch  # noqa: PLC0415 - seconds
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     found = [torch.cuda.get_device_properties(index) for index in range(count)]
-    return [(one.name, one.total_memory, (one.major, one.minor)) for one in found]
-
-
-def _described(rows: Sequence[Sequence[Any]]) -> tuple[Gpu, ...]:
-    return tuple(Gpu(name, size, (major, minor)) for name, size, (major, minor) in rows)
+    return tuple(Gpu(one.name, one.total_memory, (one.major, one.minor)) for one in found)
 
 
 class Load:

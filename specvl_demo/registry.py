@@ -110,13 +110,13 @@ def _possible(pair: Pair, temperature: float) -> list[str]:
     return names
 
 
-def verdict(pair: Pair, name: str, machine: Machine, options: Options | None = None) -> Verdict:
+def verdict(pair: Pair, name: str, machine: Machine) -> Verdict:
     """Whether a method runs on the pair here: with the drafter that it asks for and no other.
 
     ValueError with a sentence where the pair does not serve it at all.
     """
     role = choose(pair, name).drafter.role
-    return available(pair, machine, options, [one for one in pair.drafters if one == role])
+    return available(pair, machine, roles=[one for one in pair.drafters if one == role])
 
 
 def ceiling(pair: Pair, name: str, machine: Machine, runs: Verdict) -> tuple[str, ceilings.Ceiling] | None:

@@ -122,7 +122,6 @@ def bench(
                     repeat.add(one.method.name, lane, rounds)
                 elif (answer := library.answer(one, request)) is not None:
                     repeat.answers[one].append(answer)
-    names = [choice.method.name for choice in choices]
     settings = {
         "pair": loaded.pair.id,
         "cases": [case.name for case in cases],
@@ -133,25 +132,14 @@ def bench(
         "peers": list(peers),
     }
     machine = {**provenance.describe(loaded), **watch.read()}
-    return {"machine": machine, "settings": settings, "rows": rows(measured, names, library.notes)}
-
-
-def rows(
-    repeats: Sequence[Repeat], names: Sequence[str], peers: dict[str, str | None]
-) -> list[dict[str, Any]]:
-    """One row a method, the library's ways last with what there is to say of each."""
-    return [_row(repeats, name) for name in names] + [
-        {**_shared(repeats, name), "note": note, "held_back_by": None} for name, note in peers.items()
-    ]
-
-
-def is_busy(report: dict[str, Any]) -> bool:
-    """Whether others used the machine while this was measured; False where nobody looked."""
-    return bool(report["machine"].get("busy"))
+    rows = [_row(measured, choice.method.name) for choice in choices]
+    for name, note in library.notes.items():
+        rows.append({**_shared(measured, name), "note": note, "held_back_by": None})
+    return {"machine": machine, "settings": settings, "rows": rows}
 
 
 def held_back(report: dict[str, Any]) -> dict[str, Any]:
-    if not is_busy(report):
+    if not report["machine"].get("busy"):
         return report
     return report | {"rows": [row | dict.fromkeys(set(RATIOS) & set(row)) for row in report["rows"]]}
 

@@ -1,12 +1,10 @@
 """What one step costs: AR step, verification, draft step, prefill, each beside what the machine allows.
 
-Costs depend on shapes, not on what weights say: real shapes can be measured with random weights, without a
-download.
+Costs depend on shapes, not on what weights say: random weights do, without a download.
 """
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -50,9 +48,9 @@ def bounds(device: torch.device, dtype: torch.dtype, size: int | None = None) ->
     large = device.type == "cuda"
     side = size or (8192 if large else 768)
     buffer = torch.ones((2**31 if large else 2**26) // 4, device=device)
-    read = _fastest(buffer.sum, device)
+    read = min(_times(buffer.sum, device, 5))
     a = torch.randn(side, side, device=device, dtype=dtype)
-    product = _fastest(lambda: a @ a, device)
+    product = min(_times(lambda: a @ a, device, 5))
     return Bounds(buffer.numel() * 4 / read, 2 * side**3 / product)
 
 
@@ -169,17 +167,3 @@ def _times(once: Callable[[], Tensor], device: torch.device, repeats: int) -> li
         watch.lap("all")
         found.append(watch.read()["all"])
     return found
-
-
-@torch.inference_mode()
-def _fastest(run: Callable[[], Tensor], device: torch.device, repeats: int = 5) -> float:
-    """Seconds of the fastest of several: what the machine can do when nothing is in its way."""
-    run()
-    best = float("inf")
-    for _ in range(repeats):
-        settle(device)
-        started = time.perf_counter()
-        run()
-        settle(device)
-        best = min(best, time.perf_counter() - started)
-    return best

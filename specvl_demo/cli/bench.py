@@ -17,9 +17,6 @@ from specvl_demo.methods.base import METHODS, Choice
 from specvl_demo.pairs import Pair
 from specvl_demo.registry import Loaded
 
-OWN_SETTINGS = ("steps",)
-"""Suites whose --set is not about methods."""
-
 
 def run(options: argparse.Namespace) -> int:
     for file in filter(None, (options.plots, options.report)):
@@ -76,7 +73,8 @@ def _choices(options: argparse.Namespace, pair: Pair, recorded: Mapping[str, Any
     """`ar`, then the methods that were named, all that the pair serves, or those of the record."""
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
     names = registry.served(pair, options.temperature) if names == ["all"] else names
-    settings = [] if options.suite in OWN_SETTINGS and not options.action else options.set
+    # What is set on the suite of steps is not about methods.
+    settings = [] if options.suite == "steps" and not options.action else options.set
     if recorded is not None:
         names = [name for name in recorded["settings"].get("methods", ()) if name in METHODS]
     names = ["ar", *(name for name in dict.fromkeys(names) if name != "ar")]

@@ -1,6 +1,6 @@
 """What an uploaded file really is, and whether it is small enough to look at.
 
-Content decides, never the name. Knows the limits and the sentences of refusal; decodes nothing.
+Content decides, never the name.
 """
 
 from __future__ import annotations
@@ -142,16 +142,6 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
     except (OSError, ValueError) as fault:  # ValueError: a zero byte in the name
         reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
         raise MediaError(f"{name} cannot be read: {reason}.") from None
-
-
-def unsupported(name: str, kind: str | None) -> MediaError:
-    """The refusal of a file that is none of the formats; `kind` as `sniff` gives it."""
-    what = (
-        f"is {kind.rstrip('?')}, which is not supported"
-        if kind
-        else "is neither a picture nor a clip known here"
-    )
-    return MediaError(f"{name} {what}; send {', '.join(PICTURE_FORMATS)}, MP4, WebM or AVI.")
 
 
 def check_size(name: str, width: int, height: int, limits: Limits) -> None:

@@ -1,7 +1,7 @@
 """From files to pictures and clips, in processes of their own under a hard time limit.
 
-Given paths and limits. Whatever a file does to a decoder, this process goes on and says what happened.
-Pictures of one request share a process, each MP4, WebM or AVI has its own.
+Whatever a file does to a decoder, this process goes on and says what happened. Pictures of one request share
+a process, each MP4, WebM or AVI has its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from specvl_demo.media.files import (
     MediaError,
     examine,
     shown,
-    unsupported,
 )
 from specvl_demo.media.pictures import Clip
 
@@ -102,7 +101,9 @@ def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
     path, kind = examine(path, limits)
     name = shown(path.name)
     if kind not in PICTURE_FORMATS and kind not in CLIP_FORMATS:
-        raise unsupported(name, kind)
+        named = f"is {kind.rstrip('?')}, which is not supported" if kind else None
+        what = named or "is neither a picture nor a clip known here"
+        raise MediaError(f"{name} {what}; send {', '.join(PICTURE_FORMATS)}, MP4, WebM or AVI.")
     if want == "clip" and kind not in CLIP_FORMATS:
         raise MediaError(f"{name} is a still picture ({kind}), not a clip: send it as a picture.")
     if want == "picture" and kind not in PICTURE_FORMATS:

@@ -83,7 +83,11 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     return {
         "presets": list(named),
         "standard": standard,
-        "parts": [_slot(method, slot, start[slot]) for slot in SLOTS if len(_open(method, slot)) > 1],
+        "parts": [
+            _slot(method, slot, start[slot])
+            for slot in SLOTS
+            if len(base.alternatives(method.name, slot)) > 1
+        ],
         "params": [_param(param, _paper(method, parts)) for param in params],
         "free": method.options is None,
         "problem": problem,
@@ -216,17 +220,13 @@ def _method(method: Method) -> dict[str, Any]:
     }
 
 
-def _open(method: Method, slot: Slot) -> list[base.Part]:
-    return base.alternatives(method.name, slot)
-
-
 def _slot(method: Method, slot: Slot, standard: Any) -> dict[str, Any]:
     """A part of the method that may be another one; several views may stand together."""
     return {
         "key": slot,
         "kind": "set" if slot == "views" else "choice",
         "default": standard,
-        "choices": [[part.name, part.title] for part in _open(method, slot)],
+        "choices": [[part.name, part.title] for part in base.alternatives(method.name, slot)],
         "joined": AND,
     }
 

@@ -35,10 +35,10 @@ def located(raw: str, folders: Sequence[Path]) -> Path | None:
         return None
 
 
-def sweep(folder: Path, most_age_s: float = MOST_AGE_S) -> int:
-    """Remove what is older, and folders that are empty then; the bytes that are left."""
+def sweep(folder: Path) -> int:
+    """Remove what is older than MOST_AGE_S, and folders that are empty then; the bytes that are left."""
     held = 0
-    oldest = time.time() - most_age_s
+    oldest = time.time() - MOST_AGE_S
     for parent, _, names in os.walk(folder, topdown=False):
         emptied = False
         for name in names:
