@@ -8,7 +8,7 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, NoDrafter, Sampler, Verdict
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods.base import Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings
+from specvl_demo.methods.declare import Learn, PolicySettings, tex
 
 
 class OneNode:
@@ -47,15 +47,7 @@ AR = register(
             look="One node per tree, one token per round, τ = 1. Its speed is the measure for all others: "
             "same model, same loop, same kernels.",
             formula=(
-                [
-                    ["sub", "y", "t"],
-                    "=",
-                    ["text", "argmax "],
-                    ["sub", "p", "target"],
-                    ["text", "( · | "],
-                    ["sub", "y", ["<", "t"]],
-                    ["text", " )"],
-                ],
+                tex(r"y_t = \text{argmax } p_target \text{( · | } y_{< t} \text{ )}"),
                 "the next token is the target’s likeliest",
             ),
         ),

@@ -16,7 +16,7 @@ from specvl_demo.core.types import Drafter, Sampler, Verdict
 from specvl_demo.methods import base
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, setting
+from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
 from specvl_demo.methods.small_vlm import SMALL
 from specvl_demo.methods.views import MULTIMODAL
 
@@ -117,7 +117,7 @@ register(
             "the picture decides, short ones. Too large a γ pays for guesses that fall with the first "
             "wrong one; with a floor drafting stops where the drafter itself doubts its chain.",
             formula=(
-                [["S", "=", ["frac", "τ", [["sub", "ρ", "draft"], "+", ["sub", "ρ", "verify"]]], "≤", "τ"]],
+                tex(r"S = \frac{τ}{ρ_draft + ρ_verify} ≤ τ"),
                 "speedup equals tau over the cost of drafting and verifying, at most tau",
             ),
             url="https://arxiv.org/abs/2404.08856",

@@ -6,6 +6,7 @@ the instance itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
@@ -95,7 +96,7 @@ class Learn:
     """What the page teaches about a method.
 
     does: the idea. shines, struggles: where it is fast and where not. look: what to watch in its charts.
-    formula: rows of a formula as the page sets them, with how it reads aloud; see ui/assets/js/formula.js.
+    formula: what `tex` makes of one, with how it reads aloud.
     url: of the paper. published: the paper's own speedup and the setting it was measured in.
     """
 
@@ -106,6 +107,37 @@ class Learn:
     formula: tuple[Sequence[Any], str] | None = None
     url: str = ""
     published: tuple[str, str] | None = None
+
+
+def tex(formula: str) -> list[Any]:
+    r"""A formula in a little of TeX's notation as the page sets it (ui/assets/js/formula.js).
+
+    Symbols stand apart; known are a_b, a^b, \frac{a}{b}, \sum_a, \text{words} and {groups}.
+    """
+    parts = re.findall(r"\\text{[^}]*}|\\frac|\\sum_|[{}_^]|[^\s{}_^\\]+", formula)
+
+    def one() -> Any:
+        part = parts.pop(0)
+        if part == "{":
+            inner = row()
+            parts.pop(0)
+            return inner[0] if len(inner) == 1 else inner
+        if part == r"\frac":
+            return ["frac", one(), one()]
+        if part == r"\sum_":
+            return ["sum", one(), ""]
+        return ["text", part[6:-1]] if part.startswith(r"\text") else part
+
+    def row() -> list[Any]:
+        found = []
+        while parts and parts[0] != "}":
+            symbol = one()
+            if parts and parts[0] in "_^":
+                symbol = ["sub" if parts.pop(0) == "_" else "sup", symbol, one()]
+            found.append(symbol)
+        return found
+
+    return row()
 
 
 @dataclass(frozen=True)

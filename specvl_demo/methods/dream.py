@@ -25,7 +25,7 @@ from specvl_demo.decoders.sequence import CachedSequence, Prefix, grown
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Models, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, setting
+from specvl_demo.methods.declare import Learn, ModelSettings, setting, tex
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, CrossBlock, Geometry, direction, root_of
 from specvl_demo.methods.heads.checkpoints import BLOCK, FIRST, Format, Head, add_format
@@ -308,24 +308,7 @@ register(
             look="Which patches stay after compression, and how acceptance falls when the cross-attention "
             "is taken away.",
             formula=(
-                [
-                    [
-                        "L",
-                        "=",
-                        "0.2",
-                        ["sub", "L", "out"],
-                        "+",
-                        "0.2",
-                        ["sub", "L", "mid"],
-                        "+",
-                        "KL",
-                        "(",
-                        "p",
-                        "‖",
-                        "q",
-                        ")",
-                    ]
-                ],
+                tex(r"L = 0.2 L_out + 0.2 L_mid + KL ( p ‖ q )"),
                 "trained on output features, intermediate features and the divergence of the distributions",
             ),
             url="https://arxiv.org/abs/2505.19201",

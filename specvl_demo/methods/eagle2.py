@@ -13,7 +13,7 @@ from specvl_demo.core.types import Drafter, Sampler, Verdict
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting
+from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting, tex
 from specvl_demo.methods.heads import vispec as vispec  # its heads draft as EAGLE-2's do
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, add_format, columns
 from specvl_demo.methods.heads.features import FeatureDrafter, FeatureHead, trained
@@ -163,7 +163,7 @@ register(
             look="Trees whose shape follows the text. Acceptance by depth stays high longer than a small "
             "model’s.",
             formula=(
-                [["V", "(", "node", ")", "=", ["sum", ["text", "path"], ""], "log", "q"]],
+                tex(r"V ( node ) = \sum_{\text{path}} log q"),
                 "a node’s value is the sum of log-probabilities along its path",
             ),
             url="https://arxiv.org/abs/2406.16858",

@@ -21,7 +21,7 @@ from specvl_demo.decoders.matrix import Matrix
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Models, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, setting
+from specvl_demo.methods.declare import Learn, ModelSettings, setting, tex
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import direction, root_of
 from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
@@ -288,7 +288,7 @@ register(
             look="Acceptance by depth. The head of the pocket pair was trained briefly and fed itself three "
             "times: it holds for three tokens and then breaks off.",
             formula=(
-                [["g", "=", "W", "[", "l", "‖", "m", "‖", "h", "]"]],
+                tex(r"g = W [ l ‖ m ‖ h ]"),
                 "its feature is a projection of a low, a middle and a high layer’s states",
             ),
             url="https://arxiv.org/abs/2503.01840",

@@ -19,7 +19,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Learn, Settings, setting, tex
 from specvl_demo.methods.small_lookup import SMALL_LOOKUP
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -135,19 +135,7 @@ register(
             look="The target’s entropy at each drafted token, and the gate: relaxed tokens can only lie "
             "above it.",
             formula=(
-                [
-                    [
-                        "H",
-                        "=",
-                        "-",
-                        ["sum", ["text", "top 3"], ""],
-                        "p",
-                        "ln",
-                        "p",
-                        "≥",
-                        ["text", "gate,  and the next W−1 tokens match"],
-                    ]
-                ],
+                tex(r"H = - \sum_{\text{top 3}} p ln p ≥ \text{gate,  and the next W−1 tokens match}"),
                 "a mismatch passes where the entropy is at least the gate and the following tokens match",
             ),
             url="https://arxiv.org/abs/2511.22972",

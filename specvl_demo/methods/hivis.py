@@ -8,7 +8,7 @@ from specvl_demo.core.types import Decoder, Start
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings
+from specvl_demo.methods.declare import Learn, ModelSettings, tex
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureDrafter, FeatureHead, Opening, trained
@@ -106,20 +106,7 @@ register(
             look="The drafter’s prompt is a few dozen tokens however large the picture. Watch whether "
             "colours and places are still guessed: the states carry them.",
             formula=(
-                [
-                    [
-                        "x",
-                        "=",
-                        "W",
-                        "[",
-                        ["sub", "e", ["t", "+", "1"]],
-                        "‖",
-                        ["sub", "f", "t"],
-                        "‖",
-                        ["sub", "r", "s"],
-                        "]",
-                    ]
-                ],
+                tex(r"x = W [ e_{t + 1} ‖ f_t ‖ r_s ]"),
                 "the input is a projection of the next token’s embedding, the target’s feature and a step "
                 "embedding",
             ),

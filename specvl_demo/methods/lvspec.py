@@ -20,7 +20,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN, DepthSettings
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Learn, Settings, setting, tex
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -188,18 +188,7 @@ register(
             look="Relevance of every drafted token with λ’s cut: colours, shapes and places should stand "
             "above, “there” and “is” below. Relaxed tokens are marked in the text and counted.",
             formula=(
-                [
-                    ["sub", "A", "k"],
-                    "=",
-                    ["frac", "1", "N"],
-                    ["sum", ["text", "top N"], ""],
-                    "cos",
-                    "(",
-                    ["sub", "h", "k"],
-                    ",",
-                    ["sub", "v", "j"],
-                    ")",
-                ],
+                tex(r"A_k = \frac{1}{N} \sum_{\text{top N}} cos ( h_k , v_j )"),
                 "relevance is the mean of the N largest cosines of a token’s state with the patches’",
             ),
             url="https://arxiv.org/abs/2604.05650",

@@ -14,7 +14,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Learn, Settings, setting, tex
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,7 @@ register(
             look="Nothing is drafted until the answer begins to repeat itself; then whole phrases come at "
             "once. It shows how much of an answer is repetition.",
             formula=(
-                [
-                    ["sub", "d", "i"],
-                    "=",
-                    ["sub", "x", ["j", "+", "i"]],
-                    ["text", "  where "],
-                    ["sub", "x", ["j", "-", "n", "…", "j"]],
-                    "=",
-                    ["sub", "y", ["t", "-", "n", "…", "t"]],
-                ],
+                tex(r"d_i = x_{j + i} \text{  where } x_{j - n … j} = y_{t - n … t}"),
                 "drafted tokens copy what followed the same n-gram",
             ),
             url="https://github.com/apoorvumang/prompt-lookup-decoding",

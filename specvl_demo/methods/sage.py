@@ -19,7 +19,7 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, Sampler, Verdict
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, setting
+from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
 from specvl_demo.methods.entropy_growth import Listener, grown, template, top_probabilities
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, StaticSettings, StaticTree
@@ -328,20 +328,7 @@ register(
             look="α with depth and width: depth follows it, width opposes it. In the tree a sure round is "
             "a long line, an unsure one a fan.",
             formula=(
-                [
-                    [
-                        *["α", "=", "1", "-"],
-                        ["frac", ["H", "(", "P", ")"], ["log", "k"]],
-                        ",",
-                        ["text", "   D = "],
-                        ["sub", "D", "min"],
-                        *["+", "α", "("],
-                        ["sub", "D", "max"],
-                        "-",
-                        ["sub", "D", "min"],
-                        ")",
-                    ]
-                ],
+                tex(r"α = 1 - \frac{H ( P )}{log k} , \text{   D = } D_min + α ( D_max - D_min )"),
                 "alpha is one minus entropy over log k; depth grows with alpha",
             ),
             url="https://arxiv.org/abs/2602.00523",

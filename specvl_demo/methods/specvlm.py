@@ -8,7 +8,7 @@ from __future__ import annotations
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn
+from specvl_demo.methods.declare import Learn, tex
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import STATIC_TREE
 from specvl_demo.methods.views import PRUNED
@@ -40,7 +40,7 @@ register(
             look="Over the picture, the patches that stay. Where acceptance falls, see whether the thing "
             "asked about is among them.",
             formula=(
-                [["keep", "=", ["text", "top-attended (share 0.4)"], "∪", ["text", "evenly spaced"]]],
+                tex(r"keep = \text{top-attended (share 0.4)} ∪ \text{evenly spaced}"),
                 "kept tokens are the best attended ones and evenly spaced ones",
             ),
             url="https://arxiv.org/abs/2508.16201",

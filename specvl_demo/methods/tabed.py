@@ -22,7 +22,7 @@ from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.captions import CAPTION
 from specvl_demo.methods.chain import CHAIN, DepthSettings
-from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.declare import Learn, Settings, setting, tex
 from specvl_demo.methods.eagle2 import BEST_FIRST, BestFirst, BestFirstSettings
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import STATIC_TREE
@@ -327,18 +327,10 @@ register(
             look="The weights over the rounds, with the kept drafts behind them. Text-only rises where words "
             "follow from words, the picture where a colour or a place is due.",
             formula=(
-                [
-                    [
-                        "q",
-                        "=",
-                        ["sum", "i", ""],
-                        ["sub", "w", "i"],
-                        ["sup", "q", ["(", "i", ")"]],
-                        ["text", ",   w = argmax of past matches, then least KL( p ‖ "],
-                        ["sub", "q", "w"],
-                        ["text", " )"],
-                    ]
-                ],
+                tex(
+                    r"q = \sum_i w_i q^{( i )} \text{,   w = argmax of past matches, "
+                    r"then least KL( p ‖ } q_w \text{ )}"
+                ),
                 "the mixture of the views with weights that would have matched the target most often so far",
             ),
             url="https://arxiv.org/abs/2601.20357",

@@ -14,7 +14,7 @@ from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
 from specvl_demo.core.types import Drafter, Sampler, Verdict
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, setting
+from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
 from specvl_demo.methods.small_vlm import SMALL
 from specvl_demo.methods.views import MULTIMODAL
 
@@ -149,20 +149,7 @@ register(
             shines="On a GPU, where more nodes in a pass are nearly free.",
             struggles="On a CPU every node costs, and a chain may win.",
             look="Which branch survives: mostly the first, sometimes the second.",
-            formula=(
-                [
-                    [
-                        "S",
-                        "=",
-                        [
-                            "frac",
-                            ["τ", "(", "T", ")"],
-                            [["sub", "ρ", "draft"], "+", ["sub", "ρ", "verify"], "(", "T", ")"],
-                        ],
-                    ]
-                ],
-                "speedup of a tree with T nodes",
-            ),
+            formula=(tex(r"S = \frac{τ ( T )}{ρ_draft + ρ_verify ( T )}"), "speedup of a tree with T nodes"),
             url="https://arxiv.org/abs/2401.15077",
         ),
     )

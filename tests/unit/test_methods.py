@@ -10,7 +10,7 @@ import pytest
 from specvl_demo import methods, records
 from specvl_demo.methods import base
 from specvl_demo.methods.base import METHODS, PARTS, SLOTS, choose
-from specvl_demo.methods.declare import Param
+from specvl_demo.methods.declare import Param, tex
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -175,3 +175,13 @@ def test_several_views_bring_the_mixtures_parameters() -> None:
     one = choose("custom").params
     two = choose("custom", {"views": "multimodal+text-only"}).params
     assert set(two) - set(one) == {param.name for param in PARTS["mixture"]["mixture"].settings.params()}
+
+
+def test_a_formula_is_read_from_tex() -> None:
+    assert tex(r"y_t = \frac{a ( i )}{N} \sum_{\text{top 3}} x_{t + 1}") == [
+        ["sub", "y", "t"],
+        "=",
+        ["frac", ["a", "(", "i", ")"], "N"],
+        ["sum", ["text", "top 3"], ""],
+        ["sub", "x", ["t", "+", "1"]],
+    ]
