@@ -268,11 +268,9 @@ class Decoder(Protocol):
 
     def embed(self, ids: Tensor) -> Tensor:
         """ids [...] -> embeddings [..., D]."""
-        ...
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [..., D] after the final norm -> logits [..., V]."""
-        ...
 
 
 class VisionEncoder(Protocol):
@@ -283,11 +281,9 @@ class VisionEncoder(Protocol):
 
     def encode(self, prompt: Prompt) -> Encoded:
         """Vision tower, projector, merge."""
-        ...
 
     def project(self, features: Tensor) -> Tensor:
         """Vision features before the projector [r, C] -> embeddings [r, D]; ValueError without one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -336,7 +332,6 @@ class View(Protocol):
 
     def see(self, encoded: Encoded, eyes: VisionEncoder, prefill: Prefill) -> Context:
         """From the drafter's own encoding, its eyes and the target's prefill, what it shall see."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -375,30 +370,24 @@ class Target(Protocol):
 
     def encode(self, prompt: Prompt) -> Encoded:
         """Run the vision tower once; positions and merged embeddings as the decoder gets them."""
-        ...
 
     def prefill(self, encoded: Encoded, capture: Capture = ...) -> Prefill:
         """One pass over positions 0..n-2, or over those that are not in the conversation's prefix cache."""
-        ...
 
     def open(self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...) -> Session:
         """A lane's own copy of the prefill's cache, with room for the answer and one tree of max_nodes.
         capture.layers are kept for every scored tree too.
         """
-        ...
 
     def exactness(self, max_nodes: int) -> str:
         """What a lossless lane with trees of so many nodes gives: "exact", or a few words on what may differ
         from plain decoding."""
-        ...
 
     def stopwatch(self) -> Stopwatch:
         """A stopwatch that fits the device."""
-        ...
 
     def peak_bytes(self) -> int | None:
         """Most memory taken so far, in bytes; None where nobody counts."""
-        ...
 
 
 class Session(Protocol):
@@ -407,23 +396,18 @@ class Session(Protocol):
     @property
     def length(self) -> int:
         """Tokens in the cache: prompt + emitted - 1."""
-        ...
 
     def rows(self, layer: int) -> Tensor:
         """Keys and values of all decided rows in a layer [2, 1, heads, length, width]; to be read only."""
-        ...
 
     def score(self, tree: DraftTree) -> Scores:
         """One forward over all nodes of the tree."""
-        ...
 
     def commit(self, path: Sequence[int]) -> None:
         """Keep these nodes of the scored tree (root first), forget the others."""
-        ...
 
     def close(self, said: Tensor) -> None:
         """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix cache."""
-        ...
 
 
 class Drafter(Protocol):
@@ -452,7 +436,6 @@ class Drafter(Protocol):
         Gives log-probabilities [k, V] of the token after each, over Vocabulary.size ids, banned ones at -inf;
         None when it has nothing to propose there.
         """
-        ...
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted nodes' rows, learn from the scores, take the last token as pending."""
@@ -493,22 +476,18 @@ class Mixer(Protocol):
 
     def begin(self, start: Start, views: Sequence[str]) -> None:
         """The lane begins; views by name, in batch order."""
-        ...
 
     def mix(self, logp: Tensor) -> Tensor:
         """Log-probabilities of views [m, k, V] -> of the mixture [k, V]; fixed weights within a round."""
-        ...
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """After verification: the views' log-probabilities [m, p, V], the target's raw logits [p, V] and the
         emitted ids at the first p nodes of the accepted path, all that were fed to the drafter: every
         accepted position and the first mismatch, not the bonus of a fully accepted chain.
         """
-        ...
 
     def notes(self) -> Mapping[str, Any]:
         """The weights used in this round, by view."""
-        ...
 
 
 class Policy(Protocol):
@@ -524,11 +503,9 @@ class Policy(Protocol):
         draws: gives the token that the drafter says with the target's own draw; None when greedy, or where
         the likeliest tokens are drafted.
         """
-        ...
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """See what became of the tree."""
-        ...
 
 
 class Verifier(Protocol):
@@ -538,11 +515,9 @@ class Verifier(Protocol):
 
     def begin(self, start: Start) -> None:
         """See the prompt's prefill; refuse what it cannot serve (ValueError with a sentence)."""
-        ...
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """Accept a path of the tree. One device computation and one host read."""
-        ...
 
 
 class Sampler(Protocol):
@@ -550,11 +525,9 @@ class Sampler(Protocol):
 
     def choose(self, logits: Tensor, tree: DraftTree) -> Tensor:
         """logits [T, V] -> ids [T] on the same device."""
-        ...
 
     def draft(self, logp: Tensor, depth: int) -> Tensor:
         """A drafter's log-probabilities [k, V], `depth` below the root, -> ids [k] with the target's draw."""
-        ...
 
 
 class Stopwatch(Protocol):
@@ -564,8 +537,6 @@ class Stopwatch(Protocol):
 
     def lap(self, phase: str) -> None:
         """The time since the last lap (or the start) belongs to this phase."""
-        ...
 
     def read(self) -> dict[str, float]:
         """Seconds by phase since the start."""
-        ...

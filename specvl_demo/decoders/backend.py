@@ -71,15 +71,12 @@ class Backend(Decoder, Protocol):
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         """`logits` by these rows [R] of the head alone: hidden [..., D] -> [..., R]."""
-        ...
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         """An empty cache that `forward` writes into."""
-        ...
 
     def forward(self, call: ForwardInput) -> Tensor:
         """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
-        ...
 
 
 def attention_of(

@@ -124,15 +124,12 @@ class Host(Protocol):
 
     def layouts(self) -> list[Layout]:
         """Where every layer keeps its rows."""
-        ...
 
     def decode(self, call: ForwardInput) -> Tensor:
         """Hidden states [B, T, D]; the cache is written but not yet longer."""
-        ...
 
     def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
         """Put the inputs of chosen layers aside until the stack is closed."""
-        ...
 
 
 class FixedSteps:

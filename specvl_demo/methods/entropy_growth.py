@@ -32,11 +32,9 @@ class Wanted(Protocol):
 
     def children(self, level: int, parent: float) -> int:
         """How many children a node may have at `level`, its own probability being `parent`."""
-        ...
 
     def keeps(self, level: int, path_probability: float) -> bool:
         """Whether a candidate at `level` belongs to the tree, by the probability of its whole path."""
-        ...
 
 
 def template(top: Sequence[float], want: Wanted, order: str = "best-first") -> list[RankPath]:
