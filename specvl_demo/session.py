@@ -22,7 +22,7 @@ from specvl_demo.core import engine
 from specvl_demo.core.detokenizer import whole
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
-from specvl_demo.core.types import Sampling
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.machine import Load
 from specvl_demo.media import Clip, load_media
 from specvl_demo.methods.base import Choice, assemble

@@ -14,7 +14,7 @@ from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import GREEDY, Tell, requests, silent
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
-from specvl_demo.core.types import Sampling
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.registry import Loaded

@@ -20,7 +20,7 @@ from specvl_demo.bench.cases import Case
 from specvl_demo.bench.forwards import TimedRound
 from specvl_demo.bench.peers import HF_ASSISTED, HF_GENERATE, PEERS, Answer, generate
 from specvl_demo.core.engine import Request
-from specvl_demo.core.types import Sampling
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice
 from specvl_demo.registry import Loaded
 from specvl_demo.report.metrics import Comparison, Lane, compare, gather

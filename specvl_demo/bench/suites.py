@@ -28,7 +28,7 @@ from specvl_demo.bench import (
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import Tell
 from specvl_demo.bench.peers import HF_GENERATE, PEERS
-from specvl_demo.core.types import Sampling
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice, Value
 from specvl_demo.pairs import Pair
 from specvl_demo.registry import Loaded

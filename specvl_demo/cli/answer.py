@@ -207,7 +207,7 @@ def _request(
     options: argparse.Namespace, loaded: registry.Loaded, prompt: str, media: Sequence[Image.Image | Clip]
 ) -> Request:
     from specvl_demo import session
-    from specvl_demo.core.types import Sampling
+    from specvl_demo.core.sampling import Sampling
 
     sampling = Sampling(options.temperature, options.top_p, seed=options.seed)
     return session.request(loaded, [session.turn(prompt, media)], options.max_new_tokens, sampling)

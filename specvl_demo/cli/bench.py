@@ -87,7 +87,7 @@ def _asked(
     """What the suite is to do: as the options say, else as the record was made, else as the suite does."""
     from specvl_demo.bench.guard import REPEATS
     from specvl_demo.bench.suites import Asked, find
-    from specvl_demo.core.types import Sampling
+    from specvl_demo.core.sampling import Sampling
 
     if options.temperature and name != "lossless":
         raise Refused(

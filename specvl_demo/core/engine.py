@@ -17,7 +17,7 @@ import torch
 
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.recorder import Recorder
-from specvl_demo.core.sampling import Sampler
+from specvl_demo.core.sampling import Sampler, Sampling
 from specvl_demo.core.types import (
     Capture,
     Drafter,
@@ -25,7 +25,6 @@ from specvl_demo.core.types import (
     Policy,
     Prefill,
     Prompt,
-    Sampling,
     Session,
     Start,
     Target,

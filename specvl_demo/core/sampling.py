@@ -10,17 +10,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.core import types
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Sampling
+from specvl_demo.records import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 COUPLED = 0.85
 """How often a token drafted with the target's own draw is taken to be the target's."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit.
+
+    # choice: nothing between 0 and a thousandth, which no answer could tell from greedy and no float holds.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.temperature <= MAX_TEMPERATURE:
+            raise ValueError(
+                f"temperature is between 0 (greedy) and {MAX_TEMPERATURE:g}, got {self.temperature}"
+            )
+        if 0.0 < self.temperature < MIN_TEMPERATURE:
+            raise ValueError(
+                f"temperature is 0 (greedy) or at least {MIN_TEMPERATURE}, got {self.temperature}"
+            )
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p is above 0 and at most 1, got {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is 0 (no limit) or a positive number, got {self.top_k}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the target takes its likeliest token."""
+        return self.temperature == 0.0
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -150,7 +182,7 @@ def _places(probs: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     return own[:, 0], ((probs.double().cumsum(-1).gather(-1, ids[:, None]) - own)[:, 0]).clamp_min(0)
 
 
-def best(logp: Tensor, k: int, draws: types.Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+def best(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k tokens to draft after each fed node: (scores, log-probabilities, ids), each [n, k], best first.
 
     Without draws the likeliest, scored by log-probability. With draws the coupled token comes first: it is

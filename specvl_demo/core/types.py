@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.prefix_cache import PrefixCache
+from specvl_demo.core.sampling import Sampler, Sampling
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.records import MAX_TEMPERATURE, MIN_TEMPERATURE, Span
+from specvl_demo.records import Span
 
 
 @dataclass(frozen=True)
@@ -203,38 +204,6 @@ class Verdict:
     def n_accepted(self) -> int:
         """Drafted tokens that stay, the target's own not counted."""
         return len(self.path) - 1
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit.
-
-    # choice: nothing between 0 and a thousandth, which no answer could tell from greedy and no float holds.
-    """
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature <= MAX_TEMPERATURE:
-            raise ValueError(
-                f"temperature is between 0 (greedy) and {MAX_TEMPERATURE:g}, got {self.temperature}"
-            )
-        if 0.0 < self.temperature < MIN_TEMPERATURE:
-            raise ValueError(
-                f"temperature is 0 (greedy) or at least {MIN_TEMPERATURE}, got {self.temperature}"
-            )
-        if not 0.0 < self.top_p <= 1.0:
-            raise ValueError(f"top_p is above 0 and at most 1, got {self.top_p}")
-        if self.top_k < 0:
-            raise ValueError(f"top_k is 0 (no limit) or a positive number, got {self.top_k}")
-
-    @property
-    def greedy(self) -> bool:
-        """Whether the target takes its likeliest token."""
-        return self.temperature == 0.0
 
 
 @dataclass(frozen=True)
@@ -518,16 +487,6 @@ class Verifier(Protocol):
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """Accept a path of the tree. One device computation and one host read."""
-
-
-class Sampler(Protocol):
-    """Chooses the target's token at every node; `core.sampling.Sampler` is the only implementation."""
-
-    def choose(self, logits: Tensor, tree: DraftTree) -> Tensor:
-        """logits [T, V] -> ids [T] on the same device."""
-
-    def draft(self, logp: Tensor, depth: int) -> Tensor:
-        """A drafter's log-probabilities [k, V], `depth` below the root, -> ids [k] with the target's draw."""
 
 
 class Stopwatch(Protocol):

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, TreeShape
-from specvl_demo.core.types import Sampler, Scores, Start, Verdict
+from specvl_demo.core.types import Scores, Start, Verdict
 
 
 def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list[int]:

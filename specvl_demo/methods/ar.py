@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, NoDrafter, Sampler, Verdict
+from specvl_demo.core.types import Drafter, NoDrafter, Verdict
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, tex

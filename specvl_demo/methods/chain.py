@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, Sampler, Verdict
+from specvl_demo.core.types import Drafter, Verdict
 from specvl_demo.methods import base
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, Part, register

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import best
+from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Drafter, Sampler, Verdict
+from specvl_demo.core.types import Drafter, Verdict
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import best
+from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, shape_of
-from specvl_demo.core.types import Drafter, Sampler
+from specvl_demo.core.types import Drafter
 
 RankPath = tuple[int, ...]
 """A node named by ranks: (0, 2) is the third best child of the root's best child."""

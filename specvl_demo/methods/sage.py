@@ -15,8 +15,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, Sampler, Verdict
+from specvl_demo.core.types import Drafter, Verdict
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import probabilities
-from specvl_demo.core.types import Sampling, Start
+from specvl_demo.core.sampling import Sampling, probabilities
+from specvl_demo.core.types import Start
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.captions import CAPTION

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import best
+from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
-from specvl_demo.core.types import Drafter, Sampler, Verdict
+from specvl_demo.core.types import Drafter, Verdict
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex

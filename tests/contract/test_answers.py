@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from specvl_demo.core.engine import Lane, SharedPrefill, race
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import shape_of
-from specvl_demo.core.types import Sampling
 from specvl_demo.methods.base import METHODS, assemble, choose
 from specvl_demo.records import Begin, Round, validate_trace
 from tests.conftest import EOS, ask, tiny_prompt

@@ -15,9 +15,8 @@ import torch
 
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
-from specvl_demo.core.sampling import Sampler, probabilities
+from specvl_demo.core.sampling import Sampler, Sampling, probabilities
 from specvl_demo.core.tree import chain
-from specvl_demo.core.types import Sampling
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings

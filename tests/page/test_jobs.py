@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specvl_demo.core.types import Sampling
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.records import MIN_TEMPERATURE
 from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_TURNS, Job, read_job
 from tests.robustness.support import offered

@@ -15,9 +15,9 @@ import torch
 from specvl_demo import records
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Lane, Parts, Request, SharedPrefill, race
-from specvl_demo.core.sampling import probabilities
+from specvl_demo.core.sampling import Sampler, Sampling, probabilities
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NoDrafter, Sampler, Sampling, Scores, Verdict
+from specvl_demo.core.types import NoDrafter, Scores, Verdict
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import METHODS, choose

@@ -15,7 +15,7 @@ from PIL import Image
 from specvl_demo import pairs, records, session
 from specvl_demo.__main__ import main
 from specvl_demo.core.detokenizer import whole
-from specvl_demo.core.types import Sampling
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.registry import choose, load
 from specvl_demo.report import tables, trace
 from tests import corpus, pocketlike

@@ -11,8 +11,9 @@ import torch
 from specvl_demo import records
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import shape_of
-from specvl_demo.core.types import Prompt, Sampling
+from specvl_demo.core.types import Prompt
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.records import Begin, End, Round

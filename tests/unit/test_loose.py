@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import Sampler
+from specvl_demo.core.sampling import Sampler, Sampling
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Sampling, Scores, Verdict, Vocabulary
+from specvl_demo.core.types import Scores, Verdict, Vocabulary
 from specvl_demo.core.verification import Branch, RelaxedVerifier, Strict
 from specvl_demo.methods.fly import EntropyVerifier, FlySettings
 from specvl_demo.methods.lvspec import LvspecSettings, VisualVerifier, least_relevant

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Sampling, Vocabulary
+from specvl_demo.core.sampling import Sampling
+from specvl_demo.core.types import Vocabulary
 from specvl_demo.methods import tabed
 from specvl_demo.methods.tabed import Mixture, MixtureSettings, divergence, weight_grid
 

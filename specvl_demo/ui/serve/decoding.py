@@ -20,8 +20,8 @@ from PIL import Image
 from specvl_demo import media, pairs, registry, session
 from specvl_demo.core.engine import SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.similarity_map import heat
-from specvl_demo.core.types import Sampling
 from specvl_demo.machine import detect
 from specvl_demo.records import Asked, Begin, Round, Shown
 from specvl_demo.ui import messages

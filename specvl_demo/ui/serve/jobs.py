@@ -226,7 +226,7 @@ def _one_of(data: Mapping[str, Any], key: str, known: Sequence[str], what: str) 
 
 
 def _temperature(data: Mapping[str, Any]) -> float:
-    """As `core.types.Sampling` takes it, said before anything is loaded."""
+    """As `core.sampling.Sampling` takes it, said before anything is loaded."""
     value = _number(data, "temperature", 0.0, 0.0, MAX_TEMPERATURE, "The temperature")
     if 0.0 < value < MIN_TEMPERATURE:
         raise ValueError(messages.TOO_COLD.format(low=MIN_TEMPERATURE, value=value))
