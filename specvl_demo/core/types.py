@@ -436,7 +436,6 @@ class NoDrafter(Drafter):
     name = "none"
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """Nothing to propose."""
         return None
 
 

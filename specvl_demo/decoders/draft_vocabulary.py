@@ -37,7 +37,6 @@ class DraftVocabulary:
         return getattr(self.inner, name)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [..., D] -> logits [..., V]."""
         said = self.narrow(hidden)
         wide = said.new_full((*said.shape[:-1], self.vocab), -torch.inf)
         return wide.index_copy_(-1, self.ids, said)

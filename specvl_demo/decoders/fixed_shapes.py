@@ -83,7 +83,6 @@ class StaticCache(HFCache):
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
 
     def another(self, room: int) -> StaticCache:
-        """An empty cache from the same pool."""
         return self._steps.lent(self.batch, room)
 
 
@@ -300,11 +299,9 @@ class StaticDecoder(HFDecoder):
         self.steps = FixedSteps(self)
 
     def new_cache(self, batch: int, room: int) -> KVCache:
-        """An empty cache that `forward` writes into."""
         return self.steps.lent(batch, room) if self.fixed else super().new_cache(batch, room)
 
     def forward(self, call: ForwardInput) -> Tensor:
-        """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
         return self.steps.forward(call, super().forward) if self.fixed else super().forward(call)
 
 

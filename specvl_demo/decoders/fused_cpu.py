@@ -108,25 +108,20 @@ class FusedDecoder:
             self._turns = torch.polar(torch.ones_like(angles), angles)[:, None]
 
     def embed(self, ids: Tensor) -> Tensor:
-        """ids [...] -> embeddings [..., D]."""
         return F.embedding(ids, self._table)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [..., D] after the final norm -> logits [..., V]."""
         return self._head(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], self.vocab)
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        """`logits` by these rows [R] of the head alone: hidden [..., D] -> [..., R]."""
         kept = Matrix(self._output[rows].float())
         return lambda hidden: kept(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], len(rows))
 
     def new_cache(self, batch: int, room: int) -> KVCache:
-        """An empty cache that `forward` writes into."""
         layer = Layout(self.device, self._kv_heads, self._head_width)
         return KVCache([layer] * self.n_layers, batch, room, torch.float32)
 
     def forward(self, call: ForwardInput) -> Tensor:
-        """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
         if call.deepstack is not None:
             raise ValueError("a lean decoder takes no DeepStack rows; use the Hugging Face backend")
         batch, size, width = call.x.shape

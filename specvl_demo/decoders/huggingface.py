@@ -97,11 +97,9 @@ class HFDecoder:
         return self._embeddings(ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [..., D] after the final norm -> logits [..., V]."""
         return self._capped(self._head(hidden))
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        """`logits` by these rows [R] of the head alone: hidden [..., D] -> [..., R]."""
         weight = self._head.weight
         kept = weight[rows.to(weight.device)]
         return lambda hidden: self._capped(nn.functional.linear(hidden.to(kept.device), kept))
@@ -113,11 +111,9 @@ class HFDecoder:
         return logits
 
     def new_cache(self, batch: int, room: int) -> KVCache:
-        """An empty cache that `forward` writes into."""
         return HFCache(self.layouts(), batch, room, self.dtype)
 
     def forward(self, call: ForwardInput) -> Tensor:
-        """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
         if not isinstance(call.cache, HFCache):
             raise TypeError(
                 f"this decoder writes into its own kind of cache, got {type(call.cache).__name__}"
@@ -203,19 +199,15 @@ class _CacheLayer(CacheLayerMixin):
         """Nothing to do: the buffer exists."""
 
     def update(self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Add the new rows; all rows, these included."""
         return self._cache.write(self._layer, keys, values)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Columns of the mask, and the first position they stand for."""
         return self._cache.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Rows that are filled."""
         return self._cache.length
 
     def get_max_length(self) -> int:
-        """Rows that fit."""
         return self._cache.room
 
     get_max_cache_shape = get_max_length

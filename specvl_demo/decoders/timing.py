@@ -19,18 +19,15 @@ class HostClock:
     """For devices that compute when they are called: wall time of the host."""
 
     def start(self) -> None:
-        """Begin a round."""
         self._laps: dict[str, float] = {}
         self._last = time.perf_counter()
 
     def lap(self, phase: str) -> None:
-        """The time since the last lap belongs to this phase."""
         now = time.perf_counter()
         self._laps[phase] = self._laps.get(phase, 0.0) + now - self._last
         self._last = now
 
     def read(self) -> dict[str, float]:
-        """Seconds by phase."""
         return self._laps
 
 
@@ -41,7 +38,6 @@ class CudaClock:
         self._stream = torch.cuda.current_stream(device)
 
     def start(self) -> None:
-        """Begin a round."""
         self._events = [("", self._now())]
 
     def lap(self, phase: str) -> None:

@@ -163,7 +163,6 @@ class Choice:
 
     @property
     def lossless(self) -> bool:
-        """Whether it gives the target's own answer."""
         return self.verifier.lossless
 
     @property
@@ -181,7 +180,6 @@ class Choice:
 
     @property
     def charts(self) -> list[Chart]:
-        """The charts of the method and of its parts."""
         return [*self.method.charts, *(chart for part in self.parts for chart in part.charts)]
 
     @property

@@ -123,7 +123,6 @@ class DreamHead(FeatureHead):
         return CachedSequence(cast("Backend", self), cache, positions[-1:])
 
     def forward(self, call: ForwardInput) -> Tensor:
-        """Predicted features [1, T, D]; the cache is T rows longer afterwards."""
         if call.mask is not None and not self._ancestry:
             size, start = call.x.shape[1], call.cache.length
             call = replace(call, mask=chain(size - 1).additive(start, self.dtype, self.device))
@@ -232,7 +231,6 @@ class DreamDrafter(FeatureDrafter):
         return prefix, self._seen
 
     def seen(self) -> Mapping[str, Tensor]:
-        """The prompt positions among its queries."""
         return {"full" if self._keep == 1.0 else "compressed": self._seen}
 
 

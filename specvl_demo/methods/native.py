@@ -80,7 +80,6 @@ class AssistantDrafter(NoDrafter):
         self._own: list[Tensor] = []
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """Log-probabilities [k, V] of the token after each fed node."""
         if not isinstance(parents, Tensor) and parents[0] < 0:
             states, self._own = self._known, []
             read = {kind: self._session.rows(layer) for kind, layer in self._assistant.layers.items()}

@@ -92,7 +92,6 @@ class NGram(NoDrafter):
         return said
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """The answer has grown."""
         self._text.add(verdict.tokens)
 
 

@@ -147,11 +147,9 @@ class Plan:
     settings: SageSettings
 
     def children(self, level: int, parent: float) -> int:
-        """How many children a node may have at `level`, its own probability being `parent`."""
         return level_width(self.width, level, parent, self.settings.top_k)
 
     def keeps(self, level: int, path_probability: float) -> bool:
-        """Whether a candidate at `level` belongs to the tree, by the probability of its whole path."""
         return path_probability > threshold(level, self.depth)
 
 

@@ -106,19 +106,15 @@ class SmallVLM:
             self._cache[self._key] = Prefix.of(self._stream, self._contexts, said)
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
-        """Log-probabilities [len(rows), V] of every view at rows fed in this round."""
         return dict(zip(self._seen, self._at(rows), strict=True))
 
     def seen(self) -> Mapping[str, Tensor]:
-        """Which prompt position every position of a view stands for."""
         return self._seen
 
     def words(self) -> Mapping[str, Sequence[int]]:
-        """What stands in place of pictures, in the views that put something there."""
         return {view: ids for view, ids in self._words.items() if ids}
 
     def notes(self) -> Mapping[str, Any]:
-        """The mixture's weights."""
         return {} if self._mixer is None else self._mixer.notes()
 
     def _embed(self, tokens: Tensor) -> Tensor:

@@ -74,7 +74,6 @@ class Card:
 
     @property
     def title(self) -> str:
-        """The family's name."""
         return FAMILIES.get(self.family, self.family)
 
 

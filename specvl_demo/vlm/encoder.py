@@ -33,7 +33,7 @@ _SERVED = {"inputs_embeds", "position_ids", "attention_mask", "visual_pos_masks"
 
 
 class VLM:
-    """A `core.types.Eyes` with everything a target or a small drafter needs of a model.
+    """A `core.types.VisionEncoder` with everything a target or a small drafter needs of a model.
 
     name: as shown. special: ids that no loose verifier may relax, beside the end of sequence and
     placeholders.

@@ -78,7 +78,7 @@ class PromptBuilder:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def words(self) -> dict[str, tuple[int, ...]]:
-        """Ids that views of a drafter put in place of pictures; see `assemble.Models.words`."""
+        """Ids that views of a drafter put in place of pictures; see `methods.base.Models`."""
         grey = Image.new("RGB", (64, 64), (127, 127, 127))
         asked = self.prompt([Turn("Describe the picture.", (grey,))], room=0)
         last = int(asked.visual.nonzero().max())

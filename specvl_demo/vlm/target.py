@@ -58,16 +58,13 @@ class VLMTarget:
 
     @property
     def decoder(self) -> Backend:
-        """The model's decoder."""
         return self.vlm.decoder
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """Its ids, and which of them mean something beyond text."""
         return self.vlm.vocabulary
 
     def encode(self, prompt: Prompt) -> Encoded:
-        """Run the vision tower once; positions and merged embeddings as the decoder gets them."""
         return self.vlm.encode(prompt)
 
     @torch.inference_mode()
@@ -122,13 +119,11 @@ class VLMTarget:
         return VLMSession(self.vlm, stream, prefill, capture.layers, self.least_rows)
 
     def exactness(self, max_nodes: int) -> str:
-        """What a lossless lane with trees of so many nodes gives, beside plain decoding."""
         if self.least_rows is not None and max_nodes <= MOST_NODES:
             return "exact"
         return f"equal up to rounding ({str(self.decoder.dtype).removeprefix('torch.')})"
 
     def stopwatch(self) -> Stopwatch:
-        """A stopwatch that fits the device."""
         return clock_for(self.decoder.device)
 
     def peak_bytes(self) -> int:
@@ -153,16 +148,13 @@ class VLMSession:
 
     @property
     def length(self) -> int:
-        """Tokens in the cache: prompt + emitted - 1."""
         return self._stream.length
 
     def rows(self, layer: int) -> Tensor:
-        """Keys and values of all decided rows in a layer [2, 1, heads, length, width]."""
         return self._stream.cache.layer(layer)[:, :, :, : self.length]
 
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> Scores:
-        """One forward over all nodes of the tree."""
         decoder = self._stream.backend
         kept = ForwardOutput(self._capture) if self._capture.layers else None
         x = decoder.embed(tree.tokens.to(decoder.device))[None]
@@ -173,7 +165,6 @@ class VLMSession:
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the scored tree (root first), forget the others."""
         self._stream.keep(path)
         if self._cache is not None:
             one, at = self._scores, list(path)
@@ -181,7 +172,6 @@ class VLMSession:
 
     @torch.inference_mode()
     def close(self, said: Tensor) -> None:
-        """Leave all rows to the next question of the conversation."""
         if self._cache is None:
             return
         hidden, layers = zip(*self._decided, strict=True)

@@ -60,7 +60,7 @@ class Opening(NamedTuple):
 
 
 class FeatureHead:
-    """The weights of an EAGLE-2 head, as a backend of `targets.stream`. Shared by lanes, never changed.
+    """The weights of an EAGLE-2 head, as a `backend.Backend`. Shared by lanes, never changed.
 
     Where the target's steps have fixed shapes, its own have too.
     """
@@ -99,13 +99,11 @@ class FeatureHead:
         self._speaks = narrowed(self._speaks, size, commonest)
 
     def new_cache(self, batch: int, room: int) -> KVCache:
-        """An empty cache that `forward` writes into."""
         if self.fixed:
             return self._steps.lent(batch, room)
         return KVCache(self.layouts(), batch, room, self.dtype)
 
     def layouts(self) -> list[Layout]:
-        """Where its layers keep their rows."""
         return [Layout(self.device, self._geometry.kv_heads, self._geometry.head_width)] * self.n_layers
 
     @property
@@ -257,15 +255,12 @@ class FeatureDrafter(NoDrafter):
         return self._head
 
     def _kept(self, prefix: Prefix) -> Any:
-        """What is kept of the known rows."""
         return prefix
 
     def seen(self) -> Mapping[str, Tensor]:
-        """The prompt positions the head was given."""
         return {self._head.view: self._seen}
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """Log-probabilities [k, V] of the token after each fed node."""
         head, first = self._head, self._fed
         if not isinstance(parents, Tensor) and parents[0] < 0:
             if self._late:
