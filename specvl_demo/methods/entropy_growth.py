@@ -1,15 +1,14 @@
 """The two ways of growing an entropy tree (arXiv 2602.00523): from one distribution, or level by level.
 
-A plan answers how many children a node may have and which paths are kept; what it is computed from is not
-known here.
+A plan answers how many children a node may have and which paths are kept (section 3.2, equation 12).
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,36 +21,58 @@ RankPath = tuple[int, ...]
 """A node named by ranks: (0, 2) is the third best child of the root's best child."""
 
 
-class Wanted(Protocol):
-    """A plan. settings: with `max_nodes` of the tree, the root included, and `top_k`, the most children."""
+def level_width(width: float, level: int, parent: float, top_k: int) -> int:
+    """W_l = W(α)/l · (0.5 + P_parent) (eq. 12), `level` 1 holding the root's children.
 
-    @property
-    def depth(self) -> int: ...
-    @property
-    def settings(self) -> Any: ...
+    # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the root's is 1,
+    and level 1 follows the same equation.
+    """
+    return min(top_k, max(1, math.floor(width / level * (0.5 + parent) + 1e-9)))
+
+
+def threshold(level: int, depth: int) -> float:
+    """θ_l = 0.1·l/D(α): a node stays if the product of the probabilities along its path exceeds it.
+
+    # choice: D is the depth that is really drafted, a whole number.
+    """
+    return 0.1 * level / depth
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tree one confidence `alpha` asks for. max_nodes: of the tree, the root included; top_k: the most
+    children of a node."""
+
+    alpha: float
+    depth: int
+    width: float
+    top_k: int
+    max_nodes: int
 
     def children(self, level: int, parent: float) -> int:
         """How many children a node may have at `level`, its own probability being `parent`."""
+        return level_width(self.width, level, parent, self.top_k)
 
     def keeps(self, level: int, path_probability: float) -> bool:
         """Whether a candidate at `level` belongs to the tree, by the probability of its whole path."""
+        return path_probability > threshold(level, self.depth)
 
 
-def template(top: Sequence[float], want: Wanted, order: str = "best-first") -> list[RankPath]:
+def template(top: Sequence[float], want: Plan, order: str = "best-first") -> list[RankPath]:
     """The tree as rank paths, parents before children, from one distribution alone (Algorithm 1, line 18).
 
     # choice: one distribution is all that is known before the next round drafts, so every level reuses it: a
     # node of rank r has probability top[r], a path the product. The root's best child always stays.
     # choice: a full tree keeps the most probable paths; "depth-first" is the paper's recursion to the letter.
     """
-    room = want.settings.max_nodes - 1
+    room = want.max_nodes - 1
     paths = _by_probability(top, want) if order == "best-first" else _by_recursion(top, want, (), 1.0, 1.0)
     chosen = [path for path, _ in zip(paths, range(room), strict=False)]
     return sorted(chosen, key=lambda path: (len(path), path))
 
 
 def _offspring(
-    top: Sequence[float], want: Wanted, path: RankPath, own: float, product: float
+    top: Sequence[float], want: Plan, path: RankPath, own: float, product: float
 ) -> Iterator[tuple[RankPath, float, float]]:
     """The children of one template node: (path, own probability, probability of the path)."""
     level = len(path) + 1
@@ -62,7 +83,7 @@ def _offspring(
             yield (*path, rank), top[rank], product * top[rank]
 
 
-def _by_probability(top: Sequence[float], want: Wanted) -> Iterator[RankPath]:
+def _by_probability(top: Sequence[float], want: Plan) -> Iterator[RankPath]:
     waiting: list[tuple[float, RankPath, float]] = []
     node: tuple[RankPath, float, float] = ((), 1.0, 1.0)
     while True:
@@ -76,7 +97,7 @@ def _by_probability(top: Sequence[float], want: Wanted) -> Iterator[RankPath]:
 
 
 def _by_recursion(
-    top: Sequence[float], want: Wanted, path: RankPath, own: float, product: float
+    top: Sequence[float], want: Plan, path: RankPath, own: float, product: float
 ) -> Iterator[RankPath]:
     for child, child_own, child_product in _offspring(top, want, path, own, product):
         yield child
@@ -123,7 +144,7 @@ class _Node:
     row: int = -1
 
 
-def grown(drafter: Listener, root: Tensor, room: int, want: Wanted, draws: Sampler | None) -> DraftTree:
+def grown(drafter: Listener, root: Tensor, room: int, want: Plan, draws: Sampler | None) -> DraftTree:
     """Online growth: one drafter forward and one host read a level.
 
     A candidate is fed only while it is among the max_nodes - 1 most probable paths found so far; the others
@@ -137,7 +158,7 @@ def grown(drafter: Listener, root: Tensor, room: int, want: Wanted, draws: Sampl
         said = drafter.extend(feed, [nodes[nodes[i].parent].row if i else -1 for i in fed])
         if said is None:
             break
-        scores, logp, ids = best(said, want.settings.top_k, draws, level - 1)
+        scores, logp, ids = best(said, want.top_k, draws, level - 1)
         for slot, i in enumerate(fed):
             nodes[i].row = rows + slot
         rows += len(fed)
@@ -147,7 +168,7 @@ def grown(drafter: Listener, root: Tensor, room: int, want: Wanted, draws: Sampl
             break
         tokens.append(_at(ids.flatten(), born))
         logps.append(_at(logp.flatten(), born).float())
-        fed = [i for i in _most_probable(nodes, want.settings.max_nodes - 1) if i >= first]
+        fed = [i for i in _most_probable(nodes, want.max_nodes - 1) if i >= first]
         if not fed:
             break
         feed = _at(tokens[-1], [i - first for i in fed])
@@ -155,7 +176,7 @@ def grown(drafter: Listener, root: Tensor, room: int, want: Wanted, draws: Sampl
 
 
 def _born(
-    nodes: list[_Node], fed: Sequence[int], probs: Sequence[Sequence[float]], level: int, want: Wanted
+    nodes: list[_Node], fed: Sequence[int], probs: Sequence[Sequence[float]], level: int, want: Plan
 ) -> list[int]:
     """Adds the children of the fed nodes; gives where each one stands in `probs` read line by line."""
     born = []
@@ -181,9 +202,9 @@ def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
     return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
 
 
-def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: Wanted) -> DraftTree:
+def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: Plan) -> DraftTree:
     """The tree of the most probable candidates; tokens and logps are those of all, in their order."""
-    chosen = [0, *_most_probable(nodes, want.settings.max_nodes - 1)]
+    chosen = [0, *_most_probable(nodes, want.max_nodes - 1)]
     number = {old: new for new, old in enumerate(chosen)}
     index = torch.tensor(chosen, device=tokens.device)
     return DraftTree(

@@ -1,6 +1,6 @@
 """SAGE (Tong et al., arXiv 2602.00523): a tree that is deep where the drafter is sure, wide where it is not.
 
-First the formulas on plain numbers (section 3, equations 7 to 12), then the policy that puts them to a
+First the formulas on plain numbers (section 3, equations 7 to 11), then the policy that puts them to a
 drafter (Algorithm 1).
 """
 
@@ -21,7 +21,7 @@ from specvl_demo.core.types import Drafter, Verdict
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
-from specvl_demo.methods.entropy_growth import Listener, grown, template, top_probabilities
+from specvl_demo.methods.entropy_growth import Listener, Plan, grown, template, threshold, top_probabilities
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, StaticSettings, StaticTree
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -120,42 +120,10 @@ def width_for(alpha: float, settings: SageSettings) -> float:
     return settings.min_width + (1.0 - alpha) * (settings.max_width - settings.min_width)
 
 
-def level_width(width: float, level: int, parent: float, top_k: int) -> int:
-    """W_l = W(α)/l · (0.5 + P_parent) (eq. 12), `level` 1 holding the root's children.
-
-    # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the root's is 1,
-    and level 1 follows the same equation.
-    """
-    return min(top_k, max(1, math.floor(width / level * (0.5 + parent) + 1e-9)))
-
-
-def threshold(level: int, depth: int) -> float:
-    """θ_l = 0.1·l/D(α): a node stays if the product of the probabilities along its path exceeds it.
-
-    # choice: D is the depth that is really drafted, a whole number.
-    """
-    return 0.1 * level / depth
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The tree one confidence asks for: every question the growth of a tree has to ask."""
-
-    alpha: float
-    depth: int
-    width: float
-    settings: SageSettings
-
-    def children(self, level: int, parent: float) -> int:
-        return level_width(self.width, level, parent, self.settings.top_k)
-
-    def keeps(self, level: int, path_probability: float) -> bool:
-        return path_probability > threshold(level, self.depth)
-
-
 def plan(alpha: float, settings: SageSettings, cap: int) -> Plan:
     """Depth and width for a confidence; `cap` is the history's present limit on the depth."""
-    return Plan(alpha, depth_for(alpha, settings, cap), width_for(alpha, settings), settings)
+    depth, width = depth_for(alpha, settings, cap), width_for(alpha, settings)
+    return Plan(alpha, depth, width, settings.top_k, settings.max_nodes)
 
 
 class DepthFeedback:

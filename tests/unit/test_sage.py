@@ -15,17 +15,14 @@ from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Verdict
-from specvl_demo.methods.entropy_growth import template
+from specvl_demo.methods.entropy_growth import Plan, level_width, template, threshold
 from specvl_demo.methods.sage import (
     DepthFeedback,
     EntropyTree,
-    Plan,
     SageSettings,
     confidence,
     depth_for,
-    level_width,
     plan,
-    threshold,
     width_for,
 )
 from specvl_demo.methods.tree import EAGLE_TREE
@@ -106,7 +103,7 @@ def in_tree(path: tuple[int, ...], top: Sequence[float], want: Plan) -> bool:
     """The formal definition (section 3.2): every level within its width, every prefix above its threshold."""
     own, product = 1.0, 1.0
     for level, rank in enumerate(path, 1):
-        if rank >= level_width(want.width, level, own, want.settings.top_k):
+        if rank >= level_width(want.width, level, own, want.top_k):
             return False
         own, product = top[rank], product * top[rank]
         if product <= threshold(level, want.depth) and path[:1] != (0,) * level:
@@ -139,13 +136,13 @@ def best_first_by_hand(toy: Toy, root: int, want: Plan, room: int) -> set[tuple[
     """One node at a time: take the most probable candidate, ask the drafter about it, add its children."""
     waiting = [(-1.0, (root,), 1.0)]
     tree: set[tuple[int, ...]] = set()
-    while waiting and len(tree) < want.settings.max_nodes:
+    while waiting and len(tree) < want.max_nodes:
         negative, path, own = heapq.heappop(waiting)
         tree.add(path)
         level = len(path)
         if level > min(want.depth, room):
             continue
-        best = toy.after(path).topk(want.settings.top_k)
+        best = toy.after(path).topk(want.top_k)
         for rank in range(want.children(level, own)):
             p = float(best.values[rank].exp())
             if -negative * p > threshold(level, want.depth) or (level == 1 and rank == 0):
