@@ -204,7 +204,7 @@ def load(
         if role not in here:
             raise ValueError(f"{pair.id} has no {ROLES[role]} here.")
     from specvl_demo.methods.base import Models
-    from specvl_demo.methods.heads import open
+    from specvl_demo.methods.heads import checkpoints
     from specvl_demo.methods.native import Assistant
     from specvl_demo.vlm import compatibility, gemma4, loading, photo_weights, shared_drafter
     from specvl_demo.vlm.encoder import VLM
@@ -259,8 +259,8 @@ def load(
         else:
             # Heads open .bin files as plain weights only: nothing in them can run.
             text = cast("Any", model).config.get_text_config().to_dict()
-            kinds, files = open.serving(role), folder(one, pickles=True)
-            drafters[role] = open.open_head(files, target.decoder, kinds, text)
+            kinds, files = checkpoints.serving(role), folder(one, pickles=True)
+            drafters[role] = checkpoints.open_head(files, target.decoder, kinds, text)
     captioner = None if pair.shipped else _captioner(plan, prompter, tell, machine.offline)
     commonest = _commonest(pair.target, target)
     models = Models(target, drafters, prompter.words(), captioner, commonest)
@@ -346,12 +346,12 @@ def custom(target: str, drafter: str | None = None) -> Pair:
 
 def _head_in(folder: Path) -> Role | None:
     """The role of the trained head in a local folder; None where it holds something else."""
-    from specvl_demo.methods.heads import open
+    from specvl_demo.methods.heads import checkpoints
     from specvl_demo.vlm import compatibility
 
     if not folder.is_dir() or compatibility.is_vlm(folder):
         return None
-    return cast("Role | None", open.role_in(folder))
+    return cast("Role | None", checkpoints.role_in(folder))
 
 
 def _checkpoint(card: Any) -> Checkpoint:

@@ -9,9 +9,8 @@ import torch
 from specvl_demo.core.types import Decoder, Drafter
 from specvl_demo.methods.dream import DreamDrafter, DreamHead
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.checkpoints import Head
+from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.features import FeatureDrafter
-from specvl_demo.methods.heads.open import build
 from specvl_demo.training.drafters.dream import DreamHead as DreamModule
 from specvl_demo.training.drafters.eagle2 import FeatureHead as FeatureModule
 from specvl_demo.training.drafters.hivis import HivisHead
@@ -42,7 +41,8 @@ def built(
 ) -> Any:
     """The module's tensors behind the lean forward."""
     own = {"method": kind, **own}
-    return build(Head(kind, module.published(), geometry, {}, f"tiny {kind}", own), decoder)
+    head = Head(kind, module.published(), geometry, {}, f"tiny {kind}", own)
+    return FORMATS[kind].build(head, decoder)
 
 
 def drafter_of(head: Any) -> Drafter:

@@ -17,7 +17,7 @@ from specvl_demo import fingerprints
 from specvl_demo.bench import measure
 from specvl_demo.bench.cases import Case
 from specvl_demo.methods.base import Choice, Models, Value, choose
-from specvl_demo.methods.heads import open
+from specvl_demo.methods.heads import checkpoints
 from specvl_demo.registry import Loaded
 
 SHAPES: dict[str, dict[str, Value]] = {
@@ -82,12 +82,12 @@ def opened(loaded: Loaded, folder: Path) -> list[Trained]:
     config: Any = target.vlm.model.config
     text = config.get_text_config().to_dict()
     for one in sorted(config.parent for config in folder.glob("*/config.json")):
-        head = open.open_head(one, target.decoder, target=text)
+        head = checkpoints.open_head(one, target.decoder, target=text)
         try:
             card = json.loads((one / "card.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise ValueError(f"{one} has no card.json that can be read; `train` writes one.") from None
-        role = open.role_in(one)
+        role = checkpoints.role_in(one)
         if role is not None:
             found.append(Trained(one, role, head, card))
     if not found:

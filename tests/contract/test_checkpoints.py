@@ -15,7 +15,7 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.open import open_head, role_in, serving
+from specvl_demo.methods.heads.checkpoints import open_head, role_in, serving
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, tiny_llava, tiny_prompt

@@ -14,7 +14,7 @@ from PIL import Image
 from specvl_demo import registry, session
 from specvl_demo.core.engine import race
 from specvl_demo.methods.base import choose
-from specvl_demo.methods.heads.open import open_head
+from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.pairs import Checkpoint
 from specvl_demo.registry import Loaded
 from specvl_demo.report.metrics import gather

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo.methods.heads.open import open_head
+from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.vlm import loading
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families.zoo import picture

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.chain import Chain, ChainSettings
-from specvl_demo.methods.heads.open import open_head
+from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.training import features
 from specvl_demo.training.acceptance import Tally
 from specvl_demo.training.answers import example, replies

@@ -123,6 +123,27 @@ def load(
     return Head(form.kind, moved, geometry, settings, source, settings.get(SECTION, {}), tuple(remarks))
 
 
+def open_head(
+    folder: Path, decoder: Decoder, wanted: Iterable[str] = (), target: Mapping[str, Any] | None = None
+) -> Any:
+    """What drafts with the head in `folder`, shared by lanes; arguments and errors as `load`'s."""
+    head = load(folder, decoder, wanted, target)
+    return FORMATS[head.kind].build(head, decoder)
+
+
+def serving(role: str) -> list[str]:
+    """The formats whose heads serve a pair's role."""
+    return [kind for kind, form in FORMATS.items() if form.role == role]
+
+
+def role_in(folder: Path) -> str | None:
+    """Which role the head in a folder serves; None where it holds no head that is known here."""
+    try:
+        return recognise(read(folder)[0], folder.name).role
+    except ValueError:
+        return None
+
+
 # ---------------------------------------------------------------- what it is
 
 
