@@ -60,7 +60,7 @@ class TableTarget:
 
     def encode(self, prompt: Prompt) -> Encoded:
         n = len(prompt)
-        return Encoded(prompt.ids, prompt.visual, torch.zeros(n, 1), torch.arange(n), seconds=0.25)
+        return Encoded(prompt.ids, prompt.visual, torch.zeros(n, 1), torch.arange(n), prompt, seconds=0.25)
 
     def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
         return Prefill(encoded, encoded.embeds[:-1], encoded.ids.tolist(), seconds=0.5)

@@ -60,18 +60,18 @@ class Prompt:
 class Encoded:
     """A prompt as one model's decoder gets it: the vision tower has run, its tokens are merged in.
 
-    ids [n], visual [n] (as in the prompt), embeds [n, D], positions [n] or [3, n].
+    ids [n], visual [n] (as in the prompt), embeds [n, D], positions [n] or [3, n]. prompt: the one that was
+        encoded.
     features: [n_visual, C] vision features before the projector, in the order of the visual positions; None
         where the family has no separate projector.
     blocks: [n] int64, positions of the same block >= 0 see each other both ways (Gemma 3's pictures); None:
     causal.
     deepstack: [levels, n_visual, D] rows added to the visual positions after the first layers (Qwen3-VL);
     else None.
-    spans: where pictures and frames stand, as in the prompt. source: the prompt's.
     seconds: what the encoding took; every lane that uses it is charged in full.
     index: [n] the target's prompt position of every position, -1 for none, where a drafter prepares pictures
         in its own way and its prompt is another one; None where it is the same prompt.
-    prompt: the one that was encoded. keys: [n] int64, equal where two encodings of a conversation have the
+    keys: [n] int64, equal where two encodings of a conversation have the
         same token, or the same place of the same pictures; None: the ids.
     """
 
@@ -79,14 +79,12 @@ class Encoded:
     visual: Tensor
     embeds: Tensor
     positions: Tensor
+    prompt: Prompt
     features: Tensor | None = None
     blocks: Tensor | None = None
     deepstack: Tensor | None = None
-    spans: tuple[Span, ...] = ()
     seconds: float = 0.0
-    source: Any = None
     index: Tensor | None = None
-    prompt: Prompt | None = None
     keys: Tensor | None = None
 
     def in_prompt(self, positions: Tensor) -> Tensor:

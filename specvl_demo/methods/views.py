@@ -74,7 +74,7 @@ class PooledView:
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
         """All text, fewer visual positions, no gaps; each stands for the first patch of its block."""
-        grids = [span for span in encoded.spans if span.rows and span.cols]
+        grids = [span for span in encoded.prompt.spans if span.rows and span.cols]
         if not grids:
             return encoded.context(self.name)
         if encoded.features is None:
@@ -169,7 +169,7 @@ class PrunedView:
     def _kinds(self, encoded: Encoded, visual: Tensor) -> list[tuple[Tensor, float]]:
         """Visual positions of pictures and of clips, each with the share to drop."""
         clip = torch.zeros_like(encoded.visual)
-        for span in encoded.spans:
+        for span in encoded.prompt.spans:
             if span.kind == "video":
                 clip[span.start : span.stop] = True
         return [

@@ -128,12 +128,10 @@ class VLM:
             visual=visual,
             embeds=embeds,
             positions=self._positions(captured.get("position_ids"), embeds, bool(visual.any())),
+            prompt=prompt,
             features=features,
             blocks=_blocks(captured.get("attention_mask")),
             deepstack=None if deepstack is None else torch.stack(tuple(deepstack)),
-            spans=prompt.spans,
-            source=prompt.source,
-            prompt=prompt,
             keys=_keys(prompt.ids, prompt.visual).to(embeds.device),
         )
 

@@ -54,15 +54,16 @@ class FlorenceCaptions:
         runs = visual_runs(encoded.visual)
         if not runs:
             return []
-        if encoded.source is None or not encoded.spans:
+        prompt = encoded.prompt
+        if prompt.source is None or not prompt.spans:
             raise ValueError(
                 "Captions need to know which picture stands where; leave the caption view out here."
             )
-        shown = _shown(encoded.source)
+        shown = _shown(prompt.source)
         said: set[int] = set()
         captions: list[list[int]] = []
         for start, stop in runs:
-            media = next(s.media for s in encoded.spans if s.start < stop and start < s.stop)
+            media = next(s.media for s in prompt.spans if s.start < stop and start < s.stop)
             if media in said:
                 captions.append([])
                 continue

@@ -25,8 +25,7 @@ def continued(before: Encoded, prompt: Prompt, decoder: Backend) -> Encoded | No
     following = torch.arange(max(len(told), len(ids) - start), device=ids.device)
     first = positions[..., :1].amax()
     same = (
-        before.prompt is not None
-        and before.keys is not None
+        before.keys is not None
         and torch.equal(ids[:start], before.ids[:start])
         and not bool(visual[start:].any())
         and same_pictures(before.prompt, prompt)
@@ -52,8 +51,6 @@ def continued(before: Encoded, prompt: Prompt, decoder: Backend) -> Encoded | No
         features=before.features,
         blocks=blocks,
         deepstack=before.deepstack,
-        spans=prompt.spans,
-        source=prompt.source,
         prompt=prompt,
         keys=torch.cat((before.keys[:start], text)),
     )

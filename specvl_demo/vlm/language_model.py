@@ -26,7 +26,5 @@ class LanguageModel(VLM):
             visual=prompt.visual.to(ids.device),
             embeds=self.decoder.embed(ids.clamp_max(self.decoder.vocab - 1)),
             positions=torch.arange(len(ids), device=ids.device),
-            spans=prompt.spans,
-            source=prompt.source,
             prompt=prompt,
         )

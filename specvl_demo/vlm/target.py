@@ -78,7 +78,7 @@ class VLMTarget:
         """
         started = time.perf_counter()
         context, wants = encoded.context("target"), capture if capture != NOTHING else None
-        cache = None if encoded.prompt is None else encoded.prompt.cache
+        cache = encoded.prompt.cache
         left = {} if cache is None else cache
         known: _Kept | None = left.get((self.vlm, capture.layers))
         plain: _Kept | None = known if self.least_rows is None else left.get((self.vlm, ()))
@@ -141,8 +141,7 @@ class VLMSession:
         self._vlm, self._stream, self._capture = vlm, stream, Capture(layers=layers)
         self._least_rows = least
         self._encoded = prefill.encoded
-        prompt = prefill.encoded.prompt
-        self._cache = None if prompt is None else prompt.cache
+        self._cache = prefill.encoded.prompt.cache
         # Hidden states and layers of all decided rows, where the next question may want them.
         self._decided = [(prefill.hidden, prefill.layers)] if self._cache is not None else []
 

@@ -3,13 +3,14 @@ back to."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Capture, Context, Encoded, Prefill
+from specvl_demo.core.types import Capture, Context, Encoded, Prefill, Prompt
 from specvl_demo.methods.captions import CaptionView
 from specvl_demo.methods.views import (
     FullView,
@@ -46,7 +47,7 @@ def prompt(layout: str, spans: tuple[Span, ...] = (), axes: int = 1) -> Encoded:
     embeds = TABLE[ids]
     embeds[visual] = features @ PROJECTOR
     positions = torch.arange(n) if axes == 1 else torch.arange(n).expand(3, -1) * 2
-    return Encoded(ids, visual, embeds, positions, features=features, spans=spans)
+    return Encoded(ids, visual, embeds, positions, Prompt(ids, visual, {}, spans), features)
 
 
 def image(start: int, rows: int, cols: int, kind: str = "image") -> Span:
@@ -138,7 +139,7 @@ def test_pooling_takes_every_picture_by_itself_and_odd_grids_too() -> None:
 def test_pooling_without_a_grid_changes_nothing_and_without_features_is_refused() -> None:
     encoded = prompt("tvvvvtt")
     assert torch.equal(seen(PooledView(), encoded).embeds, encoded.embeds[:-1])
-    bare = Encoded(encoded.ids, encoded.visual, encoded.embeds, encoded.positions, spans=(image(1, 2, 2),))
+    bare = replace(prompt("tvvvvtt", (image(1, 2, 2),)), features=None)
     with pytest.raises(ValueError, match="leave this view out"):
         PooledView().see(bare, EYES, None)
 
@@ -250,16 +251,7 @@ def test_runs() -> None:
 def test_blocks_follow_their_positions() -> None:
     """Pictures that are read both ways (Gemma 3) keep doing so; what stands in for one does not."""
     encoded = prompt("tvvvvtt", (image(1, 2, 2),))
-    blocks = torch.tensor([-1, 4, 4, 4, 4, -1, -1])
-    both_ways = Encoded(
-        encoded.ids,
-        encoded.visual,
-        encoded.embeds,
-        encoded.positions,
-        features=encoded.features,
-        blocks=blocks,
-        spans=encoded.spans,
-    )
+    both_ways = replace(encoded, blocks=torch.tensor([-1, 4, 4, 4, 4, -1, -1]))
     assert seen(TextView((NEWLINE,)), both_ways).blocks.tolist() == [-1, -1, -1]
     assert seen(PooledView(), both_ways).blocks.tolist() == [-1, 4, -1]
     assert seen(pruned(drop_image=0.5), both_ways).blocks.tolist() == [-1, 4, 4, -1]

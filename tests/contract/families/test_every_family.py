@@ -243,7 +243,7 @@ def _pruned(vlm: VLM, inputs: dict[str, Any], context: Context, behind: list[int
 
 def _pooled(vlm: VLM, encoded: Encoded, context: Context, behind: list[int]) -> Tensor:
     """The library's decoder on a picture whose features were averaged over 2 x 2 patches, by hand."""
-    inner, side = vlm.model.base_model, encoded.spans[0].rows
+    inner, side = vlm.model.base_model, encoded.prompt.spans[0].rows
     pictures = encoded.features.view(-1, side, side, encoded.features.shape[-1])
     small = torch.stack(
         [
