@@ -8,7 +8,7 @@ ancestors' predictions in their place.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -21,7 +21,7 @@ from specvl_demo.core.tree import chain
 from specvl_demo.core.types import Capture, Decoder, Encoded, Start
 from specvl_demo.decoders.backend import Backend, ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
-from specvl_demo.decoders.sequence import CachedSequence, Prefix, grown
+from specvl_demo.decoders.sequence import CachedSequence, grown
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Models, Part, register
 from specvl_demo.methods.chain import CHAIN
@@ -179,7 +179,7 @@ class DreamDrafter(FeatureDrafter):
         super().__init__(head if settings.ancestry else head.published())
         self._keep = settings.keep or head.keep
         # Rows of known tokens are a chain: the same for both kinds.
-        self._rows_of: Hashable = (head, self._keep)
+        self._key = (head, self._keep)
         if self._keep < 1.0:
             # choice: the paper sums over all queries; the last rows bound the cost for long prompts.
             rows = tuple(range(-IMPORTANCE_ROWS, 0))
@@ -221,14 +221,6 @@ class DreamDrafter(FeatureDrafter):
         x = self._head.join(encoded.embeds[-new - 1 : -1], hidden[-new - 1 : -1])
         backend = cast("Backend", self._head)
         return grown(prefix.stream, room, hidden.shape[0] - new, x[None], backend=backend)[0], seen
-
-    @property
-    def _key(self) -> Hashable:
-        return self._rows_of
-
-    def _kept(self, prefix: Prefix) -> Any:
-        """The known rows, and which prompt positions their queries stand for."""
-        return prefix, self._seen
 
     def seen(self) -> Mapping[str, Tensor]:
         return {"full" if self._keep == 1.0 else "compressed": self._seen}

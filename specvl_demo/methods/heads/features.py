@@ -205,6 +205,8 @@ class FeatureDrafter(NoDrafter):
     def __init__(self, head: FeatureHead) -> None:
         self.name, self.capture = head.name, head.capture
         self._head = head
+        # Under which its known rows are kept: the same for lanes whose rows are the same.
+        self._key: Hashable = head
 
     def begin(self, start: Start) -> None:
         """Prefill with what the head makes of the prompt, as far as it is new to it."""
@@ -214,16 +216,16 @@ class FeatureDrafter(NoDrafter):
             raise ValueError(f"{self.name} counts to {POSITIONS} positions, this request needs more")
         rows, cache = opening.x.shape[0], start.prompt.cache
         room = rows + 1 + ahead
-        cached: Prefix | None = None if cache is None else cache.get(self._key)
+        cached: tuple[Prefix, Tensor] | None = None if cache is None else cache.get(self._key)
         context = encoded.context(self.name, opening.seen)
-        new = None if cached is None else new_columns(cached.keys, [context])
+        new = None if cached is None else new_columns(cached[0].keys, [context])
         if cached is None or new is None:
             rows_cache = head.new_cache(1, room)
             if rows:
                 head.forward(ForwardInput(opening.x[None], opening.positions.unsqueeze(-2), rows_cache))
             stream = CachedSequence(cast("Backend", head), rows_cache, opening.position)
         else:
-            stream, _ = grown(cached.stream, room, rows - new, opening.x[None, -new:])
+            stream, _ = grown(cached[0].stream, room, rows - new, opening.x[None, -new:])
         self._open(start, stream, opening.known, opening.seen)
 
     def _open(self, start: Start, stream: CachedSequence, known: Tensor, seen: Tensor) -> None:
@@ -243,19 +245,11 @@ class FeatureDrafter(NoDrafter):
         self._late: list[int] = []
 
     def close(self, said: Tensor) -> None:
-        """Leave the known rows to the next question of the conversation."""
+        """Leave the known rows, and which prompt positions they saw, to the conversation's next question."""
         if self._cache is not None:
             stream = self._stream.fork(self._stream.length)
             keys = row_keys([self._context], said[: stream.length - self._begun])
-            self._cache[self._key] = self._kept(Prefix(keys, stream))
-
-    @property
-    def _key(self) -> Hashable:
-        """Under which its rows are kept: the same for lanes whose rows are the same."""
-        return self._head
-
-    def _kept(self, prefix: Prefix) -> Any:
-        return prefix
+            self._cache[self._key] = Prefix(keys, stream), self._seen
 
     def seen(self) -> Mapping[str, Tensor]:
         return {self._head.view: self._seen}
