@@ -457,7 +457,8 @@ class Mixer(Protocol):
 
 
 class Policy(Protocol):
-    """Decides the shape of the tree. A policy object serves one lane."""
+    """Decides the shape of the tree. A policy object serves one lane. One that derives from this need not
+    say what `update` does."""
 
     max_nodes: int
     """The most nodes of its trees, the root included. One that feeds the drafter more in a round says in
@@ -472,6 +473,7 @@ class Policy(Protocol):
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """See what became of the tree."""
+        return None
 
 
 class Verifier(Protocol):

@@ -6,13 +6,13 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, NoDrafter, Verdict
+from specvl_demo.core.types import Drafter, NoDrafter, Policy
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, tex
 
 
-class OneNode:
+class OneNode(Policy):
     """Drafts nothing: plain autoregressive decoding."""
 
     max_nodes = 1
@@ -20,9 +20,6 @@ class OneNode:
     def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
         """The root alone; the drafter is not asked."""
         return DraftTree(root, chain(0))
-
-    def update(self, tree: DraftTree, verdict: Verdict) -> None:
-        """Nothing to learn."""
 
 
 NONE = Part("drafter", "none", "no drafter", lambda models, views, mixer, settings: NoDrafter())

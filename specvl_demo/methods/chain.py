@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, Verdict
+from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods import base
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, Part, register
@@ -41,7 +41,7 @@ class ChainSettings(DepthSettings):
     floor: float = setting(0.0, "probability of the whole chain below which drafting stops", 0.0, 1.0)
 
 
-class Chain:
+class Chain(Policy):
     """Drafts up to `gamma` tokens in a row: each the drafter's at the target's draw, or its likeliest."""
 
     def __init__(self, settings: ChainSettings | None = None) -> None:
@@ -79,9 +79,6 @@ class Chain:
             logp=torch.cat([torch.zeros_like(logps[0]), *logps]),
             rows=(*range(n), -1),
         )
-
-    def update(self, tree: DraftTree, verdict: Verdict) -> None:
-        """A chain does not change."""
 
 
 CHAIN = Part(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Drafter, Verdict
+from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
@@ -38,7 +38,7 @@ class BestFirstSettings(PolicySettings):
             )
 
 
-class BestFirst:
+class BestFirst(Policy):
     """EAGLE-2's dynamic tree (arXiv 2406.16858 §4): expand by level, keep the best nodes overall.
 
     Every level feeds the `width` nodes with the highest cumulative log-probability and takes the `width`
@@ -80,9 +80,6 @@ class BestFirst:
             born = chosen + (width + row * width)
             row += width
         return self._select(root, *map(torch.cat, (tokens, logps, scores, fed)))
-
-    def update(self, tree: DraftTree, verdict: Verdict) -> None:
-        """Every round grows a new tree."""
 
     def _select(self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, fed: Tensor) -> DraftTree:
         """The best candidates overall, parents first. fed: flat number of every drafter row, root -1."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
-from specvl_demo.core.types import Drafter, Verdict
+from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
@@ -44,7 +44,7 @@ class StaticSettings(PolicySettings):
     tree_nodes: int = setting(1 + len(EAGLE_TREE), "nodes of the tree, the root included", 2, 26)
 
 
-class RankedTree:
+class RankedTree(Policy):
     """Fills a fixed tree, given as rank paths: (a, b) is the b-th likeliest token after the a-th likeliest.
 
     One drafter forward a level, over the level's inner nodes. Every prefix of a path must be a path too. With
@@ -73,9 +73,6 @@ class RankedTree:
             rows += [-1] * len(level.born)
         shape = self._levels[len(tokens) - 2].shape if len(tokens) > 1 else chain(0)
         return DraftTree(torch.cat(tokens), shape, logp=torch.cat(logps), rows=tuple(rows))
-
-    def update(self, tree: DraftTree, verdict: Verdict) -> None:
-        """A fixed tree does not change."""
 
 
 class StaticTree(RankedTree):
