@@ -20,7 +20,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN, DepthSettings
-from specvl_demo.methods.declare import Learn, Settings, setting, tex
+from specvl_demo.methods.declare import Learn, Settings, Value, setting, tex
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -149,6 +149,9 @@ VISUAL = Part(
 )
 BRANCHES = Part("policy", "branches", "chains that part at the root", Branches, BranchesSettings, needs=TREE)
 
+_SHIPPED: dict[str, Value] = {"loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5}
+"""What the presets of both shipped pairs have in common."""
+
 register(
     Method(
         "lvspec",
@@ -167,15 +170,8 @@ register(
             "paper-no-shift": {"shift": False},
             "paper-branches": {"policy": "branches"},
             "paper-self": {"drafter": "self"},
-            "photo": {
-                "gamma": 8,
-                "floor": 0.06,
-                "loose": 0.3,
-                "anchors": 5,
-                "drop_image": 0.5,
-                "drop_video": 0.5,
-            },
-            "pocket": {"gamma": 10, "loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5},
+            "photo": {**_SHIPPED, "gamma": 8, "floor": 0.06},
+            "pocket": {**_SHIPPED, "gamma": 10},
         },
         order=60,
         learn=Learn(

@@ -20,7 +20,7 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, Verdict
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
+from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting, tex
 from specvl_demo.methods.entropy_growth import Listener, Plan, grown, template, threshold, top_probabilities
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, StaticSettings, StaticTree
@@ -248,6 +248,15 @@ ENTROPY_TREE = Part(
     ),
 )
 
+_SHIPPED: dict[str, Value] = {
+    "drop_image": 0.5,
+    "drop_video": 0.5,
+    "growth": "online",
+    "first": "entropy",
+    "min_width": 1,
+}
+"""What the presets of both shipped pairs have in common."""
+
 register(
     Method(
         "sage",
@@ -263,26 +272,8 @@ register(
         options=(SELF, MULTIMODAL),
         presets={
             "paper": {},
-            "photo": {
-                "drop_image": 0.5,
-                "drop_video": 0.5,
-                "growth": "online",
-                "first": "entropy",
-                "max_nodes": 8,
-                "max_depth": 8,
-                "min_width": 1,
-                "max_width": 2,
-            },
-            "pocket": {
-                "drop_image": 0.5,
-                "drop_video": 0.5,
-                "growth": "online",
-                "first": "entropy",
-                "max_nodes": 12,
-                "max_depth": 10,
-                "min_width": 1,
-                "max_width": 6,
-            },
+            "photo": {**_SHIPPED, "max_nodes": 8, "max_depth": 8, "max_width": 2},
+            "pocket": {**_SHIPPED, "max_nodes": 12, "max_depth": 10, "max_width": 6},
         },
         order=50,
         learn=Learn(
