@@ -89,22 +89,18 @@ def _pieces(
         else ()
     )
     for media, item in enumerate(shown):
-        if not item.as_clip:
-            for frame in range(item.frames):
-                for rows, cols, count in next(still, ()):
-                    yield _Piece(item.kind, media, frame, rows, cols, count)
-        elif "video_grid_thw" in inputs:
+        if item.as_clip and "video_grid_thw" in inputs:
             merge = processor.video_processor.merge_size
             n_steps, height, width = next(steps, (0, 0, 0))
             rows, cols = height // merge, width // merge
             for step in range(n_steps):
                 # Several frames may share one step in time; the span then stands for the first of them.
                 yield _Piece("video", media, step * item.frames // n_steps, rows, cols, rows * cols)
-        elif "video_position_ids" in inputs:
+        elif item.as_clip and "video_position_ids" in inputs:
             for frame in range(item.frames):
                 rows, cols = next(pooled)
                 yield _Piece("video", media, frame, rows, cols, rows * cols)
-        elif "pixel_values_videos" in inputs:
+        elif item.as_clip and "pixel_values_videos" in inputs:
             side = math.ceil(math.isqrt(processor.num_image_tokens) / 2)
             for frame in range(item.frames):
                 yield _Piece("video", media, frame, side, side, side * side)
@@ -112,7 +108,7 @@ def _pieces(
         else:
             for frame in range(item.frames):
                 for rows, cols, count in next(still, ()):
-                    yield _Piece("video", media, frame, rows, cols, count)
+                    yield _Piece(item.kind, media, frame, rows, cols, count)
 
 
 def _stills(
