@@ -312,15 +312,15 @@ class Lane:
         return round_
 
     @torch.inference_mode()
-    def end(self, stop: Stop | None = None, message: str | None = None) -> End:
-        """Close the lane; stop and message say why where the loop did not decide it."""
-        self.stop = stop or self.stop or "cancelled"
+    def end(self) -> End:
+        """Close the lane; one that is not done counts as cancelled."""
+        self.stop = self.stop or "cancelled"
         if self._session is not None:
             said = torch.tensor([int(self._request.prompt.ids[-1]), *self._said], device=self._device)
             # On nobody's clock.
             self._session.close(said)
             self.parts.drafter.close(said)
-        return End(self.name, self.stop, self.totals, self._request.target.peak_bytes(), message)
+        return End(self.name, self.stop, self.totals, self._request.target.peak_bytes())
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:
         """What of a round's tokens is kept: up to the first end of sequence, never more than asked for."""

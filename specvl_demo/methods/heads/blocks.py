@@ -70,7 +70,7 @@ class Block:
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
         g = geometry
         self._heads, self._kv_heads, self._head_width = g.heads, g.kv_heads, g.head_width
-        attention, mlp = f"{prefix}.self_attn.", f"{prefix}.mlp."
+        attention = f"{prefix}.self_attn."
         self._scale = g.width**0.5
         self._eps = root_of(g, tensors[attention + "q_proj.weight"])
         # Rotary pairs lie side by side: rows of q and k are permuted alike, which their product cannot see.
@@ -92,7 +92,7 @@ class Block:
         self._qkv = Matrix(qkv, rounded=True)
         self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
         self._out = Matrix(tensors[attention + "o_proj.weight"], rounded=True)
-        self._mlp = _MLP(tensors, prefix, mlp, self._eps, self._scale)
+        self._mlp = _MLP(tensors, prefix, self._eps, self._scale)
 
     def normed(self, x: Tensor) -> Tensor:
         """x without its length: what a norm leaves once its weight is folded away."""
@@ -142,7 +142,7 @@ class CrossBlock:
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
         g = geometry
-        attention, mlp = f"{prefix}.cross_attn.", f"{prefix}.mlp."
+        attention = f"{prefix}.cross_attn."
         self._heads, self._kv_heads, self._head_width = g.heads, g.kv_heads, g.head_width
         q = tensors[attention + "q_proj.weight"]
         self._eps = root_of(g, q)
@@ -158,7 +158,7 @@ class CrossBlock:
         gates = (tensors[f"{prefix}.cross_attn_{name}_gate"].float().tanh() for name in ("attn", "mlp"))
         attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
         self._out = Matrix(tensors[attention + "o_proj.weight"] * attention_gate, rounded=True)
-        self._mlp = _MLP(tensors, prefix, mlp, self._eps, scale, gate=mlp_gate)
+        self._mlp = _MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
 
     def write(self, features: Tensor, slot: Tensor) -> None:
         """Keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
@@ -190,15 +190,14 @@ class _MLP:
         self,
         tensors: Mapping[str, Tensor],
         prefix: str,
-        mlp: str,
         eps: Tensor,
         scale: float,
         gate: Tensor | None = None,
     ) -> None:
-        both = torch.cat([tensors[f"{mlp}{name}_proj.weight"] for name in ("gate", "up")])
+        both = torch.cat([tensors[f"{prefix}.mlp.{name}_proj.weight"] for name in ("gate", "up")])
         norm = tensors[f"{prefix}.post_attention_layernorm.weight"] * scale
         self._gate_up = Matrix(both * norm, rounded=True)
-        down = tensors[f"{mlp}down_proj.weight"]
+        down = tensors[f"{prefix}.mlp.down_proj.weight"]
         self._down = Matrix(down if gate is None else down * gate, rounded=True)
         self._eps = eps
 
