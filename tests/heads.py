@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from specvl_demo.core.types import Decoder, Drafter
-from specvl_demo.methods.dream import DreamDrafter, DreamHead
+from specvl_demo.methods.dream import DreamDrafter, DreamHead, DreamSettings
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.features import FeatureDrafter
@@ -47,4 +47,4 @@ def built(
 
 def drafter_of(head: Any) -> Drafter:
     """A drafter for one lane."""
-    return DreamDrafter(head) if isinstance(head, DreamHead) else FeatureDrafter(head)
+    return DreamDrafter(head, DreamSettings()) if isinstance(head, DreamHead) else FeatureDrafter(head)

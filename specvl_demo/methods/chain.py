@@ -44,8 +44,7 @@ class ChainSettings(DepthSettings):
 class Chain(Policy):
     """Drafts up to `gamma` tokens in a row: each the drafter's at the target's draw, or its likeliest."""
 
-    def __init__(self, settings: ChainSettings | None = None) -> None:
-        settings = settings or ChainSettings()
+    def __init__(self, settings: ChainSettings) -> None:
         self.gamma = settings.gamma
         self.floor = math.log(settings.floor) if settings.floor else None
         self.max_nodes = self.gamma + 1

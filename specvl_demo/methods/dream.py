@@ -174,8 +174,7 @@ class DreamDrafter(FeatureDrafter):
 
     _head: DreamHead
 
-    def __init__(self, head: DreamHead, settings: DreamSettings | None = None) -> None:
-        settings = settings or DreamSettings()
+    def __init__(self, head: DreamHead, settings: DreamSettings) -> None:
         super().__init__(head if settings.ancestry else head.published())
         self._keep = settings.keep or head.keep
         # Rows of known tokens are a chain: the same for both kinds.

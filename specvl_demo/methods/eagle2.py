@@ -46,8 +46,7 @@ class BestFirst(Policy):
     log-probability form the tree.
     """
 
-    def __init__(self, settings: BestFirstSettings | None = None) -> None:
-        settings = settings or BestFirstSettings()
+    def __init__(self, settings: BestFirstSettings) -> None:
         self.nodes, self.width, self.loops = settings.nodes, settings.width, settings.loops
         self.max_nodes, self.max_fed = self.nodes, 1 + self.loops * self.width
 

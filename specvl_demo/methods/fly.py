@@ -39,8 +39,8 @@ class EntropyVerifier(RelaxedVerifier):
 
     name = "FLy"
 
-    def __init__(self, settings: FlySettings | None = None) -> None:
-        self.settings = settings or FlySettings()
+    def __init__(self, settings: FlySettings) -> None:
+        self.settings = settings
 
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Entropy [T] of the distribution each token was judged by, that is the one at its parent.

@@ -45,8 +45,8 @@ class VisualVerifier(RelaxedVerifier):
 
     name = "LVSpec"
 
-    def __init__(self, settings: LvspecSettings | None = None) -> None:
-        self.settings = settings or LvspecSettings()
+    def __init__(self, settings: LvspecSettings) -> None:
+        self.settings = settings
 
     def begin(self, start: Start) -> None:
         """Keeps the unit vectors of the last hidden states at visual positions (H_V, eq. 7)."""
@@ -112,8 +112,7 @@ class BranchesSettings(DepthSettings):
 class Branches(RankedTree):
     """`count` chains of `gamma` tokens that part at the root's likeliest tokens (appendix E)."""
 
-    def __init__(self, settings: BranchesSettings | None = None) -> None:
-        settings = settings or BranchesSettings()
+    def __init__(self, settings: BranchesSettings) -> None:
         chains = range(settings.count)
         super().__init__([(first, *[0] * depth) for first in chains for depth in range(settings.gamma)])
 

@@ -71,8 +71,8 @@ class NGram(NoDrafter):
 
     name = "prompt lookup"
 
-    def __init__(self, settings: NGramSettings | None = None) -> None:
-        self._settings = settings or NGramSettings()
+    def __init__(self, settings: NGramSettings) -> None:
+        self._settings = settings
 
     def begin(self, start: Start) -> None:
         """Index the prompt."""

@@ -152,8 +152,8 @@ class DepthFeedback:
 class EntropyTree:
     """SAGE's policy, one object a lane."""
 
-    def __init__(self, settings: SageSettings | None = None) -> None:
-        self.settings = settings = settings or SageSettings()
+    def __init__(self, settings: SageSettings) -> None:
+        self.settings = settings
         online = settings.growth == "online"
         self.max_nodes = settings.max_nodes
         self.max_fed = settings.most_fed if online else settings.max_nodes

@@ -79,8 +79,8 @@ class Mixture:
     own likeliest token was the target's. Only sums of rows are kept, and with a window its last rows.
     """
 
-    def __init__(self, settings: MixtureSettings | None = None) -> None:
-        self.settings = settings = settings or MixtureSettings()
+    def __init__(self, settings: MixtureSettings) -> None:
+        self.settings = settings
         self.views: tuple[str, ...] = ()
         self._sampling = Sampling()
         self._vocabulary = 0
@@ -257,8 +257,7 @@ class Beam(BestFirst):
     # and the gamma * d likeliest paths stay, so that width 1 is the chain.
     """
 
-    def __init__(self, settings: BeamSettings | None = None) -> None:
-        settings = settings or BeamSettings()
+    def __init__(self, settings: BeamSettings) -> None:
         nodes = 1 + settings.gamma * settings.beams
         super().__init__(BestFirstSettings(nodes=nodes, width=settings.beams, loops=settings.gamma - 1))
 

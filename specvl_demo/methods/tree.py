@@ -78,8 +78,8 @@ class RankedTree(Policy):
 class StaticTree(RankedTree):
     """The 25-path tree, or as much of it as fits."""
 
-    def __init__(self, settings: StaticSettings | None = None) -> None:
-        super().__init__(trimmed(EAGLE_TREE, (settings or StaticSettings()).tree_nodes - 1))
+    def __init__(self, settings: StaticSettings) -> None:
+        super().__init__(trimmed(EAGLE_TREE, settings.tree_nodes - 1))
 
 
 class _Level(NamedTuple):

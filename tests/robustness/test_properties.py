@@ -23,7 +23,7 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import METHODS, choose
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
-from specvl_demo.methods.ngram import NGram
+from specvl_demo.methods.ngram import NGram, NGramSettings
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.records import End, Round
 from tests.conftest import spell
@@ -125,7 +125,7 @@ def row(name: str, drafter: TableDrafter) -> Parts:
     built = (
         NoDrafter()
         if choice.drafter.name == "none"
-        else NGram()
+        else NGram(NGramSettings())
         if choice.drafter.name == "ngram"
         else drafter
     )

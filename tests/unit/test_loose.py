@@ -157,7 +157,7 @@ def test_a_prompt_without_a_picture_is_strict_and_says_so() -> None:
     assert "no picture" in verdict.notes["strict"]
 
 
-@pytest.mark.parametrize("verifier", [VisualVerifier(), EntropyVerifier()])
+@pytest.mark.parametrize("verifier", [VisualVerifier(LvspecSettings()), EntropyVerifier(FlySettings())])
 def test_sampling_is_refused_in_a_sentence(verifier: RelaxedVerifier) -> None:
     with pytest.raises(ValueError, match="temperature 0.7; set it to 0"):
         verifier.begin(start(torch.eye(D), temperature=0.7))
@@ -211,7 +211,7 @@ def test_a_sure_target_refuses_at_once() -> None:
 def test_entropy_is_of_three_probabilities_where_the_token_was_judged() -> None:
     logits = torch.randn(3, V)
     tree = drafted([11, 12], (-1, 0, 0))
-    entropy = EntropyVerifier().signal(Scores(logits, torch.zeros(3, D)), tree)
+    entropy = EntropyVerifier(FlySettings()).signal(Scores(logits, torch.zeros(3, D)), tree)
     top = logits[0].softmax(-1).sort(descending=True).values[:3]
     expected = -(top * top.log()).sum()
     assert entropy[1].item() == pytest.approx(expected.item(), abs=1e-6)
@@ -219,7 +219,7 @@ def test_entropy_is_of_three_probabilities_where_the_token_was_judged() -> None:
 
 
 def test_the_root_alone_gives_the_targets_token() -> None:
-    for verifier in (VisualVerifier(), EntropyVerifier()):
+    for verifier in (VisualVerifier(LvspecSettings()), EntropyVerifier(FlySettings())):
         assert judged(verifier, drafted([]), scores([33])).tokens == [33]
 
 

@@ -202,7 +202,7 @@ def test_confidence_lags_one_round(growth: str, source: str) -> None:
 
 
 def test_the_first_tree_is_the_static_one() -> None:
-    tree = EntropyTree().propose(Toy(), torch.tensor([1]), 20)
+    tree = EntropyTree(SageSettings()).propose(Toy(), torch.tensor([1]), 20)
     assert len(tree) == 1 + len(EAGLE_TREE)
     assert tree.notes["alpha"] == 0.5
     small = EntropyTree(SageSettings(max_nodes=10)).propose(Toy(), torch.tensor([1]), 20)
@@ -255,7 +255,7 @@ def test_history_moves_the_depth_within_its_band() -> None:
 
 def test_no_room_means_the_root_alone() -> None:
     toy = Toy()
-    policy = EntropyTree()
+    policy = EntropyTree(SageSettings())
     tree = policy.propose(toy, torch.tensor([1]), 0)
     assert len(tree) == 1 and toy.calls == 0
     policy.update(tree, ends_at(tree, 0))
