@@ -36,11 +36,6 @@ class RowOrder(NamedTuple):
     columns: Tensor
 
 
-def serves(shape: TreeShape) -> bool:
-    """Whether this tree can be scored exactly."""
-    return len(shape) <= MOST_NODES
-
-
 def padded(size: int, least: int) -> int:
     """How many rows a step over `size` nodes has, at least `least`."""
     return next(rows for rows in ROWS if rows >= max(size, least))

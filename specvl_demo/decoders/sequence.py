@@ -76,7 +76,7 @@ class CachedSequence:
         padded and ordered; hidden [1, rows, D] and what is kept have padding behind the nodes, so that the
         head is exact too. Wants one sequence without padding, its cache cleared.
         """
-        if least is not None and exact.serves(shape):
+        if least is not None and len(shape) <= exact.MOST_NODES:
             return self._score_exactly(x, shape, kept, least)
         mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
         self._fed = 0

@@ -109,12 +109,10 @@ class BranchesSettings(DepthSettings):
     count: int = setting(2, "chains", 1, 8)
 
 
-class Branches(RankedTree):
+def branches(settings: BranchesSettings) -> RankedTree:
     """`count` chains of `gamma` tokens that part at the root's likeliest tokens (appendix E)."""
-
-    def __init__(self, settings: BranchesSettings) -> None:
-        chains = range(settings.count)
-        super().__init__([(first, *[0] * depth) for first in chains for depth in range(settings.gamma)])
+    chains = range(settings.count)
+    return RankedTree([(first, *[0] * depth) for first in chains for depth in range(settings.gamma)])
 
 
 VISUAL = Part(
@@ -146,7 +144,7 @@ VISUAL = Part(
         ),
     ),
 )
-BRANCHES = Part("policy", "branches", "chains that part at the root", Branches, BranchesSettings, needs=TREE)
+BRANCHES = Part("policy", "branches", "chains that part at the root", branches, BranchesSettings, needs=TREE)
 
 _SHIPPED: dict[str, Value] = {"loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5}
 """What the presets of both shipped pairs have in common."""

@@ -250,16 +250,14 @@ class BeamSettings(DepthSettings):
     beams: int = setting(2, "nodes a level", 1, 15)
 
 
-class Beam(BestFirst):
+def beam(settings: BeamSettings) -> BestFirst:
     """A tree `gamma` deep with about `beams` nodes a level (section 6.1).
 
     # choice: the paper gives a width d and no shape; here the d likeliest nodes of every level are expanded
     # and the gamma * d likeliest paths stay, so that width 1 is the chain.
     """
-
-    def __init__(self, settings: BeamSettings) -> None:
-        nodes = 1 + settings.gamma * settings.beams
-        super().__init__(BestFirstSettings(nodes=nodes, width=settings.beams, loops=settings.gamma - 1))
+    nodes = 1 + settings.gamma * settings.beams
+    return BestFirst(BestFirstSettings(nodes=nodes, width=settings.beams, loops=settings.gamma - 1))
 
 
 MIXTURE = Part(
@@ -289,7 +287,7 @@ MIXTURE = Part(
         ),
     ),
 )
-BEAM = Part("policy", "beam", "a tree of even width", Beam, BeamSettings, needs=TREE)
+BEAM = Part("policy", "beam", "a tree of even width", beam, BeamSettings, needs=TREE)
 
 _MTCP = "multimodal+text-only+caption+pooled"
 

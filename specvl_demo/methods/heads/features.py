@@ -78,7 +78,12 @@ class FeatureHead:
         self.width, self.dtype = g.width, decoder.dtype
         self.vocab, self.input_width = decoder.vocab, g.width
         self._steps, self._fixed = FixedSteps(self), True
-        self._speaks, self.remarks = speaker(t, decoder), head.remarks
+        ids = t.get(DRAFT_IDS)
+        # The target's output head, or the rows of it that the head was trained with.
+        self._speaks: Any = decoder
+        if ids is not None:
+            self._speaks = DraftVocabulary(cast("Backend", decoder), ids, decoder.vocab, ids)
+        self.remarks = head.remarks
         self._geometry = g
         self._rotary = Rotary(g, decoder.device)
         self._visual_scale: float = head.own.get("visual_scale", 1.0)
@@ -290,13 +295,6 @@ class FeatureDrafter(NoDrafter):
             step = (self._step[parents] + 1).clamp_max_(self._head.n_steps - 1)
             self._step[self._fed - embeds.shape[0] : self._fed] = step
         return self._head.join(embeds, self._own[parents], step, self._scene)
-
-
-def speaker(tensors: Mapping[str, Tensor], decoder: Decoder) -> Any:
-    """Whose output head a head of these tensors says tokens with: the target's, or the rows of it that it was
-    trained with."""
-    ids = tensors.get(DRAFT_IDS)
-    return decoder if ids is None else DraftVocabulary(cast("Backend", decoder), ids, decoder.vocab, ids)
 
 
 def trained(models: Models, role: str, draft_vocab: int) -> Any:
