@@ -5,7 +5,7 @@ nodes with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `
 of a view.
 Positions of a decoder are [n], or [3, n] for models with three-axis rotary positions.
 Knows tensors; knows nothing of pictures beyond "these positions are visual", nothing of JSON.
-Long because whoever writes a part reads here, and only here, what the others promise.
+Whoever writes a part reads here what the others promise; of views and mixtures, in `methods.small_vlm`.
 """
 
 from __future__ import annotations
@@ -290,17 +290,6 @@ class Context:
         )
 
 
-class View(Protocol):
-    """Chooses what the drafter sees of a prompt."""
-
-    name: str
-    capture: Capture
-    """What the view needs of the target's prefill."""
-
-    def see(self, encoded: Encoded, eyes: VisionEncoder, prefill: Prefill) -> Context:
-        """From the drafter's own encoding, its eyes and the target's prefill, what it shall see."""
-
-
 @dataclass(frozen=True)
 class Start:
     """All that a part may look at when a lane begins.
@@ -435,25 +424,6 @@ class NoDrafter(Drafter):
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
         return None
-
-
-class Mixer(Protocol):
-    """Mixes what m views of one drafter say into one distribution. A mixer object serves one lane."""
-
-    def begin(self, start: Start, views: Sequence[str]) -> None:
-        """The lane begins; views by name, in batch order."""
-
-    def mix(self, logp: Tensor) -> Tensor:
-        """Log-probabilities of views [m, k, V] -> of the mixture [k, V]; fixed weights within a round."""
-
-    def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
-        """After verification: the views' log-probabilities [m, p, V], the target's raw logits [p, V] and the
-        emitted ids at the first p nodes of the accepted path, all that were fed to the drafter: every
-        accepted position and the first mismatch, not the bonus of a fully accepted chain.
-        """
-
-    def notes(self) -> Mapping[str, Any]:
-        """The weights used in this round, by view."""
 
 
 class Policy(Protocol):

@@ -8,13 +8,24 @@ acceptance rule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NOTHING, Capture, Decoder, Mixer, Scores, Start, Verdict, View
+from specvl_demo.core.types import (
+    NOTHING,
+    Capture,
+    Context,
+    Decoder,
+    Encoded,
+    Prefill,
+    Scores,
+    Start,
+    Verdict,
+    VisionEncoder,
+)
 from specvl_demo.decoders.draft_vocabulary import log_probabilities, narrowed
 from specvl_demo.decoders.sequence import Prefix, prefill
 from specvl_demo.methods.base import TREE, Models, Part
@@ -22,6 +33,36 @@ from specvl_demo.methods.declare import ModelSettings
 from specvl_demo.vlm.encoder import VLM
 
 S = TypeVar("S", bound="SmallVLM")
+
+
+class View(Protocol):
+    """Chooses what the drafter sees of a prompt."""
+
+    name: str
+    capture: Capture
+    """What the view needs of the target's prefill."""
+
+    def see(self, encoded: Encoded, eyes: VisionEncoder, prefill: Prefill) -> Context:
+        """From the drafter's own encoding, its eyes and the target's prefill, what it shall see."""
+
+
+class Mixer(Protocol):
+    """Mixes what m views of one drafter say into one distribution. A mixer object serves one lane."""
+
+    def begin(self, start: Start, views: Sequence[str]) -> None:
+        """The lane begins; views by name, in batch order."""
+
+    def mix(self, logp: Tensor) -> Tensor:
+        """Log-probabilities of views [m, k, V] -> of the mixture [k, V]; fixed weights within a round."""
+
+    def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
+        """After verification: the views' log-probabilities [m, p, V], the target's raw logits [p, V] and the
+        emitted ids at the first p nodes of the accepted path, all that were fed to the drafter: every
+        accepted position and the first mismatch, not the bonus of a fully accepted chain.
+        """
+
+    def notes(self) -> Mapping[str, Any]:
+        """The weights used in this round, by view."""
 
 
 class SmallVLM:

@@ -73,7 +73,7 @@ def divergence(target: Tensor, draft: Tensor) -> Tensor:
 
 
 class Mixture:
-    """A `types.Mixer`: weights `[m]` for the views, and the history they are computed from.
+    """A `small_vlm.Mixer`: weights `[m]` for the views, and the history they are computed from.
 
     The history is a row of statistics per verified position: what the rule needs, then whether each view's
     own likeliest token was the target's. Only sums of rows are kept, and with a window its last rows.

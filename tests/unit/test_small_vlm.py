@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill
-from specvl_demo.core.types import Mixer, Prompt, Start
+from specvl_demo.core.types import Prompt, Start
 from specvl_demo.core.verification import Strict
 from specvl_demo.decoders.draft_vocabulary import log_probabilities, narrowed
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.small_lookup import SmallLookup
-from specvl_demo.methods.small_vlm import SmallVLM
+from specvl_demo.methods.small_vlm import Mixer, SmallVLM
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.methods.views import FullView, TextView
 from specvl_demo.vlm.encoder import VLM
