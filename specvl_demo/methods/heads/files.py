@@ -6,6 +6,7 @@ Pickled code is never executed.
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from specvl_demo.vlm import compatibility, eight_bits
 
-_PREFIXES = ("module.", "ea_layer.", "draft_model.", "model.")
+_PREFIXES = re.compile(r"((module|ea_layer|draft_model|model)\.)+")
 _RENAMED = {"adaptive_embedding": "residual"}
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 
@@ -50,13 +51,10 @@ def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def canonical(name: str) -> str:
     """A tensor's published name without wrappers' prefixes and older spellings."""
-    stripped = True
-    while stripped:
-        stripped = False
-        for prefix in _PREFIXES:
-            if name.startswith(prefix):
-                name, stripped = name[len(prefix) :], True
-    name = name.replace("midlayer.", "layers.0.", 1) if name.startswith("midlayer.") else name
+    if (wrapped := _PREFIXES.match(name)) is not None:
+        name = name[wrapped.end() :]
+    if name.startswith("midlayer."):
+        name = name.replace("midlayer.", "layers.0.", 1)
     return _RENAMED.get(name, name)
 
 

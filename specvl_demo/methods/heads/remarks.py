@@ -36,19 +36,12 @@ def compare(settings: Mapping[str, Any], target: Mapping[str, Any], source: str)
     remarks = []
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     theirs = target.get("rope_parameters") or {}
-    found = {
-        "rope_theta": settings.get("rope_theta", rope.get("rope_theta")),
-        "rms_norm_eps": settings.get("rms_norm_eps"),
-    }
-    wanted = {
-        "rope_theta": target.get("rope_theta", theirs.get("rope_theta")),
-        "rms_norm_eps": target.get("rms_norm_eps"),
-    }
     for name, default in (("rope_theta", 10000.0), ("rms_norm_eps", 1e-6)):
-        if found[name] is None:
+        found, wanted = settings.get(name, rope.get(name)), target.get(name, theirs.get(name))
+        if found is None:
             remarks.append(f"The config of {source} does not say {name}; {default:g} is taken.")
-        elif wanted[name] is not None and float(found[name]) != float(wanted[name]):
-            remarks.append(f"{source} has {name} {found[name]:g}, its target {wanted[name]:g}.")
+        elif wanted is not None and float(found) != float(wanted):
+            remarks.append(f"{source} has {name} {found:g}, its target {wanted:g}.")
     unread = sorted(settings.keys() - _READ - _HARMLESS)
     if unread:
         remarks.append(f"Nothing here reads {', '.join(unread)} in the config of {source}.")
