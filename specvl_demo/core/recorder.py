@@ -99,12 +99,9 @@ class Recorder:
         ]
 
     def _views(self, numbers: Iterator[float], said: Said) -> dict[str, Alternatives]:
-        found: dict[str, Alternatives] = {}
         top = min(VIEW_TOP, said.logp.shape[-1])
         lists = iter(self._alternatives(numbers, said.logp.shape[0] * said.logp.shape[1], top))
-        for view in said.views:
-            found[view] = [next(lists) if fed else [] for fed in said.fed]
-        return found
+        return {view: [next(lists) if fed else [] for fed in said.fed] for view in said.views}
 
     def _alternatives(self, numbers: Iterator[float], n: int, top: int) -> Alternatives:
         """n lists of `top` candidates from all ids, then all probabilities."""

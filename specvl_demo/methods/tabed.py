@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import Sampling, probabilities
+from specvl_demo.core.sampling import probabilities
 from specvl_demo.core.types import Start
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
@@ -81,9 +81,6 @@ class Mixture:
 
     def __init__(self, settings: MixtureSettings) -> None:
         self.settings = settings
-        self.views: tuple[str, ...] = ()
-        self._sampling = Sampling()
-        self._vocabulary = 0
         self._positions = 0
         self._recent: deque[Tensor] | None = deque(maxlen=settings.history) if settings.history else None
         self._sums: Tensor | None = None
