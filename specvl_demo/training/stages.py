@@ -18,7 +18,7 @@ from specvl_demo import fingerprints
 from specvl_demo.registry import Loaded
 from specvl_demo.training import answers, features, photo_data, photo_prompts
 from specvl_demo.training.drafters import KINDS, run
-from specvl_demo.training.drafters.base import Kind, Recipe
+from specvl_demo.training.drafters.base import Learner, Recipe
 from specvl_demo.training.features import Example, Needs, Store
 from specvl_demo.training.trainer import checkpoint, processes
 from specvl_demo.world.evaluate import HELD_OUT
@@ -54,7 +54,7 @@ class Places:
 
 def main(
     loaded: Loaded,
-    kind: Kind,
+    kind: type[Learner],
     recipe: Recipe,
     places: Places,
     n: int = 6000,

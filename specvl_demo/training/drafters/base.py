@@ -52,26 +52,6 @@ class Recipe(trainer.Recipe):
         return needs
 
 
-@dataclass(frozen=True, eq=False)
-class Kind:
-    """A kind of drafter that can be trained. recipe: its default; needs: what of the target is stored."""
-
-    name: str
-    title: str
-    recipe: Recipe
-    needs: Needs
-    learner: type[Learner]
-
-
-KINDS: dict[str, Kind] = {}
-
-
-def add_kind(kind: Kind) -> Kind:
-    """Let `train NAME` train it."""
-    KINDS[kind.name] = kind
-    return kind
-
-
 @dataclass(frozen=True)
 class Shared:
     """What of the target its drafters use and never train: decoder, embeddings, output head, geometry."""
@@ -151,21 +131,32 @@ class Sizes:
         return self.words / self.visual
 
 
-class Learner(ABC):
-    """A drafter that learns, with the target's embeddings and output head, which do not.
+KINDS: dict[str, type[Learner]] = {}
 
-    shift, reads: row r is token r + shift, and reads these of the token before it. scaled: visual tokens are
-    brought to the size of words.
+
+class Learner(ABC):
+    """A drafter that learns, with the target's embeddings and output head, which do not. A subclass is a kind
+    of drafter, and `train NAME` trains it.
+
+    recipe: the kind's default, and what an instance learns by. needs: what of the target is stored. shift,
+    reads: row r is token r + shift, and reads these of the token before it. scaled: visual tokens are brought
+    to the size of words.
     """
 
+    name: str
+    title: str
+    recipe: Recipe
+    needs: Needs
     module: Any
     shift: int = 1
     reads: str | None = "features"
     scaled: bool = True
 
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.name] = cls
+
     def __init__(
         self,
-        kind: Kind,
         recipe: Recipe,
         shared: Shared,
         sizes: Sizes,
@@ -173,7 +164,7 @@ class Learner(ABC):
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
         """start: tensors of a finished drafter of this kind to go on from, under their published names."""
-        self.kind, self.recipe, self.shared, self.sizes = kind, recipe, shared, sizes
+        self.recipe, self.shared, self.sizes = recipe, shared, sizes
         self.start = start or {}
         self.device = shared.device
         self.ids: Tensor | None = None
@@ -257,7 +248,7 @@ class Learner(ABC):
 
     def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
         """The loss of what a first block says on the rows that are asked, for kinds that have one."""
-        raise ValueError(f"{self.kind.title} has no loss on a first block")
+        raise ValueError(f"{self.title} has no loss on a first block")
 
     def before(self, step: int) -> None:  # noqa: B027 - most kinds do nothing here
         """Called before every optimizer step."""
@@ -275,7 +266,7 @@ class Learner(ABC):
         """The config.json of the published format."""
         g, down = self.module.geometry, "mlp.down_proj.weight"
         return {
-            "architectures": [f"{self.kind.title} head"],
+            "architectures": [f"{self.title} head"],
             "hidden_size": g.width,
             "intermediate_size": next(v for k, v in tensors.items() if k.endswith(down)).shape[1],
             "num_attention_heads": g.heads,

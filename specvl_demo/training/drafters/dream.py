@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from specvl_demo.methods.dream import compressed
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.training.drafters.base import Batch, Kind, Learner, Recipe, add_kind, first_asked, padded
+from specvl_demo.training.drafters.base import Batch, Learner, Recipe, first_asked, padded
 from specvl_demo.training.drafters.modules import (
     MLP,
     Attention,
@@ -136,6 +136,11 @@ def drafted_mask(n: int, step: int, device: torch.device) -> Tensor:
 class DreamLearner(Learner):
     """DREAM. Queries are all text and the visual tokens the target attends to most."""
 
+    name, title = "dream", "DREAM"
+    # choice: it also feeds itself, as one of the published training scripts does.
+    recipe = DreamRecipe(self_feeding=3, reg=0.2, cls=1.0)
+    needs = Needs(visual=True, middle=True)
+
     def make(self, store: Store) -> nn.Module:
         """A fresh head; without cross-attention its gates stay shut."""
         r = self.recipe
@@ -176,15 +181,3 @@ class DreamLearner(Learner):
         importance = torch.zeros(len(rows.ids))
         importance[rows.visual] = rows.importance
         return compressed(rows.visual, importance, self.recipe.keep).to(self.device)
-
-
-add_kind(
-    Kind(
-        "dream",
-        "DREAM",
-        # choice: it also feeds itself, as one of the published training scripts does.
-        DreamRecipe(self_feeding=3, reg=0.2, cls=1.0),
-        Needs(visual=True, middle=True),
-        DreamLearner,
-    )
-)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.training.drafters.base import Kind, Learner, Recipe, add_kind
+from specvl_demo.training.drafters.base import Learner, Recipe
 from specvl_demo.training.drafters.modules import Block, Drafter, Steps, start_small, turns_of
 from specvl_demo.training.features import Needs, Store
 
@@ -60,18 +60,11 @@ class FeatureHead(Drafter):
 class FeatureLearner(Learner):
     """Row r is token r + 1 with the feature of token r."""
 
+    name, title = "eagle2", "EAGLE-2"
+    recipe = Recipe(self_feeding=1, reg=1.0, cls=0.1, noise=0.2)
+    needs = Needs(visual=True)
+
     def make(self, store: Store) -> nn.Module:
         """A fresh head that sees embeddings and features in one size."""
         scales = (1 / self.sizes.words, 1 / self.sizes.features)
         return FeatureHead(self.shared.geometry, self.recipe.ffn or self.shared.ffn, scales)
-
-
-add_kind(
-    Kind(
-        "eagle2",
-        "EAGLE-2",
-        Recipe(self_feeding=1, reg=1.0, cls=0.1, noise=0.2),
-        Needs(visual=True),
-        FeatureLearner,
-    )
-)

@@ -10,12 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.training.drafters.base import (
-    Kind,
-    Learner,
-    Recipe,
-    add_kind,
-)
+from specvl_demo.training.drafters.base import Learner, Recipe
 from specvl_demo.training.drafters.modules import Block, Drafter, Norm, Steps, start_small, turns_of
 from specvl_demo.training.features import Needs, Store
 
@@ -80,6 +75,11 @@ class Eagle3Learner(Learner):
     """EAGLE-3. Row r is token r + 1 with the three layers' states of token r; only the draft vocabulary's
     share of the target's distribution is learnt."""
 
+    name, title = "eagle3", "EAGLE-3"
+    # As deep as it will draft: nothing else holds what it feeds itself near what it has learnt to read.
+    # choice: every step counts alike; the authors' code weighs step s with 0.8^s.
+    recipe = Recipe(self_feeding=7, stage1=0.0, reg=0.0, cls=1.0)
+    needs = Needs(visual=True, levels=True)
     reads = "levels"
     scaled = False
 
@@ -106,16 +106,3 @@ class Eagle3Learner(Learner):
     def guess(self, out: Tensor) -> Tensor:
         """Logits over the draft vocabulary."""
         return self.module.logits(out)
-
-
-add_kind(
-    Kind(
-        "eagle3",
-        "EAGLE-3",
-        # As deep as it will draft: nothing else holds what it feeds itself near what it has learnt to read.
-        # choice: every step counts alike; the authors' code weighs step s with 0.8^s.
-        Recipe(self_feeding=7, stage1=0.0, reg=0.0, cls=1.0),
-        Needs(visual=True, levels=True),
-        Eagle3Learner,
-    )
-)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.training.drafters.base import Batch, Kind, Recipe, add_kind
+from specvl_demo.training.drafters.base import Batch, Recipe
 from specvl_demo.training.drafters.eagle2 import FeatureHead, FeatureLearner
 from specvl_demo.training.features import Needs, Rows, Store, text_only
 
@@ -44,6 +44,9 @@ class HivisHead(FeatureHead):
 class HivisLearner(FeatureLearner):
     """Visual rows are dropped before tokens and features are paired."""
 
+    name, title = "hivis", "HiViS"
+    recipe = HivisRecipe(self_feeding=4, reg=1.0, cls=0.1, top=1.0, survive=5)
+    needs = Needs(visual=False)
     scaled = False
 
     def make(self, store: Store) -> nn.Module:
@@ -62,14 +65,3 @@ class HivisLearner(FeatureLearner):
         if r.passes(step) > 1 and r.passes(max(0, step - 1)) == 1:
             rows = self.module.residual
             rows[1:] = rows[:1]
-
-
-add_kind(
-    Kind(
-        "hivis",
-        "HiViS",
-        HivisRecipe(self_feeding=4, reg=1.0, cls=0.1, top=1.0, survive=5),
-        Needs(visual=False),
-        HivisLearner,
-    )
-)

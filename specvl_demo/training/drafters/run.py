@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from specvl_demo.methods.heads import files
 from specvl_demo.training import acceptance, optim
-from specvl_demo.training.drafters.base import Batch, Kind, Learner, Recipe, Shared, Sizes
+from specvl_demo.training.drafters.base import Batch, Learner, Recipe, Shared, Sizes
 from specvl_demo.training.features import Store
 from specvl_demo.training.trainer import Trainer, processes
 from specvl_demo.vlm import eight_bits
@@ -27,7 +27,7 @@ from specvl_demo.vlm.shared_drafter import SECTION
 
 
 def learner_for(
-    kind: Kind,
+    kind: type[Learner],
     recipe: Recipe,
     model: nn.Module,
     store: Store,
@@ -43,7 +43,7 @@ def learner_for(
     rest = (torch.cat([getattr(r, name) for r in some]) for name in ("embeds", "features", "middle"))
     sizes = Sizes(*(x.pow(2).mean().sqrt().item() if len(x) else 1.0 for x in (words, *rest)))
     torch.manual_seed(recipe.seed)
-    return kind.learner(kind, recipe, shared, sizes, store, files.read(start)[0] if start else None)
+    return kind(recipe, shared, sizes, store, files.read(start)[0] if start else None)
 
 
 class Picker:
@@ -83,7 +83,7 @@ class Run(Trainer):
         origin: Mapping[str, str | None] | None = None,
     ) -> None:
         r = learner.recipe
-        name, opts = learner.kind.name, optim.optimizers([(learner.module, 1.0)], r.lr, r.muon_lr)
+        name, opts = learner.name, optim.optimizers([(learner.module, 1.0)], r.lr, r.muon_lr)
         parts, identity = {"head": learner.module}, identity_of(name, r, origin or {})
         super().__init__(name, folder, identity, parts, opts, r.steps, r.decay, accelerator)
         self.learner = learner
@@ -140,12 +140,12 @@ def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> No
     }
     stored = eight_bits.packed(tensors) if small else tensors
     save_file(stored, out / "model.safetensors", metadata={"format": "pt"})
-    own = {"method": learner.kind.name, **learner.settings()}
+    own = {"method": learner.name, **learner.settings()}
     config = {**learner.config(tensors), SECTION: own}
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     card = card_of(run, card, sum(v.numel() for v in tensors.values() if v.is_floating_point()))
     (out / "card.json").write_text(json.dumps(card, indent=1) + "\n")
-    (out / "README.md").write_text(readable(learner.kind.title, card))
+    (out / "README.md").write_text(readable(learner.title, card))
 
 
 def card_of(run: Run, more: dict[str, Any], n_parameters: int) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def card_of(run: Run, more: dict[str, Any], n_parameters: int) -> dict[str, Any]
     recipe = run.learner.recipe
     names = ("torch", "transformers", "accelerate")
     return {
-        "method": run.learner.kind.name,
+        "method": run.learner.name,
         "parameters": n_parameters,
         "steps": run.step,
         "finished": run.step >= recipe.steps,
@@ -186,7 +186,7 @@ def readable(title: str, card: dict[str, Any]) -> str:
 
 
 def main(
-    kind: Kind,
+    kind: type[Learner],
     recipe: Recipe,
     model: nn.Module,
     store: Store,

@@ -10,13 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.training.drafters.base import (
-    Batch,
-    Kind,
-    Learner,
-    Recipe,
-    add_kind,
-)
+from specvl_demo.training.drafters.base import Batch, Learner, Recipe
 from specvl_demo.training.drafters.modules import Drafter
 from specvl_demo.training.features import Needs, Rows, Store, text_only
 from specvl_demo.vlm.shared_drafter import even_layers
@@ -54,6 +48,9 @@ class SmallDecoder(Drafter):
 class SmallLearner(Learner):
     """A small drafter. Row r is token r; nothing but the target's distribution is learnt."""
 
+    name, title = "drafter", "Small"
+    recipe = SmallRecipe(self_feeding=1, stage1=0.0, reg=0.0, cls=1.0, lr=1.5e-3, muon_lr=3e-3)
+    needs = Needs(visual=True)
     shift = 0
     reads = None
     scaled = False
@@ -79,14 +76,3 @@ class SmallLearner(Learner):
         """As long as its guesses are right it reads the same tokens as the target: every step is alike."""
         hit = self.token_of(self.guess(self.module(*batch.inputs, 1)[0][0]).argmax(-1)) == batch.token
         return [hit] * length, batch.asked
-
-
-add_kind(
-    Kind(
-        "drafter",
-        "Small",
-        SmallRecipe(self_feeding=1, stage1=0.0, reg=0.0, cls=1.0, lr=1.5e-3, muon_lr=3e-3),
-        Needs(visual=True),
-        SmallLearner,
-    )
-)
