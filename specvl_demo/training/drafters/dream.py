@@ -13,16 +13,7 @@ from torch import Tensor, nn
 from specvl_demo.methods.dream import compressed
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Batch, Learner, Recipe, first_asked, padded
-from specvl_demo.training.drafters.modules import (
-    MLP,
-    Attention,
-    Block,
-    Drafter,
-    Norm,
-    Steps,
-    start_small,
-    turns_of,
-)
+from specvl_demo.training.drafters.modules import MLP, Attention, Block, Drafter, Steps, start_small, turns_of
 from specvl_demo.training.features import Needs, Rows, Store
 
 
@@ -58,8 +49,8 @@ class CrossBlock(nn.Module):
         super().__init__()
         self.cross_attn = Attention(g, cross=True)
         self.mlp = MLP(g.width, ffn)
-        self.input_layernorm = Norm(g.width, g.eps)
-        self.post_attention_layernorm = Norm(g.width, g.eps)
+        self.input_layernorm = nn.RMSNorm(g.width, g.eps)
+        self.post_attention_layernorm = nn.RMSNorm(g.width, g.eps)
         self.cross_attn_attn_gate = nn.Parameter(torch.zeros(1))
         self.cross_attn_mlp_gate = nn.Parameter(torch.zeros(1))
 
@@ -78,7 +69,7 @@ class DreamHead(Drafter):
         super().__init__()
         self.geometry, self.scale = g, scale
         self.layers = nn.ModuleList([Block(g, ffn, False), CrossBlock(g, ffn), Block(g, ffn, True)])
-        self.norm = Norm(g.width, g.eps)
+        self.norm = nn.RMSNorm(g.width, g.eps)
         start_small(self)
         with torch.no_grad():
             self.layers[1].cross_attn_attn_gate.fill_(gate)

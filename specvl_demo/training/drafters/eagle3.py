@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Learner, Recipe
-from specvl_demo.training.drafters.modules import Block, Drafter, Norm, Steps, start_small, turns_of
+from specvl_demo.training.drafters.modules import Block, Drafter, Steps, start_small, turns_of
 from specvl_demo.training.features import Needs, Store
 
 
@@ -21,7 +21,7 @@ class WideBlock(Block):
 
     def __init__(self, g: Geometry, ffn: int) -> None:
         super().__init__(g, ffn, input_norm=True, inputs=2)
-        self.hidden_norm = Norm(g.width, g.eps)
+        self.hidden_norm = nn.RMSNorm(g.width, g.eps)
 
     def joined(self, embeds: Tensor, features: Tensor) -> Tensor:
         """What attention reads [.., 2D]."""
@@ -40,7 +40,7 @@ class Eagle3Head(Drafter):
         self.geometry = g
         self.fc = nn.Linear(3 * g.width, g.width, bias=False)
         self.midlayer = WideBlock(g, ffn)
-        self.norm = Norm(g.width, g.eps)
+        self.norm = nn.RMSNorm(g.width, g.eps)
         self.lm_head = nn.Linear(g.width, len(ids), bias=False)
         start_small(self)
         if output is not None:

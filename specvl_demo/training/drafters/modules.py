@@ -49,18 +49,6 @@ class Drafter(nn.Module):
             p.copy_(given.to(p.device) / factors.get(name, torch.ones((), device=p.device)))
 
 
-class Norm(nn.Module):
-    """RMSNorm with a weight."""
-
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.weight, self._eps = nn.Parameter(torch.ones(width)), eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., D] at the size its weight gives."""
-        return F.rms_norm(x, self.weight.shape, self.weight, self._eps)
-
-
 class MLP(nn.Module):
     """down(silu(gate(x)) · up(x))"""
 
@@ -87,8 +75,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(inputs * g.width, kv, bias=False)
         self.v_proj = nn.Linear(inputs * g.width, kv, bias=False)
         self.o_proj = nn.Linear(inner, g.width, bias=False)
-        self.q_norm = Norm(g.head_width, g.eps) if cross else None
-        self.k_norm = Norm(g.head_width, g.eps) if cross else None
+        self.q_norm = nn.RMSNorm(g.head_width, g.eps) if cross else None
+        self.k_norm = nn.RMSNorm(g.head_width, g.eps) if cross else None
 
     def queries(self, x: Tensor, turns: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """[B, N, D] -> [B, heads, N, width]"""
@@ -106,7 +94,7 @@ class Attention(nn.Module):
         )
         return self.o_proj(a.transpose(1, 2).flatten(2))
 
-    def _heads(self, x: Tensor, norm: Norm | None, turns: tuple[Tensor, Tensor] | None) -> Tensor:
+    def _heads(self, x: Tensor, norm: nn.RMSNorm | None, turns: tuple[Tensor, Tensor] | None) -> Tensor:
         x = x.unflatten(-1, (-1, self.geometry.head_width))
         x = (x if norm is None else norm(x)).transpose(1, 2)
         if turns is None:
@@ -123,9 +111,9 @@ class Block(nn.Module):
         super().__init__()
         self.self_attn = Attention(g, inputs=inputs)
         self.mlp = MLP(g.width, ffn)
-        self.post_attention_layernorm = Norm(g.width, g.eps)
+        self.post_attention_layernorm = nn.RMSNorm(g.width, g.eps)
         if input_norm:
-            self.input_layernorm = Norm(g.width, g.eps)
+            self.input_layernorm = nn.RMSNorm(g.width, g.eps)
 
     def normed(self, x: Tensor) -> Tensor:
         """What attention reads of x: x itself in a block without input norm."""
