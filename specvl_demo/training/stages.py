@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate import Accelerator
 from transformers import PreTrainedTokenizerFast
 
 from specvl_demo import fingerprints
@@ -21,6 +23,7 @@ from specvl_demo.training.drafters import KINDS, run
 from specvl_demo.training.drafters.base import Learner, Recipe
 from specvl_demo.training.features import Example, Needs, Store
 from specvl_demo.training.trainer import checkpoint, processes
+from specvl_demo.vlm import eight_bits
 from specvl_demo.world.evaluate import HELD_OUT
 
 ANSWERS_SEED = 7
@@ -64,8 +67,8 @@ def main(
     small: bool = False,
     start: Path | None = None,
 ) -> dict[str, Any]:
-    """Train a drafter for the pair's target; gives its card. small: its weights are stored in eight bits.
-    start: the folder of a finished drafter of this kind to begin with."""
+    """Train, or go on training, a drafter for the pair's target; gives its card. small: its weights are
+    stored in eight bits, and measured so. start: a finished drafter's folder of this kind to begin with."""
     if places.pictures is None and loaded.pair.knows != "scenes":
         raise ValueError(
             f"{loaded.pair.id} knows more than drawn scenes; give its questions with --prompts, or a folder "
@@ -80,15 +83,31 @@ def main(
     with processes().main_process_first():
         needs = recipe.wanted(kind.needs)
         store, held_out = stores(loaded, kind.name, needs, places, n, n_held_out, weights)
+    cuda, model = torch.cuda.is_available(), loaded.models.target.vlm.model
+    # Who loads the target in bfloat16 has a processor that multiplies it fast.
+    half = cuda or model.get_input_embeddings().weight.dtype == torch.bfloat16
+    accelerator = Accelerator(mixed_precision="bf16" if half else "no", cpu=not cuda)
+    model.to(accelerator.device).requires_grad_(False)
+    learner = run.learner_for(kind, recipe, model, store, accelerator.device, start)
+    trained = run.Run(learner, places.folder, accelerator, origin)
+    if not fresh:
+        trained.resume()
+    trained.fit(store, minutes)
+    accelerator.wait_for_everyone()
     source = places.prompts or places.data
     data = "drawn scenes" if source is None else source.name
-    target = {"target": loaded.pair.target.id, "weights": weights}
-    card = {**target, "data": f"{data}, answered by the target greedily"}
-    model = loaded.models.target.vlm.model
+    card: dict[str, Any] = {"target": loaded.pair.target.id, "weights": weights}
+    card["data"] = f"{data}, answered by the target greedily"
     if start is not None:
         card["start"] = str(origin["start"])
-    to = places.folder, places.out
-    return run.main(kind, recipe, model, store, held_out, *to, card, origin, minutes, fresh, small, start)
+    if not accelerator.is_main_process:
+        return card
+    if small:
+        eight_bits.round_to(learner.module)
+    card |= {"conversations": len(store), "loss": trained.last_log()}
+    card["acceptance"] = run.accepted(learner, held_out)
+    run.export(trained, places.out, card, small)
+    return json.loads((places.out / "card.json").read_text())
 
 
 def stores(

@@ -1,4 +1,4 @@
-"""Training a drafter of a pair on stored features: batches, export, and the card with where it comes from."""
+"""Training a drafter on stored features: batches, export, and the card with where it comes from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specvl_demo.methods.heads import files
 from specvl_demo.training import acceptance, optim
 from specvl_demo.training.drafters.base import Batch, Learner, Recipe, Shared, Sizes
 from specvl_demo.training.features import Store
-from specvl_demo.training.trainer import Trainer, processes
+from specvl_demo.training.trainer import Trainer
 from specvl_demo.vlm import eight_bits
 from specvl_demo.vlm.shared_drafter import SECTION
 
@@ -131,7 +131,7 @@ def accepted(learner: Learner, held_out: Store, length: int = 5, batch: int = 16
 def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> None:
     """Write weights under the published names, config.json, and the card twice: for programs and for people.
 
-    In half precision; small: in eight bits (`vlm.eight_bits`).
+    In half precision; small: in eight bits (`vlm.eight_bits`). card: what to tell beside what the run knows.
     """
     learner = run.learner
     out.mkdir(parents=True, exist_ok=True)
@@ -143,24 +143,18 @@ def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> No
     own = {"method": learner.name, **learner.settings()}
     config = {**learner.config(tensors), SECTION: own}
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    card = card_of(run, card, sum(v.numel() for v in tensors.values() if v.is_floating_point()))
+    names = ("torch", "transformers", "accelerate")
+    card = {
+        "method": learner.name,
+        "parameters": sum(v.numel() for v in tensors.values() if v.is_floating_point()),
+        "steps": run.step,
+        "finished": run.step >= learner.recipe.steps,
+        "recipe": asdict(learner.recipe),
+        "versions": {"python": platform.python_version(), **{n: metadata.version(n) for n in names}},
+        **card,
+    }
     (out / "card.json").write_text(json.dumps(card, indent=1) + "\n")
     (out / "README.md").write_text(readable(learner.title, card))
-
-
-def card_of(run: Run, more: dict[str, Any], n_parameters: int) -> dict[str, Any]:
-    """Where these weights come from."""
-    recipe = run.learner.recipe
-    names = ("torch", "transformers", "accelerate")
-    return {
-        "method": run.learner.name,
-        "parameters": n_parameters,
-        "steps": run.step,
-        "finished": run.step >= recipe.steps,
-        "recipe": asdict(recipe),
-        "versions": {"python": platform.python_version(), **{n: metadata.version(n) for n in names}},
-        **more,
-    }
 
 
 def readable(title: str, card: dict[str, Any]) -> str:
@@ -183,44 +177,3 @@ def readable(title: str, card: dict[str, Any]) -> str:
     rows = [f"| {key} | {value} |" for key, value in told.items() if value is not None]
     heading = f"# {title} drafter for {card.get('target', 'a target')}"
     return "\n\n".join([heading, *lines, "\n".join(["| | |", "|---|---|", *rows])]) + "\n"
-
-
-def main(
-    kind: type[Learner],
-    recipe: Recipe,
-    model: nn.Module,
-    store: Store,
-    held_out: Store | None,
-    folder: Path,
-    out: Path,
-    card: dict[str, Any],
-    origin: Mapping[str, str | None],
-    minutes: float | None = None,
-    fresh: bool = False,
-    small: bool = False,
-    start: Path | None = None,
-) -> dict[str, Any]:
-    """Train, or go on training, a drafter for `model`; gives the card, which is also written beside the
-    drafter. origin: see `identity_of`. small: it is stored in eight bits, and measured so. start: a finished
-    drafter's folder to begin with."""
-    cuda = torch.cuda.is_available()
-    processes()
-    # Who loads the target in bfloat16 has a processor that multiplies it fast.
-    half = cuda or model.get_input_embeddings().weight.dtype == torch.bfloat16
-    accelerator = Accelerator(mixed_precision="bf16" if half else "no", cpu=not cuda)
-    model = model.to(accelerator.device).requires_grad_(False)
-    learner = learner_for(kind, recipe, model, store, accelerator.device, start)
-    run = Run(learner, folder, accelerator, origin)
-    if not fresh:
-        run.resume()
-    run.fit(store, minutes)
-    accelerator.wait_for_everyone()
-    if not accelerator.is_main_process:
-        return card
-    if small:
-        eight_bits.round_to(run.learner.module)
-    card = {**card, "conversations": len(store), "loss": run.last_log()}
-    if held_out is not None:
-        card["acceptance"] = accepted(run.learner, held_out)
-    export(run, out, card, small)
-    return json.loads((out / "card.json").read_text())
