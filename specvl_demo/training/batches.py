@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from specvl_demo.training import pictures, pocket
@@ -131,31 +130,10 @@ def collate(
     )
 
 
-@dataclass(frozen=True)
-class Mix:
-    """What a batch is drawn from: most objects in a scene, and shares in [0, 1]."""
-
-    most: int
-    drilled: float  # of the samples with one picture: drills only
-    charts: float  # of the samples with one picture
-    several: float  # of the batches: pairs and clips
-    drilled_several: float  # of the pairs and clips: drills before the answer
-
-
-def curriculum(u: float) -> Mix:
-    """The mix at progress `u` in [0, 1]: easy look-ups first, then everything."""
-    return Mix(
-        most=2 + min(4, int(u * 25)),
-        drilled=max(0.15, 0.85 - 3.0 * u),
-        charts=0.0 if u < 0.06 else 0.2,
-        several=0.0 if u < 0.10 else min(0.5, 0.12 + u * 0.9),
-        drilled_several=max(0.3, 0.9 - u),
-    )
-
-
 @dataclass
-class Conversations(Dataset):
-    """Item `step` is batch number `step`; the curriculum goes from progress `begin` to 1 in `total` steps."""
+class Conversations:
+    """Item `step` is batch number `step`. The curriculum, easy look-ups first, then everything, goes from
+    progress `begin` to 1 in `total` steps."""
 
     tokenizer: PreTrainedTokenizerFast
     seed: int
@@ -164,18 +142,20 @@ class Conversations(Dataset):
     n_crowded: int
     begin: float = 0.0
 
-    def __len__(self) -> int:
-        return self.total
-
     def __getitem__(self, step: int) -> Batch:
         rng = random.Random(self.seed * 10**9 + step)
-        mix = curriculum(self.begin + (1 - self.begin) * step / self.total)
-        if rng.random() < mix.several:
-            most, n = min(4, mix.most), self.batch * 3 // 4
-            draw = [samples.several_pictures(rng, most, 125, mix.drilled_several) for _ in range(n)]
-        else:
+        progress = self.begin + (1 - self.begin) * step / self.total
+        most = 2 + min(4, int(progress * 25))  # objects in a scene
+        several = 0.0 if progress < 0.10 else min(0.5, 0.12 + progress * 0.9)
+        if rng.random() < several:
+            drilled = max(0.3, 0.9 - progress)
             draw = [
-                samples.one_picture(rng, rng.randint(1, mix.most), 125, mix.drilled, mix.charts)
+                samples.several_pictures(rng, min(4, most), 125, drilled) for _ in range(self.batch * 3 // 4)
+            ]
+        else:
+            drilled, charts = max(0.15, 0.85 - 3.0 * progress), 0.0 if progress < 0.06 else 0.2
+            draw = [
+                samples.one_picture(rng, rng.randint(1, most), 125, drilled, charts)
                 for _ in range(self.batch)
             ]
         return collate(self.tokenizer, draw, rng, self.n_crowded)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from specvl_demo.training import pocket
 from specvl_demo.world import scenes as world
@@ -134,15 +134,12 @@ def crowded(rng: random.Random, n: int, hard: float = 1.0) -> tuple[Tensor, Tens
 
 
 @dataclass
-class Glances(Dataset):
+class Glances:
     """Item `step` is a batch of pictures and their patch labels, for the vision tower alone."""
 
     seed: int
     total: int
     batch: int
-
-    def __len__(self) -> int:
-        return self.total
 
     def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
         hard = min(1.0, 2.0 * step / self.total)  # first what things look like, then through augmentation
@@ -150,16 +147,13 @@ class Glances(Dataset):
 
 
 @dataclass
-class Renderings(Dataset):
+class Renderings:
     """Item `step` is a batch of scenes seen twice: pixels varied and pixels cleanly drawn [B, 3, 96, 96], and
     the patch labels [B, N, 6] of both."""
 
     seed: int
     total: int
     batch: int
-
-    def __len__(self) -> int:
-        return self.total
 
     def __getitem__(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
         rng = random.Random(self.seed * 10**9 + 7 * 10**8 + step)
@@ -187,11 +181,11 @@ def _crowd(rng: random.Random) -> Scene:
 
 
 def stream(data: Any, first: int, workers: int) -> Iterator:
-    """Items `first`, `first + 1`, … of a dataset, drawn by worker processes ahead of time, in order."""
+    """Items `first` to `data.total` of a dataset, drawn by worker processes ahead of time, in order."""
     loader = DataLoader(
         data,
         batch_size=None,
-        sampler=range(first, len(data)),
+        sampler=range(first, data.total),
         num_workers=workers,
         prefetch_factor=4 if workers else None,
     )

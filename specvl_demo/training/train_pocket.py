@@ -22,7 +22,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import Dataset
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
 from specvl_demo import fingerprints
@@ -175,7 +174,7 @@ class Run:
         """A phase."""
         return Trainer(name, self.folder, self.identity, parts, opts, steps, decay)
 
-    def train(self, loop: Trainer, data: Dataset, loss: Callable[[Any], Any], **more: Any) -> None:
+    def train(self, loop: Trainer, data: Any, loss: Callable[[Any], Any], **more: Any) -> None:
         """Go through a data set from where the phase stands."""
         more["save_every_s"] = self.save_every_s
         loop.train(lambda step: stream(data, step, self.workers), loss, **more)
