@@ -26,7 +26,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from specvl_demo.training import photo_plain, train_photo
+from specvl_demo.training import photo_writer, train_photo
 from specvl_demo.training.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
 from specvl_demo.training.photo_tasks import ANSWER, ASK, TEST_PROMPTS, held_out
 from specvl_demo.vlm.efficientnet_lite import register
@@ -199,7 +199,7 @@ def plain(answerer: Answerer, base: Path, folder: Path, n: int) -> dict[str, Any
     base: the untrained language model, a folder of transformers. folder: where its answers are kept.
     """
     told = train_photo.plain_answers(
-        base, folder, photo_plain.prompts()[: min(n, TEST_PROMPTS)], answerer.tokenizer
+        base, folder, photo_writer.plain_prompts()[: min(n, TEST_PROMPTS)], answerer.tokenizer
     )
     untrained = AutoModelForCausalLM.from_pretrained(base, dtype=answerer.table.dtype).eval()
     before = chat_loss(untrained.model, untrained.lm_head, answerer.tokenizer, told)

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.training import photo_plain
 from specvl_demo.training.photo_data import Photo
 from specvl_demo.training.photo_tasks import DIFFERENCE, SHORT
-from specvl_demo.training.photo_writer import DESCRIBE, NEXT, STORY
+from specvl_demo.training.photo_writer import DESCRIBE, NEXT, STORY, plain_prompts
 from specvl_demo.world import photo_questions
 
 SHARES = {"short": 0.3, "long": 0.25, "story": 0.25, "question": 0.1, "two": 0.05, "plain": 0.05}
@@ -23,7 +22,7 @@ SHARES = {"short": 0.3, "long": 0.25, "story": 0.25, "question": 0.1, "two": 0.0
 def lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> list[dict[str, Any]]:
     """n prompts with the pictures they are about, {"prompt", "images": [path below `folder`]}."""
     index = photo_questions.WordIndex([photo.captions for photo in photos])
-    plain = photo_plain.prompts()
+    plain = plain_prompts()
     order = random.Random(f"{seed}/order").sample(range(len(photos)), len(photos))
     made = []
     for i in range(n):

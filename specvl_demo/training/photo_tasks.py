@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from specvl_demo.training import photo_plain, photo_writer
+from specvl_demo.training import photo_writer
 from specvl_demo.training.photo_data import TEST_CROP, Photo, Thing, Views
 from specvl_demo.training.photo_model import Node, Row
-from specvl_demo.training.photo_plain import PHRASES
+from specvl_demo.training.photo_writer import PHRASES
 from specvl_demo.vlm.photo_assembly import IMAGE
 from specvl_demo.world import photo_questions
 from specvl_demo.world.photo_scores import Cider
@@ -117,7 +117,7 @@ class Tasks:
         """Read what was written so far: by the base, stories by photograph and answers to plain prompts; by
         the target itself, answers that repeat themselves (`own.jsonl`, as `train drafter` writes answers).
         """
-        test = set(photo_plain.prompts()[:TEST_PROMPTS])
+        test = set(photo_writer.plain_prompts()[:TEST_PROMPTS])
         plain, stories = {}, {}
         for path in sorted([*self.written.glob("stories*.jsonl"), *self.written.glob("plain*.jsonl")]):
             for line in path.read_text(encoding="utf-8").splitlines():

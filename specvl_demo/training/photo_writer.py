@@ -8,18 +8,25 @@ to plain prompts, without a photograph, come from the same loop; they keep plain
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase
 
-from specvl_demo.training.photo_plain import PHRASES
 from specvl_demo.world import photo_scores
 
+PHRASES: dict[str, Any] = json.loads(Path(__file__).with_name("photo_phrases.json").read_text("utf-8"))
+"""plain, ask: topics, and what is asked about each kind of them. questions: about a photograph, by the kind
+of answer. things: questions about one thing, with the form of the answer. openings, go on, orders: how the
+base is made to write long answers."""
 USER, ASSISTANT, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
 UNWANTED = re.compile(
     r"caption|\bai\b|sentence|paragraph|\bstory|\bscenes?\b|\bimage|camera|character|[#*<>_|]|\d\.|[^\x00-\x7f]",
@@ -81,6 +88,18 @@ def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
     question = rng.choice({"story": STORY, "next": NEXT}[kind])
     prompt = USER + ORDERS[kind].format(told=" ".join(captions)) + END + ASSISTANT
     return Job(key, kind, question, prompt, opening)
+
+
+def plain_prompts() -> list[str]:
+    """All plain prompts without a photograph, shuffled: more than 2,000 different ones."""
+    rng = random.Random(5)
+    sums = [f"{rng.randint(2, 99)} {sign} {rng.randint(2, 99)}" for sign in ("plus", "minus", "times") * 40]
+    plain, asks = PHRASES["plain"], PHRASES["ask"]
+    topics = {"thing": plain["things"], "place": plain["places"], "deed": plain["deeds"], "sum": sums}
+    made = [ask.format(x=x) for kind, xs in topics.items() for ask, x in itertools.product(asks[kind], xs)]
+    made = sorted({*made, *plain["others"]})
+    rng.shuffle(made)
+    return made
 
 
 def plain_jobs(prompts: Sequence[str]) -> list[Job]:

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from specvl_demo import base_weights, fingerprints
-from specvl_demo.training import photo_plain, photo_writer
+from specvl_demo.training import photo_writer
 from specvl_demo.training.photo import Cells, Learner, Recipe, Words
 from specvl_demo.training.photo_data import Photo, Thing, Views, extract, read, read_things
 from specvl_demo.training.photo_reward import Rewarder
@@ -149,7 +149,7 @@ def main(
         chosen = random.Random(recipe.seed).sample(photos, min(recipe.stories, len(photos)))
         jobs = [photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name)) for p in chosen]
         write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
-        plain_answers(base, folder, photo_plain.prompts(), tokenizer)
+        plain_answers(base, folder, photo_writer.plain_prompts(), tokenizer)
         old = started(start) if start else tower
         another = old.config.fine_shape != tower.config.fine_shape
         old_views = look_once(old, photos, things, folder) if another else views
