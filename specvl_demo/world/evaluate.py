@@ -19,7 +19,7 @@ from PIL import Image
 from tqdm import tqdm
 from transformers import AutoProcessor, LlavaForConditionalGeneration
 
-from specvl_demo.world import samples, texts, texts_charts, texts_clips, texts_pairs
+from specvl_demo.world import samples, texts, texts_changes
 from specvl_demo.world import scenes as world
 from specvl_demo.world.held_out_renderer import draw_otherwise
 from specvl_demo.world.scenes import COLOURS, KINDS, NUMBERS, PLACES
@@ -142,12 +142,12 @@ def _one(maker: Callable[[random.Random, world.Scene], Turn | None], countable: 
 
 def _chart(rng: random.Random) -> Sample:
     chart = world.random_chart(rng, rng.randint(2, 5))
-    return Sample((chart,), (texts_charts.read_chart(rng, chart),))
+    return Sample((chart,), (texts.read_chart(rng, chart),))
 
 
 def _clip(rng: random.Random) -> Sample:
-    clip = texts_clips.random_clip(rng, rng.random() < 0.5)
-    return Sample(clip.frames, (texts_clips.ask_clip(rng, clip),))
+    clip = texts_changes.random_clip(rng, rng.random() < 0.5)
+    return Sample(clip.frames, (texts_changes.ask_clip(rng, clip),))
 
 
 KINDS_OF_TURN |= {
@@ -157,7 +157,7 @@ KINDS_OF_TURN |= {
     "colour": _one(texts.ask_colour),
     "count": _one(texts.ask_count, countable=True),
     "chart": _chart,
-    "compare": lambda rng: texts_pairs.compare(rng, rng.randint(1, 4)),
+    "compare": lambda rng: texts_changes.compare(rng, rng.randint(1, 4)),
     "clip": _clip,
 }
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from specvl_demo.world import drills, texts, texts_charts, texts_clips, texts_pairs
+from specvl_demo.world import drills, texts, texts_changes
 from specvl_demo.world import scenes as world
 from specvl_demo.world.scenes import Scene
 from specvl_demo.world.texts import Sample, Turn, text_of
@@ -49,10 +49,10 @@ def one_picture(rng: random.Random, n: int, room: int, drilled: float, charts: f
         chart = world.random_chart(rng, rng.randint(2, 5))
         if rng.random() < drilled:
             return Sample((chart,), _filled(lambda: drills.drill_chart(rng, chart), room))
-        turns = [texts_charts.read_chart(rng, chart)] if rng.random() < 0.7 else []
+        turns = [texts.read_chart(rng, chart)] if rng.random() < 0.7 else []
         used = sum(map(length, turns))
         while used < room - 18 and len(turns) < 6:
-            turns.append(texts_charts.ask_chart(rng, chart))
+            turns.append(texts.ask_chart(rng, chart))
             used += length(turns[-1])
         return Sample((chart,), tuple(turns))
     scene = countable_scene(rng, n) if rng.random() < 0.5 else world.random_scene(rng, n)
@@ -77,7 +77,7 @@ def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float =
         return Sample(sample.pictures, (*more, *sample.turns) if first else (*sample.turns, *more))
 
     if roll < 0.64:
-        pair = texts_pairs.compare(rng, rng.randint(1, n))
+        pair = texts_changes.compare(rng, rng.randint(1, n))
 
         def of_pair() -> Turn:
             if rng.random() < 0.4:
@@ -86,15 +86,15 @@ def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float =
 
         return with_drills(pair, of_pair)
     if roll < 0.68:
-        return texts_pairs.describe_both(rng, 2)
-    clip = texts_clips.random_clip(rng, rng.random() < 0.5)
+        return texts_changes.describe_both(rng, 2)
+    clip = texts_changes.random_clip(rng, rng.random() < 0.5)
 
     def of_clip() -> Turn:
         if rng.random() < 0.4:
             return drills.drill_event(rng, clip)
         return drills.drill_pictures(rng, clip.frames, FRAMES)
 
-    return with_drills(Sample(clip.frames, (texts_clips.ask_clip(rng, clip),)), of_clip)
+    return with_drills(Sample(clip.frames, (texts_changes.ask_clip(rng, clip),)), of_clip)
 
 
 def _filled(make: Callable[[], Turn], room: int) -> tuple[Turn, ...]:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specvl_demo.world import drills, samples, texts_clips, texts_pairs
+from specvl_demo.world import drills, samples, texts_changes
 from specvl_demo.world import scenes as world
 from specvl_demo.world.scenes import NUMBERS, PLACES
 from specvl_demo.world.texts import text_of
@@ -15,7 +15,7 @@ from specvl_demo.world.texts import text_of
 @pytest.mark.parametrize("seed", range(40))
 def test_a_look_into_one_of_several_pictures_is_that_picture(seed: int) -> None:
     rng = random.Random(seed)
-    pictures = texts_pairs.compare(rng, 3).pictures
+    pictures = texts_changes.compare(rng, 3).pictures
     turn = drills.drill_pictures(rng, pictures, samples.PAIR)
     which, what = text_of(turn.question).rstrip("?").split(", ")
     scene, said = pictures[samples.PAIR.index(which)], text_of(turn.answer).strip()
@@ -29,7 +29,7 @@ def test_a_look_into_one_of_several_pictures_is_that_picture(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_changes_name_every_place_that_differs(seed: int) -> None:
     rng = random.Random(seed)
-    first, second = texts_pairs.compare(rng, 3).pictures
+    first, second = texts_changes.compare(rng, 3).pictures
     turn = drills.drill_change(rng, first, second)
     differ = [PLACES[p] for p in range(9) if first.at(p) != second.at(p)]
     said = text_of(turn.answer)
@@ -57,13 +57,13 @@ def test_every_event_of_a_clip_has_its_drill() -> None:
     seen = set()
     for seed in range(60):
         rng = random.Random(seed)
-        clip = texts_clips.random_clip(rng, True)
+        clip = texts_changes.random_clip(rng, True)
         answer = text_of(drills.drill_event(rng, clip).answer)
         assert answer.startswith(f" {clip.actor.name}, ")
         if clip.event != "move":
             assert str(clip.detail.get("colour") or clip.detail.get("to") or "frame") in answer
         seen.add(clip.event)
-    assert seen == set(texts_clips.CLIP_EVENTS)
+    assert seen == set(texts_changes.CLIP_EVENTS)
 
 
 def test_drills_stand_before_the_answer_only_where_asked() -> None:

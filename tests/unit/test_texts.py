@@ -11,11 +11,11 @@ import pytest
 from specvl_demo.training import pocket
 from specvl_demo.training.batches import Conversations, encode
 from specvl_demo.training.pictures import GROUP_NAMES
-from specvl_demo.world import samples, texts, texts_pairs
+from specvl_demo.world import samples, texts, texts_changes
 from specvl_demo.world import scenes as world
 from specvl_demo.world.evaluate import KINDS_OF_TURN, Tally, facts, held_out, score
 from specvl_demo.world.texts import Sample, Word, text_of
-from specvl_demo.world.texts_pairs import change_sentence
+from specvl_demo.world.texts_changes import change_sentence
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_the_evaluation_reads_what_is_said_and_not_how():
 @pytest.mark.parametrize("seed", range(40))
 def test_a_pair_is_compared_place_by_place(seed):
     """What is said of every place is what both pictures show there, and how it differs."""
-    sample = texts_pairs.compare(random.Random(seed), 3)
+    sample = texts_changes.compare(random.Random(seed), 3)
     first, second = sample.pictures
     walk = text_of(sample.turns[0].answer).split(".")[0].split(": ", 1)[1].split("; ")
     places = [p for p in range(9) if first.at(p) or second.at(p)]
