@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -105,14 +106,18 @@ class Shared:
 class Batch:
     """inputs: what the head's forward takes before the number of steps. truth [B, N, D]: the feature each row
     predicts. asked [B, N]: rows whose next token is part of an answer. token [B, N]: that token. middle: what
-    the first block is to resemble, or None. first: no row before it is asked."""
+    the first block is to resemble, or None."""
 
     inputs: tuple[Tensor, ...]
     truth: Tensor
     asked: Tensor
     token: Tensor
-    middle: Tensor | None
-    first: int
+    middle: Tensor | None = None
+
+    @cached_property
+    def first(self) -> int:
+        """The first column with a row that is asked."""
+        return int(self.asked.any(0).int().argmax())
 
 
 @dataclass(frozen=True)
@@ -199,7 +204,7 @@ class Learner(ABC):
                 blur = torch.rand(read.shape, generator=noise).to(self.device) - 0.5
                 read = read + blur * (self.recipe.noise * self.sizes.features)
             inputs = (embeds, read)
-        return Batch(inputs, truth, asked, token, None, first_asked(asked))
+        return Batch(inputs, truth, asked, token)
 
     def stacked(self, some: Sequence[Tensor], n: int) -> Tensor:
         """[m, ...] each -> [B, n, ...] on the device, with zeros behind."""
@@ -323,11 +328,6 @@ class Learner(ABC):
 def padded(x: Tensor, n: int) -> Tensor:
     """[m, ...] -> [n, ...] with zeros behind."""
     return F.pad(x, (0, 0) * (x.ndim - 1) + (0, n - x.shape[0]))
-
-
-def first_asked(asked: Tensor) -> int:
-    """The first column with a row that is asked."""
-    return int(asked.any(0).int().argmax())
 
 
 def draft_vocabulary(store: Store, size: int, vocab: int) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from specvl_demo.methods.dream import compressed
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.training.drafters.base import Batch, Learner, Recipe, first_asked, padded
+from specvl_demo.training.drafters.base import Batch, Learner, Recipe, padded
 from specvl_demo.training.drafters.modules import MLP, Attention, Block, Drafter, Steps, start_small, turns_of
 from specvl_demo.training.features import Needs, Rows, Store
 
@@ -166,7 +166,7 @@ class DreamLearner(Learner):
         asked, token = queried([r.answer[1:] for r in rows]), queried([r.ids[1:].long() for r in rows])
         n_prompt = torch.tensor([int(r.answer.int().argmax()) - 1 for r in rows], device=self.device)
         inputs = embeds, self.stacked(at, n), self.stacked([r.features for r in rows], size), n_prompt
-        return Batch(inputs, truth, asked, token, queried([r.middle for r in rows]), first_asked(asked))
+        return Batch(inputs, truth, asked, token, queried([r.middle for r in rows]))
 
     def _queries(self, rows: Rows) -> Tensor:
         importance = torch.zeros(len(rows.ids))
