@@ -140,7 +140,6 @@ class Trainer:
         self,
         batches: Callable[[int], Iterable[Any]],
         loss: Callable[[Any], tuple[Tensor, dict[str, float]]],
-        before: Callable[[], None] | None = None,
         after: Callable[[], None] | None = None,
         minutes: float | None = None,
         stop_at: int | None = None,
@@ -149,7 +148,7 @@ class Trainer:
         """Run to the last step; False where `minutes` ran out or `stop_at` was reached first.
 
         batches(step): the batches from this step on, the same whoever asks. loss(batch): the loss and numbers
-        to log. before, after: called around every step.
+        to log. after: called after every step.
         """
         last, began = min(self.steps, stop_at or self.steps), time.monotonic()
         saved = began
@@ -158,8 +157,6 @@ class Trainer:
         recent: list[dict[str, float]] = []
         source = iter(batches(self.step)) if self.step < last else iter(())
         while self.step < last:
-            if before:
-                before()
             batch = next(source)
             with self.accelerator.autocast():
                 value, seen = loss(batch)

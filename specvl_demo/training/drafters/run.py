@@ -104,12 +104,10 @@ class Run(Trainer):
                 yield self.learner.batch([store[i] for i in mine], noise)
 
         def loss(batch: Batch) -> tuple[Tensor, dict[str, float]]:
+            self.learner.before(self.step)
             return self.learner.loss(batch, r.passes(self.step), self.forward)
 
-        def before() -> None:
-            self.learner.before(self.step)
-
-        return self.train(batches, loss, before, minutes=minutes, stop_at=stop_at)
+        return self.train(batches, loss, minutes=minutes, stop_at=stop_at)
 
 
 def identity_of(name: str, recipe: Recipe, origin: Mapping[str, str | None]) -> dict[str, Any]:
