@@ -257,7 +257,7 @@ def train_renderings(model: LlavaForConditionalGeneration, words: Pointers, reci
 def main(
     folder: Path,
     out: Path,
-    recipe: Recipe | None = None,
+    recipe: Recipe,
     fresh: bool = False,
     workers: int = 1,
     compiled: bool = True,
@@ -269,7 +269,6 @@ def main(
     fresh: do not go on from a checkpoint. start: folder of a finished model of `recipe.layers` layers to
     begin with, instead of at random and with the first phase.
     """
-    recipe = recipe or Recipe()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = folder / "tokenizer"
     known = path if path.exists() else start

@@ -10,18 +10,7 @@ import random
 from collections.abc import Sequence
 
 from specvl_demo.world.scenes import COLOURS, NUMBERS, Chart, Clip, Scene
-from specvl_demo.world.texts import (
-    Piece,
-    Turn,
-    Word,
-    joined,
-    look_of,
-    matches,
-    number,
-    phrase,
-    place,
-    unique,
-)
+from specvl_demo.world.texts import Piece, Turn, Word, joined, look_of, matches, number, phrase, place, unique
 
 
 def drill_scene(rng: random.Random, scene: Scene) -> Turn:

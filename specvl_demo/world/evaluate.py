@@ -125,9 +125,6 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
         tally.add(turn.kind, facts(_verdict(answer, turn)) == facts(_verdict(text_of(turn.answer), turn)))
 
 
-KINDS_OF_TURN: dict[str, Callable[[random.Random], Sample]] = {}
-
-
 def _one(maker: Callable[[random.Random, world.Scene], Turn | None], countable: bool = False) -> Callable:
     def make(rng: random.Random) -> Sample:
         while True:
@@ -150,7 +147,7 @@ def _clip(rng: random.Random) -> Sample:
     return Sample(clip.frames, (texts_changes.ask_clip(rng, clip),))
 
 
-KINDS_OF_TURN |= {
+KINDS_OF_TURN: dict[str, Callable[[random.Random], Sample]] = {
     "describe": _one(texts.describe),
     "where": _one(texts.ask_where),
     "what": _one(texts.ask_what),
