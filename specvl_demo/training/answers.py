@@ -145,7 +145,6 @@ def regenerate(
 def _turn_by_turn(
     target: VLMTarget, tokenizer: PreTrainedTokenizerBase, some: Sequence[Conversation], most: int
 ) -> list[list[str]]:
-    """The target's answers to all turns of some conversations."""
     said: list[list[str]] = [[] for _ in some]
     ids = [[pocket.BOS] for _ in some]
     for number in range(max(len(c.sample.turns) for c in some)):
@@ -227,7 +226,6 @@ def asked_examples(
 
 
 def example(prompt: Prompt, answer_ids: list[int]) -> Example:
-    """A prompt and its answer."""
     n, tail = len(prompt), torch.zeros(len(answer_ids), dtype=torch.bool)
     belongs = torch.cat((torch.zeros(n, dtype=torch.bool), ~tail))
     return Example(extended(prompt.inputs, answer_ids), belongs, torch.cat((prompt.visual, tail)))

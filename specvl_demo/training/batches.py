@@ -100,7 +100,6 @@ def encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> Encoded:
 def collate(
     tokenizer: PreTrainedTokenizerFast, some: Sequence[Sample], rng: random.Random, n_crowded: int
 ) -> Batch:
-    """Draw and encode a batch."""
     encoded = [encode(tokenizer, s) for s in some]
     attended = [(b, *mark) for b, e in enumerate(encoded) for mark in e.attended]
     rests = [(b, *mark) for b, e in enumerate(encoded) for mark in e.rests]

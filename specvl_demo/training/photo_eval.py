@@ -226,7 +226,6 @@ def evaluate(
 
 
 def lines(report: dict[str, Any]) -> list[str]:
-    """A report for people."""
     told, asked, chat = report["captions"], report["questions"], report["plain"]
     out = [
         f"captions     CIDEr {told['cider']:.3f}, BLEU-4 {told['bleu_4']:.3f}, {told['distinct']} different, "

@@ -61,7 +61,6 @@ class Packed:
     kinds: list[str]  # of the taught tokens
 
     def to(self, device: torch.device) -> Packed:
-        """The same on a device."""
         moved = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
         return replace(self, spans=[(a, b, m.to(device)) for a, b, m in self.spans], **moved)
 

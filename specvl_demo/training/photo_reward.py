@@ -73,7 +73,6 @@ class Rewarder:
         self.sampled = state["sampled"] if self.tasks.process == 0 else {}
 
     def rows(self, step: int, n: int) -> list[Row]:
-        """The `n` rows of a step."""
         rows = self.tasks.rows(step, n)
         if step not in self.sampled:
             steps = range(step, step - step % AHEAD + AHEAD)

@@ -46,7 +46,6 @@ TEST_PROMPTS = 200
 
 
 def article(name: str) -> str:
-    """A class's name with its article."""
     return ("an " if name[0].lower() in "aeiou" else "a ") + name
 
 

@@ -103,7 +103,6 @@ def plain_prompts() -> list[str]:
 
 
 def plain_jobs(prompts: Sequence[str]) -> list[Job]:
-    """The orders for answers to plain prompts."""
     return [Job(p, "plain", p, USER + p + END + ASSISTANT, "") for p in prompts]
 
 

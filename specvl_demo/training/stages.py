@@ -150,7 +150,6 @@ def answered(
 
 
 def _questions(places: Places, n: int, n_held_out: int) -> tuple[list[Any], list[Any]]:
-    """Prompts to learn from, and held-out ones."""
     if places.prompts is None:
         learn, measure = photo_data.read(places.data)
         return (

@@ -171,7 +171,6 @@ class Run:
     def phase(
         self, name: str, parts: dict[str, Any], opts: list[torch.optim.Optimizer], steps: int, decay: float
     ) -> Trainer:
-        """A phase."""
         return Trainer(name, self.folder, self.identity, parts, opts, steps, decay)
 
     def train(self, loop: Trainer, data: Any, loss: Callable[[Any], Any], **more: Any) -> None:

@@ -107,7 +107,6 @@ class Trainer:
         return checkpoint(self.folder, self.name, self.identity)
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
         self.step = saved["step"]
         for name, part in self.parts.items():
             part.load_state_dict(saved["parts"][name])

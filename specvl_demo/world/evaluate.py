@@ -231,7 +231,6 @@ def evaluate(folder: Path, n_scenes: int = 500, n_questions: int = 200, examples
 
 
 def lines(report: dict[str, Any]) -> Iterator[str]:
-    """The report for people."""
     for name, row in report["results"].items():
         yield f"{name:28} {100 * row['right']:6.1f} %  of {row['n']}"
     for one in report.get("examples", ()):

@@ -22,7 +22,6 @@ def tokens(text: str) -> list[str]:
 
 
 def ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
-    """Counts of all 1- to 4-grams."""
     return Counter(tuple(words[i : i + n]) for n in range(1, ORDERS + 1) for i in range(len(words) - n + 1))
 
 

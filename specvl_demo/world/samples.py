@@ -98,7 +98,6 @@ def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float =
 
 
 def _filled(make: Callable[[], Turn], room: int) -> tuple[Turn, ...]:
-    """Turns while there is room."""
     turns: list[Turn] = []
     while sum(map(length, turns)) < room:
         turns.append(make())

@@ -102,7 +102,6 @@ def phrase(
 
 
 def number(n: int) -> Word:
-    """A number as a word."""
     return Word(NUMBERS[n])
 
 

@@ -38,13 +38,10 @@ class DreamRecipe(Recipe):
                 raise ValueError(f"--{name} is {' or '.join(known)}, not {getattr(self, name)!r}.")
 
     def wanted(self, needs: Needs) -> Needs:
-        """The intermediate layer as it is chosen here."""
         return replace(needs, select=self.select, state=self.state)
 
 
 class CrossBlock(nn.Module):
-    """DREAM's gated cross-attention block."""
-
     def __init__(self, g: Geometry, ffn: int) -> None:
         super().__init__()
         self.cross_attn = Attention(g, cross=True)
@@ -142,7 +139,6 @@ class DreamLearner(Learner):
         return module
 
     def settings(self) -> dict[str, Any]:
-        """The share of visual tokens among its queries, and their size."""
         return {"keep": self.recipe.keep, **super().settings()}
 
     def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:

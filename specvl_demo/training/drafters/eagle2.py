@@ -19,7 +19,6 @@ class FeatureHead(Drafter):
     """Rows of the target's width that the projection reads."""
 
     def __init__(self, g: Geometry, ffn: int, scales: tuple[float, float] = (1.0, 1.0)) -> None:
-        """scales: see `factors`."""
         super().__init__()
         self.geometry, self.scales = g, scales
         self.fc = nn.Linear(self.inputs * g.width, g.width)

@@ -104,5 +104,4 @@ class Eagle3Learner(Learner):
         return {**super().config(tensors), "draft_vocab_size": len(self.ids)}
 
     def guess(self, out: Tensor) -> Tensor:
-        """Logits over the draft vocabulary."""
         return self.module.logits(out)

@@ -50,12 +50,10 @@ class HivisLearner(FeatureLearner):
     scaled = False
 
     def make(self, store: Store) -> nn.Module:
-        """A fresh head."""
         r, scales = self.recipe, (1 / self.sizes.words, 1 / self.sizes.features)
         return HivisHead(self.shared.geometry, r.ffn or self.shared.ffn, scales, r.step_rows)
 
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
-        """Text only."""
         return super().batch([text_only(r) for r in rows], noise)
 
     @torch.no_grad()

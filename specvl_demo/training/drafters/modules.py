@@ -30,7 +30,6 @@ class Drafter(nn.Module):
         return {}
 
     def published(self) -> dict[str, Tensor]:
-        """The tensors of the published format."""
         factors = self.factors()
         state = {name: p.detach().clone() for name, p in self.state_dict().items()}
         return {name: p * factors[name] if name in factors else p for name, p in state.items()}

@@ -156,7 +156,6 @@ def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> No
 
 
 def readable(title: str, card: dict[str, Any]) -> str:
-    """The card as a page."""
     recipe, tested, lines = card["recipe"], card.get("acceptance") or {}, []
     if tested.get("tau") is not None:
         depths = ", ".join(f"{100 * share:.1f} %" for share in tested["accepted_by_depth"])

@@ -56,15 +56,12 @@ class SmallLearner(Learner):
     scaled = False
 
     def make(self, store: Store) -> nn.Module:
-        """A few of the target's own layers."""
         return SmallDecoder(self.shared.decoder, self.recipe.layers)
 
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
-        """Text only for a drafter that does not see."""
         return super().batch(rows if self.recipe.sees else [text_only(r) for r in rows], noise)
 
     def settings(self) -> dict[str, Any]:
-        """How many layers the folder holds, and whether they are for eyes."""
         return {"layers": self.recipe.layers, "sees": self.recipe.sees}
 
     def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
