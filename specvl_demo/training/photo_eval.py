@@ -71,12 +71,9 @@ class Answerer:
                 torch.cat([self.table[[eos] * pad + head], visual.to(self.table.dtype), self.table[tail]])
                 for pad, visual, tail in zip(pads, rows[k : k + batch], tails, strict=True)
             ]
-            mask = torch.ones(len(shown), len(shown[0]), dtype=torch.long)
-            for row, pad in zip(mask, pads, strict=True):
-                row[:pad] = 0
             made = self.model.generate(
                 inputs_embeds=torch.stack(shown),
-                attention_mask=mask,
+                attention_mask=torch.tensor([[0] * pad + [1] * (len(shown[0]) - pad) for pad in pads]),
                 max_new_tokens=most,
                 do_sample=False,
                 eos_token_id=eos,

@@ -215,23 +215,16 @@ def train(
     last = Trainer("language", folder, identity, parts, optimizer, recipe.steps, recipe.decay, average=True)
     if fresh or not last.resume():
         eyes: dict[str, Stateful] = {"tower": learner.tower}
-        first = None
-        if cells is not None:
-            task: Cells | Words = cells
-            optimizers, steps = [learner.optimizer()], recipe.imitate_steps
-            first = Trainer("imitate", folder, identity, eyes, optimizers, steps, decay=0.9, average=True)
-        elif "start" not in identity:
-            task = words = Words(learner, photos, views["train"], tokenizer)
-            optimizers, steps = [learner.optimizer(), words.optimizer()], recipe.warm_steps
-            both = eyes | {"words": words}
-            first = Trainer("warm", folder, identity, both, optimizers, steps, decay=0.9, average=True)
-        if first is not None:
+        opts, name, steps = [learner.optimizer()], "imitate", recipe.imitate_steps
+        task: Cells | Words | None = cells
+        if cells is None and "start" not in identity:
+            task = eyes["words"] = words = Words(learner, photos, views["train"], tokenizer)
+            opts, name, steps = [*opts, words.optimizer()], "warm", recipe.warm_steps
+        if task is not None:
+            first = Trainer(name, folder, identity, eyes, opts, steps, decay=0.9, average=True)
             if not fresh:
                 first.resume()
-            first.train(
-                lambda step: (batch[who[0] :: who[1]] for batch in task.batches(step)),
-                task.loss,
-            )
+            first.train(lambda step: (one[who[0] :: who[1]] for one in task.batches(step)), task.loss)
     return last.train(
         lambda step: (source.rows(at, recipe.batch) for at in itertools.count(step)),
         lambda batch: learner.loss(batch, views, short),

@@ -69,12 +69,7 @@ class Target:
         self.recipe, self.compiled = recipe, compiled
         self.model = pocket.make_model(len(tokenizer), recipe.layers).to(device)
         self.pointers = Pointers(tokenizer, self.model.config.text_config.hidden_size).to(device)
-        self.average = self._averaged()
-        self._compile()
-
-    @property
-    def n_layers(self) -> int:
-        return len(self.model.get_decoder().layers)
+        self._prepare()
 
     @property
     def seeing(self) -> list[nn.Module]:
@@ -101,9 +96,9 @@ class Target:
         rotary, early, middle = decoder.rotary_emb(x, positions), x, x
         for i, layer in enumerate(decoder.layers):
             x = layer(x, attention_mask=None, position_ids=positions, position_embeddings=rotary)
-            if i + 1 == self.n_layers // 4:
+            if i + 1 == len(decoder.layers) // 4:
                 early = x
-            if i + 1 == self.n_layers // 2:
+            if i + 1 == len(decoder.layers) // 2:
                 middle = x
         return visual, early, middle, decoder.norm(x)
 
@@ -140,18 +135,16 @@ class Target:
         """Turn every block of the language model into two; the new optimizers inherit the state of both."""
         old = {p: opt.state.get(p, {}) for opt in opts for g in opt.param_groups for p in g["params"]}
         twins = pocket.split_layers(self.model)
-        self.average = self._averaged()
-        self._compile()
+        self._prepare()
         opts = self.language_optimizers()
         for opt in opts:
             for p in (p for g in opt.param_groups for p in g["params"]):
                 opt.state[p] = {k: v.clone() for k, v in old[twins.get(p, p)].items()}
         return opts
 
-    def _averaged(self) -> AveragedModel:
-        return AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.recipe.average))
-
-    def _compile(self) -> None:
+    def _prepare(self) -> None:
+        """Begin the average of the model as it now is, and compile its layers where that is wanted."""
+        self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.recipe.average))
         if self.compiled:
             torch._dynamo.config.recompile_limit = 256
             for layer in [*self.model.get_decoder().layers, *self.model.model.vision_tower.encoder.layers]:
