@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Playwright, expect
+from playwright.sync_api import Error, Playwright, expect
 
 from tests import browser
 
@@ -107,17 +107,28 @@ def visit(browser, browser_context_args: dict) -> Iterator:
 
 
 @pytest.fixture
-def page(visit) -> Iterator:
-    """A fresh page of a visitor who has set nothing yet."""
-    page = visit.new_page()
+def page(visit, browser_context_args: dict) -> Iterator:
+    """The page of a visitor who has set nothing yet. All tests use one tab: what it has compiled it need not
+    compile again. A tab that no longer answers is closed, and the next test gets another.
+    """
+    page = visit.pages[0] if visit.pages else visit.new_page()
     yield page
-    if page.url.startswith("http"):
-        page.evaluate("""async () => {
-          clearTimeout(window.specvl?.visit?.keeping);
-          await window.specvl?.replay.forget();
-          localStorage.clear();
-        }""")
-    page.close()
+    for other in visit.pages[1:]:
+        other.close()
+    try:
+        if page.url.startswith("http"):
+            page.evaluate("""async () => {
+              clearTimeout(window.specvl?.visit?.keeping);
+              await window.specvl?.replay.forget();
+              localStorage.clear();
+              sessionStorage.clear();
+            }""")
+        page.goto("about:blank")
+        page.emulate_media(reduced_motion="null")
+        page.set_viewport_size(browser_context_args["viewport"])
+    except Error:
+        page.close()
+        raise
 
 
 @pytest.fixture
@@ -130,16 +141,25 @@ def watch(page, url: str) -> Iterator:
     """Open the page and hold it to what is always true."""
     faults: list[str] = []
     elsewhere: list[str] = []
-    page.on("pageerror", lambda fault: faults.append(str(fault)))
-    page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-    page.on(
-        "request",
-        lambda asked: (
-            elsewhere.append(asked.url) if not asked.url.startswith((url, "data:", "blob:")) else None
-        ),
-    )
+
+    def said(message) -> None:
+        if message.type == "error":
+            faults.append(message.text)
+
+    def failed(fault) -> None:
+        faults.append(str(fault))
+
+    def asked(request) -> None:
+        if not request.url.startswith((url, "data:", "blob:")):
+            elsewhere.append(request.url)
+
+    listeners = {"console": said, "pageerror": failed, "request": asked}
+    for event, listener in listeners.items():
+        page.on(event, listener)
     page.goto(url)
     page.wait_for_function("window.specvl?.ready", timeout=60_000)
     yield page
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
     assert not faults, faults
     assert not elsewhere, elsewhere
