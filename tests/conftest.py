@@ -58,6 +58,16 @@ def own_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     asyncio._set_running_loop(running)
 
 
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """`python app.py` as it is started by people, for all tests that need it: its address and its process."""
+    from tests.page.conftest import ROOT
+    from tests.robustness.support import server
+
+    with server(ROOT / "app.py", tmp_path_factory.mktemp("served")) as running:
+        yield running
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)

@@ -7,20 +7,15 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.conftest import ROOT, serve, watch
+from tests.page.conftest import watch
 from tests.page.test_race import FINISHED
 
 pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    yield from serve(ROOT / "app.py", tmp_path_factory.mktemp("app"))
-
-
 @pytest.fixture
-def real(page, address: str) -> Iterator:
-    yield from watch(page, address)
+def real(page, served: tuple[str, int]) -> Iterator:
+    yield from watch(page, served[0])
 
 
 def run(page) -> None:
@@ -90,9 +85,9 @@ def test_stop_frees_the_engine(real):
     assert real.evaluate("specvl.race.list.every((lane) => lane.end.stop === 'eos')")
 
 
-def test_a_request_that_is_not_let_in_is_told_on_the_stage(page, address: str):
+def test_a_request_that_is_not_let_in_is_told_on_the_stage(page, served: tuple[str, int]):
     """A file that was never uploaded: the server refuses the question, and the page says so at once."""
-    page.goto(address)
+    page.goto(served[0])
     page.wait_for_function("window.specvl?.ready", timeout=120_000)
     page.evaluate("() => { specvl.ask.request.media[0].path = '/etc/hosts'; specvl.ask.run(); }")
     expect(page.locator(".vl-notice.wrong")).to_contain_text("did not take this question", timeout=60_000)
