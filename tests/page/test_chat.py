@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 
 from specvl_demo.ui.serve.jobs import MOST_SHOWN, MOST_TURNS
 from tests.page.conftest import ROOT
+from tests.page.test_files import PNG
 from tests.page.test_race import run_race, unfold
-from tests.page.test_views import PNG
 
 pytestmark = pytest.mark.ui
 SENT = """() => {

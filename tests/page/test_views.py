@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.conftest import ROOT
-from tests.page.test_race import finish_replay, run_race, unfold
+from tests.page.test_race import finish_replay, unfold
 
 pytestmark = pytest.mark.ui
 
@@ -34,73 +32,6 @@ def test_inspect_shows_all_rounds_and_every_chart_the_records_fill(opened):
     expect(view.locator(".vl-rounds tr.current th")).to_have_text("4")
     for chart in ("weights", "per-round", "by-depth", "phases", "speedup"):
         expect(view.locator(f"[data-chart={chart}]")).to_have_count(1)
-
-
-def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
-    """Download a live race as a trace, open the file: the same lanes, numbers and pictures, no model."""
-    run_race(opened)
-    told = opened.evaluate("specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])")
-    with opened.expect_download() as saved:
-        opened.get_by_role("button", name="Download this race as a trace").click()
-    path = tmp_path / "race.trace.jsonl"
-    saved.value.save_as(path)
-    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
-    assert kinds.count("begin") == 2 and kinds.count("end") == 2
-    open_tab(opened, "Replay")
-    opened.locator("#vl-trace").set_input_files(path)
-    expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Recorded race")
-    finish_replay(opened)
-    assert opened.evaluate("specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])") == told
-    expect(opened.locator(".vl-question-media img")).to_have_count(1)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("not json\n", "Line 1 is not JSON"),
-        ("[1, 2]\n", "Line 1: a record is a begin, a round or an end"),
-        ('{"kind": "round", "lane": "x"}\n', "Line 1: round.index is missing"),
-        ('{"kind": "begin", "lane": "x", "schema": 99}\n', "Line 1: it was written in format 99"),
-        ("\n\n", "No lane begins in this file"),
-    ],
-)
-def test_a_file_that_is_no_trace_is_refused_with_its_line(opened, tmp_path: Path, content: str, said: str):
-    """Whatever is dropped, the page says what is wrong and keeps what it shows."""
-    open_tab(opened, "Replay")
-    path = tmp_path / "bad.jsonl"
-    path.write_text(content)
-    opened.locator("#vl-trace").set_input_files(path)
-    expect(opened.locator(".vl-replay .wrong")).to_contain_text(said)
-    assert opened.evaluate("specvl.race.lanes.size") == 2
-
-
-@pytest.mark.parametrize("name", ["scene", "chart", "clip", "crowd"])
-def test_shipped_traces_open_without_a_model(opened, name: str):
-    """Each recorded race that ships: read in the browser, with pictures, heat, what the drafter saw."""
-    open_tab(opened, "Replay")
-    opened.locator("#vl-trace").set_input_files(ROOT / "examples" / f"{name}.trace.jsonl")
-    expect(opened.locator(".vl-lane")).to_have_count(2)
-    finish_replay(opened)
-    guesser = "a rule without a second model" if name == "crowd" else "a small model"  # prompt lookup
-    expect(opened.locator(".vl-race .vl-headline")).to_contain_text(f"were guessed by {guesser}")
-    spans = opened.evaluate("specvl.race.list[1].begin.spans.length")
-    seen = opened.evaluate("specvl.race.list[1].begin.seen.length")
-    opened.evaluate("specvl.race.select({lane: specvl.race.list[1].name, token: 5})")
-    open_tab(opened, "Inspect")
-    card = opened.locator(".vl-inspect .vl-inspector")
-    expect(card.locator("canvas.heat")).to_have_count(spans)  # every picture, every frame of a clip
-    if name == "clip":
-        assert spans > 1
-        expect(card.get_by_role("img", name=re.compile("frame 2$"))).to_be_visible()
-    if seen == 1:
-        card.get_by_role("button", name="Drafter:").click()
-    elif seen > 1:
-        card.get_by_label("What to paint over the picture").select_option(index=1)
-    if seen:
-        expect(card.locator("canvas.hidden")).to_have_count(spans)
-        expect(card.locator("figcaption")).to_have_text(
-            re.compile(r"The drafter saw .*\d+ (of|instead of) \d+")
-        )
 
 
 def test_compare_sums_races_and_exports(opened):
@@ -140,33 +71,6 @@ def test_compare_sums_races_and_exports(opened):
     expect(rows).to_have_count(3)
 
 
-def test_a_link_restores_the_settings(opened, url: str):
-    """Change the form, copy the link, open it: same methods, values, question, and the same drawn scene."""
-    opened.get_by_role("button", name="Draw a scene").click()
-    opened.get_by_role("button", name="Surprise me").click()
-    opened.wait_for_function("!specvl.ask.request.media[0].example")
-    opened.locator("#vl-question").fill("Wie viele Sterne? ★")
-    opened.locator("[data-method=sage] input").check()
-    unfold(opened)
-    opened.locator(".vl-settings summary", has_text="TABED parameters").click()
-    gamma = opened.locator(".vl-settings details").first.get_by_label("draft length γ", exact=True)
-    other = int(gamma.input_value()) + 1  # another than the preset, whichever that is
-    gamma.fill(str(other))
-    opened.locator("#vl-question").click()
-    opened.get_by_role("button", name="Copy a link to these settings").click()
-    opened.wait_for_function("location.hash.length > 20")
-    link = opened.evaluate("location.href")
-    scene = opened.evaluate("specvl.ask.request.media[0].scene")
-    opened.goto("about:blank")
-    opened.goto(link)
-    opened.wait_for_function("window.specvl?.ready", timeout=60_000)
-    expect(opened.locator("#vl-question")).to_have_value("Wie viele Sterne? ★")
-    request = opened.evaluate("specvl.ask.request")
-    assert request["methods"] == ["tabed", "sage"] and request["settings"]["tabed"] == {"gamma": other}
-    assert request["media"][0]["scene"] == scene
-    expect(opened.locator(".vl-settings details").first.locator(".vl-changed")).to_have_text("1 changed")
-
-
 def test_settings_stand_out_and_can_be_put_back(opened):
     """A changed value is marked and counted; one press puts it back. Bounds hold."""
     unfold(opened)
@@ -188,37 +92,6 @@ def test_settings_stand_out_and_can_be_put_back(opened):
     expect(panel.locator(".vl-param.changed")).to_have_count(0)
 
 
-def test_custom_combinations_are_kept_in_the_browser(opened):
-    """What cannot work is refused in a sentence; a combination is kept under a name and survives a reload."""
-    opened.locator("[data-method=custom] input").check()
-    unfold(opened)
-    panel = opened.locator(".vl-settings details", has_text="Custom parameters")
-    panel.locator("summary").click()
-    panel.get_by_label("drafter", exact=True).select_option("ngram")
-    panel.get_by_label("tree", exact=True).select_option("best-first")
-    expect(panel.locator(".wrong")).to_contain_text("'ngram' does not")
-    panel.get_by_label("drafter", exact=True).select_option("small")
-    expect(panel.locator(".wrong")).to_have_count(0)
-    expect(panel.get_by_label("tree nodes", exact=True)).to_be_visible()
-    panel.get_by_label("tree", exact=True).select_option("beam")
-    panel.get_by_role("button", name="Link").click()
-    opened.wait_for_function("location.hash.length > 20")
-    expect(opened.locator("#vl-status")).to_contain_text("The link is in the address bar")
-    panel.get_by_label("Name of this combination").fill("wide beam")
-    panel.get_by_role("button", name="Save").click()
-    panel.get_by_role("button", name="Put all back").click()
-    expect(panel.get_by_label("tree", exact=True)).to_have_value("chain")
-    opened.evaluate("history.replaceState(null, '', location.pathname)")
-    opened.reload()
-    opened.wait_for_function("window.specvl?.ready", timeout=60_000)
-    opened.locator("[data-method=custom] input").check()
-    unfold(opened)
-    panel = opened.locator(".vl-settings details", has_text="Custom parameters")
-    panel.locator("summary").click()
-    panel.get_by_role("button", name="wide beam", exact=True).click()
-    expect(panel.get_by_label("tree", exact=True)).to_have_value("beam")
-
-
 def test_learn_has_a_lesson_for_every_method(opened):
     """Idea, picture, formula, what to look for and the paper for each method of the table."""
     open_tab(opened, "Learn")
@@ -237,36 +110,6 @@ def test_empty_question_is_answered_with_what_to_do(opened):
     opened.locator("#vl-question").fill("")
     opened.locator("#vl-run").click()
     expect(opened.locator("#vl-status")).to_have_text("Ask a question or add a picture first.")
-
-
-def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
-    """No picture, whatever its name: refused by name, in sight; a picture gets a thumbnail."""
-    (tmp_path / "notes.txt").write_text("hello")
-    opened.locator("#vl-files").set_input_files(tmp_path / "notes.txt")
-    refused = opened.locator(".vl-refused")
-    expect(refused).to_contain_text("notes.txt is not part of the question")
-    opened.locator("#vl-run").click()  # never without what was refused
-    expect(opened.locator(".vl-notice")).to_contain_text("Take it away to run without it")
-    assert not opened.evaluate("specvl.ask.running")
-    opened.get_by_role("button", name="Remove notes.txt").click()
-    expect(refused.locator("li")).to_have_count(0)
-    (tmp_path / "text.png").write_text("hello")
-    opened.locator("#vl-files").set_input_files(tmp_path / "text.png")
-    expect(refused).to_contain_text("text.png is not part of the question")
-    opened.get_by_role("button", name="Remove text.png").click()
-    expect(refused).to_have_text("")
-    picture = tmp_path / "b.png"
-    picture.write_bytes(bytes.fromhex(PNG))
-    opened.locator("#vl-files").set_input_files(picture)
-    expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "b.png")  # in place of the example's
-    opened.get_by_role("button", name="Remove b.png").click()
-    expect(opened.locator(".vl-thumbs li")).to_have_count(0)
-
-
-PNG = (
-    "89504e470d0a1a0a0000000d494844520000000100000001080200000090775"
-    "3de0000000c4944415478da63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
-)
 
 
 def test_tabs_take_arrow_keys_and_dark_or_light_is_remembered(opened):

@@ -12,28 +12,8 @@ from tests.page.conftest import ROOT
 from tests.page.test_race import choose, finish_replay, run_race
 
 pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
-PHONE, ZOOMED = {"width": 390, "height": 844}, {"width": 720, "height": 450}
 READY = "window.specvl?.ready"
-OVERLAPS = """(box) => {
-  const all = [...box.querySelectorAll('text.word')].filter((n) => n.textContent.trim());
-  const rects = all.map((n) => n.getBoundingClientRect());
-  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1
-    && a.top < b.bottom - 2 && b.top < a.bottom - 2;
-  return rects.flatMap((a, i) => rects.slice(i + 1).filter((b) => meet(a, b))).length;
-}"""
-
-
-def headline(page):
-    return page.locator(".vl-headline").first
-
-
-def select_widest(page) -> None:
-    page.evaluate("""() => {
-      specvl.view.player.finish();
-      const lane = specvl.race.focused;
-      const widest = lane.rounds.reduce((a, b) => (b.path.length > a.path.length ? b : a));
-      specvl.race.select({lane: lane.name, round: widest.index});
-    }""")
+KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
 
 def test_the_landing_race_lasts_long_enough_to_see_and_begins_again(opened):
@@ -46,6 +26,7 @@ def test_the_landing_race_lasts_long_enough_to_see_and_begins_again(opened):
     expect(opened.locator(".vl-player [data-value=show]")).to_have_text(
         re.compile(rf"{slower:.1f}|{slower:.0f}")
     )
+    opened.evaluate("specvl.view.player.rate *= 20")  # the rest of this pass needs no watching
     opened.wait_for_function("specvl.race.finished && specvl.race.head === null", timeout=60_000)
     opened.wait_for_function(
         "specvl.view.player.playing && specvl.race.head < specvl.race.length / 2", timeout=60_000
@@ -76,82 +57,6 @@ def test_run_clears_the_lanes_at_once_and_shows_a_quick_race_again(opened):
     assert 6 <= opened.evaluate("specvl.race.length / specvl.view.player.stretch") <= 10
 
 
-def test_one_step_drafts_checks_and_settles(opened):
-    """Next round: guesses stand pale behind the answer, the check passes, kept ones become part of it."""
-    finish_replay(opened)
-    opened.get_by_role("button", name="Next round").click()
-    opened.wait_for_function("specvl.race.head > 0 && !specvl.view.player.playing", timeout=60_000)
-    shown = opened.evaluate("[specvl.race.shown(specvl.race.focused), specvl.race.currentRound.index]")
-    assert shown[0] == 1
-    expect(opened.locator(".vl-guess .guess:visible")).to_have_count(0)
-    opened.evaluate("""() => {
-      const lane = specvl.race.focused;
-      const k = lane.rounds.findIndex((r) => r.path.length > 2);
-      const round = lane.rounds[k];
-      specvl.race.slow = true;
-      specvl.race.setHead(lane.at(k).clock + round.draft_s * 0.999);
-    }""")
-    pale = opened.locator(".vl-lane[data-lane='1'] .vl-guess .tk.guess:visible")
-    expect(pale.first).to_be_visible()
-    expect(opened.locator(".vl-race .vl-facts")).to_contain_text("guessing")
-    opened.get_by_role("button", name="Previous round").click()
-    opened.wait_for_function("specvl.race.head !== null && !specvl.view.player.playing")
-
-
-def test_one_sentence_with_this_races_numbers(opened):
-    """Above the race: who guessed, who confirmed, and the measured figure of this very race."""
-    finish_replay(opened)
-    speed = opened.evaluate("specvl.race.speedup(specvl.race.list[1])")
-    told = f"decoded {speed:.2f}× faster" if speed >= 1 else f"{1 / speed:.2f}× as long"
-    expect(headline(opened)).to_contain_text(told)
-    expect(headline(opened)).to_contain_text(
-        "Green words were guessed by a small model and confirmed by the large one: same"
-    )
-    choose(opened, "lossy", 3)
-    # The relaxed lane alone beside the plain one.
-    opened.evaluate("specvl.race.setFocus('lvspec'); specvl.race.lanes.delete('sage')")
-    opened.evaluate("specvl.view.player.finish()")
-    pair = opened.evaluate("""async () => {
-      const {align} = await import(document.querySelector('link[href$="align.js"]').href);
-      return align(specvl.race.baseline, specvl.race.lanes.get('lvspec')).changes[0].map((t) => t.trim());
-    }""")
-    own, said = pair
-    expect(headline(opened)).to_contain_text(f"But it says “{said}” where the large model alone says “{own}”")
-
-
-def test_answers_stand_in_full_and_mark_where_they_differ(opened):
-    """Nothing is cut off; other words are marked in both answers, what they share is shaded."""
-    choose(opened, "lossy", 3)
-    finish_replay(opened)
-    for box in opened.locator(".vl-text").all():
-        assert box.evaluate(
-            "(n) => n.scrollHeight <= n.clientHeight + 1 || n.clientHeight >= innerHeight * 0.6"
-        )
-    opened.evaluate("specvl.race.setFocus('lvspec')")
-    relaxed = opened.evaluate(
-        "specvl.race.lanes.get('lvspec').tokens.filter((t) => t.origin === 'relaxed').length"
-    )
-    expect(opened.locator(".vl-lane[data-lane='2'] .tk.other")).to_have_count(relaxed)
-    shared = opened.evaluate("""() => {
-      const [a, b] = ['ar', 'lvspec'].map((name) => specvl.race.lanes.get(name).tokens);
-      return a.findIndex((token, i) => token.id !== b[i]?.id);
-    }""")
-    expect(opened.locator(".vl-lane[data-lane='0'] .tk.shared")).to_have_count(shared)
-    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    opened.get_by_role("button", name="Copy the answer of SAGE").click()
-    opened.wait_for_function(
-        "navigator.clipboard.readText().then((t) => t === specvl.race.lanes.get('sage').text.trim())"
-    )
-    tops = opened.evaluate("""async () => {
-      const boxes = [...document.querySelectorAll('.vl-text')];
-      for (const box of boxes) box.style.maxHeight = '60px';
-      boxes[0].scrollTop = 30;
-      await new Promise((done) => setTimeout(done, 200));
-      return boxes.map((box) => box.scrollTop);
-    }""")
-    assert tops == [30, 30, 30]
-
-
 def test_form_and_stage_tell_the_same(opened):
     """Another question greys the race and says so; back again, it is in colour; an example fills both."""
     finish_replay(opened)
@@ -168,94 +73,6 @@ def test_form_and_stage_tell_the_same(opened):
         expect(opened.locator("#vl-question")).to_have_value(question)
         chosen = opened.evaluate("specvl.ask.request.methods")
         assert opened.evaluate("specvl.race.list.slice(1).map((lane) => lane.begin.method)") == chosen
-
-
-@pytest.mark.parametrize("way", ["click", "keyboard", "touch"])
-def test_every_term_explains_itself(browser, url: str, way: str):
-    """Columns, charts, legend, tree and inspector open an explanation by pointer, key and finger."""
-    context = browser.new_context(
-        viewport={"width": 1440, "height": 900}, has_touch=way == "touch", reduced_motion="reduce"
-    )
-    page = context.new_page()
-    page.goto(url)
-    page.wait_for_function(READY, timeout=60_000)
-    places = (
-        ".vl-track thead",
-        ".vl-race .vl-chart[data-chart=speedup]",
-        ".vl-textlegend",
-        ".vl-race .vl-tree-card",
-        ".vl-race .vl-inspector",
-    )
-    for place in places:
-        term = page.locator(f"{place} .vl-term").last
-        if way == "keyboard":
-            term.focus()
-            page.keyboard.press("Enter")
-        elif way == "touch":
-            term.tap()
-        else:
-            term.click()
-        card = page.locator(".vl-explain")
-        expect(card).to_be_visible()
-        assert len(card.inner_text()) > 30
-        inside = card.evaluate(
-            """(n) => {
-              const r = n.getBoundingClientRect();
-              return r.left >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
-            }"""
-        )
-        assert inside, place
-        page.keyboard.press("Escape")
-        expect(card).to_be_hidden()
-    assert page.locator(".vl-track thead th:not(:has(.vl-term))").count() == 0
-    assert page.locator(".vl-race .vl-chart h2:not(:has(.vl-term))").count() == 0
-    context.close()
-
-
-def test_a_guided_look_in_three_steps(opened):
-    """Each step marks a part of the page and names this race's numbers; the last one leads to Run."""
-    finish_replay(opened)
-    opened.get_by_role("button", name="Show me how").click()
-    for step, part in ((1, ".vl-lanes"), (2, ".vl-pair"), (3, ".vl-card:has(.vl-track)")):
-        expect(opened.locator(".vl-guide")).to_contain_text(f"Step {step} of 3")
-        expect(opened.locator(f".vl-race {part}.vl-marked")).to_have_count(1)
-        if step == 3:
-            n = opened.evaluate("[specvl.race.focused.rounds.length, specvl.race.focused.tokens.length]")
-            expect(opened.locator(".vl-guide p")).to_contain_text(
-                f"needed {n[0]} passes of the large model for {n[1]} tokens"
-            )
-        opened.locator(".vl-guide .vl-secondary").click()
-    expect(opened.locator(".vl-guide")).to_be_hidden()
-
-
-def test_what_if_simulates_from_the_records(opened):
-    """A better drafter gains, a dearer one loses; the formula holds; recorded values stand beside it."""
-    finish_replay(opened)
-    opened.get_by_role("tab", name="What if").click()
-    value = opened.locator(".vl-whatif-bar b")
-
-    def simulated() -> float:
-        return float(value.nth(2).inner_text().rstrip("×"))
-
-    def after(slider: str, to: str) -> float:
-        """The value that is drawn once a slider was moved."""
-        before = value.nth(2).inner_text()
-        opened.locator(slider).fill(to)
-        expect(value.nth(2)).not_to_have_text(before)
-        return simulated()
-
-    measured = opened.evaluate("specvl.race.speedup(specvl.race.focused)")
-    expect(value.nth(1)).to_have_text(f"{measured:.2f}×")
-    start = simulated()
-    better = after("#vl-w-quality", "1")
-    dear = after("#vl-w-draft", "0.5")
-    assert better > start and dear < better
-    numbers = [float(n) for n in re.findall(r"\d+\.?\d*", opened.locator(".vl-whatif-formula").inner_text())]
-    tau, v, gamma, c, s = numbers
-    assert tau / (v + gamma * c) == pytest.approx(s, rel=0.03)
-    opened.get_by_role("button", name="As it was recorded").click()
-    expect(value.nth(2)).to_have_text(f"{start:.2f}×")
-    expect(opened.locator(".vl-curve")).to_have_attribute("aria-label", re.compile(r"best at \d+"))
 
 
 def test_try_it_live_runs_again_when_a_parameter_changes(opened):
@@ -294,27 +111,6 @@ def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
     opened.get_by_role("button", name="Use Snap").click()  # a way out
     expect(note).to_have_text("")
-
-
-def test_methods_are_in_sight_and_a_fifth_says_why_not(opened):
-    """At 1440 × 900 every method can be chosen without scrolling; the fifth is off and gives the reason."""
-    foot = opened.locator(".vl-ask-foot").bounding_box()["y"]
-    for chip in opened.locator(".vl-ask .vl-method").all():
-        box = chip.bounding_box()
-        assert box["y"] + box["height"] <= foot
-    for name in ("chain", "sage", "lvspec"):
-        opened.locator(f".vl-ask [data-method={name}] input").check()
-    fifth = opened.locator(".vl-ask [data-method=ngram] input")
-    expect(fifth).to_have_attribute("aria-disabled", "true")
-    fifth.click(force=True)
-    expect(fifth).not_to_be_checked()
-    expect(opened.locator(".vl-method-note")).to_contain_text(
-        "4 methods race beside the autoregressive lane at most"
-    )
-    assert opened.evaluate("specvl.ask.request.methods") == ["tabed", "chain", "sage", "lvspec"]
-    for view in ("compare", "replay", "learn"):
-        opened.evaluate("(v) => specvl.open(v)", view)
-        assert opened.locator(".vl-primary:visible").count() <= 1
 
 
 def test_keys_lead_to_run_and_enter_sends(opened):
@@ -408,12 +204,12 @@ def test_a_follow_up_goes_on_after_a_reload_or_the_page_says_what_it_needs(opene
 def test_two_tabs_keep_their_own_forms(opened, visit, url: str):
     """What is typed in a second tab does not stand in the first after a reload."""
     opened.locator("#vl-question").fill("In the first tab?")
-    opened.wait_for_timeout(800)
+    opened.wait_for_function(KEPT, arg="In the first tab?")
     other = visit.new_page()
     other.goto(url)
     other.wait_for_function(READY, timeout=60_000)
     other.locator("#vl-question").fill("In the second tab?")
-    other.wait_for_timeout(800)
+    other.wait_for_function(KEPT, arg="In the second tab?")
     other.close()
     opened.reload()
     opened.wait_for_function(READY, timeout=60_000)
@@ -443,46 +239,6 @@ def test_views_have_addresses_and_back_works(opened, url: str):
     opened.reload()
     opened.wait_for_function(READY, timeout=60_000)
     expect(opened.get_by_role("tabpanel", name="What if")).to_be_visible()
-
-
-def test_a_phone_opens_a_sheet_and_its_targets_suit_fingers(opened):
-    """A token opens a sheet that leaves it in sight; buttons measure 44 px; no label lies on another."""
-    opened.set_viewport_size(PHONE)
-    finish_replay(opened)
-    select_widest(opened)
-    opened.wait_for_function("document.querySelector('.vl-race .vl-tree text.word')")
-    assert opened.locator(".vl-race .vl-tree").evaluate(OVERLAPS) == 0
-    expect(opened.locator(".vl-race .vl-inspector")).to_be_hidden()
-    token = opened.locator(".vl-lane[data-lane='1'] .tk.draft").nth(5)
-    token.evaluate("(node) => node.scrollIntoView({block: 'center'})")
-    token.click()
-    sheet = opened.locator(".vl-race .vl-inspector")
-    expect(sheet).to_be_visible()
-    box = sheet.bounding_box()
-    assert box["y"] + box["height"] >= PHONE["height"] - 1 and box["y"] > 200
-    assert token.bounding_box()["y"] + 20 < box["y"]
-    opened.get_by_role("button", name="Close the inspector").click()
-    expect(sheet).to_be_hidden()
-    small = opened.evaluate("""() => [...document.querySelectorAll('.vl button, .vl select, .vl summary')]
-      .filter((n) => n.offsetParent && !n.matches('.vl-term, .vl-plainbutton, .vl-lane-name, [role=tab]'))
-      .map((n) => [n.className, n.textContent, n.getBoundingClientRect().height])
-      .filter(([,, height]) => height < 43.5)""")
-    assert not small, small
-
-
-def test_the_race_is_in_sight_at_twice_the_size(opened):
-    """At 200 % zoom the numbers and the beginning of the answers stand on the first screen."""
-    opened.set_viewport_size(ZOOMED)
-    finish_replay(opened)
-    opened.evaluate("scrollTo(0, 0)")
-    foot = opened.locator(".vl-ask-foot").bounding_box()["y"]
-    track = opened.locator(".vl-race .vl-track").bounding_box()
-    assert track["y"] + track["height"] <= foot
-    for width in (1440, 720, 390):
-        opened.set_viewport_size({"width": width, "height": 900})
-        select_widest(opened)
-        opened.wait_for_timeout(300)
-        assert opened.locator(".vl-race .vl-tree").evaluate(OVERLAPS) == 0, width
 
 
 def test_a_failed_run_is_told_where_one_looks(opened):
