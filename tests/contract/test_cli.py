@@ -406,10 +406,3 @@ def test_a_missing_package_is_named() -> None:
         [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, check=False, text=True
     )
     assert done.returncode == 1 and done.stderr.startswith("torch is not installed: pip install")
-
-
-def test_nothing_but_json_reaches_standard_output_of_a_real_process() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "specvl_demo", "models", "--json"], cwd=ROOT, capture_output=True, check=True
-    )
-    assert json.loads(done.stdout)["pairs"][0]["id"] == "photo"
