@@ -293,23 +293,22 @@ def half(folder: Path) -> None:
     (folder / integrity.INDEX).write_text(json.dumps({"weight_map": shards}))
 
 
-@pytest.mark.parametrize("damage", DAMAGED)
 def test_a_checkpoint_that_is_not_whole(
-    damage: str, folder: Path, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The visitor reads what is missing; once it is there the same worker serves the pair."""
     copy = tmp_path / "target"
-    shutil.copytree(folder / "target", copy)
-    change, said = DAMAGED[damage]
-    change(copy)
     damaged = Pair("light", "t", pair.family, Checkpoint(str(copy), 1e6, "", True), {})
     monkeypatch.setattr(pairs, "find", lambda _: damaged)
     monkeypatch.setattr(registry, "available", lambda *_: registry.Verdict(True, ""))
     models = decoding.Engine()
     asked = Job("light", (("ar", {}),), "what", max_new_tokens=2)
-    (error,) = [event for event in models(asked, bool) if event["k"] == "error"]
-    assert said in error["text"] and "Traceback" not in error["text"]
-    shutil.rmtree(copy)
+    for damage, (change, said) in DAMAGED.items():
+        shutil.copytree(folder / "target", copy)
+        change(copy)
+        (error,) = [event for event in models(asked, bool) if event["k"] == "error"]
+        assert said in error["text"] and "Traceback" not in error["text"], damage
+        shutil.rmtree(copy)
     shutil.copytree(folder / "target", copy)
     assert "error" not in [event["k"] for event in models(asked, bool)]
 
