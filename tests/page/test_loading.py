@@ -16,7 +16,7 @@ from specvl_demo.ui.serve.process_worker import ProcessWorker
 from specvl_demo.ui.serve.queue import Queue
 from tests.page.test_workers import Visitor
 
-LIMIT_S = 2.0
+LIMIT_S = 1.5
 JOB = Job(pair="slow", lanes=(("ar", {}),), question="?")
 
 
@@ -55,7 +55,7 @@ def test_who_waits_for_the_first_load_is_told_may_stop_and_is_not_timed(tmp_path
         queue.stop(run)
         leaves.until("done")
         stays = Visitor(queue, JOB)
-        time.sleep(3 * LIMIT_S)
+        time.sleep(2 * LIMIT_S)
         (tmp_path / "go").touch()
         stays.until("done")
         assert not [e for visitor in (leaves, stays) for e in visitor.events if e["k"] == "error"]

@@ -36,10 +36,14 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_pair(tmp_path_factory.mktemp("pair"))
+
+
 @pytest.fixture
-def engine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> decoding.Engine:
+def engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> decoding.Engine:
     """The real engine over a tiny random pair."""
-    folder = save_pair(tmp_path_factory.mktemp("pair"))
     small = Checkpoint(str(folder / "drafter"), 1e6, "", True)
     target = Checkpoint(str(folder / "target"), 1e6, "", True)
     monkeypatch.setattr(pairs, "find", lambda _: Pair("light", "light", "llava", target, {"small": small}))
@@ -169,7 +173,7 @@ def test_the_process_forgets_between_jobs(tmp_path: Path) -> None:
     worker = ProcessWorker(str(ledger), noting)
     queue = Queue(worker)
     try:
-        one = Visitor(queue, Job("light", (("ar", {}),), "400", visit="a"))
+        one = Visitor(queue, Job("light", (("ar", {}),), "100", visit="a"))
         one.until("begin")
         queue.forget("a")
         one.until("done")
@@ -178,7 +182,7 @@ def test_the_process_forgets_between_jobs(tmp_path: Path) -> None:
     finally:
         worker.close()
     lines = ledger.read_text().splitlines()
-    assert lines == ["begin", *["round"] * 400, "end", "forget a", "begin", "round", "end"]
+    assert lines == ["begin", *["round"] * 100, "end", "forget a", "begin", "round", "end"]
 
 
 class Listening:

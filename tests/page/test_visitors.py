@@ -86,9 +86,13 @@ def test_closing_the_tab_has_the_conversation_dropped(second, tmp_path_factory: 
     assert visit in visits()
 
 
-def test_programs_get_the_fields_of_the_command_line(url: str, tmp_path_factory):
+@pytest.fixture(scope="module")
+def client(url: str) -> Client:
+    return Client(url, verbose=False)
+
+
+def test_programs_get_the_fields_of_the_command_line(client: Client, tmp_path_factory):
     """`generate` and `race` are named endpoints; a picture may be sent along."""
-    client = Client(url, verbose=False)
     told = client.predict(prompt="What is this?", method="tabed", api_name="/generate")
     assert sorted(told) == sorted(FIELDS)
     assert told["method"] == "tabed" and told["n_tokens"] == len(told["token_ids"])
@@ -112,8 +116,7 @@ def test_programs_get_the_fields_of_the_command_line(url: str, tmp_path_factory)
         ({"prompt": "x", "image": [{"path": "/etc/passwd"}]}, "The file is no longer on the server"),
     ],
 )
-def test_programs_are_refused_in_a_sentence(url: str, asked: dict, said: str):
+def test_programs_are_refused_in_a_sentence(client: Client, asked: dict, said: str):
     """Bad input ends in one sentence, and no file of the server is read."""
-    client = Client(url, verbose=False)
     with pytest.raises((AppError, ValueError), match=re.escape(said)):
         client.predict(**asked, api_name="/generate")

@@ -266,7 +266,7 @@ def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
         def start(self, run: str, asked: Any, put: Any) -> None:
             def go() -> None:
                 for _ in range(8):
-                    time.sleep(0.5)
+                    time.sleep(0.25)
                     put({"k": "status", "stage": "loading", "detail": "…"})
                 silent.wait(WAIT_S)
                 put({"k": "done"})
@@ -283,7 +283,7 @@ def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
 
         def close(self) -> None: ...
 
-    guest = Guest(Queue(Loading(), limit_s=3.0), job())
+    guest = Guest(Queue(Loading(), limit_s=1.5), job())
     guest.until("done")
     assert [event["k"] for event in guest.events] == ["run", *["status"] * 8, "error", "done"]
     assert said == ["stop"]

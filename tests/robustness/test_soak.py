@@ -11,10 +11,11 @@ from tests.robustness.footprint import Sample, growth
 
 
 def test_a_short_soak_reports_what_became_of_everybody(
-    served: tuple[str, int], capsys: pytest.CaptureFixture[str]
+    served: tuple[str, int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, _ = served
-    code = soak.main(["--minutes", "0.15", "--visitors", "3", "--seed", "5", "--url", url])
+    monkeypatch.setattr(soak, "SETTLE_S", 0.5)
+    code = soak.main(["--minutes", "0.08", "--visitors", "3", "--seed", "5", "--url", url])
     report = json.loads(capsys.readouterr().out)
     assert (code, report["wrong"], report["faults"]) == (0, [], [])
     told = sum(report[name] for name in ("served", "refused", "busy", "stopped", "left", "failed"))
