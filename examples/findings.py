@@ -1,6 +1,7 @@
 """What races on the examples show, in words. Every word of it follows from measured records.
 
-The figures of a method on an example, sentences about them, and which method shows an example best.
+Given lanes, gives the figures of a method on an example, sentences about them, and which method shows an
+example best. Knows records and folds; no models, no files.
 """
 
 from __future__ import annotations

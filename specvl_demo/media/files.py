@@ -1,6 +1,6 @@
 """What an uploaded file really is, and whether it is small enough to look at.
 
-Content decides, never the name.
+Content decides, never the name. Knows the limits and the sentences of refusal; decodes nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From files to pictures and clips, in processes of their own under a hard time limit.
 
-Whatever a file does to a decoder, this process goes on and says what happened. Pictures of one request share
-a process, each MP4, WebM or AVI has its own.
+Given paths and limits. Whatever a file does to a decoder, this process goes on and says what happened.
+Pictures of one request share a process, each MP4, WebM or AVI has its own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Upright 8-bit RGB pictures from the bytes of files: the size is checked before a pixel is read.
+"""Upright 8-bit RGB pictures from the bytes of files, and their fit into a square.
 
+Given bytes and limits, gives PIL images. The size is checked after the header is read and before a pixel is.
 Files of visitors are decoded in a process of their own (`worker`), which calls `decode_picture` there.
 """
 

@@ -1,4 +1,4 @@
-"""Training a drafter on stored features: batches, export, and the card with where it comes from."""
+"""Training a drafter of a pair on stored features: batches, export, and the card with where it comes from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The page as a program sees it: `generate` and `race`, with the fields of the command line.
 
-Files come as uploaded file data. Both give nothing (null) while they wait and compute, so that a program that
-hangs up frees the machine, and last the answer.
+Given the page's behaviour, gives the functions that Gradio publishes. Files come as uploaded file data. Both
+give nothing (null) while they wait and compute, so that a program that hangs up frees the machine, and last
+the answer.
 """
 
 from __future__ import annotations

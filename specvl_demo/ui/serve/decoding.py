@@ -1,6 +1,7 @@
 """What a worker computes: the events of a job, from loaded models, whatever happens.
 
-Events say what stage a job is at, the records of the race, and where it cannot go on, in a sentence why.
+Given jobs, one at a time, gives events: what stage it is at, the records of the race, and where a run cannot
+go on a sentence that says why. Holds the models between jobs. Knows nothing of pipes, of clusters, of Gradio.
 """
 
 from __future__ import annotations
