@@ -13,9 +13,9 @@ from tests.page.test_race import choose, finish_replay, run_race
 
 pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
 READY = "window.specvl?.ready"
-KEPT_RUN = """async () => {
+RUN_KEPT = """async () => {
   const { form, runs } = await import(document.querySelector('link[href$="keep.js"]').href);
-  return form()?.fits && form().run && (await runs()).length;
+  while (!form()?.run || !(await runs()).length) await new Promise((resolve) => setTimeout(resolve, 20));
 }"""
 KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
@@ -143,7 +143,7 @@ def test_a_reload_restores_the_form_the_file_and_the_race(opened, tmp_path: Path
     opened.locator("[data-method=sage] input").check()
     run_race(opened)
     answers = opened.evaluate("specvl.race.list.map((lane) => lane.text)")
-    opened.wait_for_function(KEPT_RUN)
+    opened.evaluate(RUN_KEPT)
     opened.reload()
     opened.wait_for_function(READY, timeout=60_000)
     expect(opened.locator("#vl-question")).to_have_value("What is new?")
