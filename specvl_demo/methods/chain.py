@@ -101,7 +101,7 @@ register(
         verifier=STRICT,
         options=("small-lookup",),
         reference="Leviathan et al., arXiv 2211.17192; Gagrani et al., arXiv 2404.08856",
-        presets={"photo": {"gamma": 10, "floor": 0.09}, "pocket": {"gamma": 10}},
+        presets={"photo": {"gamma": 12, "floor": 0.04}, "pocket": {"gamma": 10}},
         order=10,
         learn=Learn(
             does="A small model guesses the next few tokens in a row. The target reads them all in one "
