@@ -98,7 +98,7 @@ def served(pair: Pair, temperature: float = 0.0) -> list[str]:
 
 
 def _possible(pair: Pair, temperature: float) -> list[str]:
-    """The methods that the pair's drafters serve with the parts they have by default."""
+    """Those that `served` gives, and `custom` where its own parts can be chosen."""
     tuned.entry(pair.id)  # once, so that a damaged file does not look like a method that is not served
     names = []
     for name in base.METHODS:

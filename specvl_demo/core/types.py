@@ -443,7 +443,7 @@ class Policy(Protocol):
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """See what became of the tree."""
-        return None
+        return None  # a body of its own: without one, type checkers take it for abstract
 
 
 class Verifier(Protocol):
