@@ -32,7 +32,7 @@ export function headline(race, waiting) {
   const timed = timing(lane, base);
   const time = timed.kind === 'short' ? W.headline.short(timed.tokens) : timed.kind === 'disturbed' ? W.headline.disturbed
     : x >= 1 ? W.headline.sooner(x.toFixed(2)) : W.headline.later((1 / x).toFixed(2));
-  return [h('span', { class: 'tk draft', text: W.headline.green }), W.headline.guessed(guesser),
+  return [...(t.accepted ? [h('span', { class: 'tk draft', text: W.headline.green }), W.headline.guessed(guesser)] : [W.headline.none(guesser)]),
     ...(t.relaxed ? ['; ', h('span', { class: 'tk relaxed', text: W.headline.relaxed(t.relaxed, t.tokens) }), W.headline.through(t.relaxed)] : []),
     W.headline.answer(!differs), timed.kind === 'sound' ? h('b', { text: time }) : time, ...(race.list.length > 2 && timed.kind === 'sound' ? [W.headline.fastest(lane.begin.title)] : []),
     differs && race.meta.price ? W.headline.known(race.meta.price)

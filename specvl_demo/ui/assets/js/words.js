@@ -124,7 +124,7 @@ export const W = {
   explain: (title) => `${title}: what is this?`,
   headline: {
     green: 'Green words', model: 'a small model', rule: 'a rule without a second model',
-    guessed: (by) => ` were guessed by ${by} and confirmed by the large one`,
+    guessed: (by) => ` were guessed by ${by} and confirmed by the large one`, none: (by) => `Nothing that ${by} guessed was kept`,
     relaxed: (n, all) => `${n} of ${all} tokens`, through: (n) => ` ${n === 1 ? 'was' : 'were'} let through without being confirmed`,
     answer: (same) => (same ? ': same answer, ' : ': '),
     known: (price) => `, and ${price}.`,
