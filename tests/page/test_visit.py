@@ -13,10 +13,6 @@ from tests.page.test_race import choose, finish_replay, run_race
 
 pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
 READY = "window.specvl?.ready"
-RUN_KEPT = """async () => {
-  const { form, runs } = await import(document.querySelector('link[href$="keep.js"]').href);
-  while (!form()?.run || !(await runs()).length) await new Promise((resolve) => setTimeout(resolve, 20));
-}"""
 KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
 
@@ -143,7 +139,6 @@ def test_a_reload_restores_the_form_the_file_and_the_race(opened, tmp_path: Path
     opened.locator("[data-method=sage] input").check()
     run_race(opened)
     answers = opened.evaluate("specvl.race.list.map((lane) => lane.text)")
-    opened.evaluate(RUN_KEPT)
     opened.reload()
     opened.wait_for_function(READY, timeout=60_000)
     expect(opened.locator("#vl-question")).to_have_value("What is new?")
@@ -174,12 +169,10 @@ def test_a_follow_up_goes_on_after_a_reload_or_the_page_says_what_it_needs(opene
     opened.locator("#vl-question").fill("What is new?")
     run_race(opened)
     answer = opened.evaluate("specvl.race.baseline.text.trim()")
-    opened.wait_for_timeout(800)
     opened.reload()
     opened.wait_for_function(READY, timeout=60_000)
     follow = opened.get_by_role("button", name="Ask a follow-up")
     follow.click()
-    opened.wait_for_timeout(800)
     opened.reload()
     opened.wait_for_function(READY, timeout=60_000)
     expect(follow).to_be_hidden()  # it is a turn of the conversation already
@@ -188,7 +181,6 @@ def test_a_follow_up_goes_on_after_a_reload_or_the_page_says_what_it_needs(opene
     run_race(opened)
     (turn,) = opened.evaluate("window.sent.history")
     assert (turn["question"], turn["answer"], turn["media"][0]["name"]) == ("What is new?", answer, "cat.jpg")
-    opened.wait_for_timeout(800)
     opened.evaluate(
         """async () => {
           const asked = indexedDB.open('specvl', 1);

@@ -21,7 +21,9 @@ async function ask(store, mode, fn, fallback = null) {
   try {
     const db = await database();
     return await new Promise((resolve, reject) => {
-      const asked = fn(db.transaction(store, mode).objectStore(store));
+      const transaction = db.transaction(store, mode);
+      const asked = fn(transaction.objectStore(store));
+      transaction.commit(); // at once: a reload in this moment loses nothing
       asked.onsuccess = () => resolve(asked.result);
       asked.onerror = () => reject(asked.error);
     });

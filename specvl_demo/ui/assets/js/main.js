@@ -167,13 +167,13 @@ class Page {
     this.painter.streaming(false);
     this.view.await('');
     const nothing = this.race.list.every((lane) => !lane.tokens.length);
-    if (nothing) this.race.clear({ source: 'live', question: request.question, form: this.race.meta.form });
+    if (nothing) this.race.clear({ source: 'ended', question: request.question, form: this.race.meta.form });
     else this.replay.keep(this.race);
-    this.visit.remember();
+    this.visit.keep();
     const stopped = this.race.list.some((lane) => lane.end?.stop === 'cancelled');
     const ended = stopped ? [W.run.stopped, this.from && W.chat.goesOn(this.from)].filter(Boolean).join(' ') : W.run.finished(this.race.list.length);
     this.fit();
-    this.ask.say(failed ?? (nothing ? W.run.unbegun : ended), failed !== null);
+    this.ask.say(failed ?? (nothing ? '' : ended), failed !== null);
     if (nothing && failed === null) {
       this.view.tell(W.run.unbegun);
       this.view.offer('again');

@@ -15,7 +15,7 @@ export class Race extends EventTarget {
 
   clear(meta = {}) {
     this.lanes = new Map();
-    this.meta = meta;       // {source: 'live' | 'recorded', question, machine, form, shown: [{name, frames: [url]}]}
+    this.meta = meta;       // {source: 'live' | 'ended' | 'recorded', question, machine, form, shown: [{name, frames: [url]}]}
     this.head = null;       // seconds on every lane's own clock that are shown; null: everything there is
     this.slow = false;      // whether a replay is slow enough to show what happens within a round
     this.focus = null;      // name of the lane that the tree and the charts show

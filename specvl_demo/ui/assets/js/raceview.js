@@ -140,7 +140,7 @@ export class RaceView {
     const { source = '' } = this.race.meta;
     const over = this.race.list.length > 0 && this.race.list.every((lane) => lane.end);
     this.badge.className = `vl-badge ${over ? '' : source}`;
-    put(this.badge, { recorded: W.run.recorded, live: over ? W.run.yours : W.run.live }[source] ?? '');
+    put(this.badge, { recorded: W.run.recorded, live: over ? W.run.yours : W.run.live, ended: W.run.yours }[source] ?? '');
   }
 
   /** The head of the race comes into view where the page was scrolled past it. */

@@ -9,17 +9,26 @@ const KEPT_MS = 400; // so long the form must stand before it is kept
 
 export class Visit {
   /** page: the whole of it, whose form and race are kept and brought back. */
-  constructor(page) { this.page = page; }
+  constructor(page) {
+    this.page = page;
+    // Whoever reloads right after a change finds it again.
+    addEventListener('pagehide', () => { if (this.keeping && this.page.ready) this.keep(); });
+  }
 
-  /** Keep the form and which race stands beside it, for a reload. */
+  /** Keep the form before long: many changes in a row are kept once. */
   remember() {
     clearTimeout(this.keeping);
-    this.keeping = setTimeout(() => {
-      const { race, ask } = this.page;
-      const { example = null, source, form } = race.meta;
-      const run = source === 'live' ? race.list[0]?.begin.request : null;
-      kept.keepForm({ request: ask.request, example, run, fits: form === ask.key() });
-    }, KEPT_MS);
+    this.keeping = setTimeout(() => this.keep(), KEPT_MS);
+  }
+
+  /** Keep the form and which race stands beside it, for a reload. */
+  keep() {
+    clearTimeout(this.keeping);
+    this.keeping = null;
+    const { race, ask } = this.page;
+    const { example = null, source, form } = race.meta;
+    const run = source === 'live' ? race.list[0]?.begin.request : null;
+    kept.keepForm({ request: ask.request, example, run, fits: form === ask.key() });
   }
 
   /** {asked, gone}: a request of an earlier visit whose files are on the server again, drawn anew or sent from this

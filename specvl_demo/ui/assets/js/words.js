@@ -119,13 +119,13 @@ export const W = {
   player: {
     title: 'Replay', play: 'Play the race again', pause: 'Pause', slider: 'Moment of the race', rate: 'Speed of the replay',
     back: 'Previous round', next: 'Next round', trueSpeed: 'True speed',
-    stretched: (x) => (x > 1.05 ? `${x.toFixed(x < 10 ? 1 : 0)}× slower` : x < 0.95 ? `${(1 / x).toFixed(1)}× faster` : 'As it was'),
+    stretched: (x) => (x > 1.05 ? `Shown ${x.toFixed(x < 10 ? 1 : 0)}× slower` : x < 0.95 ? `Shown ${(1 / x).toFixed(1)}× faster` : 'As it was'),
   },
   explain: (title) => `${title}: what is this?`,
   headline: {
     green: 'Green words', model: 'a small model', rule: 'a rule without a second model',
     guessed: (by) => ` were guessed by ${by} and confirmed by the large one`, none: (by) => `Nothing that ${by} guessed was kept`,
-    relaxed: (n, all) => `${n} of ${all} tokens`, through: (n) => ` ${n === 1 ? 'was' : 'were'} let through without being confirmed`,
+    relaxed: (n, all) => `${n} of ${count(all, 'token')}`, through: (n) => ` ${n === 1 ? 'was' : 'were'} let through without being confirmed`,
     answer: (same) => (same ? ': same answer, ' : ': '),
     known: (price) => `, and ${price}.`,
     price: (who, [[base, lane], ...more]) => `. But ${who} ${base && lane ? `says “${lane}” where the large model alone says “${base}”` : lane ? `adds “${lane}”` : `leaves out “${base}”`}${more.length ? `, and differs in ${count(more.length, 'more place')}` : ''}.`,
@@ -236,8 +236,8 @@ export const W = {
       kept: (t, c) => `${t} is slower here: too few drafted tokens are accepted (${(c.tau - 1).toFixed(1)} a round)`,
     },
     timing: {
-      short: ({ tokens }) => `${tokens} tokens are too few to time, 20 are needed`,
-      early: ({ tokens }) => `${tokens} tokens so far, 20 are needed`,
+      short: ({ tokens }) => `${count(tokens, 'token')} ${tokens === 1 ? 'is' : 'are'} too few to time, 20 are needed`,
+      early: ({ tokens }) => `${count(tokens, 'token')} so far, 20 are needed`,
       cut: () => 'this race was not run to its end',
       disturbed: ({ why, ...n }) => `timing disturbed, not meaningful (${{
         above: () => `a speedup of ${n.speedup.toFixed(1)} is above τ ${n.tau.toFixed(1)}, which nothing can reach`,
@@ -247,7 +247,7 @@ export const W = {
     },
     agreement: {
       same: (t) => `${t}: same answer, token for token`,
-      so_far: (t, { at }) => `${t}: the same so far, ${at} tokens, then one of the two was stopped`,
+      so_far: (t, { at }) => `${t}: the same so far, ${count(at, 'token')}, then one of the two was stopped`,
       tie: (t, { at, gap, words }) => `${t}: differs from token ${at + 1} on, a rounding tie (${gap.toFixed(3)} nats)${agree(words)}`,
       differs: (t, { at, words }) => `${t}: differs from token ${at + 1} on${agree(words)}`,
     },
