@@ -5,10 +5,7 @@ Given an address, the pair to start with and who may come in; returns when the s
 
 from __future__ import annotations
 
-import io
 import os
-import random
-import secrets
 import signal
 import sys
 import threading
@@ -19,21 +16,15 @@ from typing import Any
 
 import gradio as gr
 from gradio.utils import get_upload_folder
-from starlette.middleware import Middleware
 
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
-from specvl_demo.ui.page.app import MOST_BYTES, build, launch_settings
-from specvl_demo.ui.page.endpoints import ARGUMENTS
+from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import Behaviour
 from specvl_demo.ui.serve import uploads, workers
 from specvl_demo.ui.serve.queue import Queue
-from specvl_demo.ui.serve.route_filter import Listeners, RouteFilter
 from specvl_demo.ui.serve.workers import Cluster
-from specvl_demo.world import scenes
 
-SESSIONS = 64
-"""Visits whose state Gradio keeps, the newest; this page keeps none of its own there."""
 STOPPED = "The page has been stopped.\n"
 STOP_S = 2.5
 """Containers are killed ten seconds after they were asked to stop."""
@@ -57,7 +48,8 @@ def serve(
     names under which it may be asked for; none: this machine's own where `host` is local, else any.
     ValueError with a sentence, or OSError, where it cannot be.
     """
-    uploads.sweep(Path(get_upload_folder()))
+    folder = Path(get_upload_folder())
+    uploads.sweep(folder)
     try:
         with closing(workers.make(pair, cluster or Cluster())) as worker:
             if threading.current_thread() is threading.main_thread():
@@ -65,15 +57,11 @@ def serve(
                 # unless it is handled.
                 for number in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(number, stop)
-            listeners = Listeners()
             behaviour = Behaviour(
                 catalog.describe(pair),
-                catalog.panel,
                 Queue(worker, max_waiting, limit_s),
-                [Path(get_upload_folder()), catalog.EXAMPLES],
-                draw_scene,
+                [folder, catalog.EXAMPLES],
                 catalog.example_files(),
-                listeners,
             )
             try:
                 build(behaviour).launch(
@@ -82,7 +70,7 @@ def serve(
                     share=share,
                     auth=list(logins) or None,
                     prevent_thread_lock=True,  # runs end first when it is stopped
-                    **settings(hosts or own_names(host, share), listeners),
+                    **launch_settings(behaviour, hosts or own_names(host, share)),
                 )
             except OSError as fault:
                 raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
@@ -114,45 +102,3 @@ def own_names(host: str, share: bool = False) -> list[str]:
     if host not in LOCAL:
         return ["*"]
     return [*LOCAL, *([".gradio.live"] if share else [])]
-
-
-def settings(hosts: Sequence[str] = ("*",), listeners: Listeners | None = None) -> dict[str, Any]:
-    """How a page is launched that strangers can reach: nothing open that it does not need, nothing kept."""
-    door = Middleware(
-        RouteFilter,
-        folders=[Path(get_upload_folder()), catalog.EXAMPLES],
-        most_bytes=MOST_BYTES,
-        hosts=hosts,
-        listeners=listeners,
-        arguments=ARGUMENTS,
-    )
-    return launch_settings() | {
-        "enable_monitoring": False,  # it would show everybody who asked what, and how often
-        "mcp_server": False,
-        "state_session_capacity": SESSIONS,
-        "app_kwargs": {"middleware": [door]},
-    }
-
-
-def draw_scene(description: Any) -> tuple[Path, dict[str, Any]]:
-    """A scene drawn into a file from its JSON description, and that description.
-
-    None draws any scene, {"seed": n} always the same one for the same n. ValueError with a sentence where it
-    is none, or where there is no room for it.
-    """
-    if description is None or (isinstance(description, dict) and "seed" in description):
-        rng = random.Random(None if description is None else str(description["seed"]))
-        description = scenes.scene_to_json(scenes.random_scene(rng, rng.randint(3, 6)))
-    try:
-        scene = scenes.scene_from_json(description)
-    except (TypeError, AttributeError, KeyError):  # it came over the network and may be anything
-        raise ValueError(messages.NO_SCENE) from None
-    drawn = io.BytesIO()
-    scenes.draw(scene).save(drawn, "PNG")
-    folder = Path(get_upload_folder())
-    if sentence := uploads.refusal(folder, len(drawn.getbuffer())):
-        raise ValueError(sentence)
-    path = folder / secrets.token_hex(16) / "scene.png"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(drawn.getbuffer())
-    return path, scenes.scene_to_json(scene)

@@ -17,7 +17,6 @@ from PIL import Image, ImageDraw
 from synthetic import race_records
 
 from specvl_demo import records
-from specvl_demo.ui.launch import draw_scene
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import Behaviour
@@ -127,10 +126,11 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder.resolve()
     files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
-    folders = [folder, Path(get_upload_folder())]
+    folders = [Path(get_upload_folder()), folder]
     queue = Queue(SyntheticWorker(options.rate, options.pace, folder / "forgotten.txt"))
-    page = build(Behaviour(known(folder), catalog.panel, queue, folders, draw_scene, files))
-    page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings())
+    behaviour = Behaviour(known(folder), queue, folders, files)
+    page = build(behaviour)
+    page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings(behaviour))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import pytest
 from specvl_demo import pairs, registry, verdicts
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.process_worker import ProcessWorker
 from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.workers import ProcessWorker
 from tests.page.test_workers import Visitor
 
 LIMIT_S = 1.5

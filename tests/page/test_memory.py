@@ -21,8 +21,8 @@ from specvl_demo.pairs import Checkpoint, Pair
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.child import Compute, Tell
 from specvl_demo.ui.serve.jobs import Job, Turn
-from specvl_demo.ui.serve.process_worker import ProcessWorker
 from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.vlm import target
 from tests.page.light import rounds
 from tests.page.test_workers import Visitor

@@ -17,8 +17,8 @@ from specvl_demo.ui.serve import workers, zerogpu
 from specvl_demo.ui.serve.child import Tell
 from specvl_demo.ui.serve.cluster import Engine, Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job, Turn
-from specvl_demo.ui.serve.process_worker import ProcessWorker
 from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
 from tests.page.light import rounds, started
 from tests.robustness.support import Guest

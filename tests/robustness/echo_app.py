@@ -42,20 +42,18 @@ def main() -> None:
     # Here, not above: the process that computes imports this file, and is to stay light.
     from gradio.utils import get_upload_folder
 
-    from specvl_demo.ui.launch import draw_scene, settings
     from specvl_demo.ui.page import catalog
-    from specvl_demo.ui.page.app import build
+    from specvl_demo.ui.page.app import build, launch_settings
     from specvl_demo.ui.page.handlers import Behaviour
-    from specvl_demo.ui.serve.process_worker import ProcessWorker
     from specvl_demo.ui.serve.queue import Queue
+    from specvl_demo.ui.serve.workers import ProcessWorker
     from tests.robustness import echo
 
     worker = ProcessWorker(None, echo.engine)
     queue = Queue(worker, options.waiting, options.limit, options.grace)
-    page = build(
-        Behaviour(catalog.describe("pocket"), catalog.panel, queue, [Path(get_upload_folder())], draw_scene)
-    )
-    page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **settings())
+    behaviour = Behaviour(catalog.describe("pocket"), queue, [Path(get_upload_folder())])
+    page = build(behaviour)
+    page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings(behaviour))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from specvl_demo.ui.serve import route_filter, uploads
 from specvl_demo.ui.serve.jobs import read_job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.request_check import MOST_CONTAINERS, MOST_PATHS
-from specvl_demo.ui.serve.route_filter import JSON_BYTES, Listeners, RouteFilter
+from specvl_demo.ui.serve.route_filter import JSON_BYTES, RouteFilter
 from tests.robustness.support import Guest, job, offered, server, until
 from tests.robustness.visitor import Turned, Visitor
 
@@ -317,17 +318,18 @@ def test_clients_take_turns_in_the_line() -> None:
 
 
 def test_a_run_nobody_listens_to_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker, listeners = Still(), Listeners()
+    worker, listeners = Still(), Counter()
     catalog = {"pairs": [offered("p")]}
-    behaviour = Behaviour(catalog, None, Queue(worker), [tmp_path], None, (), listeners)
+    behaviour = Behaviour(catalog, Queue(worker), [tmp_path], (), listeners)
     caller = Caller(listens=("s", "e"))
 
     async def story() -> None:
         asked = {"pair": "p", "question": "?", "methods": ["ar"]}
         answering = behaviour.answer(asked, True, caller)
-        with listeners.listening("e"):
-            caller.heard -= 2 * UNHEARD_S
-            assert await anext(answering) is None  # somebody does
+        listeners["e"] += 1
+        caller.heard -= 2 * UNHEARD_S
+        assert await anext(answering) is None  # somebody does
+        listeners["e"] -= 1
         caller.heard -= 2 * UNHEARD_S
         with pytest.raises(ValueError, match="nobody has listened"):
             await anext(answering)
@@ -341,7 +343,7 @@ def test_a_run_nobody_listens_to_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
 STOPPED_APP = """
 import sys
 from specvl_demo.ui import launch
-from specvl_demo.ui.serve import process_worker, workers
+from specvl_demo.ui.serve import workers
 from tests.page import light
 from tests.robustness import echo
 
@@ -355,8 +357,8 @@ STOP_S = 5.0
 @pytest.mark.parametrize(
     ("worker", "question", "number"),
     [
-        ("process_worker.ProcessWorker(None, echo.engine)", "rounds=9999 each=0.1", signal.SIGINT),
-        ("process_worker.ProcessWorker(None, echo.engine)", "fail=hang at=1", signal.SIGTERM),
+        ("workers.ProcessWorker(None, echo.engine)", "rounds=9999 each=0.1", signal.SIGINT),
+        ("workers.ProcessWorker(None, echo.engine)", "fail=hang at=1", signal.SIGTERM),
         ("light.started(2)", "9999", signal.SIGTERM),
     ],
     ids=["Ctrl-C", "a round that lasts", "cluster"],

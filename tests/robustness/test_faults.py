@@ -25,14 +25,13 @@ from specvl_demo.methods.chain import Chain
 from specvl_demo.pairs import Checkpoint, Pair
 from specvl_demo.records import Begin, Record, Round
 from specvl_demo.ui import messages
-from specvl_demo.ui.launch import draw_scene
 from specvl_demo.ui.page.handlers import Behaviour
 from specvl_demo.ui.serve import decoding, uploads
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.process_worker import ProcessWorker, reason
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.route_filter import RouteFilter
 from specvl_demo.ui.serve.uploads import SPARE_BYTES
+from specvl_demo.ui.serve.workers import ProcessWorker, reason
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
 from specvl_demo.vlm import integrity, loading, target
 from tests.pocketlike import save_pair
@@ -420,8 +419,7 @@ def test_nobody_waits_while_uploads_are_counted(tmp_path: Path, monkeypatch: pyt
 def test_a_scene_that_cannot_be_stored_is_said_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    behaviour = Behaviour({}, None, None, [], draw_scene)
+    behaviour = Behaviour({}, None, [tmp_path])
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, SPARE_BYTES))
         assert behaviour.scene(None) == {"problem": messages.DISK_FULL}

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from specvl_demo.ui.serve import queue as queues
-from specvl_demo.ui.serve.process_worker import ProcessWorker
 from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.workers import ProcessWorker
 from tests.page.conftest import ROOT
 from tests.robustness import echo
 from tests.robustness.footprint import Sample, look
@@ -295,7 +295,7 @@ def test_what_is_kept_of_runs_is_bounded(worker: ProcessWorker, monkeypatch: pyt
     queue = Queue(worker)
 
     async def play(question: str) -> str:
-        batches = [batch async for batch in queue.stream(job(question))]
+        batches = [run.pack(events) async for run, events in queue.events(job(question))]
         return re.search(r'"run":"([^"]+)"', batches[0])[1]
 
     names = [asyncio.run(play(f"who=k{number}")) for number in range(6)]

@@ -14,7 +14,7 @@ import pytest
 from specvl_demo.__main__ import main
 from specvl_demo.media import Clip, Limits, MediaError, load, load_any, load_media
 from specvl_demo.ui.serve import jobs
-from specvl_demo.ui.serve.sessions import Sessions
+from specvl_demo.ui.serve.uploads import Sessions
 from tests import corpus
 from tests.corpus import load_picture
 from tests.robustness import corpus_files

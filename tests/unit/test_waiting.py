@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specvl_demo.ui.serve.run import Run
-from specvl_demo.ui.serve.waiting import FIRST_LANE_S, OVERDUE, Durations
+from specvl_demo.ui.serve.run import FIRST_LANE_S, OVERDUE, Durations, Run
 
 LOADING = {"k": "status", "stage": "loading"}
 ROUND, DONE = {"k": "round"}, {"k": "done"}

@@ -5,27 +5,26 @@ Given what can be chosen (a catalog) and who computes (a queue); gives Blocks th
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from gradio.utils import get_upload_folder
+from starlette.middleware import Middleware
 
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.assets import FILES, SCRIPTS, STYLES, board
-from specvl_demo.ui.page.endpoints import publish
+from specvl_demo.ui.page.endpoints import ARGUMENTS, publish
 from specvl_demo.ui.page.handlers import Behaviour, Caller
-from specvl_demo.ui.serve.queue import refusal
-from specvl_demo.ui.serve.run import Run
-from specvl_demo.ui.serve.sessions import Sessions
+from specvl_demo.ui.serve.route_filter import RouteFilter
+from specvl_demo.ui.serve.run import Run, refusal
+from specvl_demo.ui.serve.uploads import Sessions
 
 QUIET = "body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }"
 MOST_BYTES = 64 * 2**20
 MOST_AT_ONCE = 64
-
-
+SESSIONS = 64
+"""Visits whose state Gradio keeps, the newest; this page keeps none of its own there."""
 SERVED = ("known", "panel", "stop", "batches", "scene", "share")
 """The methods of the behaviour that the page's scripts may call."""
 
@@ -43,12 +42,12 @@ def _served(method: Callable[[Any], Any]) -> Callable[..., Any]:
 def build(behaviour: Behaviour) -> gr.Blocks:
     gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *behaviour.files])
 
-    visits = Sessions(Path(get_upload_folder()))
+    visits = Sessions(behaviour.folders[0])
 
     def leave(request: gr.Request) -> None:
         visits.leave(request.session_hash)
         if request.session_hash is not None:
-            behaviour.leave(request.session_hash)
+            behaviour.queue.forget(request.session_hash)
 
     async def run(event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
         visits.keep(request.session_hash, event._data)
@@ -85,7 +84,16 @@ def build(behaviour: Behaviour) -> gr.Blocks:
     return page
 
 
-def launch_settings() -> dict[str, Any]:
+def launch_settings(behaviour: Behaviour, hosts: Sequence[str] = ("*",)) -> dict[str, Any]:
+    """How a page is launched that strangers can reach: nothing open that it does not need, nothing kept."""
+    door = Middleware(
+        RouteFilter,
+        folders=behaviour.folders,
+        most_bytes=MOST_BYTES,
+        hosts=hosts,
+        listeners=behaviour.listeners,
+        arguments=ARGUMENTS,
+    )
     return {
         "css": QUIET,
         "favicon_path": FILES["favicon"],
@@ -96,4 +104,8 @@ def launch_settings() -> dict[str, Any]:
         "show_error": False,  # what the libraries say names folders; our own sentences are shown all the same
         # Gradio would call its own address once and give up after three seconds, which a busy machine takes.
         "_frontend": False,
+        "enable_monitoring": False,  # it would show everybody who asked what, and how often
+        "mcp_server": False,
+        "state_session_capacity": SESSIONS,
+        "app_kwargs": {"middleware": [door]},
     }

@@ -1,13 +1,17 @@
 """What happens behind the page: runs, Stop, parameters of a method, drawn scenes, answers for programs.
 
-Given what can be chosen, a queue that computes, and the folders in which visitors' files may lie.
-Knows nothing of layout, nothing of models.
+Given what can be chosen, a queue that computes, and the folders in which visitors' files may lie. Knows
+nothing of layout, nothing of models.
 """
 
 from __future__ import annotations
 
+import io
+import random
+import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,12 +21,13 @@ from specvl_demo.records import Record, validate_trace
 from specvl_demo.report import trace
 from specvl_demo.report.metrics import Lane
 from specvl_demo.ui import messages
+from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve import uploads
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
-from specvl_demo.ui.serve.queue import BEAT_S, Queue, refusal
-from specvl_demo.ui.serve.run import Run
+from specvl_demo.ui.serve.queue import BEAT_S, Queue
+from specvl_demo.ui.serve.run import Run, refusal
+from specvl_demo.world import scenes
 
-Catalog = dict[str, Any]
 MOST_SHARED_BYTES = 8 * 2**20
 UNHEARD_S = 10.0
 """So long a run goes on although nobody listens to it."""
@@ -40,57 +45,43 @@ class Caller:
     """When somebody was last seen to listen (monotonic seconds)."""
 
 
+@dataclass
 class Behaviour:
     """The page's handlers.
 
-    panel: what can be set on (pair, method, settings). draw: draws a scene from a description (None: any)
-    into a file and says what it drew. folders: where files of visitors and examples lie. files: what else a
-    page may fetch. listeners: who is listened to now; None: nobody knows, and no run is ended for it.
+    catalog: what can be chosen. folders: where files of visitors may lie, the first that of uploads. files:
+    what else a page may fetch. listeners: how many listen at the moment, by event or session.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        panel: Callable[[str, str, Mapping[str, Any]], dict[str, Any]],
-        queue: Queue,
-        folders: Sequence[Path],
-        draw: Callable[[Any], tuple[Path, dict[str, Any]]],
-        files: Sequence[Path] = (),
-        listeners: Container[str] | None = None,
-    ) -> None:
-        self.catalog = catalog
-        self.files = list(files)
-        self._panel = panel
-        self._queue = queue
-        self._folders = list(folders)
-        self._draw = draw
-        self._listeners = listeners
+    catalog: dict[str, Any]
+    queue: Queue
+    folders: Sequence[Path]
+    files: Sequence[Path] = ()
+    listeners: Counter[str | None] = field(default_factory=Counter)
 
-    async def run(self, asked: Any, caller: Caller | None = None) -> AsyncGenerator[str, None]:
+    async def run(self, asked: Any, caller: Caller) -> AsyncGenerator[str, None]:
         """A race for what a page asked; a request that cannot be served ends in one sentence."""
-        caller = caller or Caller()
         try:
             job = self._job(asked, caller)
         except ValueError as fault:
             yield Run().pack(refusal(str(fault)))
             return
-        async with aclosing(self._queue.stream(job)) as stream:
-            async for batch in stream:
+        async with aclosing(self.queue.events(job)) as running:
+            async for run, events in running:
                 if self._unheard(caller):
                     return
-                yield batch
+                yield run.pack(events)
 
     async def answer(
-        self, asked: Any, baseline: bool, caller: Caller | None = None
+        self, asked: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[Lane] | None, None]:
         """None every BEAT_S, last the lanes of a whole race, for a program.
 
         ValueError with the sentence that a page would show.
         """
-        caller = caller or Caller()
         records: list[Record] = []
         told = 0.0
-        async with aclosing(self._queue.events(self._job(asked, caller, baseline))) as running:
+        async with aclosing(self.queue.events(self._job(asked, caller, baseline))) as running:
             async for _, events in running:
                 if self._unheard(caller):
                     raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
@@ -104,29 +95,25 @@ class Behaviour:
                     yield None
         yield [Lane(*lane) for lane in validate_trace(records).values()]
 
-    def known(self, _: Any = None) -> Catalog:
+    def known(self, _: Any = None) -> dict[str, Any]:
         """All that can be chosen."""
         return self.catalog
 
     def stop(self, run: Any) -> None:
         """The visitor's Stop; unknown runs are nobody's."""
         if isinstance(run, str):
-            self._queue.stop(run)
-
-    def leave(self, visit: str) -> None:
-        """A page was closed."""
-        self._queue.forget(visit)
+            self.queue.stop(run)
 
     def batches(self, run: Any) -> list[str]:
         """All that was sent of a run, for a page that missed some."""
-        return self._queue.batches(run) if isinstance(run, str) else []
+        return self.queue.batches(run) if isinstance(run, str) else []
 
     def panel(self, asked: Any) -> dict[str, Any]:
         """What can be set on a method with the parts asked for; {'problem': sentence} where it is unknown."""
         asked = asked if isinstance(asked, Mapping) else {}
         settings = asked.get("settings")
         try:
-            return self._panel(
+            return catalog.panel(
                 str(asked.get("pair")),
                 str(asked.get("method")),
                 settings if isinstance(settings, Mapping) else {},
@@ -135,26 +122,44 @@ class Behaviour:
             return {"problem": str(fault)}
 
     def scene(self, description: Any) -> dict[str, Any]:
-        """A drawn scene as a file that a question may then use; {'problem': sentence} where it cannot be."""
+        """A scene drawn from its description, as a file that a question may then use; {'problem': sentence}
+        where it cannot be.
+
+        None draws any scene, {"seed": n} always the same one for the same n.
+        """
+        if description is None or (isinstance(description, dict) and "seed" in description):
+            rng = random.Random(None if description is None else str(description["seed"]))
+            description = scenes.scene_to_json(scenes.random_scene(rng, rng.randint(3, 6)))
         try:
-            path, scene = self._draw(description)
+            scene = scenes.scene_from_json(description)
+        except (TypeError, AttributeError, KeyError):  # it came over the network and may be anything
+            return {"problem": messages.NO_SCENE}
         except ValueError as fault:
             return {"problem": str(fault)}
+        drawn = io.BytesIO()
+        scenes.draw(scene).save(drawn, "PNG")
+        if sentence := uploads.refusal(self.folders[0], len(drawn.getbuffer())):
+            return {"problem": sentence}
+        path = self.folders[0] / secrets.token_hex(16) / "scene.png"
+        try:
+            path.parent.mkdir(parents=True)
+            path.write_bytes(drawn.getbuffer())
         except OSError as fault:
             return {"problem": uploads.reason(fault)}
-        return {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name, "scene": scene}
+        shown = {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name}
+        return {**shown, "scene": scenes.scene_to_json(scene)}
 
     def _unheard(self, caller: Caller) -> bool:
         """Whether nobody has listened for so long that the run is not for anybody."""
         now = time.monotonic()
-        if self._listeners is None or any(key in self._listeners for key in caller.listens if key):
+        if any(self.listeners[key] for key in caller.listens if key):
             caller.heard = now
         return now - caller.heard > UNHEARD_S
 
     def share(self, asked: Any) -> dict[str, Any]:
         """An uploaded trace as one HTML file that opens anywhere; {'problem': sentence} where it is none."""
         try:
-            path = Path(uploaded({"path": asked, "name": "The race"}, self._folders))
+            path = Path(uploaded({"path": asked, "name": "The race"}, self.folders))
         except ValueError as fault:
             return {"problem": str(fault)}
         if path.stat().st_size > MOST_SHARED_BYTES:
@@ -172,5 +177,5 @@ class Behaviour:
         return {"url": f"gradio_api/file={out}"}
 
     def _job(self, asked: Any, caller: Caller, baseline: bool = True) -> Job:
-        job = read_job(asked, self.catalog["pairs"], self._folders, baseline)
+        job = read_job(asked, self.catalog["pairs"], self.folders, baseline)
         return replace(job, visit=caller.visit, client=caller.client)

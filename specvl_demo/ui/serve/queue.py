@@ -11,14 +11,12 @@ import asyncio
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from typing import Protocol
+from collections.abc import AsyncGenerator
 
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.run import Event, Run
-from specvl_demo.ui.serve.waiting import Durations
+from specvl_demo.ui.serve.run import Durations, Event, Run, refusal
+from specvl_demo.ui.serve.workers import Worker
 
 HZ = 20
 WAIT_S = 0.1
@@ -28,43 +26,6 @@ GRACE_S = 60.0
 """How long a run may take to end once it was asked to, before what computes it is replaced."""
 MOST_RUNS_KEPT = 32
 MOST_BYTES_KEPT = 32 * 2**20
-
-
-class Worker(Protocol):
-    """Computes jobs away from the page, `capacity` of them at once."""
-
-    @property
-    def capacity(self) -> int:
-        """How many jobs it computes at once."""
-        ...
-
-    def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
-        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}.
-
-        What it raises where it cannot begin is told to the visitor.
-        """
-        ...
-
-    def stop(self, run: str) -> None:
-        """End this job within a round. Nothing happens where it is already over."""
-        ...
-
-    def kill(self, run: str) -> None:
-        """End this job although it does not react: what computes it is replaced."""
-        ...
-
-    def forget(self, visit: str) -> None:
-        """Drop what is kept of this visit's conversation, after the job in hand at the latest."""
-        ...
-
-    def close(self) -> None:
-        """Give everything back."""
-        ...
-
-
-def refusal(sentence: str) -> list[Event]:
-    """What a request that cannot be served gets in place of a run."""
-    return [{"k": "error", "text": sentence}, {"k": "done"}]
 
 
 class Queue:
@@ -86,11 +47,6 @@ class Queue:
         self._durations = Durations()
         self._lock = threading.Lock()
 
-    async def stream(self, job: Job) -> AsyncGenerator[str, None]:
-        async with aclosing(self.events(job)) as running:
-            async for run, events in running:
-                yield run.pack(events)
-
     async def events(self, job: Job) -> AsyncGenerator[tuple[Run, list[Event]], None]:
         """Wait for the turn, compute, and give the events as they come; the last one is done.
 
@@ -99,21 +55,11 @@ class Queue:
         run = self._enter(job)
         heard = False
         try:
-            if run.done:
-                yield run, run.drain()
-                heard = True
-                return
             async for place in self._wait(run):
                 yield run, [place]
-            if run.done:  # it gave its place to a client with fewer
-                yield run, run.drain()
-                heard = True
-                return
             if run.stopped:
                 self._take(run, {"k": "done"})
-            else:
-                run.began = time.monotonic()
-                run.until = run.began + self.limit_s
+            elif not run.done:  # else there was no room, or it gave its place to a client with fewer
                 self._start(run, job)
             async for events in self._follow(run):
                 yield run, events
@@ -169,11 +115,13 @@ class Queue:
 
     def _start(self, run: Run, job: Job) -> None:
         """Hand a job to the worker. Where it cannot begin the run is over: nobody waits for it."""
+        run.began = time.monotonic()
+        run.until = run.began + self.limit_s
         try:
             self.worker.start(run.id, job, lambda event: self._take(run, event))
         except Exception as fault:  # noqa: BLE001 - mostly the system gives no process, but whatever it is
-            self._take(run, {"k": "error", "text": messages.ENGINE_NO_START.format(reason=fault)})
-            self._take(run, {"k": "done"})
+            for event in refusal(messages.ENGINE_NO_START.format(reason=fault)):
+                self._take(run, event)
 
     def _forget(self) -> None:
         """Let the oldest runs go that are over, where there are too many or they are too large."""

@@ -13,7 +13,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -80,35 +79,12 @@ class Refused(Exception):
     """(status, sentence): the request goes no further."""
 
 
-class Listeners:
-    """Who listens to which events at the moment: ids of events and of sessions."""
-
-    def __init__(self) -> None:
-        self._count: Counter[str] = Counter()
-
-    def __contains__(self, key: object) -> bool:
-        return self._count[str(key)] > 0
-
-    @contextmanager
-    def listening(self, key: str | None) -> Any:
-        if key is None:
-            yield
-            return
-        self._count[key] += 1
-        try:
-            yield
-        finally:
-            self._count[key] -= 1
-            if not self._count[key]:
-                del self._count[key]
-
-
 class RouteFilter:
     """Stands before the app.
 
     folders: where files of visitors may lie, the first that of uploads. most_bytes: the largest upload; room:
-    of all together. hosts: names under which the page may be asked for, `*` for any. listeners: told who
-    listens. arguments: of every named endpoint, in order.
+    of all together. hosts: names under which the page may be asked for, `*` for any. listeners: counts who
+    listens at the moment, by event or session. arguments: of every named endpoint, in order.
     """
 
     def __init__(
@@ -118,7 +94,7 @@ class RouteFilter:
         most_bytes: int,
         room: int = uploads.UPLOADS_BYTES,
         hosts: Sequence[str] = ("*",),
-        listeners: Listeners | None = None,
+        listeners: Counter[str | None] | None = None,
         arguments: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._app = app
@@ -128,7 +104,7 @@ class RouteFilter:
         self._too_large = messages.UPLOAD_TOO_LARGE.format(most=self._most >> 20)
         self._room = room
         self._hosts = hosts
-        self._listeners = listeners or Listeners()
+        self._listeners = Counter() if listeners is None else listeners
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -142,13 +118,18 @@ class RouteFilter:
         except Refused as refused:
             await answer.say(*refused.args)
             return
-        with self._listeners.listening(_listened(scope, path)):
-            try:
-                await self._app(scope, receive, answer.send)
-            except Exception as fault:  # noqa: BLE001 - a mistake of ours, or of a library
-                await answer.fail()
-                if not isinstance(fault.__cause__ or fault, HTTPException):
-                    logging.getLogger(__name__).exception("A request to %r failed", path[:100])
+        listened = _listened(scope, path)
+        self._listeners[listened] += 1
+        try:
+            await self._app(scope, receive, answer.send)
+        except Exception as fault:  # noqa: BLE001 - a mistake of ours, or of a library
+            await answer.fail()
+            if not isinstance(fault.__cause__ or fault, HTTPException):
+                logging.getLogger(__name__).exception("A request to %r failed", path[:100])
+        finally:
+            self._listeners[listened] -= 1
+            if not self._listeners[listened]:
+                del self._listeners[listened]
 
     async def _checked(self, scope: Scope, path: str, receive: Receive, answer: Answer) -> Receive:
         """How the app reads the body of a request that may pass. Refused where it may not."""

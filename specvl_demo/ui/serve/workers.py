@@ -1,15 +1,65 @@
-"""Who computes for this page: one process beside it, actors of a cluster, or a GPU that a Space lends.
+"""Who computes behind the queue: a process beside the page, actors of a cluster, or a GPU that a Space lends.
 
-Given what was asked for at the start and the environment, makes the one worker behind the queue.
+Given what was asked for at the start and the environment, makes the one worker. Decoding shares neither
+interpreter nor memory with the serving of the page, so that a visitor watching costs the engine nothing, and
+a crash of one is not a crash of the other; its process is started with the page, again when it dies.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Protocol
 
 from specvl_demo import registry
-from specvl_demo.ui.serve import zerogpu
-from specvl_demo.ui.serve.queue import Worker
+from specvl_demo.ui import messages
+from specvl_demo.ui.serve import child, zerogpu
+from specvl_demo.ui.serve.child import END_S, Compute
+from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.run import Event, refusal
+
+CLOSE_S = 5.0
+NO_START = (OSError, RuntimeError)
+"""What the system raises where it gives no process, and Python where it gets no thread."""
+Put = Callable[[Event], None]
+
+
+class Worker(Protocol):
+    """Computes jobs away from the page."""
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs it computes at once."""
+        ...
+
+    def start(self, run: str, job: Job, put: Put) -> None:
+        """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}.
+
+        What it raises where it cannot begin is told to the visitor.
+        """
+        ...
+
+    def stop(self, run: str) -> None:
+        """End this job within a round. Nothing happens where it is already over."""
+        ...
+
+    def kill(self, run: str) -> None:
+        """End this job although it does not react: what computes it is replaced."""
+        ...
+
+    def forget(self, visit: str) -> None:
+        """Drop what is kept of this visit's conversation, after the job in hand at the latest."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +86,161 @@ def make(pair: str, cluster: Cluster) -> Worker:
         if gpus is None:
             gpus = 1.0 if registry.detect().gpus else 0.0
         return RayWorkers(cluster.count, pair, cluster.address, gpus)
-    from specvl_demo.ui.serve.process_worker import ProcessWorker  # noqa: PLC0415
-
     return ProcessWorker(pair)
+
+
+@dataclass
+class PendingJob:
+    """A job that was handed over. heard: its process has spoken of it. tries: how often it was sent."""
+
+    job: Job
+    put: Put
+    heard: bool = False
+    tries: int = 0
+
+
+def decoding(first_pair: str | None) -> Compute:
+    """What computes in the process: the engine, this pair loaded before anybody asks."""
+    from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch belongs to that process alone
+
+    return Engine(first_pair)
+
+
+class ProcessWorker:
+    """Computes jobs in a child process, one at a time, so that every clock is honest.
+
+    first_pair is loaded at once: the first visitor need not wait. open_engine: makes what computes, in the
+    process.
+    """
+
+    capacity = 1
+
+    def __init__(
+        self, first_pair: str | None = None, open_engine: Callable[[str | None], Compute] = decoding
+    ) -> None:
+        self._open = partial(open_engine, first_pair)
+        self._errands: dict[str, PendingJob] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._process: BaseProcess | None = None
+        self._pipe: Connection | None = None
+        with self._lock:
+            self._begin()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def start(self, run: str, job: Job, put: Put) -> None:
+        put({"k": "status", "stage": "starting"})
+        with self._lock:
+            self._errands[run] = PendingJob(job, put)
+            try:
+                if not self._process.is_alive():
+                    self._begin()
+            except NO_START:
+                del self._errands[run]
+                raise
+            self._send(run)
+
+    def stop(self, run: str) -> None:
+        with self._lock:
+            if run in self._errands:
+                self._say("stop", run, None)
+
+    def kill(self, run: str) -> None:
+        """End the process; its death is told like any other."""
+        with self._lock:
+            if run in self._errands:
+                self._errands[run].heard = True  # it is not to be tried again
+                self._process.kill()
+
+    def forget(self, visit: str) -> None:
+        """Have the process drop a visit's conversation; one that is gone has nothing left to drop."""
+        with self._lock:
+            self._say("forget", visit, None)
+
+    def close(self) -> None:
+        """End the process, after the round it is in if that takes no longer than END_S."""
+        with self._lock:
+            self._closed = True
+            self._say("end", "", None)
+        self._process.join(END_S)
+        if self._process.is_alive():
+            self._process.kill()  # a forward that lasts
+
+    def _begin(self) -> None:
+        # Spawned, not forked: the page's process has threads, and torch must not inherit half of them.
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=child.serve, args=(theirs, self._open), daemon=True)
+        try:
+            process.start()
+            threading.Thread(target=self._read, args=(ours, process), daemon=True).start()
+        except NO_START:
+            ours.close()  # a process that nobody would hear ends with it
+            raise
+        finally:
+            theirs.close()
+        self._pipe, self._process = ours, process
+
+    def _send(self, run: str) -> None:
+        self._errands[run].tries += 1
+        self._say("job", run, self._errands[run].job)
+
+    def _say(self, what: str, whose: str, job: Job | None) -> None:
+        try:
+            self._pipe.send((what, whose, job))
+        except OSError:
+            return  # the process is dying; who reads the pipe sees that too, and tells, or tries again
+
+    def _read(self, pipe: Connection, process: BaseProcess) -> None:
+        while True:
+            try:
+                batch = pipe.recv()
+            except (EOFError, OSError):
+                break
+            for run, event in batch:
+                self._give(run, event)
+        process.join(CLOSE_S)
+        with self._lock:
+            pipe.close()
+            if self._closed or process is not self._process:
+                return
+            for run, errand in list(self._errands.items()):
+                if errand.heard or errand.tries > 1:
+                    self._lost(run, messages.ENGINE_DIED.format(reason=reason(process.exitcode)))
+            if self._errands:  # handed to a process that was ending already: none of their visitors' business
+                self._again()
+
+    def _again(self) -> None:
+        """Hand everything over once more, to a fresh process."""
+        try:
+            self._begin()
+        except NO_START as fault:
+            for run in list(self._errands):
+                self._lost(run, messages.ENGINE_NO_START.format(reason=fault))
+        for run in self._errands:
+            self._send(run)
+
+    def _give(self, run: str, event: Event) -> None:
+        errand = self._errands.get(run)
+        if errand is None:
+            return
+        errand.heard = True
+        if event["k"] == "done":
+            self._errands.pop(run, None)
+        errand.put(event)
+
+    def _lost(self, run: str, sentence: str) -> None:
+        errand = self._errands.pop(run)
+        for event in refusal(sentence):
+            errand.put(event)
+
+
+def reason(exitcode: int | None) -> str:
+    """Why a process ended, in words: its exit code, or the signal that ended it."""
+    if exitcode is None or exitcode >= 0:
+        return f"exit code {exitcode}"
+    name = signal.Signals(-exitcode).name
+    return f"{name}, often a sign that memory ran out" if name == "SIGKILL" else name

@@ -16,6 +16,7 @@ from typing import Any
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.child import SAID
 from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.run import Event, refusal
 
 MOST_S = 120
 START_S = 10.0
@@ -61,7 +62,7 @@ class ZeroGpuWorker:
         self,
         pair: str,
         lend: Callable[..., Any],
-        compute: Callable[[Job], Iterator[dict[str, Any]]] | None = None,
+        compute: Callable[[Job], Iterator[Event]] | None = None,
     ) -> None:
         self._pair = pair
         self._running: dict[str, threading.Event] = {}
@@ -69,7 +70,7 @@ class ZeroGpuWorker:
         # A plain generator function: coroutines are not lent a GPU.
         self._lent = lend(duration=estimate)(compute)
 
-    def start(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+    def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         """Compute in a lent call; its events come back through `put`, from another thread."""
         refused = None
         if job.pair != self._pair:
@@ -77,8 +78,8 @@ class ZeroGpuWorker:
         elif job.dtype or job.quantised:
             refused = messages.ONLY_THESE_WEIGHTS
         if refused:
-            put({"k": "error", "text": refused})
-            put({"k": "done"})
+            for event in refusal(refused):
+                put(event)
             return
         self._running[run] = threading.Event()
         # The call is charged to the visitor whose request this is; the thread must know whose.
@@ -99,7 +100,7 @@ class ZeroGpuWorker:
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    def _follow(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+    def _follow(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         calls = self._lent(job)
         try:
             for event in calls:
@@ -114,14 +115,14 @@ class ZeroGpuWorker:
             put({"k": "done"})
 
 
-def _computing(pair: str) -> Callable[[Job], Iterator[dict[str, Any]]]:
+def _computing(pair: str) -> Callable[[Job], Iterator[Event]]:
     """A generator function over models that are loaded now: a forked child inherits them."""
     from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch only where it computes
 
     compute = Engine(pair)
     compute.prepare()
 
-    def lent(job: Job) -> Iterator[dict[str, Any]]:
+    def lent(job: Job) -> Iterator[Event]:
         # Kept for nobody: the next question would not find it.
         yield from compute(replace(job, visit=None), bool, lambda _: None)
 
