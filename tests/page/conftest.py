@@ -118,7 +118,8 @@ def page(visit, browser_context_args: dict) -> Iterator:
     try:
         if page.url.startswith("http"):
             page.evaluate("""async () => {
-              clearTimeout(window.specvl?.visit?.keeping);
+              const { visit } = window.specvl ?? {};
+              if (visit) { clearTimeout(visit.keeping); visit.keeping = null; }  // nothing is kept on the way out
               await window.specvl?.replay.forget();
               localStorage.clear();
               sessionStorage.clear();
