@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from PIL import Image
 
 from specvl_demo.vlm.prompts import Turn, VideoFrames
-from specvl_demo.world import scenes, texts
-from specvl_demo.world.evaluate import KINDS_OF_TURN, held_out
+from specvl_demo.world import texts
+from specvl_demo.world.samples import KINDS_OF_TURN, held_out, numbered
 from specvl_demo.world.scenes import Scene
 from specvl_demo.world.texts import Sample, text_of
 
@@ -62,14 +62,11 @@ def pocket() -> list[Case]:
 
 def calibration() -> list[Case]:
     """Scenes to tune on: the same kinds from other seeds, none of them held out."""
-    cases = []
-    for kind, count in CALIBRATION:
-        for number in range(count):
-            rng = random.Random(CALIBRATION_SEED + 10**6 * sorted(KINDS_OF_TURN).index(kind) + number)
-            sample = KINDS_OF_TURN[kind](rng)
-            pictures = [scenes.draw(one, (288, 288), rng) for one in sample.pictures]
-            cases.append(_case(kind, number, sample, pictures))
-    return cases
+    return [
+        _case(kind, number, *numbered(CALIBRATION_SEED, kind, number))
+        for kind, count in CALIBRATION
+        for number in range(count)
+    ]
 
 
 def mixed(n: int) -> list[Case]:

@@ -112,8 +112,8 @@ def evaluate(o: Options, _: None) -> int:
     if o.pair == "photo":
         report, lines = _photo_report(o)
     else:
-        from specvl_demo.world.evaluate import evaluate as measure
-        from specvl_demo.world.evaluate import lines
+        from specvl_demo.training.pocket_eval import evaluate as measure
+        from specvl_demo.training.pocket_eval import lines
 
         report = measure(o.target or ASSETS / "target", o.scenes, o.questions, o.examples)
     text = json.dumps(report, indent=1) if o.json else "\n".join(lines(report))

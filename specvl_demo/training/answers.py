@@ -23,6 +23,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from specvl_demo.core.types import Prompt
+from specvl_demo.registry import Loaded
 from specvl_demo.training import batches, pictures, pocket
 from specvl_demo.training.features import Example, extended
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
@@ -65,6 +66,18 @@ def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) 
         said = row[: next(ends, len(row))]
         answers.append(list(takewhile(lambda token: token not in target.vocabulary.banned, said)))
     return answers
+
+
+def greedy_texts(
+    loaded: Loaded, prompts: Sequence[Mapping[str, Any]], most: int, batch: int = 40
+) -> list[str]:
+    """A loaded target's greedy answers to prompts (see `replies`) as text, `batch` of them at once."""
+    out = []
+    for start in tqdm(range(0, len(prompts), batch), desc="answers", mininterval=5, disable=None):
+        some = prompts[start : start + batch]
+        for prompt, ids in zip(some, replies(loaded.models.target, some, most), strict=True):
+            out.append(loaded.lexicon.after(int(prompt["input_ids"][0, -1]), tuple(ids)).strip())
+    return out
 
 
 def written(path: Path, weights: str | None) -> int:

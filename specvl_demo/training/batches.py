@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from specvl_demo.training import pictures, pocket
 from specvl_demo.training.pictures import GROUP_NAMES
 from specvl_demo.world import samples, texts
-from specvl_demo.world.texts import Piece, Sample, Word
+from specvl_demo.world.texts import GROUPS, Piece, Sample, Turn, Word
 
 
 @dataclass
@@ -75,11 +75,12 @@ class Encoded:
                 self.mark(piece, inside[-1])
             at += len(text)
 
-    def mark(self, word: Word, position: int) -> None:
-        """What a word points at, for the pointer losses."""
-        self.attended += [(position, GROUP_NAMES.index(g), i) for g, i in word.look.items()]
-        if word.rest is not None:
-            self.rests.append((position, *(int(p in word.rest) for p in range(9))))
+    def mark(self, marked: Word | Turn, position: int) -> None:
+        """What a word points at, or what a turn needs looked up first, for the pointer losses."""
+        for group, word in marked.look.items():
+            self.attended.append((position, GROUP_NAMES.index(group), GROUPS[group].index(word)))
+        if marked.rest is not None:
+            self.rests.append((position, *(int(p in marked.rest) for p in range(9))))
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> Encoded:
@@ -90,7 +91,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> Encoded:
         shown = pocket.picture_ids(tokenizer, len(sample.pictures)) if i == 0 else []
         out.add([pocket.USER, *shown])
         out.say(tokenizer, [" ", *turn.question], answer=False)
-        out.mark(turn.at, len(out.ids))
+        out.mark(turn, len(out.ids))
         out.add([pocket.ASSISTANT])
         out.say(tokenizer, turn.answer, answer=True)
         out.add([pocket.EOS], answer=True)

@@ -21,7 +21,7 @@ from specvl_demo.training import pocket
 from specvl_demo.world import scenes as world
 from specvl_demo.world import texts
 from specvl_demo.world.scenes import Chart, Scene
-from specvl_demo.world.texts import GROUPS
+from specvl_demo.world.texts import GROUPS, Look
 
 GROUP_NAMES = tuple(GROUPS)
 SIDE, GRID = pocket.SIDE, pocket.SIDE // pocket.PATCH
@@ -71,34 +71,32 @@ def patch_labels(scene: Scene | Chart, box: Box) -> np.ndarray:
     """What every patch should say [N, 6]: of its cell, or of its bar in a chart; nothing in the padding."""
     out = np.full((pocket.N_PATCHES, len(GROUP_NAMES)), -100, np.int64)
     left, top = (SIDE - box[0]) / 2, (SIDE - box[1]) / 2
-    ground = list(world.GROUNDS).index(scene.ground)
     for i in range(pocket.N_PATCHES):
         x = ((i % GRID + 0.5) * pocket.PATCH - left) / box[0]
         y = ((i // GRID + 0.5) * pocket.PATCH - top) / box[1]
         if not (0 < x < 1 and 0 < y < 1):
             continue
-        out[i, GROUP_NAMES.index("ground")] = ground
-        if isinstance(scene, Chart):
-            _bar_label(out[i], scene, x, y)
-            continue
         cell = int(x * 3) + 3 * int(y * 3)
-        for group, index in {"place": cell, **texts.look_of(scene.at(cell))}.items():
-            out[i, GROUP_NAMES.index(group)] = index
+        if isinstance(scene, Chart):
+            seen = _bar_at(scene, x, y)
+        else:
+            seen = {"place": world.PLACES[cell], **texts.look_of(scene.at(cell))}
+        for group, word in {"ground": scene.ground, **seen}.items():
+            out[i, GROUP_NAMES.index(group)] = GROUPS[group].index(word)
     return out
 
 
-def _bar_label(row: np.ndarray, chart: Chart, x: float, y: float) -> None:
+def _bar_at(chart: Chart, x: float, y: float) -> Look:
     # A bar is about 0.65 of its slot wide, and a patch may hold parts of two: it speaks for the larger part.
     slot, half = 0.875 / len(chart.bars), 0.5 / GRID
     left = [0.083 + slot * (i + 0.175) for i in range(len(chart.bars))]
     parts = [min(x + half, a + 0.65 * slot) - max(x - half, a) for a in left]
     most = max(parts)
     if most < 0.2 * slot:
-        return
+        return {}
     colour, value = chart.bars[parts.index(most)]
-    if y > 0.917 - value * 0.0938 - 0.08:  # the bar or its top reaches into this patch
-        row[GROUP_NAMES.index("colour")] = list(world.COLOURS).index(colour)
-        row[GROUP_NAMES.index("number")] = value
+    reaches = y > 0.917 - value * 0.0938 - 0.08  # the bar or its top, into this patch
+    return {"colour": colour, "number": world.NUMBERS[value]} if reaches else {}
 
 
 def changes(frames: Sequence[Scene | Chart], box: Box) -> np.ndarray:

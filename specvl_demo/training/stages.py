@@ -24,7 +24,7 @@ from specvl_demo.training.drafters.base import Learner, Recipe
 from specvl_demo.training.features import Example, Needs, Store
 from specvl_demo.training.trainer import checkpoint, processes
 from specvl_demo.vlm import eight_bits
-from specvl_demo.world.evaluate import HELD_OUT
+from specvl_demo.world.samples import HELD_OUT
 
 ANSWERS_SEED = 7
 HELD_OUT_SEED = HELD_OUT // 10**9

@@ -19,7 +19,7 @@ from specvl_demo.world.scenes import COLOURS, KINDS, NUMBERS, PLACES, SHAPES, Ch
 
 PHRASES: dict[str, list[str]] = json.loads(Path(__file__).with_name("phrases.json").read_text("utf-8"))
 """Ways to say a thing, by its name."""
-Look = dict[str, int]  # group -> index of the word that is there
+Look = dict[str, str]  # group -> the word of it that is there
 GROUPS: dict[str, tuple[str, ...]] = {
     "kind": ("empty", *KINDS),
     "colour": tuple(COLOURS),
@@ -44,13 +44,15 @@ Piece = str | Word
 
 @dataclass(frozen=True)
 class Turn:
-    """One question and its answer. `at` is what the answer needs looked up first; `truth` is for scoring."""
+    """One question and its answer. `look` and `rest` (as of a `Word`) are what the answer needs looked up
+    first; `truth` is for scoring."""
 
     kind: str
     question: list[Piece]
     answer: list[Piece]
-    truth: Any
-    at: Word = Word("")
+    truth: Any = None
+    look: Look = field(default_factory=dict)
+    rest: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,8 @@ def text_of(pieces: Sequence[Piece]) -> str:
 def look_of(thing: Thing | None, *groups: str) -> Look:
     """What is to be seen at a place: all of it, or only some groups."""
     if thing is None:
-        return {"kind": 0}
-    all_of = {
-        "kind": 1 + KINDS.index(thing.kind),
-        "colour": list(COLOURS).index(thing.colour),
-        "size": world.SIZES.index(thing.size),
-        "place": thing.place,
-    }
+        return {"kind": "empty"}
+    all_of = {"kind": thing.kind, "colour": thing.colour, "size": thing.size, "place": PLACES[thing.place]}
     return {g: all_of[g] for g in groups or ("kind", "colour", "size")}
 
 
@@ -180,8 +177,8 @@ def describe(rng: random.Random, scene: Scene) -> Turn:
     answer = say(rng, "describe opening", n=things, g=Word(scene.ground))
     for clause in clauses(rng, scene):
         answer += [" ", *clause]
-    at = Word("", {"number": n, "ground": list(world.GROUNDS).index(scene.ground)}, places)
-    return Turn("describe", ask(rng, "describe"), answer, scene, at)
+    look = {"number": NUMBERS[n], "ground": scene.ground}
+    return Turn("describe", ask(rng, "describe"), answer, scene, look, places)
 
 
 def unique(scene: Scene, rng: random.Random, *fields: str) -> Thing | None:
@@ -202,7 +199,7 @@ def ask_where(rng: random.Random, scene: Scene) -> Turn | None:
     name = [t.colour, " ", Word(t.kind, look_of(t, "place", "size"))]
     tail, verb = say(rng, "where size", s=Word(t.size)), pick(rng, "where verb")
     answer = ["The ", t.colour, " ", t.kind, verb, *where(rng, place(t.place, scene)), ". ", *tail]
-    return Turn("where", ask(rng, "where", n=name), answer, t.place, Word("", look_of(t, "place", "size")))
+    return Turn("where", ask(rng, "where", n=name), answer, t.place, look_of(t, "place", "size"))
 
 
 def ask_what(rng: random.Random, scene: Scene) -> Turn:
@@ -215,7 +212,7 @@ def ask_what(rng: random.Random, scene: Scene) -> Turn:
         answer = say(rng, "what nothing", n=Word("nothing"), e=Word("empty"), p=PLACES[p])
     else:
         answer = [*say(rng, "what thing", p=PLACES[p]), *phrase(t), "."]
-    return Turn("what", ask(rng, "what", p=place(p, scene)), answer, t, Word("", look_of(t)))
+    return Turn("what", ask(rng, "what", p=place(p, scene)), answer, t, look_of(t))
 
 
 def ask_colour(rng: random.Random, scene: Scene) -> Turn | None:
@@ -226,7 +223,7 @@ def ask_colour(rng: random.Random, scene: Scene) -> Turn | None:
     answer = [*say(rng, "colour is", k=t.kind), Word(t.colour), ". ", pick(rng, "colour place")]
     answer += [*where(rng, place(t.place, scene)), ", and it is ", Word(t.size), "."]
     look = look_of(t, "place", "colour", "size")
-    return Turn("colour", ask(rng, "colour", k=Word(t.kind, look)), answer, t.colour, Word("", look))
+    return Turn("colour", ask(rng, "colour", k=Word(t.kind, look)), answer, t.colour, look)
 
 
 def matches(rng: random.Random, scene: Scene) -> tuple[str, str, list[Thing]]:
@@ -255,8 +252,8 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
     answer = say(rng, "count aloud", v=Word(value or "all"))
     answer += joined(_checked(scene, attribute, hits))
     answer += say(rng, "count some" if n else "count none", n=number(n), name=name)
-    at = Word("", {}, tuple(t.place for t in scene.things))
-    return Turn("count", ask(rng, "count", n=plural), answer, n, at)
+    places = tuple(t.place for t in scene.things)
+    return Turn("count", ask(rng, "count", n=plural), answer, n, rest=places)
 
 
 def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[Piece]]:
@@ -270,16 +267,15 @@ def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[P
         so_far += t in hits
         item: list[Piece] = [place(t.place, scene, left)]
         if attribute != "all":
-            item += [" ", Word(getattr(t, attribute), {"number": so_far if t in hits else 0})]
+            item += [" ", Word(getattr(t, attribute), {"number": NUMBERS[so_far if t in hits else 0]})]
         items.append([*item, " ", Word("is"), " ", number(so_far)] if t in hits else item)
     return items
 
 
 def ask_ground(rng: random.Random, scene: Scene) -> Turn:
     """The colour of the background."""
-    look = {"ground": list(world.GROUNDS).index(scene.ground)}
     answer = say(rng, "ground is", g=Word(scene.ground))
-    return Turn("ground", ask(rng, "ground"), answer, scene.ground, Word("", look))
+    return Turn("ground", ask(rng, "ground"), answer, scene.ground, {"ground": scene.ground})
 
 
 QUESTIONS: tuple[tuple[Callable[[random.Random, Scene], Turn | None], float], ...] = (
@@ -297,21 +293,18 @@ QUESTIONS: tuple[tuple[Callable[[random.Random, Scene], Turn | None], float], ..
 def read_chart(rng: random.Random, chart: Chart) -> Turn:
     """Every bar with its colour and value, from left to right."""
     n, values = len(chart.bars), [v for _, v in chart.bars]
-    nexts = [_bar(c, v) for c, v in chart.bars]  # what comes next is known at the word before it
+    # What comes next is known at the word before it.
+    nexts = [{"colour": c, "number": NUMBERS[v]} for c, v in chart.bars]
     many = "bar" if n == 1 else "bars"
-    answer = say(rng, "chart opening", n=Word(number(n).text, nexts[0]), b=many)
+    answer = say(rng, "chart opening", n=Word(NUMBERS[n], nexts[0]), b=many)
     for (colour, value), ahead in zip(chart.bars, [*nexts[1:], {}], strict=True):
-        parts = {"c": Word(colour, {"number": value}), "v": Word(number(value).text, ahead)}
-        answer += [" ", *say(rng, "chart bar", **parts)]
+        bar = Word(colour, {"number": NUMBERS[value]})
+        answer += [" ", *say(rng, "chart bar", c=bar, v=Word(NUMBERS[value], ahead))]
     if values.count(max(values)) == 1 and n > 1:
         top = Word(chart.bars[values.index(max(values))][0])
         answer += [" ", *say(rng, "chart top", c=top)]
-    at = Word("", {"number": n, "colour": nexts[0]["colour"]})
-    return Turn("chart", ask(rng, "chart"), answer, chart.bars, at)
-
-
-def _bar(colour: str, value: int) -> Look:
-    return {"colour": list(COLOURS).index(colour), "number": value}
+    look = {"number": NUMBERS[n], "colour": chart.bars[0][0]}
+    return Turn("chart", ask(rng, "chart"), answer, chart.bars, look)
 
 
 def ask_chart(rng: random.Random, chart: Chart) -> Turn:
@@ -321,12 +314,13 @@ def ask_chart(rng: random.Random, chart: Chart) -> Turn:
     roll = rng.random()
     if roll < 0.55:
         answer = say(rng, "bar is", c=colour, v=number(value))
-        look = {"number": value}
-        return Turn("bar", ask(rng, "bar", c=Word(colour, look)), answer, value, Word("", look))
+        look = {"number": NUMBERS[value]}
+        return Turn("bar", ask(rng, "bar", c=Word(colour, look)), answer, value, look)
     if roll < 0.85 and values.count(max(values)) == 1:
-        best = chart.bars[values.index(max(values))]
-        at = Word("", {"number": best[1], "colour": list(COLOURS).index(best[0])})
-        answer = say(rng, "highest is", c=Word(best[0]), v=number(best[1]))
-        return Turn("highest", ask(rng, "highest"), answer, best[0], at)
-    answer = say(rng, "bars are", n=number(len(values)))
-    return Turn("bars", ask(rng, "bars"), answer, len(values), Word("", {"number": len(values)}))
+        best, high = chart.bars[values.index(max(values))]
+        answer = say(rng, "highest is", c=Word(best), v=number(high))
+        look = {"number": NUMBERS[high], "colour": best}
+        return Turn("highest", ask(rng, "highest"), answer, best, look)
+    n = len(values)
+    answer = say(rng, "bars are", n=number(n))
+    return Turn("bars", ask(rng, "bars"), answer, n, {"number": NUMBERS[n]})

@@ -128,8 +128,8 @@ def compare(rng: random.Random, n: int) -> Sample:
     answer += change_sentence(rng, event, first, second, old, new)
     if event != "same":
         answer += [" ", pick(rng, "compare rest")]
-    at = Word("", look_of(old, "place", "colour", "kind") if event != "same" else {}, places)
-    turn = Turn("compare", ask(rng, "compare"), answer, (event, old, new), at)
+    look = look_of(old, "place", "colour", "kind") if event != "same" else {}
+    turn = Turn("compare", ask(rng, "compare"), answer, (event, old, new), look, places)
     return Sample((first, second), (turn,))
 
 
@@ -143,8 +143,9 @@ def describe_both(rng: random.Random, n: int) -> Sample:
         answer += [Word(scene.ground), " background."]
         for clause in clauses(rng, scene):
             answer += [" ", *clause]
-    at = Word("", {"number": len(pair[0].things)}, tuple(t.place for t in pair[0].things))
-    return Sample(pair, (Turn("both", ask(rng, "both"), answer, pair, at),))
+    places = tuple(t.place for t in pair[0].things)
+    look = {"number": NUMBERS[len(places)]}
+    return Sample(pair, (Turn("both", ask(rng, "both"), answer, pair, look, places),))
 
 
 # ---------------------------------------------------------------- clips
@@ -254,4 +255,4 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
     if not d["rest"]:
         answer += [" ", *say(rng, "clip ground", g=Word(start.ground))]
     look = look_of(a, "kind", "colour", "place")
-    return Turn("clip", ask(rng, "clip"), answer, clip, Word("", look, places))
+    return Turn("clip", ask(rng, "clip"), answer, clip, look, places)

@@ -43,7 +43,6 @@ RULES = {
         "specvl_demo/registry.py",
         "specvl_demo/bench/peers.py",
         "specvl_demo/training/",
-        "specvl_demo/world/evaluate.py",
     ),
     "specvl_demo.ui": ("specvl_demo/ui/", "app.py"),
 }

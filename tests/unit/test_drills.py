@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from specvl_demo.world import drills, samples, texts_changes
+from specvl_demo.world import samples, texts_changes
 from specvl_demo.world import scenes as world
 from specvl_demo.world.scenes import NUMBERS, PLACES
 from specvl_demo.world.texts import text_of
@@ -16,7 +16,7 @@ from specvl_demo.world.texts import text_of
 def test_a_look_into_one_of_several_pictures_is_that_picture(seed: int) -> None:
     rng = random.Random(seed)
     pictures = texts_changes.compare(rng, 3).pictures
-    turn = drills.drill_pictures(rng, pictures, samples.PAIR)
+    turn = samples.drill_pictures(rng, pictures, samples.PAIR)
     which, what = text_of(turn.question).rstrip("?").split(", ")
     scene, said = pictures[samples.PAIR.index(which)], text_of(turn.answer).strip()
     if what in PLACES:
@@ -30,7 +30,7 @@ def test_a_look_into_one_of_several_pictures_is_that_picture(seed: int) -> None:
 def test_changes_name_every_place_that_differs(seed: int) -> None:
     rng = random.Random(seed)
     first, second = texts_changes.compare(rng, 3).pictures
-    turn = drills.drill_change(rng, first, second)
+    turn = samples.drill_change(rng, first, second)
     differ = [PLACES[p] for p in range(9) if first.at(p) != second.at(p)]
     said = text_of(turn.answer)
     assert [p for p in PLACES if p in said] == differ or (not differ and said == " nothing")
@@ -40,7 +40,7 @@ def test_changes_name_every_place_that_differs(seed: int) -> None:
 def test_a_chart_drill_reads_the_bars(seed: int) -> None:
     rng = random.Random(seed)
     chart = world.random_chart(rng, 4)
-    turn = drills.drill_chart(rng, chart)
+    turn = samples.drill_chart(rng, chart)
     question, said = text_of(turn.question).rstrip("?"), text_of(turn.answer).strip()
     bars = {c: NUMBERS[v] for c, v in chart.bars}
     if question in bars:
@@ -58,7 +58,7 @@ def test_every_event_of_a_clip_has_its_drill() -> None:
     for seed in range(60):
         rng = random.Random(seed)
         clip = texts_changes.random_clip(rng, True)
-        answer = text_of(drills.drill_event(rng, clip).answer)
+        answer = text_of(samples.drill_event(rng, clip).answer)
         assert answer.startswith(f" {clip.actor.name}, ")
         if clip.event != "move":
             assert str(clip.detail.get("colour") or clip.detail.get("to") or "frame") in answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -11,10 +10,11 @@ import pytest
 from specvl_demo.training import pocket
 from specvl_demo.training.batches import Conversations, encode
 from specvl_demo.training.pictures import GROUP_NAMES
+from specvl_demo.training.pocket_eval import Tally, facts, score
 from specvl_demo.world import samples, texts, texts_changes
 from specvl_demo.world import scenes as world
-from specvl_demo.world.evaluate import KINDS_OF_TURN, Tally, facts, held_out, score
-from specvl_demo.world.texts import Sample, Word, text_of
+from specvl_demo.world.samples import KINDS_OF_TURN, held_out
+from specvl_demo.world.texts import GROUPS, Sample, Word, text_of
 from specvl_demo.world.texts_changes import change_sentence
 
 
@@ -26,7 +26,7 @@ def tokenizer():
 @pytest.mark.parametrize("kind", list(KINDS_OF_TURN))
 def test_the_reference_answers_are_right_by_the_evaluation_and_shuffled_ones_are_not(kind):
     turns = [held_out(kind, i)[0].turns[0] for i in range(40)]
-    right, wrong = (Tally(defaultdict(lambda: [0, 0])) for _ in range(2))
+    right, wrong = Tally(), Tally()
     for turn, other in zip(turns, turns[1:] + turns[:1], strict=True):
         score(turn, text_of(turn.answer), right)
         score(turn, text_of(other.answer), wrong)
@@ -70,12 +70,13 @@ def test_marks_sit_on_the_tokens_of_their_words(tokenizer, seed):
     rng = random.Random(seed)
     sample = samples.one_picture(rng, rng.randint(1, 6), 120, 0.3, 0.2)
     row = encode(tokenizer, sample)
-    words = [p for t in sample.turns for p in [*t.question, t.at, *t.answer] if isinstance(p, Word)]
-    marked = [w for w in words for _ in w.look]
+    marks = [p for t in sample.turns for p in [*t.question, t, *t.answer] if not isinstance(p, str)]
+    marked = [mark for mark in marks for _ in mark.look]
     assert len(marked) == len(row.attended)
     for word, (position, group, index) in zip(marked, row.attended, strict=True):
-        assert index == word.look[GROUP_NAMES[group]]
-        if word.text:
+        name = GROUP_NAMES[group]
+        assert GROUPS[name][index] == word.look[name]
+        if isinstance(word, Word):
             assert tokenizer.decode([row.ids[position]]).strip() in word.text
 
 

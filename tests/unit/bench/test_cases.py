@@ -13,7 +13,7 @@ from PIL import Image
 
 from specvl_demo.bench import cases, data
 from specvl_demo.vlm.prompts import VideoFrames
-from specvl_demo.world.evaluate import HELD_OUT
+from specvl_demo.world.samples import HELD_OUT
 from tests import corpus
 
 

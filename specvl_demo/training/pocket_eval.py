@@ -9,23 +9,25 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
-from tqdm import tqdm
-from transformers import AutoProcessor, LlavaForConditionalGeneration
 
-from specvl_demo.world import samples, texts, texts_changes
+from specvl_demo import registry
+from specvl_demo.registry import Loaded
+from specvl_demo.training.answers import greedy_texts
+from specvl_demo.vlm import prompts
 from specvl_demo.world import scenes as world
 from specvl_demo.world.held_out_renderer import draw_otherwise
+from specvl_demo.world.samples import HELD_OUT, KINDS_OF_TURN, held_out
 from specvl_demo.world.scenes import COLOURS, KINDS, NUMBERS, PLACES
-from specvl_demo.world.texts import Sample, Turn, text_of
+from specvl_demo.world.texts import Turn, text_of
 
-HELD_OUT = 3 * 10**12  # training seeds stay far below
+MOST = 160
+"""Tokens that an answer may take."""
 
 
 def _any(words: Iterable[str]) -> str:
@@ -51,7 +53,7 @@ EVENTS = {
 class Tally:
     """Right answers out of all, by name."""
 
-    counts: dict[str, list[int]]
+    counts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
 
     def add(self, name: str, right: int | bool, total: int = 1) -> None:
         self.counts[name][0] += int(right)
@@ -125,94 +127,22 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
         tally.add(turn.kind, facts(_verdict(answer, turn)) == facts(_verdict(text_of(turn.answer), turn)))
 
 
-def _one(maker: Callable[[random.Random, world.Scene], Turn | None], countable: bool = False) -> Callable:
-    def make(rng: random.Random) -> Sample:
-        while True:
-            n = rng.randint(1, 5)
-            scene = samples.countable_scene(rng, n) if countable else world.random_scene(rng, n)
-            turn = maker(rng, scene)
-            if turn is not None:
-                return Sample((scene,), (turn,))
-
-    return make
-
-
-def _chart(rng: random.Random) -> Sample:
-    chart = world.random_chart(rng, rng.randint(2, 5))
-    return Sample((chart,), (texts.read_chart(rng, chart),))
-
-
-def _clip(rng: random.Random) -> Sample:
-    clip = texts_changes.random_clip(rng, rng.random() < 0.5)
-    return Sample(clip.frames, (texts_changes.ask_clip(rng, clip),))
-
-
-KINDS_OF_TURN: dict[str, Callable[[random.Random], Sample]] = {
-    "describe": _one(texts.describe),
-    "where": _one(texts.ask_where),
-    "what": _one(texts.ask_what),
-    "colour": _one(texts.ask_colour),
-    "count": _one(texts.ask_count, countable=True),
-    "chart": _chart,
-    "compare": lambda rng: texts_changes.compare(rng, rng.randint(1, 4)),
-    "clip": _clip,
-}
-
-
-def held_out(kind: str, i: int) -> tuple[Sample, list[Image.Image]]:
-    """Held-out sample number `i` of a kind of question, with its pictures at a size visitors send."""
-    rng = random.Random(HELD_OUT + 10**6 * sorted(KINDS_OF_TURN).index(kind) + i)
-    sample = KINDS_OF_TURN[kind](rng)
-    return sample, [world.draw(p, (288, 288), rng) for p in sample.pictures]
-
-
-class Answerer:
-    """The model and its processor; answers questions in batches, greedily."""
-
-    def __init__(self, folder: Path) -> None:
-        self.processor = AutoProcessor.from_pretrained(folder)
-        self.processor.tokenizer.padding_side = "left"
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model = (
-            LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).to(device).eval()
-        )
-
-    @torch.inference_mode()
-    def answer(
-        self, items: list[tuple[str, list[Image.Image]]], batch: int = 40, max_new_tokens: int = 160
-    ) -> list[str]:
-        """Questions with their pictures -> answers, in order."""
-        out: list[str] = []
-        for i in tqdm(range(0, len(items), batch), leave=False, mininterval=5):
-            some = items[i : i + batch]
-            prompts = [self._prompt(question, len(pics)) for question, pics in some]
-            images = [p for _, pics in some for p in pics]
-            inputs = self.processor(text=prompts, images=images, return_tensors="pt", padding=True).to(
-                self.model.device
-            )
-            inputs.pop("token_type_ids", None)
-            ids = self.model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
-            out += self.processor.batch_decode(
-                ids[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True
-            )
-        return out
-
-    def _prompt(self, question: str, pictures: int) -> str:
-        content = [*[{"type": "image"}] * pictures, {"type": "text", "text": question}]
-        return self.processor.apply_chat_template(
-            [{"role": "user", "content": content}], add_generation_prompt=True
-        )
+def _answers(loaded: Loaded, asked: list[tuple[str, list[Image.Image]]]) -> list[str]:
+    """Questions with their pictures -> greedy answers, in order."""
+    turns = (prompts.Turn(question, tuple(shown)) for question, shown in asked)
+    return greedy_texts(loaded, [loaded.prompter.prompt([turn], room=MOST).inputs for turn in turns], MOST)
 
 
 def evaluate(folder: Path, n_scenes: int = 500, n_questions: int = 200, examples: int = 0) -> dict[str, Any]:
     """Shares right by kind of question, on the training renderer's held-out scenes and on the other
     renderer's.
     """
-    answerer, tally, shown = Answerer(folder), Tally(defaultdict(lambda: [0, 0])), []
+    loaded = registry.load(registry.custom(str(folder)), roles=(), dtype="float32")
+    tally, shown = Tally(), []
     for kind in KINDS_OF_TURN:
         drawn = [held_out(kind, i) for i in range(n_scenes if kind == "describe" else n_questions)]
         asked = [(text_of(s.turns[0].question), pics) for s, pics in drawn]
-        for i, ((sample, _), answer) in enumerate(zip(drawn, answerer.answer(asked), strict=True)):
+        for i, ((sample, _), answer) in enumerate(zip(drawn, _answers(loaded, asked), strict=True)):
             turn = sample.turns[0]
             score(turn, answer, tally)
             if i < examples:
@@ -223,7 +153,7 @@ def evaluate(folder: Path, n_scenes: int = 500, n_questions: int = 200, examples
         rng = random.Random(HELD_OUT + 10**9 + i)
         scene = world.random_scene(rng, rng.randint(1, 5))
         other.append((scene, draw_otherwise(scene, rng)))
-    answers = answerer.answer([("Describe the picture.", [picture]) for _, picture in other])
+    answers = _answers(loaded, [("Describe the picture.", [picture]) for _, picture in other])
     for (scene, _), answer in zip(other, answers, strict=True):
         score_describe(answer, scene, tally, prefix="other renderer: ")
     about = {"model": folder.name, "scenes": n_scenes, "questions": n_questions}
