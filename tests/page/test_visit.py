@@ -185,7 +185,9 @@ def test_a_follow_up_goes_on_after_a_reload_or_the_page_says_what_it_needs(opene
         """async () => {
           const asked = indexedDB.open('specvl', 1);
           const db = await new Promise((done) => { asked.onsuccess = () => done(asked.result); });
-          db.transaction('files', 'readwrite').objectStore('files').clear();
+          const change = db.transaction('files', 'readwrite');
+          change.objectStore('files').clear();
+          await new Promise((done) => { change.oncomplete = done; });
           db.close();
         }"""
     )
