@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +69,12 @@ def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) 
 
 
 def greedy_texts(
-    loaded: Loaded, prompts: Sequence[Mapping[str, Any]], most: int, batch: int = 40
+    loaded: Loaded, prompts: Iterable[Mapping[str, Any]], most: int, batch: int = 40
 ) -> list[str]:
     """A loaded target's greedy answers to prompts (see `replies`) as text, `batch` of them at once."""
-    out = []
-    for start in tqdm(range(0, len(prompts), batch), desc="answers", mininterval=5, disable=None):
-        some = prompts[start : start + batch]
+    out: list[str] = []
+    source = iter(tqdm(prompts, desc="answers", mininterval=5, disable=None))
+    while some := list(islice(source, batch)):
         for prompt, ids in zip(some, replies(loaded.models.target, some, most), strict=True):
             out.append(loaded.lexicon.after(int(prompt["input_ids"][0, -1]), tuple(ids)).strip())
     return out

@@ -13,7 +13,7 @@ import math
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
 from specvl_demo.training.photo_data import Photo, Views
-from specvl_demo.training.photo_model import Decoder, Row, pack
+from specvl_demo.training.photo_model import FULL, Decoder, Row, pack
 from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteModel
 from specvl_demo.vlm.photo_assembly import IMAGE
 
@@ -133,11 +133,15 @@ class Learner:
         visual, moved = self.look(torch.cat([g[0] for g in got]), torch.cat([g[1] for g in got]))
         packed = pack(rows, self.dtype).to(self.device)
         hidden = self.decoder(self.embed(packed.ids, visual), packed)[packed.sources]
-        plain = torch.tensor([k == "plain" for k in packed.kinds], device=self.device)
+
+        def among(*kinds: str) -> Tensor:
+            return torch.tensor([kind in kinds for kind in packed.kinds], device=self.device)
+
+        plain, sampled, full = among("plain"), among("sampled"), among(*FULL)
         place = torch.full((len(self.decoder.embedding),), -100, device=self.device)
         place[short] = torch.arange(len(short), device=self.device)
         losses = hidden.new_zeros(len(hidden), dtype=torch.float32)
-        for chosen, tokens in ((packed.full & ~plain, None), (~packed.full & ~plain, short)):
+        for chosen, tokens in ((full & ~plain, None), (~full, short)):
             if chosen.any():
                 target = packed.targets[chosen] if tokens is None else place[packed.targets[chosen]]
                 logits = self.decoder.logits(hidden[chosen], tokens)
@@ -145,8 +149,7 @@ class Learner:
         if plain.any():
             losses = losses.masked_scatter(plain, self.plain_loss(rows, hidden[plain]))
         # What an answer of its own says again is unlearnt: -log(1 - p) (arXiv 1908.04319, eq. 5).
-        again = torch.tensor([k == "repeat" for k in packed.kinds], device=self.device)
-        losses = torch.where(again, -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses)
+        losses = torch.where(among("repeat"), -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses)
         counts = torch.tensor([WEIGHTS.get(k, 1.0) for k in packed.kinds], device=self.device)
         by_kind: dict[str, list[float]] = defaultdict(list)
         for kind, value in zip(packed.kinds, losses.tolist(), strict=True):
@@ -154,7 +157,6 @@ class Learner:
         seen = {kind: sum(values) / len(values) for kind, values in sorted(by_kind.items())}
         # Rewarded captions and plain chat have means of their own: in one mean, the weights and lengths of
         # some kinds would leave next to nothing of the others.
-        sampled = torch.tensor([k == "sampled" for k in packed.kinds], device=self.device)
         weighed = losses * packed.weights * counts
         total = self.recipe.hold * moved
         for part, weight in ((~sampled & ~plain, 1.0), (sampled, 1.0), (plain, self.recipe.distil)):
@@ -205,14 +207,12 @@ class Words(nn.Module):
     def optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-2, weight_decay=0.0)
 
-    def batches(self, step: int) -> Iterator[list[tuple[int, int]]]:
-        """(photograph, view) pairs of every step from this one on."""
+    def batch(self, step: int) -> list[tuple[int, int]]:
+        """(photograph, view) pairs of a step."""
         recipe = self.learner.recipe
-        while True:
-            rng = random.Random(f"{recipe.seed}/warm/{step}")
-            chosen = rng.sample(range(len(self.said)), min(recipe.warm_batch, len(self.said)))
-            yield [(i, rng.choice(list(self.views.files))) for i in chosen]
-            step += 1
+        rng = random.Random(f"{recipe.seed}/warm/{step}")
+        chosen = rng.sample(range(len(self.said)), min(recipe.warm_batch, len(self.said)))
+        return [(i, rng.choice(list(self.views.files))) for i in chosen]
 
     def loss(self, places: list[tuple[int, int]]) -> tuple[Tensor, dict[str, float]]:
         """Binary cross-entropy over the words; cells are held to about a word's length."""
@@ -248,14 +248,12 @@ class Cells:
         self.old = old.eval().to(learner.device).to(memory_format=torch.channels_last)
         self.counts = {name: len(next(iter(v.files.values()))) for name, v in views.items() if v.files}
 
-    def batches(self, step: int) -> Iterator[list[tuple[str, int, int]]]:
-        """(set, picture, view) of every step from this one on."""
+    def batch(self, step: int) -> list[tuple[str, int, int]]:
+        """(set, picture, view) of a step's pictures."""
         recipe, names, counts = self.learner.recipe, list(self.counts), list(self.counts.values())
-        while True:
-            rng = random.Random(f"{recipe.seed}/imitate/{step}")
-            chosen = rng.choices(names, counts, k=recipe.warm_batch)
-            yield [(n, rng.randrange(self.counts[n]), rng.choice(list(self.views[n].files))) for n in chosen]
-            step += 1
+        rng = random.Random(f"{recipe.seed}/imitate/{step}")
+        chosen = rng.choices(names, counts, k=recipe.warm_batch)
+        return [(n, rng.randrange(self.counts[n]), rng.choice(list(self.views[n].files))) for n in chosen]
 
     def loss(self, places: list[tuple[str, int, int]]) -> tuple[Tensor, dict[str, float]]:
         """Squared distance in units of the old cells' variance, and one minus the cosine."""

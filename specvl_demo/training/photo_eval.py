@@ -11,25 +11,25 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
-from torch import Tensor, nn
-from transformers import (
-    AutoModelForCausalLM,
-    LlavaForConditionalGeneration,
-    LlavaProcessor,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from specvl_demo.training import photo_writer, train_photo
+from specvl_demo import registry
+from specvl_demo.registry import Loaded
+from specvl_demo.training import photo_writer
+from specvl_demo.training.answers import greedy_texts
 from specvl_demo.training.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
-from specvl_demo.training.photo_tasks import ANSWER, ASK, TEST_PROMPTS, held_out
+from specvl_demo.training.photo_tasks import TEST_PROMPTS, held_out
+from specvl_demo.training.photo_writer import ANSWER, ASK
 from specvl_demo.vlm.efficientnet_lite import register
+from specvl_demo.vlm.prompts import Turn
 from specvl_demo.world import photo_questions, photo_scores
 
 CAPTION = "Describe the picture."
@@ -37,55 +37,21 @@ NAME = "What is this?"
 LONG = ("Describe the picture in detail.", "Write a short story about this picture.")
 
 
-class Answerer:
-    """Greedy answers of a target in batches, and its loss on given answers."""
+def ask(loaded: Loaded, asked: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
+    """Greedy answers to questions about pictures, each seen in a view: (path, view, question)."""
+    size = loaded.models.target.vlm.model.config.vision_config.image_size
 
-    def __init__(self, model: LlavaForConditionalGeneration, processor: LlavaProcessor) -> None:
-        model.model.vision_tower.to(memory_format=torch.channels_last)
-        self.model, self.tokenizer = model, processor.tokenizer
-        self.language, self.head = model.model.language_model, model.lm_head
-        self.table = model.get_input_embeddings().weight
+    def prompt(path: Path, number: int, question: str) -> dict[str, Any]:
+        image = Image.open(path).convert("RGB")
+        inputs = loaded.prompter.prompt([Turn(question, (image,))], room=most).inputs
+        return {**inputs, "pixel_values": view(image, number, path.name, size)[None]}
 
-    @torch.inference_mode()
-    def look(self, pictures: Sequence[tuple[Path, int]], batch: int = 20) -> Tensor:
-        """Visual rows [N, rows, D] of (path, view) pairs."""
-        tower, rows = self.model.model.vision_tower, []
-        for k in range(0, len(pictures), batch):
-            some, size = pictures[k : k + batch], tower.config.image_size
-            pixels = torch.stack([view(Image.open(p), v, p.name, size) for p, v in some])
-            pixels = pixels.to(self.table.dtype, memory_format=torch.channels_last)
-            rows.append(tower(pixels).last_hidden_state)
-        return torch.cat(rows)
-
-    def _ids(self, text: str) -> list[int]:
-        return self.tokenizer(text, add_special_tokens=False).input_ids
-
-    @torch.inference_mode()
-    def answer(self, rows: Tensor, questions: Sequence[str], most: int, batch: int = 100) -> list[str]:
-        """Greedy answers to one question a photograph, given its visual rows."""
-        head, eos, out = self._ids(ASK), self.tokenizer.eos_token_id, []
-        for k in range(0, len(questions), batch):
-            tails = [self._ids("\n" + q + ANSWER) for q in questions[k : k + batch]]
-            pads = [max(map(len, tails)) - len(tail) for tail in tails]
-            shown = [
-                torch.cat([self.table[[eos] * pad + head], visual.to(self.table.dtype), self.table[tail]])
-                for pad, visual, tail in zip(pads, rows[k : k + batch], tails, strict=True)
-            ]
-            made = self.model.generate(
-                inputs_embeds=torch.stack(shown),
-                attention_mask=torch.tensor([[0] * pad + [1] * (len(shown[0]) - pad) for pad in pads]),
-                max_new_tokens=most,
-                do_sample=False,
-                eos_token_id=eos,
-                pad_token_id=eos,
-            )
-            out += [self.tokenizer.decode(ids, skip_special_tokens=True).strip() for ids in made]
-        return out
+    return greedy_texts(loaded, (prompt(*one) for one in asked), most)
 
 
 @torch.inference_mode()
 def chat_loss(
-    language: PreTrainedModel,
+    language: nn.Module,
     head: nn.Module,
     tokenizer: PreTrainedTokenizerBase,
     chats: Sequence[tuple[str, str]],
@@ -96,9 +62,10 @@ def chat_loss(
         asked, said = (
             tokenizer(t, add_special_tokens=False).input_ids for t in (ASK + question + ANSWER, answer)
         )
-        hidden = language(input_ids=torch.tensor([asked + said])).last_hidden_state
+        ids = torch.tensor([asked + said], device=head.weight.device)
+        hidden = language(input_ids=ids).last_hidden_state
         logits = head(hidden[0, len(asked) - 1 : -1]).float()
-        total += torch.nn.functional.cross_entropy(logits, torch.tensor(said), reduction="sum").item()
+        total += F.cross_entropy(logits, ids[0, len(asked) :], reduction="sum").item()
         n += len(said)
     return total / n
 
@@ -110,9 +77,9 @@ def named(thing: Thing, answer: str) -> bool:
     )
 
 
-def captions(answerer: Answerer, photos: Sequence[Photo], rows: Tensor) -> dict[str, Any]:
+def captions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
     """CIDEr and BLEU-4, and CIDEr of answers that belong to another photograph."""
-    told = answerer.answer(rows, [CAPTION] * len(photos), 30)
+    told = ask(loaded, [(p.path, 0, CAPTION) for p in photos], 30)
     references = [p.captions for p in photos]
     return {
         "photographs": len(photos),
@@ -127,19 +94,15 @@ def captions(answerer: Answerer, photos: Sequence[Photo], rows: Tensor) -> dict[
     }
 
 
-def questions(answerer: Answerer, photos: Sequence[Photo], rows: Tensor, seed: int = 9) -> dict[str, Any]:
+def questions(loaded: Loaded, photos: Sequence[Photo], seed: int = 9) -> dict[str, Any]:
     """Exact answers by kind: one question a photograph, of whatever kinds its captions support."""
     index = photo_questions.WordIndex([p.captions for p in photos])
     rng = random.Random(seed)
-    asked, places = [], []
-    for i, photo in enumerate(photos):
-        for one in photo_questions.ask(photo.captions, rng, 1, index):
-            asked.append(one)
-            places.append(i)
-    told = answerer.answer(rows[places], [q.question for q in asked], 8)
+    asked = [(photo, q) for photo in photos for q in photo_questions.ask(photo.captions, rng, 1, index)]
+    told = ask(loaded, [(photo.path, 0, q.question) for photo, q in asked], 8)
     kinds: dict[str, list[bool]] = defaultdict(list)
     truths: dict[str, Counter[str]] = defaultdict(Counter)
-    for q, t in zip(asked, told, strict=True):
+    for (_, q), t in zip(asked, told, strict=True):
         kinds[q.kind].append(t.lower().strip(" .") == q.answer.lower().strip(" ."))
         truths[q.kind][q.answer] += 1
     return {
@@ -150,13 +113,13 @@ def questions(answerer: Answerer, photos: Sequence[Photo], rows: Tensor, seed: i
             for k, v in sorted(kinds.items())
         },
         "examples": [
-            {"photograph": photos[i].path.name, "question": q.question, "told": t, "truth": q.answer}
-            for i, q, t in zip(places, asked, told, strict=True)
+            {"photograph": photo.path.name, "question": q.question, "told": t, "truth": q.answer}
+            for (photo, q), t in zip(asked, told, strict=True)
         ],
     }
 
 
-def things(answerer: Answerer, all_things: Sequence[Thing], n: int) -> dict[str, Any]:
+def things(loaded: Loaded, all_things: Sequence[Thing], n: int) -> dict[str, Any]:
     """Things named: of classes never trained, and of trained ones on a crop that was never seen."""
     held = held_out(len(all_things))
     out: dict[str, Any] = {}
@@ -165,7 +128,7 @@ def things(answerer: Answerer, all_things: Sequence[Thing], n: int) -> dict[str,
         ("held_out_crops", [t for t in all_things if t.index not in held], TEST_CROP),
     ):
         chosen = random.Random(4).sample(group, min(n, len(group)))
-        told = answerer.answer(answerer.look([(t.path, number) for t in chosen]), [NAME] * len(chosen), 14)
+        told = ask(loaded, [(t.path, number, NAME) for t in chosen], 14)
         right = [named(t, a) for t, a in zip(chosen, told, strict=True)]
         out[key] = {"n": len(chosen), "named": sum(right) / max(1, len(chosen))}
         out[key]["wrong"] = [
@@ -174,12 +137,12 @@ def things(answerer: Answerer, all_things: Sequence[Thing], n: int) -> dict[str,
     return out
 
 
-def long_answers(answerer: Answerer, rows: Tensor, most: int = 120) -> dict[str, Any]:
+def long_answers(loaded: Loaded, photos: Sequence[Photo], most: int = 120) -> dict[str, Any]:
     """Length and share of distinct three-word sequences of descriptions and stories."""
     out: dict[str, Any] = {}
     for question in LONG:
-        told = answerer.answer(rows, [question] * len(rows), most)
-        lengths = [len(answerer.tokenizer(t).input_ids) for t in told]
+        told = ask(loaded, [(p.path, 0, question) for p in photos], most)
+        lengths = [len(loaded.prompter.ids(t)) for t in told]
         out[question] = {
             "n": len(told),
             "tokens": sum(lengths) / len(lengths),
@@ -190,35 +153,32 @@ def long_answers(answerer: Answerer, rows: Tensor, most: int = 120) -> dict[str,
     return out
 
 
-def plain(answerer: Answerer, base: Path, folder: Path, n: int) -> dict[str, Any]:
+def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
     """How much the loss on the base's own answers to held-out plain prompts rose by the training.
 
     base: the untrained language model, a folder of transformers. folder: where its answers are kept.
     """
-    told = train_photo.plain_answers(
-        base, folder, photo_writer.plain_prompts()[: min(n, TEST_PROMPTS)], answerer.tokenizer
+    model, tokenizer = loaded.models.target.vlm.model, AutoTokenizer.from_pretrained(base)
+    told = photo_writer.plain_answers(
+        base, folder, photo_writer.plain_prompts()[: min(n, TEST_PROMPTS)], tokenizer
     )
-    untrained = AutoModelForCausalLM.from_pretrained(base, dtype=answerer.table.dtype).eval()
-    before = chat_loss(untrained.model, untrained.lm_head, answerer.tokenizer, told)
-    after = chat_loss(answerer.language, answerer.head, answerer.tokenizer, told)
+    untrained = AutoModelForCausalLM.from_pretrained(base, dtype=model.dtype).eval().to(model.device)
+    before = chat_loss(untrained.model, untrained.lm_head, tokenizer, told)
+    after = chat_loss(model.get_decoder(), model.lm_head, tokenizer, told)
     return {"n": len(told), "base": before, "trained": after, "rise": after / before - 1}
 
 
-def evaluate(
-    target: Path, data: Path, base: Path, folder: Path, n: int, dtype: torch.dtype = torch.float32
-) -> dict[str, Any]:
+def evaluate(target: Path, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
     """All of the above for a target's folder: `n` held-out photographs, a fifth as many of the rest."""
     register()
-    model = LlavaForConditionalGeneration.from_pretrained(target, dtype=dtype).eval()
-    answerer = Answerer(model, LlavaProcessor.from_pretrained(target))
+    loaded = registry.load(registry.custom(str(target)), roles=(), dtype="float32")
     photos = read(data)[1][:n]
-    rows = answerer.look([(p.path, 0) for p in photos])
-    report = {"captions": captions(answerer, photos, rows), "questions": questions(answerer, photos, rows)}
+    report = {"captions": captions(loaded, photos), "questions": questions(loaded, photos)}
     classes = read_things(data)
     if classes:
-        report["things"] = things(answerer, classes, max(1, n // 5))
-    report["long"] = long_answers(answerer, rows[: max(1, n // 20)])
-    report["plain"] = plain(answerer, base, folder, max(1, n // 5))
+        report["things"] = things(loaded, classes, max(1, n // 5))
+    report["long"] = long_answers(loaded, photos[: max(1, n // 20)])
+    report["plain"] = plain(loaded, base, folder, max(1, n // 5))
     return report
 
 

@@ -19,15 +19,17 @@ from transformers import LlamaForCausalLM
 
 from specvl_demo.vlm.photo_assembly import FUSED, LORA_SCALE
 
+FULL = frozenset({"story", "plain", "own", "repeat"})
+"""Kinds of answers that may say anything; the others are made of short answers' tokens."""
+
 
 @dataclass
 class Node:
-    """Tokens of one branch; `taught`: the loss counts them, `weight` times; `full`: over the whole
-    vocabulary; `kinds`: of each token, where they differ."""
+    """Tokens of one branch; `taught`: the loss counts them, `weight` times; `kinds`: of each token, where
+    they differ."""
 
     ids: list[int]
     taught: bool = False
-    full: bool = False
     kind: str = ""
     kinds: list[str] | None = None
     weight: float = 1.0
@@ -56,7 +58,6 @@ class Packed:
     spans: list[tuple[int, int, Tensor]]  # each row's first token, its end, and the mask [n, n] to add
     sources: Tensor  # [M], the token whose output predicts
     targets: Tensor  # [M]
-    full: Tensor  # [M], bool
     weights: Tensor  # [M]
     kinds: list[str]  # of the taught tokens
 
@@ -71,7 +72,6 @@ def pack(rows: Sequence[Row], dtype: torch.dtype) -> Packed:
     positions: list[int] = []
     sources: list[int] = []
     targets: list[int] = []
-    full: list[bool] = []
     weights: list[float] = []
     kinds: list[str] = []
     spans_of_rows: list[tuple[int, int, Tensor]] = []
@@ -86,7 +86,6 @@ def pack(rows: Sequence[Row], dtype: torch.dtype) -> Packed:
             if node.taught:
                 sources.extend([last, *range(len(ids), len(ids) + len(node.ids) - 1)])
                 targets.extend(node.ids)
-                full.extend([node.full] * len(node.ids))
                 weights.extend([node.weight] * len(node.ids))
                 kinds.extend(node.kinds or [node.kind] * len(node.ids))
             ids.extend(read)
@@ -112,7 +111,6 @@ def pack(rows: Sequence[Row], dtype: torch.dtype) -> Packed:
         spans_of_rows,
         torch.tensor(sources),
         torch.tensor(targets),
-        torch.tensor(full),
         torch.tensor(weights),
         kinds,
     )

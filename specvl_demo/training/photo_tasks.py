@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -17,15 +18,12 @@ from transformers import PreTrainedTokenizerBase
 from specvl_demo.training import photo_writer
 from specvl_demo.training.photo_data import TEST_CROP, Photo, Thing, Views
 from specvl_demo.training.photo_model import Node, Row
-from specvl_demo.training.photo_writer import PHRASES
+from specvl_demo.training.photo_writer import ANSWER, ASK, CLIP, DIFFERENCE, END, PHRASES, SHORT
 from specvl_demo.vlm.photo_assembly import IMAGE
 from specvl_demo.world import photo_questions
+from specvl_demo.world.photo_questions import article
 from specvl_demo.world.photo_scores import Cider
 
-END = "<|im_end|>"
-ASK, ANSWER = "<|im_start|>user\n", END + "\n<|im_start|>assistant\n"
-
-SHORT, DIFFERENCE, CLIP = (PHRASES["questions"][kind] for kind in ("short", "difference", "clip"))
 THING: list[tuple[str, str]] = [(question, form) for question, form in PHRASES["things"]]
 CLOSE = "A close-up of {a}."
 """What a picture of one thing shows, where a description is asked for."""
@@ -43,10 +41,6 @@ AHEAD = 4
 # A word that ends a sequence of so many tokens for the second time is repeated; of so many the rest is cut.
 REPEATED, MOST_REPEATED = 4, 40
 TEST_PROMPTS = 200
-
-
-def article(name: str) -> str:
-    return ("an " if name[0].lower() in "aeiou" else "a ") + name
 
 
 def held_out(n: int, seed: int = 11) -> set[int]:
@@ -80,6 +74,14 @@ def agreed(captions: Sequence[str], cider: Cider) -> list[float]:
     return [len(scores) * score / total for score in scores] if total else [1.0] * len(scores)
 
 
+@lru_cache(maxsize=1)
+def shuffled(n: int, seed: int, epoch: int) -> list[int]:
+    """The order of `n` photographs in an epoch."""
+    order = list(range(n))
+    random.Random(f"{seed}/epoch/{epoch}").shuffle(order)
+    return order
+
+
 class Tasks:
     """All there is to teach, as rows of tokens."""
 
@@ -96,37 +98,40 @@ class Tasks:
         process: int = 0,
         processes: int = 1,
     ) -> None:
-        self.tokenizer, self.photos, self.views, self.written = tokenizer, photos, views, written
+        self.tokenizer, self.photos, self.views = tokenizer, photos, views
         self.picture_tokens, self.seed, self.reward = picture_tokens, seed, reward
         self.process, self.processes = process, processes
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)
         held = held_out(len(things))
         self.things = [t for t in things if t.index not in held]
-        self.plain: list[tuple[str, str]] = []
-        self.stories: dict[str, list[tuple[str, str]]] = {}
-        self.own: list[tuple[int, str, list[int]]] = []
         cider = Cider([p.captions for p in photos])
         self.agreed = [agreed(p.captions, cider) for p in photos]
         self.by_word = photo_questions.WordIndex([p.captions for p in photos])
         self._ids: dict[str, list[int]] = {}
-        self.refresh()
+        self._read(written)
         self.short = self._short_tokens()
+        self.makers = {"pair": self.pair, "clip": self.clip}
+        self.makers |= {"thing": self.thing} if self.things else {}
+        self.makers |= {"plain": self.chat} if self.plain else {}
+        self.makers |= {"own": self.said} if self.own else {}
 
-    def refresh(self) -> None:
-        """Read what was written so far: by the base, stories by photograph and answers to plain prompts; by
-        the target itself, answers that repeat themselves (`own.jsonl`, as `train drafter` writes answers).
+    def _read(self, written: Path) -> None:
+        """What was written so far: by the base, stories by photograph and answers to plain prompts; by the
+        target itself, answers that repeat themselves (`own.jsonl`, as `train drafter` writes answers).
         """
         test = set(photo_writer.plain_prompts()[:TEST_PROMPTS])
-        plain, stories = {}, {}
-        for path in sorted([*self.written.glob("stories*.jsonl"), *self.written.glob("plain*.jsonl")]):
+        plain: dict[str, str] = {}
+        self.stories: dict[str, list[tuple[str, str]]] = {}
+        self.own: list[tuple[int, str, list[int]]] = []
+        for path in sorted([*written.glob("stories*.jsonl"), *written.glob("plain*.jsonl")]):
             for line in path.read_text(encoding="utf-8").splitlines():
                 row = json.loads(line)
                 if row["kind"] == "plain" and row["key"] not in test:
                     plain[row["question"]] = row["answer"]
                 elif row["kind"] in ("story", "next"):
-                    stories.setdefault(row["key"], []).append((row["question"], row["answer"]))
-        self.plain, self.stories = sorted(plain.items()), stories
-        path, number = self.written / "own.jsonl", {p.path.name: i for i, p in enumerate(self.photos)}
+                    self.stories.setdefault(row["key"], []).append((row["question"], row["answer"]))
+        self.plain = sorted(plain.items())
+        path, number = written / "own.jsonl", {p.path.name: i for i, p in enumerate(self.photos)}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             row = json.loads(line)
             if len(row["images"]) == 1 and "repeat" in repeats(row["answer_ids"]):
@@ -160,8 +165,9 @@ class Tasks:
         a = article(name)
         return form.format(a=a, A=a[0].upper() + a[1:])
 
-    def _answer(self, text: str, kind: str, full: bool = False) -> Node:
-        return Node([*self.tokens(text), self.tokenizer.eos_token_id], taught=True, full=full, kind=kind)
+    def _answer(self, text: str, kind: str, weight: float = 1.0) -> Node:
+        ids = [*self.tokens(text), self.tokenizer.eos_token_id]
+        return Node(ids, taught=True, kind=kind, weight=weight)
 
     def _ask(self, question: str, *answers: Node) -> Node:
         return Node(self.tokens(question + ANSWER), children=list(answers))
@@ -181,10 +187,8 @@ class Tasks:
         """
         photo = self.photos[index]
         short = sampled or rng.choice(SHORT)
-        told = [] if sampled else [self._answer(c, "caption") for c in photo.captions]
-        for node, weight in zip(told, self.agreed[index], strict=False):
-            node.weight = weight
-        nodes = [self._ask(short, *told)]
+        told = zip(() if sampled else photo.captions, self.agreed[index], strict=False)
+        nodes = [self._ask(short, *(self._answer(text, "caption", weight) for text, weight in told))]
         asked = []
         if rng.random() < VISITS["question"]:
             asked = photo_questions.ask(photo.captions, rng, QUESTIONS, self.by_word)
@@ -195,7 +199,7 @@ class Tasks:
         written = self.stories.get(photo.path.name)
         if written and rng.random() < VISITS["story"]:
             question, text = rng.choice(written)
-            nodes.append(self._ask(question, self._answer(text, "story", full=True)))
+            nodes.append(self._ask(question, self._answer(text, "story")))
         if asked and rng.random() < VISITS["turn"]:
             # A second turn in the same conversation: the first question's answer stands as it was given.
             first = rng.choice([(short, rng.choice(photo.captions)), (asked[0].question, asked[0].answer)])
@@ -206,7 +210,9 @@ class Tasks:
         row.sampled = sampled is not None
         return row
 
-    def thing(self, thing: Thing, rng: random.Random) -> Row:
+    def thing(self, rng: random.Random) -> Row:
+        """The picture of one thing: what it is, at times described."""
+        thing = rng.choice(self.things)
         nodes = [
             self._ask(q, self._answer(self._thing(form, thing.name), "thing"))
             for q, form in rng.sample(THING, 2)
@@ -254,13 +260,13 @@ class Tasks:
         ids = self.tokens(answer)
         if len(ids) < 85:
             ids.append(self.tokenizer.eos_token_id)
-        return self._row([], [self._ask(question, Node(ids, taught=True, full=True, kind="plain"))])
+        return self._row([], [self._ask(question, Node(ids, taught=True, kind="plain"))])
 
     def said(self, rng: random.Random) -> Row:
         """An answer of the target's own that repeats itself."""
         index, question, ids = rng.choice(self.own)
         kinds = repeats(ids)
-        node = Node(ids[: len(kinds)], taught=True, full=True, kinds=kinds)
+        node = Node(ids[: len(kinds)], taught=True, kinds=kinds)
         return self._row([self._view("train", index, rng)], [self._ask(question, node)])
 
     def rows(self, step: int, n: int) -> list[Row]:
@@ -271,27 +277,10 @@ class Tasks:
         made = []
         for i in range(n):
             kind = rng.choices((*SHARES, "photo"), (*SHARES.values(), 1 - sum(SHARES.values())))[0]
-            if i < self.processes:
-                kind = "photo"
-            if kind == "thing" and self.things:
-                made.append(self.thing(rng.choice(self.things), rng))
-            elif kind == "pair":
-                made.append(self.pair(rng))
-            elif kind == "clip":
-                made.append(self.clip(rng))
-            elif kind == "plain" and self.plain:
-                made.append(self.chat(rng))
-            elif kind == "own" and self.own:
-                made.append(self.said(rng))
+            if kind in self.makers and i >= self.processes:
+                made.append(self.makers[kind](rng))
             else:
                 epoch, at = divmod(place + i, len(self.photos))
-                order = self._order(epoch)
-                made.append(self.photo(order[at], rng, question if rng.random() < self.reward else None))
+                index = shuffled(len(self.photos), self.seed, epoch)[at]
+                made.append(self.photo(index, rng, question if rng.random() < self.reward else None))
         return made[self.process :: self.processes]
-
-    def _order(self, epoch: int) -> list[int]:
-        if getattr(self, "_epoch", None) != epoch:
-            self._epoch = epoch
-            self._shuffled = list(range(len(self.photos)))
-            random.Random(f"{self.seed}/epoch/{epoch}").shuffle(self._shuffled)
-        return self._shuffled

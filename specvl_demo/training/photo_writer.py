@@ -1,4 +1,4 @@
-"""Long answers about photographs, written by the base language model itself from what people wrote.
+"""What is asked about photographs, and long answers that the base language model writes itself.
 
 LLaVA made its instruction data so: a language model without pictures reads the captions and writes the
 answer. A small model left alone soon repeats itself, so the opening sentences are people's own (the least
@@ -19,21 +19,35 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase
+from tqdm import tqdm
+from transformers import (
+    AutoModelForCausalLM,
+    LogitsProcessor,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from specvl_demo.world import photo_scores
+from specvl_demo.training.photo_data import Photo
+from specvl_demo.world import photo_questions, photo_scores
 
 PHRASES: dict[str, Any] = json.loads(Path(__file__).with_name("photo_phrases.json").read_text("utf-8"))
 """plain, ask: topics, and what is asked about each kind of them. questions: about a photograph, by the kind
 of answer. things: questions about one thing, with the form of the answer. openings, go on, orders: how the
 base is made to write long answers."""
-USER, ASSISTANT, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>\n"
+END = "<|im_end|>"
+ASK, ANSWER = "<|im_start|>user\n", END + "\n<|im_start|>assistant\n"
 UNWANTED = re.compile(
     r"caption|\bai\b|sentence|paragraph|\bstory|\bscenes?\b|\bimage|camera|character|[#*<>_|]|\d\.|[^\x00-\x7f]",
     re.I,
 )
 
-DESCRIBE, STORY, NEXT = (PHRASES["questions"][kind] for kind in ("describe", "story", "next"))
+SHORT, DIFFERENCE, CLIP, DESCRIBE, STORY, NEXT = (
+    PHRASES["questions"][kind] for kind in ("short", "difference", "clip", "describe", "story", "next")
+)
+SHARES = {"short": 0.3, "long": 0.25, "story": 0.25, "question": 0.1, "two": 0.05, "plain": 0.05}
+"""Of the prompts whose answers drafters learn from: long answers are where drafting pays."""
+BATCH = 64
+"""Answers that are written at once."""
 TEMPERATURE, TOP = 0.6, 30
 """Answers are sampled among so many likeliest tokens."""
 OPENINGS, GO_ON, ORDERS = PHRASES["openings"], PHRASES["go on"], PHRASES["orders"]
@@ -86,7 +100,7 @@ def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
     told = least_alike(captions, {"story": 2, "next": 1}[kind])
     opening = " ".join([_opening(kind, told[0], rng), *told[1:]]) + rng.choice(GO_ON[kind])
     question = rng.choice({"story": STORY, "next": NEXT}[kind])
-    prompt = USER + ORDERS[kind].format(told=" ".join(captions)) + END + ASSISTANT
+    prompt = ASK + ORDERS[kind].format(told=" ".join(captions)) + ANSWER
     return Job(key, kind, question, prompt, opening)
 
 
@@ -103,7 +117,36 @@ def plain_prompts() -> list[str]:
 
 
 def plain_jobs(prompts: Sequence[str]) -> list[Job]:
-    return [Job(p, "plain", p, USER + p + END + ASSISTANT, "") for p in prompts]
+    return [Job(p, "plain", p, ASK + p + ANSWER, "") for p in prompts]
+
+
+def prompt_lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> list[dict[str, Any]]:
+    """What a photo target is asked so that drafters learn from its answers: n prompts with the pictures they
+    are about, {"prompt", "images": [path below `folder`]}.
+
+    Drawn from (seed, number) alone, so that a stopped run goes on with the same questions.
+    """
+    index = photo_questions.WordIndex([photo.captions for photo in photos])
+    plain = plain_prompts()
+    ways = {"long": DESCRIBE, "story": (*STORY, *NEXT), "two": DIFFERENCE}
+    order = random.Random(f"{seed}/order").sample(range(len(photos)), len(photos))
+    made = []
+    for i in range(n):
+        rng = random.Random(f"{seed}/{i}")
+        kind = rng.choices(list(SHARES), list(SHARES.values()))[0]
+        shown = [photos[order[i % len(order)]]]
+        if kind == "two" and len(photos) > 1:
+            shown.append(photos[order[(i + 1) % len(order)]])
+        asked = photo_questions.ask(shown[0].captions, rng, 1, index) if kind == "question" else []
+        if kind == "plain":
+            shown, prompt = [], rng.choice(plain)
+        else:
+            prompt = asked[0].question if asked else rng.choice(ways.get(kind, SHORT))
+        made.append({"prompt": prompt, "images": [str(one.path.relative_to(folder)) for one in shown]})
+    return made
+
+
+# ---------------------------------------------------------------- writing
 
 
 def finished(text: str) -> str:
@@ -157,15 +200,36 @@ def write(
         yield job, tokenizer.decode(row[begin:], skip_special_tokens=True).strip()
 
 
-def write_kept(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    jobs: Sequence[Job],
-) -> Iterator[dict[str, str]]:
-    """Written answers as rows of a file; what is not fit to be taught is kept as `rejected`, without text."""
-    plain = jobs[0].kind == "plain"
-    for job, text in write(model, tokenizer, jobs, 90 if plain else 70, distinct=not plain):
-        told = text if plain else finished(text)
-        fit = plain or keep(told, len(tokenizer(told).input_ids), 50, 125)
-        kind, told = (job.kind, told) if fit else ("rejected", "")
-        yield {"key": job.key, "kind": kind, "question": job.question, "answer": told}
+def write_answers(
+    base: Path, path: Path, jobs: Sequence[Job], tokenizer: PreTrainedTokenizerBase, seed: int = 1
+) -> None:
+    """Let the base write the answers of these jobs, all plain or none, that are not yet in the file.
+
+    What is not fit to be taught is kept as `rejected`, without text.
+    """
+    done = {json.loads(line)["key"] for line in path.open()} if path.exists() else set()
+    left = [job for job in jobs if job.key not in done]
+    if not left:
+        return
+    plain = left[0].kind == "plain"
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).eval()
+    torch.manual_seed(seed + len(done))
+    for k in tqdm(range(0, len(left), BATCH), desc=path.stem, mininterval=5):
+        with path.open("a") as file:
+            for job, text in write(model, tokenizer, left[k : k + BATCH], 90 if plain else 70, not plain):
+                told = text if plain else finished(text)
+                fit = plain or keep(told, len(tokenizer(told).input_ids), 50, 125)
+                kind, told = (job.kind, told) if fit else ("rejected", "")
+                row = {"key": job.key, "kind": kind, "question": job.question, "answer": told}
+                file.write(json.dumps(row) + "\n")
+
+
+def plain_answers(
+    base: Path, folder: Path, prompts: Sequence[str], tokenizer: PreTrainedTokenizerBase
+) -> list[tuple[str, str]]:
+    """The base's answers to these plain prompts, written where they are missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "plain.jsonl"
+    write_answers(base, path, plain_jobs(prompts), tokenizer)
+    rows = [json.loads(line) for line in path.open()]
+    return [(r["question"], r["answer"]) for r in rows if r["key"] in set(prompts)]

