@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from transformers import AttentionInterface, DynamicCache, LlamaForCausalLM
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from torch import Tensor
+from transformers import DynamicCache, LlamaForCausalLM
 
 from specvl_demo.training.photo import Learner
 from specvl_demo.training.photo_model import Node, Row
@@ -30,20 +29,6 @@ SCALE = 12.0
 """How much a caption counts whose CIDEr is one above the others'."""
 END = " eos"
 """A word that closes every complete caption, so that one which breaks off is scored as lacking it."""
-
-
-def one_token(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
-) -> tuple[Tensor, None]:
-    """Attention of one token a row, [B, heads, 1, d] over [B, key heads, n, d], as products of matrices: the
-    query heads of one key are rows of one product. Sampling takes 0.6 of the time of the library's kernel."""
-    batch, heads, new, width = query.shape
-    if new > 1:
-        return sdpa_attention_forward(module, query, key, value, mask, **kwargs)[0], None
-    grouped = query.reshape(batch * key.shape[1], -1, width)
-    scores = torch.bmm(grouped, key.flatten(0, 1).transpose(1, 2)) * width**-0.5
-    mixed = torch.bmm(scores.softmax(-1), value.flatten(0, 1))
-    return mixed.view(batch, 1, heads, width), None
 
 
 class Rewarder:
@@ -60,8 +45,6 @@ class Rewarder:
         self.told = [[caption + END for caption in p.captions] for p in tasks.photos]
         self.cider = Cider(self.told)
         self.model = copy.deepcopy(language).to(learner.device, learner.dtype).eval().requires_grad_(False)
-        AttentionInterface.register("one_token", one_token)
-        self.model.set_attn_implementation("one_token")
         self.sampled: dict[int, list[list[list[int]]]] = {}
 
     def state_dict(self) -> dict[str, Any]:

@@ -441,13 +441,6 @@ def test_a_tower_that_takes_anothers_place_learns_its_cells(
     assert task.loss(places)[0].item() < 0.7 * before
 
 
-def test_attention_of_one_token_is_the_librarys() -> None:
-    query, key, value = (torch.randn(2, heads, n, 8) for heads, n in ((6, 1), (3, 7), (3, 7)))
-    want = torch.nn.functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
-    got, _ = photo_reward.one_token(torch.nn.Identity(), query, key, value, None)
-    torch.testing.assert_close(got, want.transpose(1, 2))
-
-
 def test_captions_that_others_agree_with_count_more() -> None:
     weights = photo_tasks.agreed(DOGS, photo_scores.Cider([DOGS, ("Two men sit.", "A man sits on a bench.")]))
     assert sum(weights) == pytest.approx(len(DOGS)) and weights[0] > weights[1] > 0
