@@ -24,14 +24,14 @@ from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.machine import Load
-from specvl_demo.media import Clip, load_media
+from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
 from specvl_demo.records import Asked, Begin, End, Record
 from specvl_demo.registry import Loaded
 from specvl_demo.report import tables
 from specvl_demo.report.metrics import Lane as LaneRecords
 from specvl_demo.report.metrics import gather
-from specvl_demo.vlm.prompts import Turn, VideoFrames
+from specvl_demo.vlm.prompts import Turn
 
 WARM_TOKENS = 6
 PICTURE_PIXELS, LEAST_PIXELS = 1_250_000, 50_000
@@ -45,7 +45,7 @@ DESCRIBE = {
 
 def turn(
     question: str,
-    media: Sequence[Image.Image | Clip] = (),
+    media: Sequence[Visual] = (),
     answer: str | None = None,
     most_pixels: int | None = None,
 ) -> Turn:
@@ -55,11 +55,9 @@ def turn(
     by its size would make thousands of tokens of a photograph from a telephone.
     """
     most = picture_pixels() if most_pixels is None else most_pixels
-    shown = tuple(
-        VideoFrames(m.frames, m.times_s) if isinstance(m, Clip) else _within(m, most) for m in media
-    )
+    shown = tuple(one if isinstance(one, VideoFrames) else _within(one, most) for one in media)
     if not question.strip() and media:
-        clips = any(isinstance(m, Clip) for m in media)
+        clips = any(isinstance(m, VideoFrames) for m in media)
         question = DESCRIBE["video" if clips else "images" if len(media) > 1 else "image"]
     return Turn(whole(question), shown, None if answer is None else whole(answer))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from specvl_demo.media import Clip, Limits, load_media
+from specvl_demo.media import Limits, VideoFrames, load_media
 
 RED, BLUE = (220, 30, 30), (30, 40, 220)
 SIZE = (64, 48)
@@ -30,7 +30,7 @@ def load_picture(path: str | Path) -> Image.Image:
     return load_media([path])[0][0]
 
 
-def load_clip(path: str | Path, n_frames: int = 8, limits: Limits | None = None) -> Clip:
+def load_clip(path: str | Path, n_frames: int = 8, limits: Limits | None = None) -> VideoFrames:
     return load_media(clips=[path], n_frames=n_frames, limits=limits)[1][0]
 
 

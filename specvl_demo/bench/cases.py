@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from PIL import Image
 
-from specvl_demo.vlm.prompts import Turn, VideoFrames
+from specvl_demo.media import VideoFrames, Visual
+from specvl_demo.vlm.prompts import Turn
 from specvl_demo.world import texts
 from specvl_demo.world.samples import KINDS_OF_TURN, held_out, numbered
 from specvl_demo.world.scenes import Scene
@@ -43,7 +44,7 @@ class Case:
 
     name: str
     question: str
-    shown: tuple[Image.Image | VideoFrames, ...] = field(default=(), repr=False)
+    shown: tuple[Visual, ...] = field(default=(), repr=False)
     before: tuple[Turn, ...] = field(default=(), repr=False)
     reference: str | None = None
     kind: str = ""

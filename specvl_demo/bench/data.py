@@ -1,14 +1,14 @@
 """Anyone's own questions as cases: a file of JSON lines, or a public data set by its hub id or from a folder.
 
-Which columns of a data set hold pictures, question and answer is data (`SETS`); others are read by the usual
-names. Rows come through the `datasets` package where it is installed.
+A line and a row of a data set are read alike, by the usual names of columns; what those cannot say of a
+published set is data (`SETS`). Rows come through the `datasets` package where it is installed.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,66 +18,40 @@ from PIL import Image
 
 from specvl_demo.bench.cases import Case
 from specvl_demo.machine import offline
-from specvl_demo.media import Clip, MediaError, load_any, to_rgb
-from specvl_demo.vlm.prompts import VideoFrames
+from specvl_demo.media import load_any, to_rgb
 
 LETTERS = "ABCDEFGHIJ"
 
+QUESTION = ("question", "query", "prompt", "instruction")
+PICTURES = ("image", "images", "picture")
+CLIPS = ("video", "videos", "clip", "video_name")
+CHOICES = ("choices", "candidates", "choice_a", "choice_b", "choice_c", "choice_d")
+CONTEXT = ("hint",)
+ANSWER = ("reference", "answer", "answers", "label", "gpt_answer", "caption")
+"""Names of columns. Of a question and an answer the first that a row has, of the others all."""
+
 
 @dataclass(frozen=True)
-class Columns:
-    """Where a data set keeps what. Several names: the first that a row has.
+class Published:
+    """What of a data set is read: its split and config. ask: the question, where the set has none.
 
-    config and split: what of it is read. clip: a column of file names, of clips that lie in archives of the
-    repository and must be unpacked first; `ending` completes them. choices: one column with a list, or one
-    column a choice. ask: the question, where the set has none.
+    ending: completes the names of its clips, which lie in archives of the repository and must be unpacked.
     """
 
-    id: str
-    split: str
+    split: str = "test"
     config: str | None = None
-    question: tuple[str, ...] = ("question",)
-    picture: tuple[str, ...] = ("image",)
-    clip: tuple[str, ...] = ()
-    ending: str = ""
-    answer: tuple[str, ...] = ("answer",)
-    choices: tuple[str, ...] = ()
-    context: tuple[str, ...] = ()
     ask: str = ""
+    ending: str = ""
 
 
-SETS: tuple[Columns, ...] = (
-    Columns(
-        "wchai/lmms_VDC_test",
-        "test",
-        picture=(),
-        clip=("video_name",),
-        ending=".mp4",
-        answer=("caption",),
-        ask="Describe the video in detail.",
-    ),
-    Columns(
-        "OpenGVLab/MVBench", "train", "action_sequence", picture=(), clip=("video",), choices=("candidates",)
-    ),
-    # Two owners' forms of one set: a folder has the set's name alone, so either row reads both.
-    Columns("lmms-lab/ChartQA", "test", question=("question", "query"), answer=("answer", "label")),
-    Columns("HuggingFaceM4/ChartQA", "test", question=("query", "question"), answer=("label", "answer")),
-    Columns("lmms-lab/textvqa", "validation", answer=("answers",)),
-    Columns("lmms-lab/ScienceQA", "test", "ScienceQA-IMG", choices=("choices",), context=("hint",)),
-    Columns("lmms-lab/llava-bench-in-the-wild", "train", answer=("gpt_answer",)),
-    Columns("lmms-lab/SEED-Bench", "test", choices=("choice_a", "choice_b", "choice_c", "choice_d")),
-)
-"""The papers' data sets, in the form that holds pictures as data where there is one."""
-
-ANY = Columns(
-    "",
-    "test",
-    question=("question", "query", "prompt", "instruction"),
-    picture=("image", "images", "picture"),
-    clip=("video", "clip"),
-    answer=("answer", "answers", "reference", "label", "caption"),
-)
-"""How a data set is read that is not among SETS."""
+SETS: dict[str, Published] = {
+    "wchai/lmms_VDC_test": Published(ask="Describe the video in detail.", ending=".mp4"),
+    "OpenGVLab/MVBench": Published("train", "action_sequence"),
+    "lmms-lab/textvqa": Published("validation"),
+    "lmms-lab/ScienceQA": Published("test", "ScienceQA-IMG"),
+    "lmms-lab/llava-bench-in-the-wild": Published("train"),
+}
+"""The papers' data sets that are not read as any other, in the form that holds pictures as data."""
 
 
 def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> list[Case]:
@@ -90,52 +64,40 @@ def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> 
         return list(islice(_lines(path, n_frames), most))
     if not path.is_dir() and (data.endswith((".jsonl", ".json")) or data.count("/") != 1):
         raise ValueError(f"There is no file or folder {data}, and a data set of the hub is named OWNER/NAME.")
-    columns = columns_of(data)
+    by_name = {known.rsplit("/", 1)[-1].lower(): one for known, one in SETS.items()}
+    published = by_name.get(path.name.lower(), Published())
+
+    def unpacked(name: str) -> Path:
+        return _unpacked(name + published.ending, media)
+
     cases = [
-        _case(f"{columns.id.rsplit('/', 1)[-1] or path.name}-{number}", row, columns, media, n_frames)
-        for number, row in enumerate(_rows(data, columns, most))
+        _case(f"{path.name}-{number}", row, unpacked, n_frames, published.ask)
+        for number, row in enumerate(_rows(data, published, most))
     ]
     if not cases:
-        raise ValueError(f"{data} has no rows in its split {columns.split!r}.")
+        raise ValueError(f"{data} has no rows in its split {published.split!r}.")
     return cases
 
 
-def columns_of(data: str) -> Columns:
-    """How a data set is read: by its id, a folder by its last name."""
-    names = {one.id.lower(): one for one in SETS} | {one.id.rsplit("/", 1)[-1].lower(): one for one in SETS}
-    return names.get(data.lower()) or names.get(Path(data).name.lower()) or ANY
-
-
 def _lines(path: Path, n_frames: int) -> Iterable[Case]:
-    """One case a line: question, images and videos (files beside the JSON-lines file), and a reference."""
+    """One case a line; pictures and clips are files beside the file of lines."""
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError("an object is needed, with a question in it.")
+                name = str(row.get("id", f"{path.stem}-{number}"))
+                yield _case(name, row, lambda name: path.parent / name, n_frames)
             except json.JSONDecodeError as fault:
                 raise ValueError(f"{path.name}, line {number}: not a line of JSON ({fault.msg}).") from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{path.name}, line {number}: an object is needed, with a question in it.")
-            try:
-                yield _line(row, f"{path.stem}-{number}", path.parent, n_frames)
             except (ValueError, TypeError) as fault:
                 raise ValueError(f"{path.name}, line {number}: {fault}") from None
 
 
-def _line(row: Mapping[str, Any], name: str, folder: Path, n_frames: int) -> Case:
-    question = _first(row, ("question", "prompt"))
-    if not isinstance(question, str) or not question.strip():
-        known = ", ".join(row) or "nothing"
-        raise ValueError(f"a question is needed (under `question` or `prompt`); it has {known}.")
-    files = [file for key in ("image", "images", "video", "videos") for file in _many(row.get(key))]
-    shown = _open([folder / str(file) for file in files], n_frames)
-    reference = _first(row, ("reference", "answer"))
-    return Case(str(row.get("id", name)), question, shown, reference=_text(reference), kind="own")
-
-
-def _rows(data: str, columns: Columns, most: int) -> list[Mapping[str, Any]]:
+def _rows(data: str, published: Published, most: int) -> list[Mapping[str, Any]]:
     try:
         import datasets  # noqa: PLC0415 - an optional package, needed here alone
     except ImportError:
@@ -149,8 +111,8 @@ def _rows(data: str, columns: Columns, most: int) -> list[Mapping[str, Any]]:
         # A stream: the first rows come without the gigabytes behind them.
         rows = datasets.load_dataset(
             str(Path(data).resolve()) if local else data,
-            None if local else columns.config,
-            split=columns.split,
+            None if local else published.config,
+            split=published.split,
             streaming=True,
         )
         return list(islice(rows, most))
@@ -159,34 +121,41 @@ def _rows(data: str, columns: Columns, most: int) -> list[Mapping[str, Any]]:
         raise ValueError(f"The data set {data} cannot be read: {type(fault).__name__}: {reason}") from None
 
 
-def _case(name: str, row: Mapping[str, Any], columns: Columns, media: Path | None, n_frames: int) -> Case:
-    question = columns.ask or _first(row, columns.question)
-    if not question:
-        raise ValueError(f"{name} has none of the columns {', '.join(columns.question)}; it has {list(row)}.")
-    context = _first(row, columns.context)
-    choices = [one for column in columns.choices for one in _many(row.get(column))]
-    lines = [*([str(context)] if context else []), str(question)]
+def _case(
+    name: str, row: Mapping[str, Any], place: Callable[[str], Path], n_frames: int, ask: str = ""
+) -> Case:
+    """The case of one row. place: where a file lies that the row names."""
+    question = ask or _first(row, QUESTION)
+    if not isinstance(question, str) or not question.strip():
+        known = ", ".join(row) or "nothing"
+        raise ValueError(f"a question is needed, under {' or '.join(QUESTION)}; {name} has {known}.")
+    choices = _all(row, CHOICES)
+    lines = [*map(str, _all(row, CONTEXT)), question]
     lines += [f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
-    pictures = [_picture(one) for column in columns.picture for one in _many(row.get(column))]
-    clips = [_clip(str(one) + columns.ending, media, n_frames) for one in _many(_first(row, columns.clip))]
-    answer = _first(row, columns.answer)
+    shown = [*_all(row, PICTURES), *_all(row, CLIPS)]
+    decoded = [_picture(one) for one in shown if not isinstance(one, str)]
+    files = [place(one) for one in shown if isinstance(one, str)]
+    opened = load_any(files, n_frames) if files else []
+    answer = _first(row, ANSWER)
     if choices and isinstance(answer, int) and not isinstance(answer, bool) and answer < len(choices):
         answer = LETTERS[answer]
-    return Case(name, "\n".join(lines), (*pictures, *clips), reference=_text(answer), kind="data")
+    if isinstance(answer, list | tuple):
+        answer = answer[0] if answer else None
+    reference = None if answer is None else str(answer)
+    return Case(name, "\n".join(lines), (*decoded, *opened), reference=reference, kind="own")
 
 
 def _picture(value: Any) -> Image.Image:
     """As decoded by `datasets`, or as its undecoded bytes or path."""
     if isinstance(value, Image.Image):
         return to_rgb(value)
-    if isinstance(value, Mapping) and value.get("bytes"):
-        return to_rgb(Image.open(io.BytesIO(value["bytes"])))
-    if isinstance(value, Mapping) and value.get("path"):
-        return to_rgb(Image.open(value["path"]))
+    if isinstance(value, Mapping) and (stored := value.get("bytes") or value.get("path")):
+        return to_rgb(Image.open(io.BytesIO(stored) if isinstance(stored, bytes) else stored))
     raise ValueError(f"A picture is needed, got {type(value).__name__}.")
 
 
-def _clip(name: str, media: Path | None, n_frames: int) -> VideoFrames:
+def _unpacked(name: str, media: Path | None) -> Path:
+    """The clip of this name anywhere below the folder of unpacked clips."""
     if media is None:
         raise ValueError(
             f"This data set names its clips ({name}) and packs them into archives: unpack those and "
@@ -195,30 +164,14 @@ def _clip(name: str, media: Path | None, n_frames: int) -> VideoFrames:
     found = sorted(media.rglob(Path(name).name))
     if not found:
         raise ValueError(f"There is no clip {name} below {media}.")
-    (shown,) = _open(found[:1], n_frames)
-    return shown if isinstance(shown, VideoFrames) else VideoFrames((shown,))
-
-
-def _open(paths: Sequence[Path], n_frames: int) -> tuple[Image.Image | VideoFrames, ...]:
-    try:
-        opened = load_any(paths, n_frames) if paths else []
-    except MediaError as fault:
-        raise ValueError(str(fault)) from None
-    return tuple(VideoFrames(one.frames, one.times_s) if isinstance(one, Clip) else one for one in opened)
+    return found[0]
 
 
 def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((row[name] for name in names if row.get(name) not in (None, "")), None)
 
 
-def _many(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _text(value: Any) -> str | None:
-    """A reference as text; of several the first."""
-    if isinstance(value, list | tuple):
-        value = value[0] if value else None
-    return None if value is None else str(value)
+def _all(row: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+    """The values of all these columns, lists taken apart."""
+    values = [row[name] for name in names if row.get(name) not in (None, "")]
+    return [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]

@@ -18,7 +18,7 @@ import msgspec
 from specvl_demo import pairs, records, registry, verdicts
 from specvl_demo.cli import progress
 from specvl_demo.cli.parse import Refused
-from specvl_demo.media import Clip, load_media
+from specvl_demo.media import Visual, load_media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import Pair, Role
@@ -27,8 +27,6 @@ from specvl_demo.report import remarks, tables
 from specvl_demo.report.metrics import Lane, gather
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from specvl_demo.core.engine import Request
 
 
@@ -204,7 +202,10 @@ def _load(options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice]) -> 
 
 
 def _request(
-    options: argparse.Namespace, loaded: registry.Loaded, prompt: str, media: Sequence[Image.Image | Clip]
+    options: argparse.Namespace,
+    loaded: registry.Loaded,
+    prompt: str,
+    media: Sequence[Visual],
 ) -> Request:
     from specvl_demo import session
     from specvl_demo.core.sampling import Sampling

@@ -6,6 +6,6 @@ Knows nothing of models, prompts or the page.
 
 from specvl_demo.media.files import Limits, MediaError
 from specvl_demo.media.load import load_any, load_media
-from specvl_demo.media.pictures import Clip, to_rgb
+from specvl_demo.media.pictures import VideoFrames, Visual, to_rgb
 
-__all__ = ["Clip", "Limits", "MediaError", "load_any", "load_media", "to_rgb"]
+__all__ = ["Limits", "MediaError", "VideoFrames", "Visual", "load_any", "load_media", "to_rgb"]

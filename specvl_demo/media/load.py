@@ -29,7 +29,7 @@ from specvl_demo.media.files import (
     examine,
     shown,
 )
-from specvl_demo.media.pictures import Clip
+from specvl_demo.media.pictures import VideoFrames, Visual
 
 Want = Literal["picture", "clip", "any"]
 Item = tuple[Path, str, Want]
@@ -59,7 +59,7 @@ def load_media(
     clips: Sequence[str | os.PathLike[str]] = (),
     n_frames: int = 8,
     limits: Limits | None = None,
-) -> tuple[list[Image.Image], list[Clip]]:
+) -> tuple[list[Image.Image], list[VideoFrames]]:
     """All pictures and clips of one request: upright RGB pictures, of an animation the first frame, and
     `n_frames` uniformly sampled frames of every clip, or all it has. An animated GIF or WebP may be either.
 
@@ -72,14 +72,14 @@ def load_media(
 
 def load_any(
     paths: Sequence[str | os.PathLike[str]], n_frames: int = 8, limits: Limits | None = None
-) -> list[Image.Image | Clip]:
+) -> list[Visual]:
     """Pictures and clips, whatever the files turn out to be; an animation counts as a clip if it moves."""
     return _load([(path, "any") for path in paths], n_frames, limits)
 
 
 def _load(
     wanted: Sequence[tuple[str | os.PathLike[str], Want]], n_frames: int, limits: Limits | None
-) -> list[Image.Image | Clip]:
+) -> list[Visual]:
     limits = limits or Limits()
     if len(wanted) > limits.max_items:
         raise MediaError(
@@ -89,7 +89,7 @@ def _load(
         raise MediaError(f"A clip needs at least one sampled frame, not {n_frames}.")
     items = [_checked(path, want, limits) for path, want in wanted]
     until = time.monotonic() + limits.decode_s
-    found: dict[int, Image.Image | Clip] = {}
+    found: dict[int, Visual] = {}
     for group in _groups(items):
         decoded = _decode([items[at] for at in group], n_frames, limits, until)
         found |= dict(zip(group, decoded, strict=True))
@@ -118,7 +118,7 @@ def _groups(items: Sequence[Item]) -> list[list[int]]:
     return [together, *alone] if together else alone
 
 
-def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) -> list[Image.Image | Clip]:
+def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) -> list[Visual]:
     """One process for these files; it is killed at the deadline `until`."""
     seconds = max(0.0, until - time.monotonic())
     job = {
@@ -167,7 +167,7 @@ def _hand_over(pipe: BinaryIO, job: bytes) -> None:
             pipe.close()
 
 
-def _read(pipe: BinaryIO, path: Path, kind: str, limits: Limits, late: threading.Event) -> Image.Image | Clip:
+def _read(pipe: BinaryIO, path: Path, kind: str, limits: Limits, late: threading.Event) -> Visual:
     """The next file's answer: a header line, then its pixels."""
     name = shown(path.name)
     try:
@@ -187,4 +187,4 @@ def _read(pipe: BinaryIO, path: Path, kind: str, limits: Limits, late: threading
         raise MediaError(f"{name} took longer than {limits.decode_s:g} seconds to decode.")
     if not frames:
         raise MediaError(f"{name} is damaged: its {kind} data stopped the decoder.")
-    return Clip(tuple(frames), tuple(header["times_s"])) if "times_s" in header else frames[0]
+    return VideoFrames(tuple(frames), tuple(header["times_s"])) if "times_s" in header else frames[0]

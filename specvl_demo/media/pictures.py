@@ -23,11 +23,14 @@ from specvl_demo.media.files import Limits, MediaError, check_size
 
 
 @dataclass(frozen=True)
-class Clip:
-    """Upright RGB frames sampled from a clip, in order, each with the seconds at which it is shown."""
+class VideoFrames:
+    """Upright RGB frames sampled from a clip, in order, and the seconds at which each is shown."""
 
     frames: tuple[Image.Image, ...] = field(repr=False)
-    times_s: tuple[float, ...]
+    times_s: tuple[float, ...] = ()
+
+
+Visual = Image.Image | VideoFrames
 
 
 # What Pillow's decoders raise on broken input, as found by feeding them broken files.

@@ -21,18 +21,11 @@ from torch import nn
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.types import Prompt
+from specvl_demo.media import VideoFrames
 from specvl_demo.vlm.encoder import placeholder_ids
 from specvl_demo.vlm.layouts import Shown, spans
 
 _SMALL_VOCABULARY = 4096
-
-
-@dataclass(frozen=True)
-class VideoFrames:
-    """A clip as a model sees it: sampled frames in order, and when each is shown."""
-
-    frames: tuple[Image.Image, ...]
-    times_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from PIL import Image
 
-from specvl_demo.media import Clip, Limits, MediaError, load, worker
+from specvl_demo.media import Limits, MediaError, VideoFrames, load, worker
 from tests import corpus
 from tests.corpus import encode, halves, load_clip, load_picture
 from tests.robustness import corpus_cameras
@@ -759,11 +759,11 @@ def attempt(case: Case, folder: Path) -> tuple[str, str]:
         return "refused", str(refusal)
     finally:
         path.unlink()
-    images = found.frames if isinstance(found, Clip) else [found]
+    images = found.frames if isinstance(found, VideoFrames) else [found]
     assert all(
         image.mode == "RGB" and image.size[0] * image.size[1] <= Limits().max_pixels for image in images
     )
-    return "clip" if isinstance(found, Clip) else "picture", ""
+    return "clip" if isinstance(found, VideoFrames) else "picture", ""
 
 
 def try_all(forked: bool = True) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from specvl_demo.__main__ import main
-from specvl_demo.media import Clip, Limits, MediaError, load, load_any, load_media
+from specvl_demo.media import Limits, MediaError, VideoFrames, load, load_any, load_media
 from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.uploads import Sessions
 from tests import corpus
@@ -87,7 +87,7 @@ def test_a_request_is_decoded_in_order_by_few_processes(
         (tmp_path / name).write_bytes(files[name])
     first, clip, animation, last = load_any([tmp_path / name for name in names])
     assert (first.size, last.size) == (corpus.SIZE, (32, 24))
-    assert isinstance(clip, Clip) and isinstance(animation, Clip)
+    assert isinstance(clip, VideoFrames) and isinstance(animation, VideoFrames)
     assert clip.frames[0].size == (96, 64) != animation.frames[0].size
     assert len(started) == 2
     assert not any("secret" in env.values() or "HF_TOKEN" in env for env in started)

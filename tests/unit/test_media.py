@@ -144,7 +144,7 @@ def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> 
         clip = load_clip(path)
         assert clip.times_s == pytest.approx((0, 0.1, 0.4))
         assert near(clip.frames[1].getpixel((20, 15)), (0, 255, 0))
-        assert isinstance(load_any([path])[0], media.Clip)
+        assert isinstance(load_any([path])[0], media.VideoFrames)
         assert isinstance(load_picture(path), Image.Image)
 
 
@@ -159,7 +159,7 @@ def test_kinds_are_told_apart(clips: Path, tmp_path: Path) -> None:
     unmoved.write_bytes(GOOD["plain.gif"])
     with pytest.raises(MediaError, match="still picture"):
         load_clip(unmoved)
-    assert [isinstance(found, media.Clip) for found in load_any([clips / "clip.mp4", unmoved])] == [
+    assert [isinstance(found, media.VideoFrames) for found in load_any([clips / "clip.mp4", unmoved])] == [
         True,
         False,
     ]

@@ -114,11 +114,11 @@ def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, lis
     return {lane: text[tuple(ids)] for lane, ids in answers.items()}
 
 
-def _small(shown: Sequence[Image.Image | media.Clip], names: Sequence[str]) -> list[Shown]:
+def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Shown]:
     """Small copies that travel in a trace: one frame of a picture, every sampled one of a clip."""
     out = []
     for at, item in enumerate(shown):
-        frames = item.frames if isinstance(item, media.Clip) else [item]
+        frames = item.frames if isinstance(item, media.VideoFrames) else [item]
         out.append(Shown(names[at] if at < len(names) else "", [_address(frame) for frame in frames]))
     return out
 
@@ -131,7 +131,7 @@ def _address(image: Image.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
 
 
-def _read(job: Job, n_frames: int) -> list[list[Image.Image | media.Clip]]:
+def _read(job: Job, n_frames: int) -> list[list[media.Visual]]:
     """What every earlier turn showed, and what this one shows; one time limit for all of it."""
     shares = [*(turn.media for turn in job.history), job.media]
     limits = media.Limits(max_items=MOST_SHOWN)
