@@ -7,8 +7,9 @@ forwards (D): ceiling = τ · step / (V + γ · D). τ follows from a stated acc
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specvl_demo.pairs import Checkpoint, Pair
 
@@ -21,21 +22,6 @@ LOOKUP_ACCEPTANCE, CHAIN_ACCEPTANCE, TREE_ACCEPTANCE = 0.2, 0.7, 0.8
 # choice: about what trained drafters reach on answers about pictures; a tree's level has several candidates,
 prompt lookup seldom finds any.
 """
-TOWERS: dict[str, tuple[float, float]] = {
-    "LLaVA": (0.30e9, 0.30e9),
-    "LLaVA-NeXT": (0.30e9, 0.30e9),
-    "LLaVA-OneVision": (0.40e9, 0.40e9),
-    "Qwen2-VL": (0.67e9, 0.67e9),
-    "Qwen2.5-VL": (0.67e9, 0.67e9),
-    "Qwen3-VL": (0.50e9, 0.40e9),
-    "SmolVLM": (0.40e9, 0.09e9),
-    "Gemma 3": (0.42e9, 0.42e9),
-    "Pixtral": (0.40e9, 0.0),
-    "Mistral 3": (0.40e9, 0.0),
-    "Idefics3": (0.40e9, 0.0),
-    "InternVL": (0.30e9, 0.30e9),
-}
-"""Weights of the vision towers of targets and small drafters by family, rounded: no step reads them."""
 
 
 @dataclass(frozen=True)
@@ -91,25 +77,23 @@ def device_of(name: str) -> Device:
     raise ValueError(f"No data sheet of {name!r} is here; known: {', '.join(d.name for d in DEVICES)}, cpu.")
 
 
+SHAPES: dict[str, Callable[[Mapping[str, Any]], Shape]] = {
+    "one-node": lambda p: Shape(0, 0, 1),
+    "chain": lambda p: Shape(p["gamma"], 1, p["gamma"] + 1),
+    "branches": lambda p: Shape(p["gamma"], p["count"], 1 + p["gamma"] * p["count"]),
+    "beam": lambda p: Shape(p["gamma"], p["beams"], 1 + p["gamma"] * p["beams"]),
+    "static-tree": lambda p: Shape(min(5, p["tree_nodes"] - 1), 4, p["tree_nodes"]),
+    "best-first": lambda p: Shape(p["loops"] + 1, p["width"], p["nodes"]),
+    "entropy-tree": lambda p: Shape(p["max_depth"], p["max_width"], p["max_nodes"]),
+}
+"""By policy: the draft that its parameters allow at most."""
+
+
 def shape_of(choice: Choice) -> Shape:
     """The draft of a method with its settings, at its largest. ValueError for a policy that is not known."""
-    params = {key: value for key, value in choice.params.items() if isinstance(value, int)}
-    policy, gamma = choice.policy.name, params.get("gamma", 0)
-    if policy == "one-node":
-        return Shape(0, 0, 1)
-    if policy == "chain":
-        return Shape(gamma, 1, gamma + 1)
-    if policy == "branches":
-        return Shape(gamma, params["count"], 1 + gamma * params["count"])
-    if policy == "beam":
-        return Shape(gamma, params["beams"], 1 + gamma * params["beams"])
-    if policy == "static-tree":
-        return Shape(min(5, params["tree_nodes"] - 1), 4, params["tree_nodes"])
-    if policy == "best-first":
-        return Shape(params["loops"] + 1, params["width"], params["nodes"])
-    if policy == "entropy-tree":
-        return Shape(params["max_depth"], params["max_width"], params["max_nodes"])
-    raise ValueError(f"The draft of policy {policy!r} has no known shape.")
+    if choice.policy.name not in SHAPES:
+        raise ValueError(f"The draft of policy {choice.policy.name!r} has no known shape.")
+    return SHAPES[choice.policy.name](choice.params)
 
 
 def ceiling(
@@ -125,27 +109,25 @@ def ceiling(
     weight_bytes: of one number of the drafter and the caches. target_bytes: of one of the target's weights
     where it is packed. acceptance: None takes the stated one of its kind of draft.
     """
-    shape, (tower, small_tower) = shape_of(choice), TOWERS.get(pair.family, (0.0, 0.0))
+    shape = shape_of(choice)
     packed = weight_bytes if target_bytes is None else target_bytes
 
     def target(rows: int) -> float:
-        return _forward_s(pair.target, tower, packed, weight_bytes, pair.n_tokens, rows, device)
+        return _forward_s(pair.target, packed, weight_bytes, pair.n_tokens, rows, device)
 
-    draft = 0.0
-    role = next((role for role in pair.drafters if role == choice.drafter.role), None)
-    if role is None and choice.drafter.role is not None:
-        raise ValueError(f"{pair.id} has no drafter of kind {choice.drafter.role!r}.")
+    draft, role = 0.0, choice.drafter.role
     if role is not None:
-        one = pair.drafters[role]
+        one = next((one for key, one in pair.drafters.items() if key == role), None)
+        if one is None:
+            raise ValueError(f"{pair.id} has no drafter of kind {role!r}.")
         context = pair.n_tokens * max(1, len(choice.views))
         rows = max(1, shape.width) * max(1, len(choice.views))
-        away = small_tower if role == "small" else 0.0
-        draft = _forward_s(one, away, weight_bytes, weight_bytes, context, rows, device)
+        draft = _forward_s(one, weight_bytes, weight_bytes, context, rows, device)
     step, round_s = target(1), target(shape.nodes) + shape.depth * draft
     if acceptance is None:
         branches = shape.nodes > shape.depth + 1
         acceptance = TREE_ACCEPTANCE if branches else CHAIN_ACCEPTANCE
-        acceptance = LOOKUP_ACCEPTANCE if choice.drafter.role is None else acceptance
+        acceptance = LOOKUP_ACCEPTANCE if role is None else acceptance
     steps = (share / 100 for share in range(101))
     pays_from = next((share for share in steps if tau(share, shape.depth) * step >= round_s), None)
     length = tau(acceptance, shape.depth)
@@ -159,7 +141,6 @@ def tau(acceptance: float, depth: int) -> float:
 
 def _forward_s(
     one: Checkpoint,
-    tower: float,
     weight_bytes: float,
     cache_bytes: float,
     context: int,
@@ -167,6 +148,6 @@ def _forward_s(
     device: Device,
 ) -> float:
     """The least seconds of a forward over so many rows behind so many tokens."""
-    weights = max(one.params - tower, 0.1 * one.params)
+    weights = one.params - one.tower
     read = weights * weight_bytes + one.kv * context * cache_bytes
     return max(read / device.bytes_per_s, 2.0 * weights * rows / device.flops_per_s)
