@@ -222,7 +222,7 @@ def recording(models: Engine, example: Example, name: str, machine: str) -> Exam
 def measured(models: Engine, example: Example, name: str) -> tuple[Finding, list[Record]]:
     """A method on an example: the repetition with the median speedup, with its records."""
     runs = [once(models, example, name) for _ in range(REPEATS)]
-    runs = [one for one in runs if one[0].comparison.plausible]
+    runs = [one for one in runs if one[0].comparison.doubt() is None]
     if not runs:
         sys.exit(
             f"The times of {name} on {example['id']} contradict themselves (a speedup above τ): this machine "

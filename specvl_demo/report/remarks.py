@@ -68,12 +68,9 @@ def agreement(lane: Lane, ar: Lane) -> Agreement:
 
 def disturbance(lane: Lane, ar: Lane) -> str | None:
     """Why the times of this race mean nothing; None where nothing speaks against them."""
-    beside = compare(lane, ar)
-    if not beside.plausible:
-        return (
-            f"a speedup of {beside.speedup_decode:.1f} is above τ {beside.metrics.totals.tau:.1f}, which "
-            "nothing can reach"
-        )
+    doubt = compare(lane, ar).doubt()
+    if doubt is not None:
+        return doubt
     load = max((one.end.load for one in (lane, ar) if one.end and one.end.load is not None), default=0.0)
     if load > MAX_LOAD:
         return f"other programs kept {100 * load:.0f} % of this machine busy"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from specvl_demo import records
 from specvl_demo.records import Record, RecordError
-from specvl_demo.report import remarks, spans, tables
-from specvl_demo.report.metrics import Lane
+from specvl_demo.report import remarks, tables
+from specvl_demo.report.metrics import Lane, runs
 
 MAX_BYTES = 64 * 2**20
 MAX_LINE_BYTES = 8 * 2**20
@@ -118,4 +118,4 @@ def _fate(lane: Lane) -> str:
 
 def _marked(lane: Lane) -> str:
     brackets = {"draft": "[{}]", "relaxed": "{{{}}}", "target": "{}"}
-    return _one_line("".join(brackets[origin].format(text) for origin, text in spans.runs(lane.rounds)), 4000)
+    return _one_line("".join(brackets[origin].format(text) for origin, text in runs(lane.rounds)), 4000)
