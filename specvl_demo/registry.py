@@ -17,7 +17,7 @@ from specvl_demo.machine import Machine, detect, offline
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
 from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
-from specvl_demo.verdicts import Dtype, Options, Verdict, available, there
+from specvl_demo.verdicts import Options, Verdict, available, there
 
 if TYPE_CHECKING:
     from specvl_demo.core.detokenizer import TokenTexts
@@ -43,6 +43,12 @@ def default_pair() -> Pair:
 def roles_here(pair: Pair) -> dict[Role, Checkpoint]:
     """The drafters of a pair that can be had: local ones only where their weights are really there."""
     return {role: one for role, one in pair.drafters.items() if not one.local or there(one)}
+
+
+def roles_of(choices: Sequence[Choice]) -> list[Role]:
+    """The roles of the drafters that these methods ask for, each once."""
+    roles = dict.fromkeys(one.drafter.role for one in choices if one.drafter.role is not None)
+    return cast("list[Role]", list(roles))
 
 
 def choose(
@@ -183,17 +189,15 @@ def remarks(pair: Pair) -> list[str]:
 def load(
     pair: Pair,
     roles: Sequence[Role] | None = None,
-    dtype: Dtype | None = None,
     progress: Callable[[str], None] | None = None,
     options: Options | None = None,
 ) -> Loaded:
     """Bring up a pair's target and its drafters of these roles (None: all that can be had).
 
-    dtype: short for options with this type. options: None takes those of the environment. ValueError with a
-    sentence where the pair does not run here, a role is missing, or weights cannot be had.
+    options: None takes those of the environment. ValueError with a sentence where the pair does not run here,
+    a role is missing, or weights cannot be had.
     """
     options = Options.of_environment() if options is None else options
-    options = replace(options, dtype=dtype) if dtype is not None else options
     machine = detect()
     verdict = available(pair, machine, options, roles)
     if not verdict.ok:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from msgspec.structs import replace as changed
 from PIL import Image
@@ -246,23 +246,24 @@ class Pair:
         before anything is computed.
         """
         pair = self._loaded.pair
-        if not isinstance(question, str):
-            raise ValueError(f"question is text, not an object of type {type(question).__name__}.")
+        for name, value, kind, what in (
+            ("question", question, str, "text"),
+            ("settings", settings or {}, Mapping, "a dictionary of parameters by method"),
+            ("max_new_tokens", max_new_tokens, Integral, "a whole number"),
+            ("temperature", temperature, Real, "a number"),
+            ("top_p", top_p, Real, "a number"),
+            ("seed", seed, Integral, "a whole number"),
+        ):
+            if not isinstance(value, kind):
+                raise ValueError(f"{name} is {what}, not an object of type {type(value).__name__}.")
         images = _listed("images", images, (str, os.PathLike), "paths of picture files")
         videos = _listed("videos", videos, (str, os.PathLike), "paths of clip files")
         methods = _listed("methods", methods, (str,), "names of methods")
-        for key, own in ({} if settings is None else _mapping("settings", settings)).items():
-            if key not in methods:
-                raise ValueError(f"settings names {key!r}, which is none of methods: {', '.join(methods)}.")
-            _mapping(f"settings[{key!r}]", own)
-        for name, value, kind in (
-            ("max_new_tokens", max_new_tokens, Integral),
-            ("temperature", temperature, Real),
-            ("top_p", top_p, Real),
-            ("seed", seed, Integral),
-        ):
-            if not isinstance(value, kind):
-                raise ValueError(f"{name} is {'a whole' if kind is Integral else 'a'} number, not {value!r}.")
+        for name, own in (settings or {}).items():
+            if name not in methods:
+                raise ValueError(f"settings names {name!r}, which is none of methods: {', '.join(methods)}.")
+            if not isinstance(own, Mapping):
+                raise ValueError(f'settings[{name!r}] is no dictionary such as {{"gamma": 4}}, but {own!r}.')
         if not 0 <= seed <= records.MAX_SEED:
             raise ValueError(f"seed is from 0 to {records.MAX_SEED}, not {seed}.")
         if not methods:
@@ -287,19 +288,11 @@ def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> list[A
     return items
 
 
-def _mapping(name: str, given: Any) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ValueError(
-            f'{name} is no dictionary; parameters are given by method: {{"chain": {{"gamma": 4}}}}.'
-        )
-    return given
-
-
 def load(pair: str, dtype: str | None = None) -> Pair:
     """See `specvl_demo.load`."""
     if dtype not in (None, *verdicts.DTYPE_BYTES):
         raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(verdicts.DTYPE_BYTES)}.")
-    return Pair(registry.load(pairs.find(pair), dtype=cast("verdicts.Dtype | None", dtype)))
+    return Pair(registry.load(pairs.find(pair), options=verdicts.Options.of_environment(dtype=dtype)))
 
 
 def with_question(running: Iterator[Record], question: str) -> Iterator[Record]:

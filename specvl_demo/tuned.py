@@ -37,9 +37,8 @@ def here() -> str:
 
 def presets(pair: str, method: str) -> dict[str, Mapping[str, Value]]:
     """The tuned preset of a method by its name; empty where none was tuned for this pair on this machine."""
-    found = entry(pair)
-    settings = found["methods"].get(method, {}).get("settings") if found else None
-    return {} if settings is None else {NAME: settings}
+    found = (entry(pair) or {}).get("methods", {}).get(method)
+    return {NAME: found["settings"]} if found else {}
 
 
 def entry(pair: str) -> dict[str, Any] | None:
@@ -56,11 +55,9 @@ def write(pair: str, told: Mapping[str, Any], methods: Mapping[str, Mapping[str,
 
     told: when, on which inputs, with which weights. methods: `settings`, and what they promise, by name.
     """
-    path, all_of_it = place(), _read()
-    before = entry(pair)
-    kept = before["methods"] if before else {}
+    path, kept = place(), (entry(pair) or {}).get("methods", {})
     rows = {name: {**row, **told} for name, row in methods.items()}
-    all_of_it[pair] = {"machine": here(), "methods": {**kept, **rows}}
+    all_of_it = _read() | {pair: {"machine": here(), "methods": {**kept, **rows}}}
     path.parent.mkdir(parents=True, exist_ok=True)
     # Written beside and moved: a reader never meets half a file.
     half = path.with_suffix(".part")

@@ -10,7 +10,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from specvl_demo import base_weights, fingerprints
@@ -54,17 +54,19 @@ class Options:
     pickles: bool = False
 
     @classmethod
-    def of_environment(cls) -> Options:
-        """What SPECVL_DTYPE, SPECVL_QUANTISED and SPECVL_EXACT ask for. ValueError with a sentence where they
-        name nothing known."""
+    def of_environment(cls, pickles: bool = False, **asked: str | None) -> Options:
+        """What is asked, and of what is left open what SPECVL_DTYPE, SPECVL_QUANTISED and SPECVL_EXACT say.
+
+        ValueError with a sentence where they name nothing known.
+        """
         found: dict[str, Any] = {}
         known_by = {"dtype": get_args(Dtype), "quantised": get_args(Quantised), "exact": get_args(Switch)}
         for name, known in known_by.items():
             value = os.environ.get(f"SPECVL_{name.upper()}") or None
             if value is not None and value not in known:
                 raise ValueError(f"SPECVL_{name.upper()} is one of {', '.join(known)}, not {value!r}.")
-            found[name] = value
-        return cls(**found)
+            found[name] = asked.get(name) or value
+        return cls(**found, pickles=pickles)
 
 
 @dataclass(frozen=True)
@@ -99,16 +101,13 @@ def available(
     fetch = [one for one in wanted if not one.local and not cached(one)]
     after = f"; fetches about {gb(_stored(fetch))} from the Hugging Face hub first" if fetch else ""
     tried = []
-    for place in _places(machine, options):
+    for name, memory_bytes, place in _places(machine, options):
         needs = needs_bytes(pair, place.dtype, roles, place.quantised, place.device)
         packed = f" with {PACKED[place.quantised]} weights" if place.quantised != "none" else ""
-        if needs <= place.memory_bytes * USABLE_SHARE:
-            reason = f"Runs on {place.name} in {place.dtype}{packed}, needs about {gb(needs)}{after}."
-            where = (place.device, place.dtype, needs, bool(fetch), place.split, place.quantised)
-            return Verdict(True, reason, *where)
-        tried.append(
-            f"{gb(needs)} in {place.dtype}{packed} on {place.name}, which has {gb(place.memory_bytes)}"
-        )
+        if needs <= memory_bytes * USABLE_SHARE:
+            reason = f"Runs on {name} in {place.dtype}{packed}, needs about {gb(needs)}{after}."
+            return replace(place, ok=True, reason=reason, needs_bytes=needs, must_fetch=bool(fetch))
+        tried.append(f"{gb(needs)} in {place.dtype}{packed} on {name}, which has {gb(memory_bytes)}")
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
     return Verdict(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
 
@@ -123,8 +122,7 @@ def needs_bytes(
 ) -> int:
     """Memory for the target and its drafters of these roles (None: all) while lanes race.
 
-    n_lanes: each keeps keys and values of its own; one more copy is the
-    prefill's while the last lane begins.
+    n_lanes: each keeps keys and values of its own; one more copy is the prefill's while the last lane begins.
     """
     each = DTYPE_BYTES[dtype]
     weights = pair.target.params * QUANTISED_BYTES.get(quantised, each)
@@ -194,21 +192,15 @@ def _stored(some: Collection[Checkpoint]) -> float:
     return sum(one.params * 2 for one in some)
 
 
-@dataclass(frozen=True)
-class _Place:
-    name: str
-    memory_bytes: int
-    device: str
-    dtype: Dtype
-    split: Mapping[int, int]
-    quantised: Quantised
-
-
-def _places(machine: Machine, options: Options) -> Iterator[_Place]:
-    """Best first: one GPU, several, then one with packed weights, then the processor."""
+def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Verdict]]:
+    """Name, memory and how the pair would run there. Best first: one GPU, several, then one with packed
+    weights, then the processor."""
 
     def half(capability: tuple[int, int]) -> Dtype:
         return options.dtype or ("bfloat16" if capability >= BFLOAT16_FROM else "float16")
+
+    def untried(device: str, dtype: Dtype, split: Mapping[int, int], quantised: Quantised) -> Verdict:
+        return Verdict(False, "", device, dtype, split=split, quantised=quantised)
 
     asked = options.quantised or "none"
     packings: list[Quantised] = [asked]
@@ -216,12 +208,13 @@ def _places(machine: Machine, options: Options) -> Iterator[_Place]:
         packings.append("4bit")
     for quantised in packings:
         for i, gpu in enumerate(machine.gpus):
-            yield _Place(gpu.name, gpu.memory_bytes, f"cuda:{i}", half(gpu.capability), {}, quantised)
+            place = untried(f"cuda:{i}", half(gpu.capability), {}, quantised)
+            yield gpu.name, gpu.memory_bytes, place
         if len(machine.gpus) > 1:
             split = {i: int(gpu.memory_bytes * USABLE_SHARE) for i, gpu in enumerate(machine.gpus)}
             name = f"{len(split)} GPUs ({' + '.join(gpu.name for gpu in machine.gpus)})"
             whole = sum(gpu.memory_bytes for gpu in machine.gpus)
             weakest = min(gpu.capability for gpu in machine.gpus)
-            yield _Place(name, whole, "cuda:0", half(weakest), split, quantised)
+            yield name, whole, untried("cuda:0", half(weakest), split, quantised)
     if asked == "none":
-        yield _Place("CPU", machine.memory_bytes, "cpu", options.dtype or "float32", {}, "none")
+        yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, "none")

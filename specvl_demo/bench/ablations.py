@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from specvl_demo import fingerprints
-from specvl_demo.bench import measure
-from specvl_demo.bench.cases import Case
+from specvl_demo.bench import cases, measure
+from specvl_demo.bench.measure import Asked
 from specvl_demo.methods.base import Choice, Models, Value, choose
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.registry import Loaded
@@ -51,21 +51,19 @@ class Trained:
         return replace(chosen, method=method, drafter=replace(part, build=build))
 
 
-def report(
-    loaded: Loaded,
-    folder: Path,
-    cases: Sequence[Case],
-    repeats: int,
-    max_new_tokens: int,
-    tell: measure.Tell = measure.silent,
-) -> dict[str, Any]:
+def report(asked: Asked) -> dict[str, Any]:
     """`machine, settings, rows` as `measure.bench` has them, a row a head and shape.
 
     heads: name, parameters and steps of each; unlike: sentences on what was not trained alike.
     """
-    heads = opened(loaded, folder)
+    if asked.heads is None:
+        raise ValueError("--suite ablations needs --heads: a folder with a folder for each trained head.")
+    loaded, found = asked.load([], None), asked.cases(cases.pocket)
+    heads = opened(loaded, asked.heads)
     choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
-    measured = measure.bench(loaded, cases, choices, repeats, max_new_tokens, (), tell)
+    measured = measure.bench(
+        loaded, found, choices, asked.repeats, asked.max_new_tokens, peers=(), tell=asked.tell
+    )
     told = [
         {"head": one.name, "parameters": one.card["parameters"], "steps": one.card["steps"]} for one in heads
     ]

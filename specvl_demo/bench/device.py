@@ -5,16 +5,16 @@ A part that fails is told in a sentence, and the others go on: a machine with a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from specvl_demo.bench import cases, lossless, measure, provenance, steps
-from specvl_demo.bench.measure import Tell
+from specvl_demo.bench.measure import Asked
 from specvl_demo.bench.peers import PEERS
 from specvl_demo.decoders.timing import peak_bytes
-from specvl_demo.methods.base import Choice
 from specvl_demo.registry import Loaded
 from specvl_demo.vlm.encoder import VLM
 
@@ -25,45 +25,34 @@ NODES = (1, 2, 4, 8, 16, 32, 64)
 CONTEXT = 1024
 FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError)
 
-Load = Callable[[Sequence[str], str | None], Loaded]
 Rows = list[dict[str, Any]]
 
 
-def report(
-    load: Load, choices: Sequence[Choice], repeats: int, prompts: int, max_new_tokens: int, tell: Tell
-) -> dict[str, Any]:
-    """`machine, settings, rows`: a row a part with its own rows, or with what went wrong.
-
-    load: brings up the pair with drafters of these roles in a type; None takes the device's own.
-    """
-    roles = list(dict.fromkeys(c.drafter.role for c in choices if c.drafter.role is not None))
+def report(asked: Asked) -> dict[str, Any]:
+    """`machine, settings, rows`: a row a part with its own rows, or with what went wrong."""
     watch = provenance.Watch()
-
-    def own_type(loaded: Loaded) -> tuple[dict[str, Any], Rows]:
-        return {**provenance.describe(loaded), "pair": loaded.pair.id}, [
-            _part("Steps, eager and in fixed shapes", lambda: _steps(loaded, repeats)),
-            _part(
-                "Methods beside the library",
-                lambda: _beside(loaded, choices, repeats, max_new_tokens, tell),
-            ),
-            _part("Memory, predicted and measured", lambda: _memory(loaded)),
-        ]
-
-    machine, rows = own_type(load(roles, None))
+    machine, rows = _in_own_type(asked)
     for number, dtype in enumerate(DTYPES):
-        tell(f"exactness in {dtype}", number / len(DTYPES))
-
-        def exact(dtype: str = dtype) -> Rows:
-            return _exact(load(roles, dtype), choices, prompts, max_new_tokens, tell)
-
-        rows.append(_part(f"Exactness in {dtype}", exact))
+        asked.tell(f"exactness in {dtype}", number / len(DTYPES))
+        rows.append(_part(f"Exactness in {dtype}", partial(_exact, asked, dtype)))
     settings = {
-        "pair": machine.pop("pair"),
-        "repeats": repeats,
-        "prompts": prompts,
-        "max_new_tokens": max_new_tokens,
+        "pair": asked.pair.id,
+        "repeats": asked.repeats,
+        "prompts": asked.prompts,
+        "max_new_tokens": asked.max_new_tokens,
     }
     return {"machine": {**machine, **_gpu(), **watch.read()}, "settings": settings, "rows": rows}
+
+
+def _in_own_type(asked: Asked) -> tuple[dict[str, Any], Rows]:
+    """The machine with what was loaded, and the parts in the device's own type; the models go with the call,
+    before they are loaded in another one."""
+    loaded = asked.load(asked.roles, None)
+    return provenance.describe(loaded), [
+        _part("Steps, eager and in fixed shapes", lambda: _steps(loaded, asked.repeats)),
+        _part("Methods beside the library", lambda: _beside(loaded, asked)),
+        _part("Memory, predicted and measured", lambda: _memory(loaded)),
+    ]
 
 
 def _part(title: str, find: Callable[[], Rows]) -> dict[str, Any]:
@@ -100,9 +89,10 @@ def _steps(loaded: Loaded, repeats: int) -> Rows:
     return rows
 
 
-def _beside(loaded: Loaded, choices: Sequence[Choice], repeats: int, max_new_tokens: int, tell: Tell) -> Rows:
+def _beside(loaded: Loaded, asked: Asked) -> Rows:
     """Every method and every way of the library on a few held-out scenes, with the limits found."""
-    found = measure.bench(loaded, cases.scenes_alone(3), choices, repeats, max_new_tokens, list(PEERS), tell)
+    sizes = asked.repeats, asked.max_new_tokens
+    found = measure.bench(loaded, cases.scenes_alone(3), asked.choices, *sizes, list(PEERS), asked.tell)
     columns = ("method", "tau", "tokens_per_s", "speedup_vs_ar", "speedup_vs_hf_generate", "limit")
     return [{key: row[key] for key in (*columns, "identical_to_ar", "note")} for row in found["rows"]]
 
@@ -118,6 +108,7 @@ def _memory(loaded: Loaded) -> Rows:
     ]
 
 
-def _exact(loaded: Loaded, choices: Sequence[Choice], prompts: int, max_new_tokens: int, tell: Tell) -> Rows:
-    found = lossless.lossless(loaded, cases.mixed(prompts), choices, max_new_tokens, tell)
+def _exact(asked: Asked, dtype: str) -> Rows:
+    loaded, questions = asked.load(asked.roles, dtype), cases.mixed(asked.prompts)
+    found = lossless.lossless(loaded, questions, asked.choices, asked.max_new_tokens, asked.tell)
     return [{key: row.get(key) for key in lossless.COLUMNS} for row in found["rows"]]

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from specvl_demo import session
-from specvl_demo.bench import provenance
+from specvl_demo.bench import cases, provenance
 from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import GREEDY, Tell, requests, silent
+from specvl_demo.bench.measure import GREEDY, Asked, Tell, requests, silent
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
@@ -34,6 +34,13 @@ COLUMNS = (
     "first_token",
     "logit_gap",
 )
+
+
+def report(asked: Asked) -> dict[str, Any]:
+    """What `lossless` finds on shipped questions of every kind in turn, or on the person's own."""
+    found = asked.cases(lambda: cases.mixed(asked.prompts))
+    loaded = asked.load(asked.roles, None)
+    return lossless(loaded, found, asked.choices, asked.max_new_tokens, asked.tell, asked.sampling)
 
 
 def lossless(

@@ -9,24 +9,30 @@ forwards' share of the rounds, says how much of it was reached.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any
 
-from specvl_demo import session
-from specvl_demo.bench import forwards, provenance
+from specvl_demo import registry, session
+from specvl_demo.bench import cases, data, forwards, provenance
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.forwards import TimedRound
-from specvl_demo.bench.peers import HF_ASSISTED, HF_GENERATE, PEERS, Answer, generate
+from specvl_demo.bench.peers import HF_ASSISTED, HF_GENERATE, PEERS, Answer, Library
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice
+from specvl_demo.pairs import Pair, Role
 from specvl_demo.registry import Loaded
 from specvl_demo.report.metrics import Comparison, Lane, compare, gather
 
 Tell = Callable[[str, float], None]
 """Is told what is going on and how much of it is done, 0 to 1."""
+
+Load = Callable[[Sequence[Role], str | None], Loaded]
+"""Brings up a pair with drafters of these roles in a type; None takes the device's own."""
+GREEDY = Sampling()
 
 COLUMNS = (
     *("method", "tau", "tokens_per_s", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
@@ -44,6 +50,41 @@ RATIOS = (
 )
 """What is held back where the machine was busy."""
 AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a bench was asked for. choices: `ar` first.
+
+    prompts: how many, where a suite can ask any number. busy: figures are wanted even where others use the
+    machine. heads: the folder of the ablations suite. sampling: of the lossless suite.
+    """
+
+    pair: Pair
+    choices: Sequence[Choice]
+    repeats: int
+    max_new_tokens: int
+    prompts: int
+    load: Load
+    tell: Tell
+    peers: bool = False
+    busy: bool = False
+    dtype: str | None = None
+    data: str | None = None
+    media: Path | None = None
+    heads: Path | None = None
+    sampling: Sampling = GREEDY
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> list[Role]:
+        return registry.roles_of(self.choices)
+
+    def cases(self, shipped: Callable[[], list[Case]]) -> list[Case]:
+        """The person's own questions where some were named, else those that are shipped."""
+        if self.data is None:
+            return shipped()
+        return data.find(self.data, self.prompts, self.media, self.pair.n_frames)
 
 
 @dataclass
@@ -77,9 +118,6 @@ def silent(text: str, share: float) -> None:
     """Tells nobody."""
 
 
-GREEDY = Sampling()
-
-
 def requests(
     loaded: Loaded, cases: Sequence[Case], max_new_tokens: int, sampling: Sampling = GREEDY
 ) -> list[Request]:
@@ -90,6 +128,15 @@ def requests(
         )
         for at, case in enumerate(cases)
     ]
+
+
+def answers(asked: Asked) -> dict[str, Any]:
+    """Every method on the shipped cases, or on the person's own, beside the library's ways."""
+    small: list[Role] = ["small"] if asked.peers and "small" in registry.roles_here(asked.pair) else []
+    loaded = asked.load(list(dict.fromkeys([*asked.roles, *small])), None)
+    peers = list(PEERS) if asked.peers else [HF_GENERATE]
+    found = asked.cases(cases.pocket)
+    return bench(loaded, found, asked.choices, asked.repeats, asked.max_new_tokens, peers, asked.tell)
 
 
 def bench(
@@ -105,7 +152,7 @@ def bench(
     watch = provenance.Watch()
     asked = requests(loaded, cases, max_new_tokens)
     session.warm(loaded, asked[0], choices)
-    library = _Library(loaded, peers, choices)
+    library = Library(loaded.models, peers, choices)
     for name in peers:
         library.answer(name, asked[0])
     measured, total = [Repeat() for _ in range(repeats)], repeats * len(asked)
@@ -152,34 +199,6 @@ def spread(values: Sequence[float]) -> float | None:
     return (third - first) / middle
 
 
-class _Library:
-    """The library's ways of decoding that run here. notes: about each, or why it does not run."""
-
-    def __init__(self, loaded: Loaded, peers: Sequence[str], choices: Sequence[Choice]) -> None:
-        self._loaded = loaded
-        self._gamma = {name: PEERS[name].gamma(choices) for name in peers}
-        self.notes = {name: PEERS[name].about(gamma) for name, gamma in self._gamma.items()}
-        self.running = list(peers)
-
-    def answer(self, name: str, request: Request) -> Answer | None:
-        """One answer; None where the library fails, which is noted once, in its own words."""
-        peer, models = PEERS[name], self._loaded.models
-        small = models.drafters.get("small")
-        try:
-            if peer.assisted and small is None:
-                raise ValueError("the pair has no small drafter")
-            return generate(
-                *(models.target.vlm.model, request.prompt, request.max_new_tokens, peer),
-                assistant=small.model if small is not None else None,
-                gamma=self._gamma[name],
-            )
-        except (ValueError, RuntimeError, TypeError, IndexError, KeyError, AttributeError) as fault:
-            self.running.remove(name)
-            said = str(fault).splitlines()[0][:200]
-            self.notes[name] = f"Does not run here: {type(fault).__name__}: {said}"
-            return None
-
-
 def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     lanes = [lane for repeat in repeats for lane in repeat.lanes[name]]
     beside = compare(lanes, [lane for repeat in repeats for lane in repeat.lanes["ar"]])
@@ -187,14 +206,14 @@ def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     rounds = [one for repeat in repeats for one in repeat.rounds[name]]
     spent = sum(one.round.seconds for one in rounds)
     efficiency = sum(one.forward_s for one in rounds) / spent if spent else None
-    speedup = shared["speedup_vs_ar"]
+    speedup, doubt = shared["speedup_vs_ar"], beside.doubt()
     return shared | {
         "tau": beside.metrics.totals.tau,
         "limit": speedup / efficiency if speedup and efficiency else None,
         "efficiency": efficiency,
         **{f"share_{phase}": share for phase, share in beside.metrics.shares.items()},
         "relaxed_share": beside.metrics.relaxed_share,
-        "note": beside.doubt() or beside.why_slow(),
+        "note": f"not meaningful: {doubt}" if doubt else beside.why_slow(),
         "held_back_by": _sentence(beside),
     }
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import BatchFeature
 from transformers.generation.streamers import BaseStreamer
 
-from specvl_demo.core.types import Prompt
-from specvl_demo.methods.base import Choice
+from specvl_demo.core.engine import Request
+from specvl_demo.methods.base import Choice, Models
 
 HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
 GAMMA = 5
@@ -86,34 +86,54 @@ class _Watch(BaseStreamer):
         """Nothing to flush."""
 
 
-@torch.inference_mode()
-def generate(
-    model: nn.Module,
-    prompt: Prompt,
-    max_new_tokens: int,
-    peer: Peer,
-    assistant: nn.Module | None = None,
-    gamma: int = GAMMA,
-) -> Answer:
-    """Greedy `model.generate` in the peer's way; `assistant` or the prompt drafts `gamma` tokens a round."""
-    more: dict[str, Any] = {"prompt_lookup_num_tokens": gamma} if peer.like and not peer.assisted else {}
-    if peer.assisted and assistant is not None:
-        config: Any = assistant.generation_config
-        config.num_assistant_tokens = gamma
-        config.num_assistant_tokens_schedule = "constant"
-        config.assistant_confidence_threshold = 0.0
-        more["assistant_model"] = assistant
-    runner: Any = model
-    inputs = BatchFeature(dict(prompt.inputs)).to(runner.device, runner.dtype)
-    watch, started = _Watch(), time.perf_counter()
-    ids = runner.generate(
-        **inputs, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1, streamer=watch, **more
-    )
-    first_s = watch.times[0] - started
-    return Answer(
-        token_ids=ids[0, len(prompt) :].tolist(),
-        before_s=first_s,
-        first_s=first_s,
-        decode_s=watch.times[-1] - watch.times[0],
-        n_decoded=sum(watch.counts[1:]),
-    )
+class Library:
+    """The library's ways of decoding that run here. notes: about each, or why it does not run."""
+
+    def __init__(self, models: Models, names: Sequence[str], choices: Sequence[Choice]) -> None:
+        self._models = models
+        self._gamma = {name: PEERS[name].gamma(choices) for name in names}
+        self.notes = {name: PEERS[name].about(gamma) for name, gamma in self._gamma.items()}
+        self.running = list(names)
+
+    def answer(self, name: str, request: Request) -> Answer | None:
+        """One answer; None where the library fails, which is noted once, in its own words."""
+        try:
+            return self._generate(PEERS[name], self._gamma[name], request)
+        except (ValueError, RuntimeError, TypeError, IndexError, KeyError, AttributeError) as fault:
+            self.running.remove(name)
+            said = str(fault).splitlines()[0][:200]
+            self.notes[name] = f"Does not run here: {type(fault).__name__}: {said}"
+            return None
+
+    @torch.inference_mode()
+    def _generate(self, peer: Peer, gamma: int, request: Request) -> Answer:
+        """Greedy `model.generate` in the peer's way, which drafts `gamma` tokens a round where it drafts."""
+        more: dict[str, Any] = {}
+        if peer.assisted:
+            assistant = self._models.drafter("small").model
+            config = assistant.generation_config
+            config.num_assistant_tokens = gamma
+            config.num_assistant_tokens_schedule = "constant"
+            config.assistant_confidence_threshold = 0.0
+            more["assistant_model"] = assistant
+        elif peer.like:
+            more["prompt_lookup_num_tokens"] = gamma
+        model: Any = self._models.target.vlm.model
+        inputs = BatchFeature(dict(request.prompt.inputs)).to(model.device, model.dtype)
+        watch, started = _Watch(), time.perf_counter()
+        ids = model.generate(
+            **inputs,
+            max_new_tokens=request.max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            streamer=watch,
+            **more,
+        )
+        first_s = watch.times[0] - started
+        return Answer(
+            token_ids=ids[0, len(request.prompt) :].tolist(),
+            before_s=first_s,
+            first_s=first_s,
+            decode_s=watch.times[-1] - watch.times[0],
+            n_decoded=sum(watch.counts[1:]),
+        )

@@ -14,11 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specvl_demo import registry, verdicts
+from specvl_demo.bench import cases, forwards, measure, provenance
+from specvl_demo.bench.measure import Asked
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.proof import text_context
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.decoders.timing import clock_for, settle
+from specvl_demo.methods.base import Choice
+from specvl_demo.registry import Loaded
+from specvl_demo.vlm import random_models
+from specvl_demo.vlm.encoder import VLM
 
 ROWS = (1, 2, 4, 8, 16, 26, 32, 64, 128)
 WIDTH = 8
@@ -119,17 +126,58 @@ def suite(
     return {"machine": machine, "settings": settings, "rows": found}
 
 
-def drafted(model: str, steps: Sequence[Sequence[tuple[int, float]]], ar_step_s: float) -> list[Cost]:
-    """A method's draft steps by width, as its rounds ran them: rows of the suite, in AR steps."""
-    groups: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for some in steps:
-        for at, (width, seconds) in enumerate(some):
-            groups["draft" if at else "draft root", width].append(seconds)
+def report(asked: Asked) -> dict[str, Any]:
+    """What a step costs: a pair on disk as it is, hub pairs by shape with random weights, nothing fetched."""
+    settings = asked.settings
+    if set(settings) - {"context", "graphs"} or not settings.get("context", "1").isdigit():
+        raise ValueError("--suite steps takes --set context=TOKENS and --set graphs=true.")
+    loaded, target, drafter, names = _decoders(asked, settings.get("graphs") == "true")
+    context = int(settings.get("context", 1024))
+    found = suite(target, names, drafter, context, repeats=max(2, asked.repeats))
+    if loaded is not None:
+        found["machine"] |= provenance.describe(loaded)
+        found["rows"] += _draft_rows(loaded, asked.choices)
+    return found
+
+
+def _draft_rows(loaded: Loaded, choices: Sequence[Choice]) -> list[Cost]:
+    """Draft steps as rounds run them, views and heads included: one method of each drafter, in AR steps."""
+    (request,) = measure.requests(loaded, cases.scenes_alone(1), 64)
+    alike = {(one.drafter.name, len(one.views)): one for one in reversed(choices)}
+    ar = next(one for one in choices if one.method.name == "ar")
+    ar_step_s = mean(one.verify_s for one in forwards.run(loaded, ar, request)[1])
     rows = []
-    for (step, width), times in sorted(groups.items()):
-        row = {"step": step, "model": model, "rows": width}
-        rows.append(row | {"ms": 1e3 * mean(times), "vs_step": mean(times) / ar_step_s})
+    for choice in reversed(alike.values()):
+        groups: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for one in forwards.run(loaded, choice, request)[1]:
+            for at, (width, seconds) in enumerate(one.steps):
+                groups["draft" if at else "draft root", width].append(seconds)
+        for (step, width), times in sorted(groups.items()):
+            row = {"step": step, "model": choice.method.name, "rows": width}
+            rows.append(row | {"ms": 1e3 * mean(times), "vs_step": mean(times) / ar_step_s})
     return rows
+
+
+def _decoders(asked: Asked, graphs: bool) -> tuple[Loaded | None, Backend, Backend | None, tuple[str, str]]:
+    pair, backend, loaded = asked.pair, "static" if graphs else "auto", None
+    if pair.local:
+        loaded = asked.load(list(registry.roles_here(pair)), None)
+        small = loaded.models.drafters.get("small")
+        models = [loaded.models.target.vlm.model, *([small.model] if small else [])]
+        names = (pair.target.title, small.name if small else "")
+    elif pair.id in random_models.PAIRS:
+        names, machine = random_models.PAIRS[pair.id], registry.detect()
+        dtype = asked.dtype or ("bfloat16" if machine.gpus else "float32")
+        needs = verdicts.DTYPE_BYTES[dtype] * sum(map(random_models.n_weights, names)) / 1e9
+        there = (machine.gpus[0][1] if machine.gpus else machine.memory_bytes) / 1e9
+        if needs > there * verdicts.USABLE_SHARE:
+            raise ValueError(f"{names[0]} in {dtype} needs {needs:.0f} GB; there are {there:.0f} GB here.")
+        models = [random_models.random_model(name, dtype, machine.device) for name in names]
+    else:
+        known = ", ".join(("pocket", *random_models.PAIRS))
+        raise ValueError(f"The steps suite knows no shapes for {pair.id}; it knows: {known}.")
+    decoders = [VLM(model, name, backend=backend).decoder for model, name in zip(models, names, strict=False)]
+    return loaded, decoders[0], decoders[1] if len(decoders) > 1 else None, names
 
 
 def _bushy(size: int) -> TreeShape:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specvl_demo import registry, session
-from specvl_demo.bench import measure
-from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import Tell, silent
+from specvl_demo import registry, session, tuned
+from specvl_demo.bench import measure, provenance
+from specvl_demo.bench.cases import Case, calibration
+from specvl_demo.bench.measure import Asked, Tell, silent
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
@@ -113,6 +113,31 @@ def tune(
         tell(f"{name}: the best beside its presets", (number + 0.8) / len(names))
         rows.append(_final(bench, cases, repeats, max_new_tokens))
     return rows
+
+
+def report(asked: Asked) -> dict[str, Any]:
+    """Tune, and write what was found where the page and the command line look for it."""
+    names = [name for name in tunable(asked.pair) if name in {c.method.name for c in asked.choices}]
+    if not names:
+        raise ValueError("None of these methods has a tree or a chain to tune.")
+    loaded, found = asked.load(asked.roles, None), asked.cases(calibration)
+    watch = provenance.Watch()
+    rows = tune(loaded, names, found, asked.max_new_tokens, asked.repeats, asked.tell)
+    machine = {**provenance.describe(loaded), **watch.read()}
+    source = asked.data or "training-side drawn scenes, none of them held out"
+    tuned_on = f"Tuned on {len(found)} cases: {source}; other inputs may want other settings."
+    about = {"tuned_on": tuned_on, "when": machine["when"], "weights": machine["weights"]}
+    kept: dict[str, dict[str, Value]] = {
+        row["method"]: {key: row[key] for key in ("settings", "tau", "measured", "standard")} for row in rows
+    }
+    held = machine["busy"] and not asked.busy
+    return {
+        "machine": machine,
+        "settings": {"pair": asked.pair.id, "cases": [case.name for case in found], "repeats": asked.repeats},
+        "tuned_on": tuned_on,
+        "written": None if held else str(tuned.write(asked.pair.id, about, kept)),
+        "rows": rows,
+    }
 
 
 def tunable(pair: Pair) -> list[str]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
@@ -140,18 +140,6 @@ def pick(
     return chosen
 
 
-def load_options(options: argparse.Namespace) -> verdicts.Options:
-    """How weights are to be brought up: as the options say, else the environment; ValueError where that is
-    wrong."""
-    said = verdicts.Options.of_environment()
-    return verdicts.Options(
-        options.dtype or said.dtype,
-        options.quantised or said.quantised,
-        options.exact or said.exact,
-        options.allow_pickle,
-    )
-
-
 def find_pair(options: argparse.Namespace) -> Pair:
     """The pair that was named, or one of the two models that were; ValueError with what is wrong."""
     if options.drafter is not None and options.target is None:
@@ -190,10 +178,18 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
         return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
 
 
+def load(
+    options: argparse.Namespace, pair: Pair, roles: Sequence[Role], dtype: str | None = None
+) -> registry.Loaded:
+    """The pair with drafters of these roles, as the options ask; dtype goes before theirs."""
+    asked = {"dtype": dtype or options.dtype, "quantised": options.quantised, "exact": options.exact}
+    settings = verdicts.Options.of_environment(options.allow_pickle, **asked)
+    return registry.load(pair, roles, progress.tell, settings)
+
+
 def _load(options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice]) -> registry.Loaded:
-    roles = cast("list[Role]", [c.drafter.role for c in chosen if c.drafter.role is not None])
     try:
-        loaded = registry.load(pair, list(dict.fromkeys(roles)), None, progress.tell, load_options(options))
+        loaded = load(options, pair, registry.roles_of(chosen))
     finally:
         progress.done()
     for said in loaded.remarks:

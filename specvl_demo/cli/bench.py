@@ -6,16 +6,16 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from specvl_demo import registry
 from specvl_demo.cli import progress
-from specvl_demo.cli.answer import find_pair, load_options, pick, print_json
+from specvl_demo.cli.answer import find_pair, load, pick, print_json
 from specvl_demo.cli.parse import Refused
 from specvl_demo.methods.base import METHODS, Choice
 from specvl_demo.pairs import Pair
-from specvl_demo.registry import Loaded
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
     """The report as JSON, as Markdown, as charts, in sections of files; without ratios where the machine was
     busy."""
-    from specvl_demo.bench import measure, pages, plots, suites
+    from specvl_demo.bench import measure, pages, suites
 
     shown = report if options.busy else measure.held_back(report)
     try:
@@ -57,7 +57,7 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
         for file in options.write:
             pages.write(page, Path(file), report["suite"])
         if options.plots:
-            plots.write(shown, Path(options.plots))
+            pages.draw(shown, Path(options.plots))
         if options.report:
             Path(options.report).write_text(page.markdown(), encoding="utf-8")
     except OSError as fault:
@@ -95,16 +95,13 @@ def _asked(
         )
     suite = find(name)
 
-    def load(roles: Sequence[Any], dtype: Any) -> Loaded:
-        return registry.load(pair, list(roles), dtype, progress.tell, load_options(options))
-
     return Asked(
         pair=pair,
         choices=chosen,
         repeats=options.repeats or (REPEATS if recorded else suite.repeats),
         max_new_tokens=options.max_new_tokens or recorded.get("max_new_tokens") or suite.max_new_tokens,
         prompts=options.prompts or suite.prompts,
-        load=load,
+        load=partial(load, options, pair),
         tell=progress.tell,
         peers=options.peers,
         busy=options.busy,

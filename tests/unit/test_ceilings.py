@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specvl_demo import ceilings, pairs, registry
-from specvl_demo.bench import derived, pages
+from specvl_demo.bench import pages, suites
 from specvl_demo.ceilings import CPU, DEVICES, Device, ceiling, device_of, shape_of, tau
 from specvl_demo.methods.base import METHODS, choose
 
@@ -52,7 +52,7 @@ def test_devices_are_found_by_the_names_that_torch_gives() -> None:
 
 
 def test_the_table_says_what_could_win_where() -> None:
-    report = derived.report()
+    report = suites.derived()
     rows = {row["pair"]: row for row in report["rows"]}
     assert "pocket" not in rows and len(rows) == sum(not pair.shipped for pair in pairs.PAIRS)
     assert rows["llava-ov-72b"]["T4"] is None and "4-bit" in rows["qwen2.5-vl-72b"]["H100"]

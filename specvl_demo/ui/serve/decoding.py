@@ -11,7 +11,6 @@ import io
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace as changed
 from typing import Any
 
 import torch
@@ -58,8 +57,8 @@ def events(
     """All that happens in a job, as events for the page; `tell` hears how far loading is."""
     pair = pairs.find(job.pair)
     choices = [registry.choose(pair, name, settings, job.temperature) for name, settings in job.lanes]
-    roles = list(dict.fromkeys(choice.drafter.role for choice in choices if choice.drafter.role))
-    options = _options(job)
+    roles = registry.roles_of(choices)
+    options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
     if not engine.has(pair, roles, options):
         yield {"k": "status", "stage": "loading", "detail": pair.title}
     loaded = engine.get(pair, roles, tell, options)
@@ -97,12 +96,6 @@ def events(
         yield {"k": record.__struct_config__.tag, "record": record}
     if not cancelled():
         yield {"k": "heat", "lanes": _heat(shared, answers)}
-
-
-def _options(job: Job) -> Options:
-    """How the job's weights are to be brought up; what it leaves open is the environment's."""
-    said = Options.of_environment()
-    return changed(said, dtype=job.dtype or said.dtype, quantised=job.quantised or said.quantised)
 
 
 def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from specvl_demo.bench import device, steps
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.registry import Loaded
+from specvl_demo.verdicts import Options
 from specvl_demo.vlm import random_models
 from specvl_demo.vlm.random_models import n_weights, random_model
 
@@ -84,12 +85,12 @@ def test_a_device_tells_all_in_one_run_and_one_part_that_fails_stops_no_other(
     monkeypatch.setattr(device, "NODES", (1, 4))
     monkeypatch.setattr(device, "CONTEXT", 24)
 
-    def load(roles: object, dtype: str | None) -> Loaded:
-        if dtype == "float16":
+    def load(pair: object, roles: object, progress: object, options: Options) -> Loaded:
+        if options.dtype == "float16":
             raise RuntimeError("no kernel")
         return loaded
 
-    monkeypatch.setattr(registry, "load", lambda pair, roles, dtype, *_: load(roles, dtype))
+    monkeypatch.setattr(registry, "load", load)
     command = ["bench", "--suite", "device", "--methods", "chain", "--repeats", "1", "--prompts", "1"]
     file = tmp_path / "out.md"
     assert main([*command, "--max-new-tokens", "4", "--report", str(file)]) == 0

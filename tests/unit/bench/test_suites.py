@@ -18,7 +18,6 @@ from specvl_demo.bench import (
     lossless,
     measure,
     pages,
-    plots,
     provenance,
     suites,
 )
@@ -65,14 +64,16 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
     assert told["weights"]["target"] and told["versions"]["torch"] and "others_share_meanwhile" in told
     text = pages.answers(beside).markdown()
     assert "From pictures to answer" in text and "× our AR" in text and told["weights"]["target"] in text
-    plots.write(beside, tmp_path / "charts.html")
+    pages.draw(beside, tmp_path / "charts.html")
     drawn = (tmp_path / "charts.html").read_text()
     assert drawn.count("Plotly.newPlot") == 2 and '"chain"' in drawn
     with pytest.raises(ValueError, match="no charts"):
-        plots.write({"suite": "tune", "rows": [{"method": "chain"}]}, tmp_path / "none.html")
+        pages.draw({"suite": "tune", "rows": [{"method": "chain"}]}, tmp_path / "none.html")
 
 
-def test_heads_are_compared_with_the_same_drafts_and_their_cards(loaded: Loaded, tmp_path: Path) -> None:
+def test_heads_are_compared_with_the_same_drafts_and_their_cards(
+    loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     card = {"weights": "a", "data": "scenes", "conversations": 9, "parameters": 7, "recipe": {"cls": 0.1}}
     cards = {
         "dream": {**card, "steps": 300, "recipe": {"cls": 0.1, "middle": 0.2}},
@@ -83,7 +84,9 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(loaded: Loaded,
         tensors = random_module(name.partition("-")[0], GEOMETRY, seed).published()
         write(tmp_path / name, tensors, num_attention_heads=2)
         (tmp_path / name / "card.json").write_text(json.dumps(one))
-    found = ablations.report(loaded, tmp_path, cases.scenes_alone(1), 1, 12)
+    monkeypatch.setattr(cases, "pocket", lambda: cases.scenes_alone(1))
+    asked = measure.Asked(loaded.pair, [], 1, 12, 1, lambda *_: loaded, measure.silent, heads=tmp_path)
+    found = ablations.report(asked)
     assert found["unlike"] == [
         "middle: 0.2 for dream; 0.0 for dream-no-middle.",
         "steps: 300 for dream, dream-no-middle; 200 for hivis.",
