@@ -28,6 +28,7 @@ from specvl_demo.training.answers import greedy_texts
 from specvl_demo.training.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
 from specvl_demo.training.photo_tasks import TEST_PROMPTS, held_out
 from specvl_demo.training.photo_writer import ANSWER, ASK
+from specvl_demo.verdicts import Options
 from specvl_demo.vlm.efficientnet_lite import register
 from specvl_demo.vlm.prompts import Turn
 from specvl_demo.world import photo_questions, photo_scores
@@ -171,7 +172,7 @@ def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
 def evaluate(target: Path, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
     """All of the above for a target's folder: `n` held-out photographs, a fifth as many of the rest."""
     register()
-    loaded = registry.load(registry.custom(str(target)), roles=(), dtype="float32")
+    loaded = registry.load(registry.custom(str(target)), roles=(), options=Options("float32"))
     photos = read(data)[1][:n]
     report = {"captions": captions(loaded, photos), "questions": questions(loaded, photos)}
     classes = read_things(data)

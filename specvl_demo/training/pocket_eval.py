@@ -19,6 +19,7 @@ from PIL import Image
 from specvl_demo import registry
 from specvl_demo.registry import Loaded
 from specvl_demo.training.answers import greedy_texts
+from specvl_demo.verdicts import Options
 from specvl_demo.vlm import prompts
 from specvl_demo.world import scenes as world
 from specvl_demo.world.held_out_renderer import draw_otherwise
@@ -137,7 +138,7 @@ def evaluate(folder: Path, n_scenes: int = 500, n_questions: int = 200, examples
     """Shares right by kind of question, on the training renderer's held-out scenes and on the other
     renderer's.
     """
-    loaded = registry.load(registry.custom(str(folder)), roles=(), dtype="float32")
+    loaded = registry.load(registry.custom(str(folder)), roles=(), options=Options("float32"))
     tally, shown = Tally(), []
     for kind in KINDS_OF_TURN:
         drawn = [held_out(kind, i) for i in range(n_scenes if kind == "describe" else n_questions)]
