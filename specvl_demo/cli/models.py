@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 def fetch(options: argparse.Namespace) -> int:
     """Fetch what is missing and say where it lies; Refused with a sentence where it cannot be had."""
-    from specvl_demo.vlm import photo_weights
+    from specvl_demo.vlm import photo_assembly
 
     target = pairs.find(options.what).target
     if not target.folder.is_dir():
@@ -50,7 +50,7 @@ def fetch(options: argparse.Namespace) -> int:
     def tell(text: str) -> None:
         sys.stderr.write(f"{text}…\n")
 
-    sys.stdout.write(f"{photo_weights.fetch(target.folder, tell, show=sys.stderr.isatty())}\n")
+    sys.stdout.write(f"{photo_assembly.fetch(target.folder, tell, show=sys.stderr.isatty())}\n")
     return 0
 
 

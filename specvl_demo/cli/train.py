@@ -118,12 +118,12 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The photo pair's part of `evaluate`: its report, and what makes lines of one."""
     from specvl_demo import pairs
     from specvl_demo.training import photo_eval, train_photo
-    from specvl_demo.vlm import photo_weights
+    from specvl_demo.vlm import photo_assembly
 
     if o.data is None:
         raise Refused("evaluate --pair photo needs --data: a folder of pictures with a captions file")
     o.folder.mkdir(parents=True, exist_ok=True)
-    target = o.target or photo_weights.target(pairs.find("photo").target.folder, sys.stderr.write)
+    target = o.target or photo_assembly.target(pairs.find("photo").target.folder, sys.stderr.write)
     base = train_photo.base_folder(None, o.folder)
     return photo_eval.evaluate(target, o.data, base, o.folder, o.photographs), photo_eval.lines
 

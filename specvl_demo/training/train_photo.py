@@ -24,7 +24,7 @@ from specvl_demo.training.photo_data import Photo, Thing, Views, extract, read, 
 from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.training.photo_tasks import Tasks
 from specvl_demo.training.trainer import Stateful, Trainer, processes
-from specvl_demo.vlm import photo_assembly, photo_weights
+from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,
     EfficientNetLiteModel,
@@ -48,7 +48,7 @@ def base_folder(base: Path | None, work: Path) -> Path:
         fetch = "" if base else f"; `{base_weights.COMMAND}` fetches the photo pair's"
         raise FileNotFoundError(f"no language model at {source}: a folder or a GGUF file is needed{fetch}")
     out = work / f"base-{source.stem}"
-    return out if out.is_dir() else photo_weights.convert(source, out)
+    return out if out.is_dir() else photo_assembly.convert(source, out)
 
 
 def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:

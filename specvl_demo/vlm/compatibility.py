@@ -214,7 +214,7 @@ def _counted(folder: Path) -> int:
             with safe_open(path, framework="np") as file:
                 total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
         except SafetensorError:
-            continue  # `integrity` says so when it is loaded
+            continue  # `loading.check` says so when it is loaded
     return total
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import gc
 import io
+import json
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -19,14 +21,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import transformers
 from huggingface_hub import constants, snapshot_download
 from huggingface_hub.errors import LocalEntryNotFoundError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig
 from transformers.utils import logging
 
-from specvl_demo.vlm import efficientnet_lite, integrity
+from specvl_demo import fingerprints
+from specvl_demo.vlm import efficientnet_lite
 
 Tell = Callable[[str], None]
 Quantised = Literal["none", "8bit", "4bit"]
@@ -34,6 +39,9 @@ Quantised = Literal["none", "8bit", "4bit"]
 HUB_S = 10.0
 """How long the hub may take to answer at all."""
 
+INDEX = "model.safetensors.index.json"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_AGAIN = "Remove it and load the model again while the hub can be reached."
 _SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
 _OTHERS = ("*/*", "consolidated*")
 """Copies in other layouts that some repositories carry: never needed, as large as the model."""
@@ -56,8 +64,10 @@ class Plan:
 
 def model(folder: Path, plan: Plan, name: str, sees: bool = True) -> nn.Module:
     """The model in a folder, ready to compute: a vision-language model, else a language model."""
-    integrity.check(folder, name)
+    check(folder, name)
     efficientnet_lite.register()
+    if not sees:
+        mend_gemma4()
     # On a GPU the weights go there tensor by tensor; the machine's memory never holds them all.
     place: dict[str, Any] = {}
     if plan.split:
@@ -128,8 +138,71 @@ def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -
                 raise
             raise ValueError(f"the hub did not answer within {HUB_S:.0f} s. Try again later.") from None
     if best:  # something came over the network; what lay here was looked at when it came
-        integrity.verify(folder, repo, tell)
+        verify(folder, repo, tell)
     return folder
+
+
+def check(folder: Path, name: str) -> None:
+    """ValueError with a sentence where files of weights are missing or shorter than their headers say."""
+    index = folder / INDEX
+    if index.is_file():
+        try:
+            files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise ValueError(f"{name} could not be had: its {index.name} is damaged. {_AGAIN}") from None
+        missing = [file for file in files if not (folder / file).is_file()]
+        if missing:
+            raise ValueError(
+                f"{name} could not be had: {len(missing)} of its {len(files)} files of weights are not "
+                "here, a download that broke off. Load it again while the hub can be reached."
+            )
+    for file in folder.glob("*.safetensors"):
+        try:
+            with safe_open(file, framework="np"):
+                pass
+        except SafetensorError:
+            raise ValueError(
+                f"{name} could not be had: its {file.name} is damaged or cut short. {_AGAIN}"
+            ) from None
+
+
+def verify(folder: Path, name: str, tell: Tell = lambda text: None) -> None:
+    """ValueError where a large file in the hub's cache is not what the hub says; it is removed then.
+
+    The cache names a large file by its SHA-256; the client itself compares sizes only.
+    """
+    for file in sorted(folder.glob("*.safetensors")):
+        blob = file.resolve()
+        if not _SHA256.fullmatch(blob.name):
+            continue
+
+        def hear(share: float, file: Path = file) -> None:
+            tell(f"Checking {name}: {file.name}, {share:.0%}")
+
+        if fingerprints.sha256(blob, tell=hear) != blob.name:
+            blob.unlink()
+            file.unlink(missing_ok=True)
+            raise ValueError(
+                f"{name} could not be had: {file.name} came damaged (its SHA-256 is not the hub's) and was "
+                "removed. Load it again."
+            )
+
+
+def mend_gemma4() -> None:
+    """Let Gemma 4 assistants be built, which a fault of transformers 5.23 forbids; no effect where the
+    library builds them, or knows none."""
+    config: Any = getattr(transformers, "Gemma4TextConfig", None)
+    said = getattr(config, "kv_sharing_modes", None)
+    if not isinstance(said, property) or getattr(said.fget, "mended", False):
+        return
+    read: Any = said.fget
+
+    def modes(self: Any) -> list[str | None]:
+        all_read = self.num_kv_shared_layers == self.num_hidden_layers
+        return ["reuse"] * self.num_hidden_layers if all_read else read(self)
+
+    modes.mended = True  # type: ignore[attr-defined]
+    config.kv_sharing_modes = property(modes)
 
 
 def hub_answers() -> bool:

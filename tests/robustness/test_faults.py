@@ -33,7 +33,7 @@ from specvl_demo.ui.serve.route_filter import RouteFilter
 from specvl_demo.ui.serve.uploads import SPARE_BYTES
 from specvl_demo.ui.serve.workers import ProcessWorker, reason
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
-from specvl_demo.vlm import integrity, loading, target
+from specvl_demo.vlm import loading, target
 from tests.pocketlike import save_pair
 from tests.robustness import echo
 from tests.robustness.support import WAIT_S, Guest, job, until
@@ -279,7 +279,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty": (lambda d: cut(d / WEIGHTS, 0), "damaged or cut short"),
     "noise": (lambda d: (d / WEIGHTS).write_bytes(random.Random(0).randbytes(5000)), "damaged or cut short"),
     "half of the shards": (lambda d: half(d), "1 of its 2 files of weights are not here"),
-    "index of nothing": (lambda d: (d / integrity.INDEX).write_text("[]"), "index.json is damaged"),
+    "index of nothing": (lambda d: (d / loading.INDEX).write_text("[]"), "index.json is damaged"),
     "half a configuration": (lambda d: cut(d / "config.json", 40), "not a valid JSON file"),
     "no configuration": (lambda d: (d / "config.json").unlink(), "config.json"),
     "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "could not be had"),
@@ -289,7 +289,7 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
 def half(folder: Path) -> None:
     (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors")
     shards = {f"w{number}": f"model-0000{number}-of-00002.safetensors" for number in (1, 2)}
-    (folder / integrity.INDEX).write_text(json.dumps({"weight_map": shards}))
+    (folder / loading.INDEX).write_text(json.dumps({"weight_map": shards}))
 
 
 def test_a_checkpoint_that_is_not_whole(
@@ -321,10 +321,10 @@ def test_a_file_that_came_damaged_is_found_by_its_hash_and_removed(folder: Path,
         place.parent.mkdir(parents=True)
     blob.write_bytes(content)
     link.symlink_to(blob)
-    integrity.verify(link.parent, "org/model")
+    loading.verify(link.parent, "org/model")
     blob.write_bytes(content[:-5] + b"wrong")
     with pytest.raises(ValueError, match="came damaged .* was removed. Load it again"):
-        integrity.verify(link.parent, "org/model")
+        loading.verify(link.parent, "org/model")
     assert not link.exists() and not blob.exists()
 
 

