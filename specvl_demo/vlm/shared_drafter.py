@@ -12,7 +12,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -73,13 +72,15 @@ def load(folder: Path, target: nn.Module) -> nn.Module:
     decoder = model.get_decoder()
     if (ids := tensors.pop(DRAFT_IDS, None)) is not None:
         _reduce(model, ids.long(), folder)
-    for name, part in (("layers", decoder.layers), ("norm", decoder.norm)):
-        like = next(part.parameters())
-        _load(part, name, tensors, like.device, like.dtype, folder)
-    if tensors:
-        raise ValueError(
-            f"{folder} holds tensors that its target has no place for: {', '.join(sorted(tensors))}"
-        )
+    parts = nn.ModuleDict({"layers": decoder.layers, "norm": decoder.norm})
+    places = dict(parts.named_parameters())
+    state = {name: value for name, value in parts.state_dict().items() if name not in places}
+    state |= {name: tensor.to(places.get(name, tensor)) for name, tensor in tensors.items()}
+    try:
+        # As parameters of its own: the target's, which stood here so far, stay as they are.
+        parts.load_state_dict(state, assign=True)
+    except RuntimeError as fault:
+        raise ValueError(f"{folder} does not hold layers of this target: {fault}") from None
     return model
 
 
@@ -92,23 +93,3 @@ def _reduce(model: nn.Module, ids: Tensor, folder: Path) -> None:
     head.weight = nn.Parameter(weight[ids.to(weight.device)].clone(), requires_grad=False)
     model.set_output_embeddings(head)
     model.register_buffer(DRAFT_IDS, ids, persistent=False)
-
-
-def _load(
-    part: nn.Module,
-    prefix: str,
-    tensors: dict[str, Tensor],
-    device: torch.device,
-    dtype: torch.dtype,
-    folder: Path,
-) -> None:
-    """Give a module parameters of its own from `tensors`, which are taken out."""
-    for name, old in list(part.named_parameters()):
-        key = f"{prefix}.{name}"
-        new = tensors.pop(key, None)
-        if new is None or new.shape != old.shape:
-            found = "nothing" if new is None else list(new.shape)
-            raise ValueError(f"{folder} should hold {key} of shape {list(old.shape)}; it holds {found}")
-        owner, _, leaf = name.rpartition(".")
-        parameter = nn.Parameter(new.to(device, dtype), requires_grad=False)
-        setattr(part.get_submodule(owner), leaf, parameter)
