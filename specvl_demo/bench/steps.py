@@ -19,9 +19,9 @@ from specvl_demo.bench import cases, forwards, measure, provenance
 from specvl_demo.bench.measure import Asked
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.decoders.backend import Backend
-from specvl_demo.decoders.proof import text_context
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.decoders.timing import clock_for, settle
+from specvl_demo.decoders.trials import text_context
 from specvl_demo.methods.base import Choice
 from specvl_demo.registry import Loaded
 from specvl_demo.vlm import random_models

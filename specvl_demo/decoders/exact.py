@@ -3,7 +3,7 @@
 A token's row is then the same in an AR step and in any tree that holds it, in every precision: lossless
 methods say what plain decoding says, token for token. Three things make it so: steps are padded to row counts
 whose kernels agree, attention reads a whole cache of one size under a mask, and every row sums the keys of
-its own path in the order of the text. `proof.least_rows` tries it on the decoder at hand.
+its own path in the order of the text. `trials.least_rows` tries it on the decoder at hand.
 """
 
 from __future__ import annotations

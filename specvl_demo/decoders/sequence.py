@@ -72,9 +72,9 @@ class CachedSequence:
     ) -> Tensor:
         """All nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D].
 
-        least: rows from which a step is exact (`proof.least_rows`). Where the tree allows it the step is then
-        padded and ordered; hidden [1, rows, D] and what is kept have padding behind the nodes, so that the
-        head is exact too. Wants one sequence without padding, its cache cleared.
+        least: rows from which a step is exact (`trials.least_rows`). Where the tree allows it the step is
+        then padded and ordered; hidden [1, rows, D] and what is kept have padding behind the nodes, so that
+        the head is exact too. Wants one sequence without padding, its cache cleared.
         """
         if least is not None and len(shape) <= exact.MOST_NODES:
             return self._score_exactly(x, shape, kept, least)

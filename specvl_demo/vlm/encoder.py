@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import BatchFeature
 
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
-from specvl_demo.decoders import calibration, fused_cpu
+from specvl_demo.decoders import fused_cpu, trials
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
@@ -76,7 +76,7 @@ class VLM:
 
     def calibrate(self) -> str | None:
         """Keep eager steps or graphs, what is faster here; a sentence where graphs were possible and lost."""
-        return None if self._static is None else calibration.calibrate(self._static).reason
+        return None if self._static is None else trials.calibrate(self._static).reason
 
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:

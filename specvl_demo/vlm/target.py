@@ -27,9 +27,9 @@ from specvl_demo.core.types import (
 )
 from specvl_demo.decoders.backend import Backend, ForwardOutput
 from specvl_demo.decoders.exact import MOST_NODES
-from specvl_demo.decoders.proof import least_rows
 from specvl_demo.decoders.sequence import CachedSequence, Prefix, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, settle
+from specvl_demo.decoders.trials import least_rows
 from specvl_demo.vlm.encoder import VLM
 
 

@@ -32,7 +32,7 @@ from spaces.zero import client  # noqa: E402
 from spaces.zero.torch import patching  # noqa: E402
 
 from specvl_demo import machine  # noqa: E402
-from specvl_demo.decoders import calibration  # noqa: E402
+from specvl_demo.decoders import trials  # noqa: E402
 from specvl_demo.ui.serve import workers  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 from specvl_demo.ui.serve.queue import Queue  # noqa: E402
@@ -77,9 +77,7 @@ async def call(queue: Queue, stop_after: int | None = None) -> None:
 def main() -> None:
     """Start the worker as a Space does, then call it. Steps have fixed shapes, as on a GPU, however fast they
     are here."""
-    calibration.Trial.reason = property(
-        lambda trial: trial.fault or (None if trial.agree else "other tokens")
-    )
+    trials.Trial.reason = property(lambda trial: trial.fault or (None if trial.agree else "other tokens"))
     lend()
     machine.gpus = lambda: (machine.Gpu("emulated", 24 * 10**9, (9, 0)),)
     queue = Queue(workers.make("pocket", workers.Cluster()), 16, 500, 5)

@@ -9,8 +9,8 @@ import torch
 
 from specvl_demo.decoders import fused_cpu, matrix
 from specvl_demo.decoders.matrix import Matrix, in_half
-from specvl_demo.decoders.proof import least_rows
 from specvl_demo.decoders.sequence import prefill
+from specvl_demo.decoders.trials import least_rows
 from specvl_demo.vlm.encoder import VLM
 from tests.conftest import tiny_llava, tiny_prompt
 

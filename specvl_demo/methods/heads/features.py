@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.prefix_cache import new_columns, row_keys
-from specvl_demo.core.tree import DraftTree, TreeShape
+from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
     Capture,
@@ -30,12 +30,12 @@ from specvl_demo.core.types import (
     Verdict,
 )
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
-from specvl_demo.decoders.calibration import MOST_NODES, PROMPT, Scorer, tried
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, log_probabilities, narrowed
 from specvl_demo.decoders.fixed_shapes import FixedSteps
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.matrix import Matrix
 from specvl_demo.decoders.sequence import CachedSequence, Prefix, grown
+from specvl_demo.decoders.trials import TRIED_ROWS, Switched, tried
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
 from specvl_demo.methods.heads.checkpoints import Head
@@ -125,21 +125,8 @@ class FeatureHead:
         if not self.fixed:
             return None
         generator = torch.Generator().manual_seed(0)
-        rows = torch.randn(1, PROMPT + MOST_NODES, self.input_width, generator=generator)
-        x, at = rows.to(self.device, self.dtype), torch.arange(PROMPT + 1, device=self.device)
-
-        def begin() -> Scorer:
-            cache = self.new_cache(1, PROMPT + 2 * MOST_NODES)
-            self.forward(ForwardInput(x[:, :PROMPT], at[None, :-1], cache))
-            stream = CachedSequence(cast("Backend", self), cache, at[-1:])
-            logp = self.log_probabilities(self.vocab, ())
-
-            def scored(shape: TreeShape) -> Tensor:
-                return logp(stream.score(x[:, PROMPT : PROMPT + len(shape)], shape)[0])
-
-            return scored
-
-        return tried(self, begin).reason
+        rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(self.device, self.dtype)
+        return tried(cast("Switched", self), rows, self.log_probabilities(self.vocab, ())).reason
 
     def open(self, start: Start) -> Opening:
         """Every token but the first and the last, each with the feature of the token before it."""

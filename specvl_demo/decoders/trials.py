@@ -1,0 +1,203 @@
+"""What is tried on a loaded decoder before lanes begin: are its steps exact, and are fixed shapes faster?
+
+Exact steps (see `exact`) are tried from every row count on; steps of fixed shapes (see `fixed_shapes`) beside
+eager ones, also those of trained heads. Random tokens will do: nothing here looks at what they say.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import TreeShape, chain, shape_of
+from specvl_demo.core.types import Context
+from specvl_demo.decoders import exact
+from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.fixed_shapes import StaticDecoder
+from specvl_demo.decoders.sequence import CachedSequence, prefill
+from specvl_demo.decoders.timing import settle
+
+_PROMPT, _STEPS, _TREES = 150, 4, (2, 7, 13, 26, 61)
+"""Of the trial of exact steps: tokens before the steps, steps, and trees: one of every row count."""
+_SPARE = 300
+"""Rows of the cache behind those that are used, so that its sums are as long as a real answer's."""
+TIE_NATS = 0.05
+"""Two tokens so close in logits are a tie that rounding decides."""
+_SHAPES = (chain(0), shape_of((-1, 0, 0, 1, 1, 2, 2, 3)))
+"""Of the trial of fixed shapes: an AR step, a small tree."""
+_BEFORE, _REPEATS = 100, 5
+TRIED_ROWS = _BEFORE + max(len(shape) for shape in _SHAPES)
+"""Rows of a prompt and of what is scored behind it."""
+
+
+def random_ids(backend: Backend, n: int) -> Tensor:
+    """[n] tokens, always the same."""
+    rng = random.Random(0)
+    return torch.tensor([rng.randrange(backend.vocab) for _ in range(n)], device=backend.device)
+
+
+def text_context(backend: Backend, rows: Tensor) -> Context:
+    """These input rows [n, D], or the embeddings of these tokens [n], and nothing else, as a prompt."""
+    every = torch.arange(len(rows), device=rows.device)
+    positions = every if backend.axes == 1 else every.expand(backend.axes, -1)
+    text = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
+    ids, embeds = (rows, backend.embed(rows)) if rows.ndim == 1 else (every, rows)
+    return Context("text", ids, text, embeds, positions, len(rows), every)
+
+
+def started(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
+    """A sequence of `text_context`, in a cache of so many rows."""
+    return prefill(backend, [text_context(backend, rows)], room)[0]
+
+
+@torch.inference_mode()
+def least_rows(backend: Backend) -> int | None:
+    """The least row count that makes steps of this decoder exact; None where none does.
+
+    Logits, keys and values of a path's nodes in random trees, bit for bit beside those of AR steps. Costs
+    about a dozen forwards.
+    """
+    rng = random.Random(0)
+    ids = random_ids(backend, _PROMPT + exact.MOST_NODES)
+    start, later = started(backend, ids[:_PROMPT]), ids[_PROMPT:]
+    trees = [_tree(rng, size) for size in _TREES]
+
+    def fork() -> CachedSequence:
+        stream = start.fork(start.length + _STEPS + exact.MOST_NODES + _SPARE)
+        stream.cache.clear()
+        return stream
+
+    def made(stream: CachedSequence, nodes: Sequence[int], logits: Tensor) -> list[Tensor]:
+        """What steps gave for nodes fed behind the start: logits [n, V], and keys and values a layer
+        [n, 2, 1, heads, width]: those of a precision above the logits' show what rounding hides in them."""
+        rows = [start.length + node for node in nodes]
+        layers = range(backend.n_layers)
+        return [logits, *(stream.cache.layer(i)[:, :, :, rows].permute(3, 0, 1, 2, 4) for i in layers)]
+
+    def by_steps(least: int) -> list[Tensor]:
+        """What AR steps give, padded to so many rows."""
+        stream, said = fork(), []
+        for token in later[:_STEPS]:
+            hidden = stream.score(backend.embed(token[None])[None], chain(0), least=least)
+            said.append(backend.logits(hidden)[0, :1])
+            stream.keep([0])
+        return made(stream, range(_STEPS), torch.cat(said))
+
+    @cache
+    def by_tree(which: int, rows: int) -> list[Tensor]:
+        """What a tree, padded to so many rows, gives for its path."""
+        shape, path = trees[which]
+        tokens = later.flip(0)[: len(shape)].clone()
+        tokens[path] = later[: len(path)]
+        stream = fork()
+        hidden = stream.score(backend.embed(tokens)[None], shape, least=rows)
+        return made(stream, path, backend.logits(hidden)[0, path])
+
+    def agree(which: int, plain: list[Tensor], least: int) -> bool:
+        mine = by_tree(which, exact.padded(_TREES[which], least))
+        return all(torch.equal(a, b[: len(a)]) for a, b in zip(mine, plain, strict=True))
+
+    for least in exact.ROWS:
+        plain = by_steps(least)
+        if all(agree(which, plain, least) for which in range(len(trees))):
+            return least
+    return None
+
+
+def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
+    """A random tree and a path in it, as deep as AR steps are taken or as the tree has room for."""
+    deep = min(_STEPS, size)
+    path = [0, *sorted(rng.sample(range(1, size), deep - 1))]
+    parent = [-1, *(rng.randrange(node) for node in range(1, size))]
+    for above, node in zip(path, path[1:], strict=False):
+        parent[node] = above
+    return shape_of(tuple(parent)), path
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Seconds of a step and a tree, eager and in fixed shapes. agree: whether both chose the same tokens.
+
+    fault: what went wrong in fixed shapes, in a line.
+    """
+
+    eager_s: float
+    fixed_s: float
+    agree: bool
+    fault: str | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """Why eager steps stay, in a sentence; None where fixed ones do."""
+        if self.fault is not None:
+            return f"Steps are launched one by one: graphs of them failed ({self.fault})."
+        if not self.agree:
+            return "Steps are launched one by one: graphs of them chose other tokens here."
+        if self.fixed_s > self.eager_s:
+            return (
+                f"Steps are launched one by one: {self.eager_s * 1e3:.1f} ms for a step and a tree, "
+                f"{self.fixed_s * 1e3:.1f} ms as graphs."
+            )
+        return None
+
+
+class Switched(Backend, Protocol):
+    """Runs steps of fixed shapes while this is set."""
+
+    fixed: bool
+
+
+def calibrate(decoder: StaticDecoder) -> Trial:
+    """Try eager steps and steps of fixed shapes on random tokens; see `tried`."""
+    return tried(decoder, decoder.embed(random_ids(decoder, TRIED_ROWS)), decoder.logits)
+
+
+@torch.inference_mode()
+def tried(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) -> Trial:
+    """Try both on input rows [TRIED_ROWS, D], and set `fixed` to what is faster, equal, and works.
+
+    logits: of hidden states [nodes, D], as they are compared.
+    """
+    switched.fixed = False
+    eager_s, truth = _timed(switched, rows, logits)
+    switched.fixed = True
+    try:
+        fixed_s, said = _timed(switched, rows, logits)
+        trial = Trial(eager_s, fixed_s, _agree(truth, said))
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
+        trial = Trial(eager_s, 0.0, False, (str(fault).splitlines() or [type(fault).__name__])[0][:200])
+    switched.fixed = trial.reason is None
+    return trial
+
+
+def _timed(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) -> tuple[float, Tensor]:
+    """Median seconds of all shapes once, and their logits [nodes, V]."""
+    stream = started(switched, rows[:_BEFORE], 2 * TRIED_ROWS)
+
+    def scored() -> list[Tensor]:
+        after = {shape: rows[None, _BEFORE : _BEFORE + len(shape)] for shape in _SHAPES}
+        return [logits(stream.score(x, shape)[0]) for shape, x in after.items()]
+
+    said, times = torch.cat(scored()), []
+    for _ in range(_REPEATS):
+        settle(switched.device)
+        begun = time.perf_counter()
+        scored()
+        settle(switched.device)
+        times.append(time.perf_counter() - begun)
+    return median(times), said
+
+
+def _agree(truth: Tensor, said: Tensor) -> bool:
+    """Whether the tokens chosen are the same, ties aside."""
+    truth = truth.float()
+    chosen = truth.gather(-1, said.argmax(-1, keepdim=True))[:, 0]
+    return bool((truth.amax(-1) - chosen <= TIE_NATS).all())
