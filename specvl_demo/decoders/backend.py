@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Capture, Decoder
+from specvl_demo.core.types import NOTHING, Capture, Decoder
 from specvl_demo.decoders.kv_cache import KVCache
 
 
@@ -25,7 +25,7 @@ class ForwardOutput:
     mean over heads, for the query rows of the capture (counted within this forward).
     """
 
-    capture: Capture
+    capture: Capture = NOTHING
     layers: dict[int, Tensor] = field(default_factory=dict)
     attention: dict[int, Tensor] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class ForwardInput:
     columns: Tensor | None = None
     visual: Tensor | None = None
     deepstack: Tensor | None = None
-    kept: ForwardOutput | None = None
+    kept: ForwardOutput = field(default_factory=ForwardOutput)
 
 
 class Backend(Decoder, Protocol):

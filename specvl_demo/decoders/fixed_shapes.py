@@ -48,7 +48,6 @@ class StaticCache(HFCache):
         self._steps = steps
         self.at: Tensor | None = None
         self.steps: dict[StepShape, _Step] = {}
-        self.n_layers = len(layers)
 
     def lend(self, room: int) -> StaticCache:
         """The cache, empty, with room for so many rows; what a mask hides is a number too."""
@@ -58,7 +57,7 @@ class StaticCache(HFCache):
 
     def release(self) -> None:
         """Give it back, with its graphs."""
-        self._steps.take_back(self)
+        self._steps.free.append(self)
 
     def prepare(self) -> None:
         """Record now what other caches had to record, rather than in a lane's time."""
@@ -78,7 +77,7 @@ class StaticCache(HFCache):
         """As any cache; while a fixed step runs, slots that are rows given by a tensor."""
         if self.at is None:
             return super().spans(k)
-        layers = [self.layer(i) for i in range(self.n_layers)]
+        layers = [self.layer(i) for i in range(len(self.layouts))]
         slots = cast("tuple[Tensor, ...]", tuple(_Rows(data, self.at) for data in layers))
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
 
@@ -103,7 +102,6 @@ class _Step:
 
     call: ForwardInput
     at: Tensor
-    kept: ForwardOutput
     hidden: Tensor | None = None
     graph: torch.cuda.CUDAGraph | None = None
 
@@ -156,10 +154,6 @@ class FixedSteps:
         del self.free[:1]
         return StaticCache(self, self.host.layouts(), batch, span).lend(room)
 
-    def take_back(self, cache: StaticCache) -> None:
-        """Nobody uses this cache any more."""
-        self.free.append(cache)
-
     def forward(self, call: ForwardInput, otherwise: Callable[[ForwardInput], Tensor]) -> Tensor:
         """Hidden states [B, T, D]; the cache is T rows longer afterwards. otherwise: the ordinary way."""
         shape, cache, size = self._shape(call), call.cache, call.x.shape[1]
@@ -168,26 +162,28 @@ class FixedSteps:
         self.seen[shape] = None
         step = self.step(cache, shape)
         self._fill(step, call)
-        self._run(step, cache)
+        if step.graph is None:
+            self._compute(step, cache)
+        else:
+            step.graph.replay()
         cache.advance(size)
         hidden = step.hidden[:, :size].clone()
-        if call.kept is not None:
-            call.kept.layers |= {i: states[:, :size].clone() for i, states in step.kept.layers.items()}
-            if cache.n_layers in shape.layers:
-                call.kept.layers[cache.n_layers] = hidden
+        call.kept.layers |= {i: states[:, :size].clone() for i, states in step.call.kept.layers.items()}
+        if len(cache.layouts) in shape.layers:
+            call.kept.layers[len(cache.layouts)] = hidden
         return hidden
 
     def _shape(self, call: ForwardInput) -> StepShape | None:
         """None: the ordinary way."""
-        size, kept = call.x.shape[1], call.kept
+        size, capture = call.x.shape[1], call.kept.capture
         if call.deepstack is not None or size > BUCKETS[-1]:
             return None
         # Many rows without a mask are a causal prefill; one row alone sees just what lies before it.
-        if (call.mask is None and size > 1) or (kept is not None and kept.capture.attention):
+        if (call.mask is None and size > 1) or capture.attention:
             return None
         tail = 0 if call.columns is None else call.columns.shape[1] - call.cache.span
         rows = next(bucket for bucket in BUCKETS if bucket >= size)
-        return StepShape(rows, () if kept is None else kept.capture.layers, tail)
+        return StepShape(rows, capture.layers, tail)
 
     def step(self, cache: StaticCache, shape: StepShape) -> _Step:
         """The buffers of a shape on a cache, recorded where the device has graphs."""
@@ -215,12 +211,12 @@ class FixedSteps:
             cache=cache,
             mask=mask(),
             window_mask=None if host.window is None else mask(),
+            kept=ForwardOutput(Capture(layers=shape.layers)),
         )
         if shape.tail:
             columns = torch.arange(cache.span + shape.tail, device=device).clamp_max(cache.span - 1)
             call.columns = columns.repeat(rows, 1)
-        at = torch.arange(rows, device=device)
-        return _Step(call, at, ForwardOutput(Capture(layers=shape.layers)))
+        return _Step(call, torch.arange(rows, device=device))
 
     def _fill(self, step: _Step, call: ForwardInput) -> None:
         """Put a call into the buffers. Rows of padding are written behind it and see themselves alone."""
@@ -249,12 +245,6 @@ class FixedSteps:
             buffer = step.call.window_mask
             buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
 
-    def _run(self, step: _Step, cache: StaticCache) -> None:
-        if step.graph is None:
-            self._compute(step, cache)
-        else:
-            step.graph.replay()
-
     def _record(self, step: _Step, cache: StaticCache) -> None:
         """Run once to have kernels chosen, on a stream of its own as recording wants it; record.
 
@@ -277,7 +267,7 @@ class FixedSteps:
         cache.at = step.at
         try:
             with ExitStack() as stack:
-                self.host.watch(step.kept, stack)
+                self.host.watch(step.call.kept, stack)
                 step.hidden = self.host.decode(step.call)
         finally:
             cache.at = None

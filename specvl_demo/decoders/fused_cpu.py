@@ -149,7 +149,7 @@ class FusedDecoder:
         rotated = torch.view_as_complex(h.view(batch, size, all_heads, head // 2, 2))
         q, fresh = h.as_strided(*as_queries), h.as_strided(*as_cached)
         for i, (norm, qkv, bias, out, after_norm, gate_up, down) in enumerate(self._layers):
-            if kept is not None and i in kept.capture.layers:
+            if i in kept.capture.layers:
                 kept.layers[i] = x.reshape(batch, size, width).to(self.dtype, copy=True)
             torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
             qkv.into(h, unit.mul_(norm), bias)
@@ -161,9 +161,8 @@ class FusedDecoder:
                 a = F.scaled_dot_product_attention(
                     q, keys[i], values[i], attn_mask=mask, is_causal=causal, enable_gqa=heads != kv_heads
                 )
-            if kept is not None and i in kept.capture.attention:
-                rows, scale = kept.capture.rows, head**-0.5
-                kept.attention[i] = attention_of(q, keys[i], mask, rows, scale)
+            if i in kept.capture.attention:
+                kept.attention[i] = attention_of(q, keys[i], mask, kept.capture.rows, head**-0.5)
             out.onto(x, a.transpose(1, 2).reshape(-1, heads * head))
             torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
             gate, up = gate_up(unit.mul_(after_norm)).chunk(2, -1)
@@ -171,7 +170,7 @@ class FusedDecoder:
         call.cache.advance(size)
         torch.div(x, torch.linalg.vector_norm(grown, dim=-1, keepdim=True), out=unit)
         hidden = unit.mul_(self._norm).view(batch, size, width).to(self.dtype)
-        if kept is not None and self.n_layers in kept.capture.layers:
+        if self.n_layers in kept.capture.layers:
             kept.layers[self.n_layers] = hidden
         return hidden
 

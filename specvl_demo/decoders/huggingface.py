@@ -119,13 +119,12 @@ class HFDecoder:
                 f"this decoder writes into its own kind of cache, got {type(call.cache).__name__}"
             )
         with ExitStack() as stack:
-            if call.kept is not None:
-                self.watch(call.kept, stack)
+            self.watch(call.kept, stack)
             call.cache.whole = call.columns is not None
             stack.callback(setattr, call.cache, "whole", False)
             hidden = self.decode(call)
         call.cache.advance(call.x.shape[1])
-        if call.kept is not None and self.n_layers in call.kept.capture.layers:
+        if self.n_layers in call.kept.capture.layers:
             call.kept.layers[self.n_layers] = hidden
         return hidden
 
@@ -218,9 +217,9 @@ class _Asked:
     """Travels through the decoder's keyword arguments to the attention function. device: for what is kept."""
 
     device: torch.device
-    kept: ForwardOutput | None
+    kept: ForwardOutput
     packed: bool
-    columns: Tensor | None = None
+    columns: Tensor | None
 
 
 def _attention(
@@ -239,16 +238,12 @@ def _attention(
     Packing lets the heads of a group share keys and values, which the library would copy once a head for
     every masked call. Exact.
     """
-    if specvl is not None and specvl.kept is not None and module.layer_idx in specvl.kept.capture.attention:
-        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        rows = specvl.kept.capture.rows
-        found = attention_of(query, key, attention_mask, rows, scale)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if specvl is not None and module.layer_idx in specvl.kept.capture.attention:
+        found = attention_of(query, key, attention_mask, specvl.kept.capture.rows, scale)
         specvl.kept.attention[module.layer_idx] = found.to(specvl.device)
     if specvl is not None and specvl.columns is not None and attention_mask is not None:
-        scale, columns = (
-            query.shape[-1] ** -0.5 if scaling is None else scaling,
-            specvl.columns.to(query.device),
-        )
+        columns = specvl.columns.to(query.device)
         mixed = ordered_attention(query, key, value, attention_mask[0, 0], columns, scale)
         return mixed.transpose(1, 2).contiguous(), None
     groups, size = query.shape[1] // key.shape[1], query.shape[2]

@@ -26,6 +26,7 @@ class KVCache:
 
     blocks: a buffer [layers, 2, batch, heads, room, width] for all layers of one layout, keys at index 0 of
         the second axis and values at index 1. Most decoders have one; spread over devices, one on each.
+    layouts: of every layer.
     length: rows that are written in every layer. Layers write behind it; `advance` moves it.
     whole: layers read all of the buffer, not just what is written, while this is set.
     holes: the first rows that some of the layers have nothing in; who computes the layers looks past them.
@@ -34,17 +35,17 @@ class KVCache:
     whole, holes = False, 0
 
     def __init__(self, layers: Sequence[Layout], batch: int, room: int, dtype: torch.dtype) -> None:
-        self._layers, kinds = list(layers), list(dict.fromkeys(layers))
+        self.layouts, kinds = list(layers), list(dict.fromkeys(layers))
         # Not cleared: a follow-up question copies rows twice, and clearing room took as long as that.
         self.blocks = [
             torch.empty(
-                *(self._layers.count(kind), 2, batch, kind.heads, room, kind.width),
+                *(self.layouts.count(kind), 2, batch, kind.heads, room, kind.width),
                 dtype=dtype,
                 device=kind.device,
             )
             for kind in kinds
         ]
-        self._places = [(kinds.index(kind), self._layers[:i].count(kind)) for i, kind in enumerate(layers)]
+        self._places = [(kinds.index(kind), self.layouts[:i].count(kind)) for i, kind in enumerate(layers)]
         self.length = 0
 
     @property
@@ -136,7 +137,7 @@ class KVCache:
 
     def another(self, room: int) -> Self:
         """An empty cache of this kind."""
-        return type(self)(self._layers, self.batch, room, self.blocks[0].dtype)
+        return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype)
 
     def _end(self, k: int) -> int:
         if self.length + k > self.room:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specvl_demo.core.prefix_cache import new_columns, row_keys
 from specvl_demo.core.tree import TreeShape, chain
-from specvl_demo.core.types import Capture, Context
+from specvl_demo.core.types import NOTHING, Capture, Context
 from specvl_demo.decoders import exact
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
 from specvl_demo.decoders.kv_cache import KVCache
@@ -129,12 +129,10 @@ class CachedSequence:
         size, rows = len(shape), exact.padded(len(shape), least)
         self.cache.truncate(self.length)
         ordered = exact.order(shape, rows, self.length, self.cache.span, self.backend.window, x.device)
-        positions = self._next + F.pad(shape.depth_on(x.device), (0, rows - size))
-        if self._axes > 1:
-            positions = positions.expand(self._axes, *positions.shape)
         x = F.pad(x, (0, 0, 0, rows - size))
-        call = ForwardInput(x, positions, self.cache, **ordered._asdict(), kept=kept)
-        hidden = self.backend.forward(call)
+        hidden = self._forward(
+            x, F.pad(shape.depth_on(x.device), (0, rows - size)), kept, **ordered._asdict()
+        )
         self.cache.truncate(self.length + size)
         self._fed = size
         return hidden
@@ -148,13 +146,19 @@ class CachedSequence:
         size = x.shape[1]
         self.cache.truncate(self.length + self._fed)
         mask, window_mask = self._masks(mask, depth, size)
-        positions = self._next + depth[-size:]
-        if self._axes > 1:
-            positions = positions.expand(self._axes, *positions.shape)
-        call = ForwardInput(x, positions, self.cache, mask=mask, window_mask=window_mask, kept=kept)
-        hidden = self.backend.forward(call)
+        hidden = self._forward(x, depth[-size:], kept, mask=mask, window_mask=window_mask)
         self._fed += size
         return hidden
+
+    def _forward(
+        self, x: Tensor, depth: Tensor, kept: ForwardOutput | None, **masks: Tensor | None
+    ) -> Tensor:
+        """depth: of x's rows below the root."""
+        positions = self._next + depth
+        if self._axes > 1:
+            positions = positions.expand(self._axes, *positions.shape)
+        call = ForwardInput(x, positions, self.cache, **masks, kept=kept or ForwardOutput())
+        return self.backend.forward(call)
 
     def _masks(self, mask: Tensor | None, depth: Tensor, size: int) -> tuple[Tensor | None, Tensor | None]:
         """The mask with padding, and the same for layers with a sliding window."""
@@ -239,7 +243,7 @@ def prefill(
     backend: Backend,
     contexts: Sequence[Context],
     room: int,
-    capture: Capture | None = None,
+    capture: Capture = NOTHING,
     prefix: Prefix | None = None,
 ) -> tuple[CachedSequence, Tensor, ForwardOutput]:
     """Run m contexts in one forward: a stream of their rows, hidden states [m, N, D], and what was captured.
@@ -250,45 +254,40 @@ def prefill(
     are computed, and hidden states and captures are theirs.
     """
     lengths = [context.ids.shape[0] for context in contexts]
-    size, m, first = max(lengths), len(contexts), contexts[0]
-    kept = ForwardOutput(capture or Capture())
-    watched = kept if capture is not None else None
+    size, padded = max(lengths), min(lengths) < max(lengths)
+    kept = ForwardOutput(capture)
     new = None if prefix is None else new_columns(prefix.keys, contexts)
     if prefix is not None and new is not None:
         x = torch.stack([context.embeds[-new:] for context in contexts])
-        stream, hidden = grown(prefix.stream, max(room, size), size - new, x, watched)
+        stream, hidden = grown(prefix.stream, max(room, size), size - new, x, kept)
         return stream, hidden, kept
-    device, dtype = first.embeds.device, first.embeds.dtype
-    axes = first.positions.shape[0] if first.positions.ndim == 2 else 1
-    x = torch.zeros(m, size, first.embeds.shape[-1], dtype=dtype, device=device)
-    positions = torch.zeros(axes, m, size, dtype=torch.int64, device=device)
-    visual = torch.zeros(m, size, dtype=torch.bool, device=device)
-    pad = torch.zeros(m, size, dtype=torch.bool, device=device)
-    for row, (context, length) in enumerate(zip(contexts, lengths, strict=True)):
-        x[row, size - length :] = context.embeds
-        positions[:, row, size - length :] = context.positions
-        visual[row, size - length :] = context.visual
-        pad[row, : size - length] = True
-    padded = min(lengths) < size
+
+    def aligned(rows: Sequence[Tensor]) -> Tensor:
+        """[..., c] each -> [..., m, N], padded on the left."""
+        return torch.stack([F.pad(row, (size - row.shape[-1], 0)) for row in rows], -2)
+
+    positions = aligned([context.positions for context in contexts])
+    pad = (torch.arange(size) < size - torch.tensor(lengths)[:, None]).to(positions.device)
     mask = window_mask = None
     if padded or any(context.blocks is not None for context in contexts):
         mask, window_mask = _prompt_masks(backend, contexts, pad)
     deep = [context.deepstack for context in contexts if context.deepstack is not None]
-    cache = backend.new_cache(m, max(room, size))
+    cache = backend.new_cache(len(contexts), max(room, size))
     call = ForwardInput(
-        x,
-        positions if axes > 1 else positions[0],
+        torch.stack([F.pad(one.embeds, (0, 0, size - len(one.embeds), 0)) for one in contexts]),
+        positions,
         cache,
         mask=mask,
         window_mask=window_mask,
-        visual=visual if deep else None,
+        visual=aligned([context.visual for context in contexts]) if deep else None,
         deepstack=torch.cat(deep, dim=1) if deep else None,
-        kept=watched,
+        kept=kept,
     )
     hidden = backend.forward(call)
     if room > size:
         cache.prepare()
-    following = torch.tensor([context.next_position for context in contexts], device=device)
+    following = torch.tensor([context.next_position for context in contexts], device=pad.device)
+    axes = 1 if positions.ndim == 2 else len(positions)
     return CachedSequence(backend, cache, following, axes, pad if padded else None), hidden, kept
 
 

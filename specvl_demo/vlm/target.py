@@ -77,17 +77,16 @@ class VLMTarget:
         # keeps layers left behind: rows computed at another time round otherwise.
         """
         started = time.perf_counter()
-        context, wants = encoded.context("target"), capture if capture != NOTHING else None
+        context = encoded.context("target")
         cache = encoded.prompt.cache
         left = {} if cache is None else cache
         known: _Kept | None = left.get((self.vlm, capture.layers))
         plain: _Kept | None = known if self.least_rows is None else left.get((self.vlm, ()))
         known = None if plain is None else known
-        stream, hidden, kept = prefill(
-            self.decoder, [context], 0, wants, None if known is None else known.prefix
-        )
+        prefix = None if known is None else known.prefix
+        stream, hidden, kept = prefill(self.decoder, [context], 0, capture, prefix)
         if plain is not None and plain is not known:
-            stream = prefill(self.decoder, [context], 0, None, plain.prefix)[0]
+            stream = prefill(self.decoder, [context], 0, prefix=plain.prefix)[0]
         rows, layers = hidden[0], {i: states[0] for i, states in kept.layers.items()}
         shared = len(context.ids) - len(rows)
         if known is not None and shared:
@@ -155,10 +154,10 @@ class VLMSession:
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> Scores:
         decoder = self._stream.backend
-        kept = ForwardOutput(self._capture) if self._capture.layers else None
+        kept = ForwardOutput(self._capture)
         x = decoder.embed(tree.tokens.to(decoder.device))[None]
         hidden, size = self._stream.score(x, tree.shape, kept, self._least_rows)[0], len(tree)
-        layers = {i: states[0, :size] for i, states in kept.layers.items()} if kept else {}
+        layers = {i: states[0, :size] for i, states in kept.layers.items()}
         self._scores = Scores(decoder.logits(hidden)[:size], hidden[:size], layers)
         return self._scores
 
