@@ -28,7 +28,6 @@ from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,
     EfficientNetLiteModel,
-    published_variant,
     published_weights,
 )
 
@@ -68,10 +67,10 @@ def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
                 state = torch.load(file, map_location="cpu", weights_only=True)
     else:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    variant = published_variant(state)
+    variant, weights = published_weights(state)
     config = EfficientNetLiteConfig(variant.image_size, variant.width, variant.depth, hidden_size=width)
     tower = EfficientNetLiteModel(config)
-    tower.load_state_dict(published_weights(state), strict=False)
+    tower.load_state_dict(weights, strict=False)
     return tower.eval()
 
 

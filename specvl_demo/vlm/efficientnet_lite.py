@@ -35,6 +35,15 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 FINE_STAGES = 5
+# What published weights call the parts of a block.
+BLOCK_PARTS = {
+    "_expand_conv": "expand.conv",
+    "_bn0": "expand.norm",
+    "_depthwise_conv": "depthwise.conv",
+    "_bn1": "depthwise.norm",
+    "_project_conv": "project.conv",
+    "_bn2": "project.norm",
+}
 STEM, HEAD = 32, 1280
 CELL = 32
 COLOUR_PLACES = 4
@@ -241,48 +250,29 @@ def register() -> None:
     AutoModel.register(EfficientNetLiteConfig, EfficientNetLiteModel, exist_ok=True)
 
 
-def published_variant(state: dict[str, Tensor]) -> Variant:
-    """Which EfficientNet-Lite these published weights are, by their blocks. Raises ValueError for others."""
+def published_weights(state: dict[str, Tensor]) -> tuple[Variant, dict[str, Tensor]]:
+    """Which EfficientNet-Lite these published PyTorch weights are, and the same under this module's names.
+
+    Raises ValueError where a name is unknown or the weights are of another variant than `VARIANTS`.
+    """
     blocks = len({name.split(".")[1] for name in state if name.startswith("_blocks.")})
     counts = {sum(s[0] for s in scaled_stages(v.width, v.depth)): v for v in VARIANTS}
     if blocks not in counts:
         known = " or ".join(f"{n} ({v.name})" for n, v in counts.items())
         raise ValueError(f"weights of {blocks} blocks: an EfficientNet-Lite of {known} is needed")
-    return counts[blocks]
-
-
-def published_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The published PyTorch weights of an EfficientNet-Lite under this module's names.
-
-    Raises ValueError where a name is unknown or the weights are of another variant than `VARIANTS`.
-    """
-    variant = published_variant(state)
-    stages = scaled_stages(variant.width, variant.depth)
-    n_lower = sum(s[0] for s in stages[:FINE_STAGES])
-    out: dict[str, Tensor] = {}
+    variant = counts[blocks]
+    n_lower = sum(s[0] for s in scaled_stages(variant.width, variant.depth)[:FINE_STAGES])
+    head = f"upper.{blocks - n_lower}"
+    places = {"_conv_stem": "lower.0.conv", "_bn0": "lower.0.norm", "_conv_head": f"{head}.conv"}
+    places |= {"_bn1": f"{head}.norm", "_fc": "classifier"}
+    for i in range(blocks):
+        place = f"lower.{i + 1}" if i < n_lower else f"upper.{i - n_lower}"
+        places |= {f"_blocks.{i}.{theirs}": f"{place}.{ours}" for theirs, ours in BLOCK_PARTS.items()}
+    named: dict[str, Tensor] = {}
     for name, value in state.items():
-        if name.startswith("_blocks."):
-            _, index, layer, rest = name.split(".", 3)
-            i = int(index)
-            place = f"lower.{i + 1}" if i < n_lower else f"upper.{i - n_lower}"
-            first = i == 0
-            parts = {
-                "_expand_conv": "expand.conv",
-                "_bn0": "expand.norm",
-                "_depthwise_conv": "depthwise.conv",
-                "_bn1": "depthwise.norm",
-                "_project_conv": "project.conv",
-                "_bn2": "project.norm",
-            }
-            if layer not in parts or (first and layer.startswith("_expand")):
-                raise ValueError(f"unknown weight {name!r} in the published {variant.name}")
-            out[f"{place}.{parts[layer]}.{rest}"] = value
-            continue
-        head = f"upper.{sum(s[0] for s in stages[FINE_STAGES:])}"
-        layer, rest = name.split(".", 1)
-        places = {"_conv_stem": "lower.0.conv", "_bn0": "lower.0.norm", "_conv_head": f"{head}.conv"}
-        places |= {"_bn1": f"{head}.norm", "_fc": "classifier"}
-        if layer not in places:
+        part, _, leaf = name.rpartition(".")
+        # The first block does not widen.
+        if part not in places or part == "_blocks.0._expand_conv":
             raise ValueError(f"unknown weight {name!r} in the published {variant.name}")
-        out[f"{places[layer]}.{rest}"] = value
-    return out
+        named[f"{places[part]}.{leaf}"] = value
+    return variant, named

@@ -130,8 +130,8 @@ def blocks(n: int) -> dict[str, torch.Tensor]:
 
 def test_published_names_are_all_known_or_refused() -> None:
     rest = {name: torch.ones(1) for name in ("_blocks.11._bn2.weight", "_conv_head.weight", "_fc.bias")}
-    told = published_weights(blocks(16) | rest)
-    assert len(told) == 16 + len(rest)
+    variant, told = published_weights(blocks(16) | rest)
+    assert variant is VARIANTS[0] and len(told) == 16 + len(rest)
     assert set(told) >= {
         "lower.1.depthwise.conv.weight",
         "upper.0.project.norm.weight",
