@@ -188,14 +188,12 @@ class Verdict:
 
     path: accepted nodes, root first: path[0] == 0. relaxed: for path[1:], True where the target alone would
     have said something else. tokens: the ids to emit, the accepted ones and the target's own token, so that
-    len(tokens) == len(path). chosen: the target's token at every node [T] (what strict verification would
-    emit).
+    len(tokens) == len(path).
     """
 
     path: list[int]
     tokens: list[int]
     relaxed: list[bool]
-    chosen: list[int]
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -46,12 +46,7 @@ class Strict:
         chosen_there = sampler.choose(scores.logits, tree)
         tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
         path = walk(tree.shape, tokens, chosen)
-        return Verdict(
-            path=path,
-            tokens=[chosen[node] for node in path],
-            relaxed=[False] * (len(path) - 1),
-            chosen=chosen,
-        )
+        return Verdict(path, [chosen[node] for node in path], relaxed=[False] * (len(path) - 1))
 
 
 @dataclass(frozen=True)
@@ -111,7 +106,6 @@ class RelaxedVerifier(ABC):
             path=path,
             tokens=[*branch.draft[:count], chosen[path[-1]]],
             relaxed=relaxed,
-            chosen=chosen,
             notes={
                 "relaxed_nodes": [n for n, r in zip(path[1:], relaxed, strict=True) if r],
                 **self.notes(branch),

@@ -61,7 +61,7 @@ class Card:
     """A model as far as it is known without its weights.
 
     family: its `model_type`. params: from the weights' own headers or index, rounded; 0 where nothing says.
-    bytes: of the weights as stored. tokens: id by token. cut: how it cuts pictures into tokens.
+    bytes: of the weights as stored. tokens: id by token.
     """
 
     id: str
@@ -70,7 +70,6 @@ class Card:
     bytes: int
     licence: str
     tokens: dict[str, int] = field(repr=False)
-    cut: dict[str, Any] = field(repr=False)
 
     @property
     def title(self) -> str:
@@ -119,7 +118,6 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         bytes=safe or pickled,
         licence=str(facts.get("licence") or "not stated"),
         tokens=_tokens(known["tokenizer.json"]),
-        cut=_cut(config),
     )
 
 
@@ -133,7 +131,7 @@ def hub_head(repo: str, offline: bool = False) -> Card | None:
         return None
     held = sum(size for name, size in files.items() if name.endswith((".safetensors", ".bin")))
     licence = str(facts.get("licence") or "not stated")
-    return Card(repo, "eagle3", float(facts.get("params") or 0), held, licence, {}, {})
+    return Card(repo, "eagle3", float(facts.get("params") or 0), held, licence, {})
 
 
 def is_vlm(folder: Path) -> bool:

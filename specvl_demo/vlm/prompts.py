@@ -8,7 +8,7 @@ Knows nothing of files: pictures are PIL images, a clip is its frames.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -91,12 +91,15 @@ class PromptBuilder:
         showed too are not made ready again. ValueError where prompt and answer do not fit the context, or
         where the model has no place for a system prompt.
         """
-        messages = [self._system(system)] if system.strip() else []
+        messages = []
+        if system.strip():
+            if "system" not in str(self._processor.chat_template):
+                raise ValueError("This model has no place for a system prompt; put it into the question.")
+            messages.append(self._message("system", system))
         for turn in turns:
-            content = [part for item in turn.shown for part in self._parts(item)]
-            messages.append(_message("user", turn.question, self._plain, content))
+            messages.append(self._message("user", turn.question, turn.shown))
             if turn.answer is not None:
-                messages.append(_message("assistant", turn.answer, self._plain))
+                messages.append(self._message("assistant", turn.answer))
         text = self._processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         shown = [item for turn in turns for item in turn.shown]
         prepared: _Prepared | None = None if cache is None else cache.get(self)
@@ -124,16 +127,17 @@ class PromptBuilder:
         turns, system = prompt.source
         return self.prompt(turns, system, room=0, cache=prompt.cache)
 
-    def _system(self, text: str) -> dict[str, Any]:
-        if "system" not in str(self._processor.chat_template):
-            raise ValueError("This model has no place for a system prompt; put it into the question.")
-        return _message("system", text, self._plain)
-
-    def _parts(self, item: Image.Image | VideoFrames) -> list[dict[str, str]]:
-        """Placeholders of one picture or clip in the chat template."""
-        if isinstance(item, VideoFrames):
-            return [{"type": "video"}] if self._films else [{"type": "image"} for _ in item.frames]
-        return [{"type": "image"}]
+    def _message(
+        self, role: str, text: str, shown: Sequence[Image.Image | VideoFrames] = ()
+    ) -> dict[str, Any]:
+        """A message of the chat template: placeholders of what is shown, then the text."""
+        content: list[dict[str, str]] = []
+        for item in shown:
+            if isinstance(item, VideoFrames) and self._films:
+                content.append({"type": "video"})
+            else:
+                content += [{"type": "image"}] * (len(item.frames) if isinstance(item, VideoFrames) else 1)
+        return {"role": role, "content": [*content, {"type": "text", "text": self._plain(text)}]}
 
     def _decode(self, ids: Sequence[int], keep_special: bool = False) -> str:
         return self._tokenizer.decode(
@@ -216,12 +220,6 @@ def _is_words(added: str) -> bool:
     A gap in it would show the model another text than was said, cut into other tokens.
     """
     return added.replace(" ", "").isalnum()
-
-
-def _message(
-    role: str, text: str, plain: Callable[[str], str], shown: Sequence[dict[str, str]] = ()
-) -> dict[str, Any]:
-    return {"role": role, "content": [*shown, {"type": "text", "text": plain(text)}]}
 
 
 def _metadata(film: VideoFrames) -> dict[str, Any]:

@@ -23,9 +23,8 @@ from specvl_demo.core.types import (
     Prompt,
     Scores,
     Stopwatch,
-    Vocabulary,
 )
-from specvl_demo.decoders.backend import Backend, ForwardOutput
+from specvl_demo.decoders.backend import ForwardOutput
 from specvl_demo.decoders.exact import MOST_NODES
 from specvl_demo.decoders.sequence import CachedSequence, Prefix, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, settle
@@ -50,19 +49,12 @@ class VLMTarget:
 
     def __init__(self, vlm: VLM, exact: bool = False) -> None:
         self.vlm, self.name, self.exact = vlm, vlm.name, exact
+        self.decoder, self.vocabulary = vlm.decoder, vlm.vocabulary
 
     @cached_property
     def least_rows(self) -> int | None:
         """From how many rows on steps are exact, tried when it is first asked; None where they are not."""
         return least_rows(self.decoder) if self.exact else None
-
-    @property
-    def decoder(self) -> Backend:
-        return self.vlm.decoder
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.vlm.vocabulary
 
     def encode(self, prompt: Prompt) -> Encoded:
         return self.vlm.encode(prompt)

@@ -88,7 +88,7 @@ def test_a_chain_says_what_the_module_says(kind: str, target: object) -> None:
             torch.testing.assert_close(said[i][0], wanted, atol=2e-4, rtol=2e-4)
         tree = DraftTree(torch.tensor(fed), chain(3), rows=tuple(range(4)))
         scores = session.score(tree)
-        verdict = Verdict([0, 1, 2], [*fed[1:3], ids[done + 2]], [False] * 2, [0] * 4)
+        verdict = Verdict([0, 1, 2], [*fed[1:3], ids[done + 2]], [False] * 2)
         session.commit(verdict.path)
         drafter.commit(tree, verdict, scores)
         hidden = torch.cat((hidden, scores.hidden[:3]))

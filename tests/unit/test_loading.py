@@ -61,10 +61,10 @@ def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> 
     tokens = dict(card.tokens)
     a, b = list(tokens)[10:12]
     tokens[a], tokens[b] = tokens[b], tokens[a]
-    other = compatibility.Card("owner/other", "llava", 1, 4, "", tokens, card.cut)
+    other = compatibility.Card("owner/other", "llava", 1, 4, "", tokens)
     reason = compatibility.misfit(card, other)
     assert reason and "another vocabulary" in reason and "2 ids differ" in reason
-    larger = compatibility.Card("owner/large", "llava", card.params + 1, 4, "", card.tokens, card.cut)
+    larger = compatibility.Card("owner/large", "llava", card.params + 1, 4, "", card.tokens)
     assert "must be smaller" in (compatibility.misfit(card, larger) or "")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ValueError, match="'bert'; this engine serves LLaVA, .*InternVL and Pixtral"):
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> 
 def test_padded_rows_of_a_vocabulary_are_no_misfit(pair: Path) -> None:
     card = compatibility.read(str(pair / "target"))
     fewer = {token: i for token, i in card.tokens.items() if i < len(card.tokens) - 3}
-    small = compatibility.Card("owner/small", "llava", 1, 4, "", fewer, card.cut)
+    small = compatibility.Card("owner/small", "llava", 1, 4, "", fewer)
     assert compatibility.misfit(card, small) is None
 
 

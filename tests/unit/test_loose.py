@@ -143,7 +143,6 @@ def test_without_looseness_it_is_strict(verifier: RelaxedVerifier) -> None:
         loose = judged(verifier, tree, told)
         strict = Strict().verify(tree, told, Sampler(Sampling(), 100, CPU))
         assert loose.tokens == strict.tokens and not any(loose.relaxed)
-        assert loose.chosen == strict.chosen
 
 
 def test_a_prompt_without_a_picture_is_strict_and_says_so() -> None:

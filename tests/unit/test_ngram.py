@@ -32,7 +32,7 @@ def emit(drafter: NGram, tokens: list[int]) -> None:
     n = len(tokens)
     drafter.commit(
         DraftTree(torch.zeros(n, dtype=torch.long), chain(n - 1)),
-        Verdict(list(range(n)), tokens, [False] * (n - 1), tokens),
+        Verdict(list(range(n)), tokens, [False] * (n - 1)),
         None,
     )
 

@@ -198,7 +198,7 @@ def test_a_head_goes_on_as_if_the_question_were_its_answer(models: Models, kind:
         if at == 6:
             steady.close(torch.tensor(tokens[:7]))
         session.commit([0, 1, 2])
-        steady.commit(tree, Verdict([0, 1, 2], tokens[at + 1 : at + 4], [False] * 2, [0] * 3), scores)
+        steady.commit(tree, Verdict([0, 1, 2], tokens[at + 1 : at + 4], [False] * 2), scores)
     again, _ = begun(more(prompt, tokens[1:9], tuple(tokens[9:])))
     for i, token in enumerate((tokens[-1], 40, 41)):
         one, other = (drafter.extend(torch.tensor([token]), (i - 1,)) for drafter in (steady, again))

@@ -61,9 +61,7 @@ def token_paths(tree: DraftTree) -> set[tuple[int, ...]]:
 
 def ends_at(tree: DraftTree, node: int) -> Verdict:
     path = tree.shape.path(node)
-    return Verdict(
-        path=path, tokens=[0] * len(path), relaxed=[False] * (len(path) - 1), chosen=[0] * len(tree)
-    )
+    return Verdict(path, tokens=[0] * len(path), relaxed=[False] * (len(path) - 1))
 
 
 def test_confidence_is_one_when_sure_and_zero_when_lost() -> None:

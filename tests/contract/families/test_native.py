@@ -130,7 +130,7 @@ def test_its_drafts_are_those_of_the_librarys_forward(loaded: Loaded) -> None:
         scores = session.score(tree)
         chosen = int(scores.logits[0].argmax())
         session.commit([0])
-        drafter.commit(tree, Verdict([0], [chosen], [], [chosen]), scores)
+        drafter.commit(tree, Verdict([0], [chosen], []), scores)
         tokens.append(chosen)
 
 
