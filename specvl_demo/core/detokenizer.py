@@ -8,6 +8,7 @@ token.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Protocol
 
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
@@ -31,36 +32,26 @@ class TokenTexts:
     """
 
     def __init__(self, decode: Decode, vocabulary: int = 0) -> None:
-        self._decode = decode
-        self._after: dict[tuple[int, ...], str] = {}
-        self._pieces: dict[int, str] = {}
+        self._decode = cache(decode)
         self._words: dict[int, str] = {}
         for token in range(vocabulary):
             self.word(token)
 
-    def after(self, before: int, ids: tuple[int, ...]) -> str:
+    def after(self, before: int, ids: Sequence[int]) -> str:
         """The text that `ids` add behind the token `before`."""
-        key = (before, *ids)
-        if key not in self._after:
-            self._after[key] = self._difference(key)
-        return self._after[key]
+        head, both = self._decode((before,)), self._decode((before, *ids))
+        return both[len(head) :] if both.startswith(head) else self._decode(tuple(ids))
 
     def piece(self, token: int) -> str:
         """The text a token adds behind any other; special tokens add none."""
-        if token not in self._pieces:
-            # Decoders drop the leading space of the first token: ask for the second of two.
-            self._pieces[token] = self._difference((token, token))
-        return self._pieces[token]
+        # Decoders drop the leading space of the first token: ask for the second of two.
+        return self.after(token, (token,))
 
     def word(self, token: int) -> str:
         """A token by itself, with its leading space; special tokens by their name."""
         if token not in self._words:
-            self._words[token] = self.piece(token) or self._decode([token], keep_special=True)
+            self._words[token] = self.piece(token) or self._decode((token,), keep_special=True)
         return self._words[token]
-
-    def _difference(self, key: tuple[int, ...]) -> str:
-        head, whole = self._decode(key[:1]), self._decode(key)
-        return whole[len(head) :] if whole.startswith(head) else self._decode(key[1:])
 
 
 class Detokenizer:
