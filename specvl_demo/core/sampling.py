@@ -129,18 +129,17 @@ class Sampler:
         """
         n, ids = len(tokens), torch.tensor(tokens, device=logits.device)
         target, fed = probabilities(logits, self.sampling), [i for i, row in enumerate(rows) if row >= 0]
-        found = [*_places(target, ids)]
+        p, p_below = _places(target, ids)
+        told: dict[str, list[float | None]] = {"p": p.tolist(), "p_below": p_below.tolist()}
+        told |= {name: [None] * n for name in ("q", "q_below", "overlap")}
         if self._drafted and fed:
             drafted = torch.cat(self._drafted)[[rows[i] for i in fed]].to(ids.device)
             # The drafter may know fewer ids than the target.
             drafted = F.pad(drafted, (0, target.shape[-1] - drafted.shape[-1]))
-            found += [*_places(drafted, ids[fed]), torch.minimum(target[fed], drafted).sum(-1)]
-        numbers = torch.cat(found).tolist()
-        told: dict[str, list[float | None]] = {"p": numbers[:n], "p_below": numbers[n : 2 * n]}
-        for at, name in enumerate(("q", "q_below", "overlap")):
-            values = numbers[2 * n + at * len(fed) :][: len(fed)]
-            known = dict(zip(fed, values, strict=False))
-            told[name] = [known.get(i) for i in range(n)]
+            q, q_below = _places(drafted, ids[fed])
+            overlap = torch.minimum(target[fed], drafted).sum(-1)
+            for i, *there in zip(fed, q.tolist(), q_below.tolist(), overlap.tolist(), strict=True):
+                told["q"][i], told["q_below"][i], told["overlap"][i] = there
         if self.gumbel:
             del told["p_below"], told["q_below"]
         else:

@@ -92,14 +92,9 @@ class RelaxedVerifier(ABC):
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """The longest accepted branch, then the target's own token after it."""
         chosen, branches = self._branches(tree, scores, sampler)
-        best: list[Branch] = []
-        stays: list[bool] = []
-        for branch in branches:
-            flags = self.accepts(branch)
-            length = flags.index(False) if False in flags else len(flags)
-            if not best or length > len(stays):
-                best, stays = [branch], flags[:length]
-        branch, count = best[0], len(stays)
+        counts = [[*self.accepts(branch), False].index(False) for branch in branches]
+        count = max(counts)
+        branch = branches[counts.index(count)]
         path = [0, *branch.nodes[:count]]
         relaxed = [not exact for exact in branch.exact[:count]]
         return Verdict(
