@@ -1,19 +1,21 @@
 """Prefix caching: what a conversation's questions have in common is computed once.
 
 A conversation holds one `PrefixCache`, and its prompts carry it. Models and drafters leave entries under keys
-of their own and go on from as many leading rows as match the next prompt. Whoever holds it holds the tensors.
+of their own and go on from as many leading rows as match the next prompt; an encoding goes on where the next
+prompt shows the same and then only text. Whoever holds it holds the tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from specvl_demo.core.types import Context
+    from specvl_demo.core.types import Context, Decoder, Encoded, Prompt
 
 
 class PrefixCache(dict[Hashable, Any]):
@@ -68,3 +70,52 @@ def new_columns(keys: Tensor, contexts: Sequence[Context]) -> int | None:
     new = size - min(common(keys, row_keys(contexts)), size - 1)
     text = all(new <= len(one.ids) and not bool(one.visual[-new:].any()) for one in contexts)
     return new if text and new < size else None
+
+
+def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | None:
+    """The prompt's encoding without another look, by that of the conversation so far: where it shows the same
+    pictures at the same places and then only text. None where that cannot be seen to hold.
+    """
+    start = int(before.visual.nonzero()[-1]) + 1 if bool(before.visual.any()) else 0
+    ids, visual = prompt.ids.to(before.ids.device), prompt.visual.to(before.ids.device)
+    told, positions = before.ids[start:], before.positions[..., start:]
+    following = torch.arange(max(len(told), len(ids) - start), device=ids.device)
+    first = positions[..., :1].amax()
+    blocks, keys = before.blocks, before.keys
+    same = (
+        torch.equal(ids[:start], before.ids[:start])
+        and not bool(visual[start:].any())
+        and _same_pictures(before.prompt, prompt)
+        # Families differ in what they do to text: hold the rule against what this one did last time.
+        and torch.equal(before.embeds[start:], decoder.embed(told))
+        and torch.equal(positions, (first + following[: len(told)]).expand_as(positions))
+        and (blocks is None or bool((blocks[start:] < 0).all()))
+    )
+    if not same or keys is None:
+        return None
+    text = ids[start:]
+    after = (first + following[: len(text)]).expand(*positions.shape[:-1], -1)
+    return replace(
+        before,
+        ids=ids,
+        visual=visual,
+        embeds=torch.cat((before.embeds[:start], decoder.embed(text))),
+        positions=torch.cat((before.positions[..., :start], after), dim=-1),
+        blocks=None if blocks is None else torch.cat((blocks[:start], torch.full_like(text, -1))),
+        prompt=prompt,
+        keys=torch.cat((keys[:start], text)),
+    )
+
+
+def _same_pictures(first: Prompt, second: Prompt) -> bool:
+    """Whether two prompts give a model the same pixels and grids; what has an entry a token is left out."""
+
+    def shown(prompt: Prompt) -> Mapping[str, Any]:
+        text = (1, len(prompt))
+        return {k: v for k, v in prompt.inputs.items() if getattr(v, "shape", None) != text}
+
+    one, other = shown(first), shown(second)
+    return one.keys() == other.keys() and all(
+        torch.equal(value, other[key]) if isinstance(value, Tensor) else value == other[key]
+        for key, value in one.items()
+    )

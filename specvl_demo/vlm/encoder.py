@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BatchFeature
 
+from specvl_demo.core.prefix_cache import continued
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
 from specvl_demo.decoders import fused_cpu, trials
 from specvl_demo.decoders.backend import Backend
@@ -24,7 +25,7 @@ from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.timing import settle
-from specvl_demo.vlm import followup, shared_drafter
+from specvl_demo.vlm import shared_drafter
 from specvl_demo.vlm.layouts import runs
 
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
@@ -93,7 +94,7 @@ class VLM:
             asked, prompt = prompt, self._again(prompt)
             index = aligned(prompt.visual, asked.visual).to(self.decoder.device)
         before = None if prompt.cache is None else prompt.cache.get(self)
-        encoded = None if before is None else followup.continued(before, prompt, self.decoder)
+        encoded = None if before is None else continued(before, prompt, self.decoder)
         if encoded is None:
             encoded = self._encode(prompt)
         encoded = replace(encoded, index=index, seconds=time.perf_counter() - started)
