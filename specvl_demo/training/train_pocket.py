@@ -25,11 +25,10 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
 from specvl_demo import fingerprints
-from specvl_demo.training import optim, pocket, trainer
-from specvl_demo.training.batches import Batch, Conversations
+from specvl_demo.training import pocket, trainer
+from specvl_demo.training.batches import Batch, Conversations, Pointers
 from specvl_demo.training.pictures import Glances, Renderings, stream
 from specvl_demo.training.pocket import rescale, see
-from specvl_demo.training.supervise import Pointers
 from specvl_demo.training.trainer import Trainer
 
 
@@ -78,12 +77,12 @@ class Target:
 
     def tower_optimizers(self) -> list[torch.optim.Optimizer]:
         r, words = self.recipe, self.model.get_input_embeddings()
-        return optim.optimizers([(part, 1.0) for part in (*self.seeing, words)], r.lr, 2 * r.lr)
+        return trainer.optimizers([(part, 1.0) for part in (*self.seeing, words)], r.lr, 2 * r.lr)
 
     def language_optimizers(self) -> list[torch.optim.Optimizer]:
         r = self.recipe
         parts = [*((part, r.tower_factor) for part in self.seeing), (self.pointers, 1.0), (self.model, 1.0)]
-        return optim.optimizers(parts, r.lr, r.muon_lr)
+        return trainer.optimizers(parts, r.lr, r.muon_lr)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Projected visual tokens [P, N, D]; states of an early and a middle layer, last hidden states
@@ -164,7 +163,7 @@ class Run:
     def phase(
         self, name: str, parts: dict[str, Any], opts: list[torch.optim.Optimizer], steps: int, decay: float
     ) -> Trainer:
-        return Trainer(name, self.folder, self.identity, parts, opts, steps, decay)
+        return Trainer(name, self.folder, self.identity, parts, opts, steps, decay, fresh=self.fresh)
 
     def train(self, loop: Trainer, data: Any, loss: Callable[[Any], Any], **more: Any) -> None:
         """Go through a data set from where the phase stands."""
@@ -177,8 +176,7 @@ def train_tower(target: Target, run: Run) -> None:
     recipe, model = target.recipe, target.model
     parts = {"model": model, "pointers": target.pointers}
     loop = run.phase("tower", parts, target.tower_optimizers(), recipe.tower_steps, decay=0.5)
-    if not run.fresh:
-        loop.resume()
+    loop.resume()
     table = model.get_input_embeddings().weight
     last: list[Tensor] = []
 
@@ -206,7 +204,7 @@ def train_language(target: Target, tokenizer: PreTrainedTokenizerFast, run: Run)
             target.average.update_parameters(target.model)
 
     loop = phase(target.language_optimizers())
-    saved = None if run.fresh else loop.checkpoint()
+    saved = loop.checkpoint()
     split_at = round(r.split_at * r.steps)
     if saved is not None and saved["step"] > split_at:
         loop = phase(target.split(loop.opts))
@@ -226,10 +224,9 @@ def train_renderings(model: LlavaForConditionalGeneration, words: Pointers, reci
     before = copy.deepcopy(model).requires_grad_(False)
     model.requires_grad_(False)
     seeing = nn.ModuleList([model.model.vision_tower, model.model.multi_modal_projector])
-    opts = optim.optimizers([(seeing.requires_grad_(True), 1.0)], recipe.lr / 2, 2 * recipe.lr)
+    opts = trainer.optimizers([(seeing.requires_grad_(True), 1.0)], recipe.lr / 2, 2 * recipe.lr)
     loop = run.phase("renderings", {"seeing": seeing}, opts, recipe.rendering_steps, decay=0.9)
-    if not run.fresh:
-        loop.resume()
+    loop.resume()
     table = model.get_input_embeddings().weight
 
     def loss(batch: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, dict[str, float]]:

@@ -1,4 +1,4 @@
-"""The one training loop: checkpoints, resume, schedule, log and progress for every recipe.
+"""The one training loop: checkpoints, resume, optimizers, schedule, log and progress for every recipe.
 
 It runs on a CPU, on a GPU, or in several processes started by `accelerate launch`. A stopped run of one
 process ends with the weights of one that was not stopped.
@@ -7,6 +7,7 @@ process ends with the weights of one that was not stopped.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,10 +18,8 @@ from typing import Any, Protocol
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import broadcast, reduce
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
-
-from specvl_demo.training import optim
 
 LOG_EVERY = 25
 
@@ -64,8 +63,8 @@ def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str
         return None
     saved = torch.load(path, map_location="cpu", weights_only=True)
     before = saved["identity"]
-    others = [key for key in {**before, **identity} if before.get(key) != identity.get(key)]
-    others = [key for key in others if not key.endswith("steps")]
+    fixed = [key for key in {**before, **identity} if not key.endswith("steps")]
+    others = [key for key in fixed if before.get(key) != identity.get(key)]
     if others:
         raise ValueError(
             f"{folder} holds a run with other {', '.join(others)}; pass --fresh, or give another --folder"
@@ -81,6 +80,7 @@ class Trainer:
     steps is refused.
     parts: what a checkpoint holds beside the optimizers. decay: share of the steps over which the learning
     rate falls. average: processes exchange gradients here, since no distributed module wraps what is trained.
+    fresh: a checkpoint that is there is passed over.
     """
 
     def __init__(
@@ -94,17 +94,19 @@ class Trainer:
         decay: float,
         accelerator: Accelerator | None = None,
         average: bool = False,
+        fresh: bool = False,
     ) -> None:
         if steps < 1:
             raise ValueError(f"a run takes at least 1 step, got {steps}")
         self.name, self.folder, self.identity = name, folder, dict(identity)
         self.parts, self.opts, self.steps, self.decay = dict(parts), opts, steps, decay
         self.accelerator = accelerator or Accelerator(cpu=not torch.cuda.is_available())
-        self.average, self.step = average, 0
+        self.average, self.fresh, self.step = average, fresh, 0
 
     def checkpoint(self) -> dict[str, Any] | None:
-        """The run's checkpoint, None where there is none; ValueError where another run wrote it."""
-        return checkpoint(self.folder, self.name, self.identity)
+        """The run's checkpoint, None where there is none to go on from; ValueError where another run wrote
+        it."""
+        return None if self.fresh else checkpoint(self.folder, self.name, self.identity)
 
     def load(self, saved: Mapping[str, Any]) -> None:
         self.step = saved["step"]
@@ -183,9 +185,11 @@ class Trainer:
         return next((row for row in reversed(rows) if row["run"] == self.name), None)
 
     def _update(self, loss: Tensor) -> None:
-        optim.set_lr(self.opts, optim.warm_then_linear(self.step / self.steps, self.decay))
+        factor = warm_then_linear(self.step / self.steps, self.decay)
         for opt in self.opts:
             opt.zero_grad(set_to_none=True)
+            for group in opt.param_groups:
+                group["lr"] = group.setdefault("base_lr", group["lr"]) * factor
         self.accelerator.backward(loss)
         parameters = [p for opt in self.opts for group in opt.param_groups for p in group["params"]]
         if self.average and self.accelerator.num_processes > 1:
@@ -215,3 +219,91 @@ class Trainer:
         """Whether time has run out by the first process's clock: all must stop after the same step."""
         up = torch.tensor(float(time.monotonic() - began > seconds), device=self.accelerator.device)
         return bool(broadcast(up))
+
+
+# ---------------------------------------------------------------- optimizers
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum, then five Newton-Schulz steps towards the nearest orthogonal matrix (Jordan et al., 2024).
+
+    The update's root mean square is 0.2·lr whatever the shape, so that Adam's learning rates carry over.
+    `torch.optim.Muon` orthogonalises in bfloat16, which is many times slower on CPUs without bf16 units; this
+    one batches matrices of equal shape and stays in the weights' dtype.
+    """
+
+    def __init__(
+        self, params: Iterable, lr: float, weight_decay: float = 0.02, momentum: float = 0.95
+    ) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[nn.Parameter]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    by_shape.setdefault(p.shape, []).append(p)
+            for shape, params in by_shape.items():
+                self._step_shape(group, shape, params)
+
+    def _step_shape(self, group: dict, shape: torch.Size, params: list[nn.Parameter]) -> None:
+        updates = []
+        for p in params:
+            buffer = self.state[p].setdefault("momentum", torch.zeros_like(p))
+            buffer.lerp_(p.grad, 1 - group["momentum"])
+            updates.append(p.grad.lerp(buffer, group["momentum"]))
+        x = orthogonal(torch.stack(updates))
+        scale = group["lr"] * 0.2 * math.sqrt(max(shape))
+        for p, update in zip(params, x.unbind(0), strict=True):
+            p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)
+
+
+def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
+    """Newton-Schulz iteration on a stack of matrices [N, a, b]."""
+    tall = x.shape[1] > x.shape[2]
+    x = x.transpose(1, 2) if tall else x
+    x = x / (x.flatten(1).norm(dim=1).view(-1, 1, 1) + 1e-7)
+    for _ in range(steps):
+        a = x @ x.transpose(1, 2)
+        b = torch.baddbmm(a, a, a, beta=-4.7750, alpha=2.0315)
+        x = torch.baddbmm(x, b, x, beta=3.4445)
+    return x.transpose(1, 2) if tall else x
+
+
+def optimizers(
+    parts: list[tuple[nn.Module, float]], lr: float, muon_lr: float
+) -> list[torch.optim.Optimizer]:
+    """One AdamW over some modules, each with its own factor on both learning rates, and one Muon over their
+    matrices, where there are any."""
+    matrices: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    seen: set[nn.Parameter] = set()
+    for module, factor in parts:
+        mats: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
+        for name, p in module.named_parameters():
+            if p in seen or not p.requires_grad:
+                continue
+            seen.add(p)
+            is_matrix = p.ndim == 2 and not any(w in name for w in ("embed", "lm_head", "position"))
+            (mats if is_matrix else rest).append(p)
+        if mats:
+            matrices.append({"params": mats, "lr": muon_lr * factor})
+        if rest:
+            others.append({"params": rest, "lr": lr * factor})
+    opts: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
+    ]
+    if matrices:
+        opts.append(Muon(matrices, lr=muon_lr))
+    return opts
+
+
+def warm_then_linear(progress: float, decay: float, warm: float = 0.01) -> float:
+    """The schedule's factor at `progress` in [0, 1]: a short rise, a plateau, a straight line down over the
+    last `decay` share.
+    """
+    if progress < warm:
+        return max(0.05, progress / warm)
+    return 1.0 if progress < 1 - decay else max(0.02, (1 - progress) / decay)

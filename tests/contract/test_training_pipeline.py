@@ -18,9 +18,9 @@ from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.pairs import Checkpoint
 from specvl_demo.registry import Loaded
 from specvl_demo.report.metrics import gather
-from specvl_demo.training import answers, optim, stages
+from specvl_demo.training import answers, stages
 from specvl_demo.training.drafters import KINDS
-from specvl_demo.training.trainer import Trainer
+from specvl_demo.training.trainer import Trainer, optimizers
 from specvl_demo.vlm import loading, shared_drafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import Turn
@@ -149,7 +149,7 @@ def test_a_checkpoint_is_complete_or_the_one_before(tmp_path: Path, monkeypatch:
     def run(folder: Path) -> tuple[torch.nn.Linear, Trainer]:
         torch.manual_seed(0)
         layer = torch.nn.Linear(3, 3)
-        opts = optim.optimizers([(layer, 1.0)], 1e-2, 1e-2)
+        opts = optimizers([(layer, 1.0)], 1e-2, 1e-2)
         return layer, Trainer("tiny", folder, {"lr": 1e-2, "steps": 4}, {"layer": layer}, opts, 4, 0.5)
 
     def fit(layer: torch.nn.Linear, trainer: Trainer) -> torch.Tensor:

@@ -18,10 +18,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from specvl_demo.methods.heads import files
-from specvl_demo.training import acceptance, optim
+from specvl_demo.training import acceptance
 from specvl_demo.training.drafters.base import Batch, Learner, Recipe, Shared, Sizes
 from specvl_demo.training.features import Store
-from specvl_demo.training.trainer import Trainer
+from specvl_demo.training.trainer import Trainer, optimizers
 from specvl_demo.vlm import eight_bits
 from specvl_demo.vlm.shared_drafter import SECTION
 
@@ -83,7 +83,7 @@ class Run(Trainer):
         origin: Mapping[str, str | None] | None = None,
     ) -> None:
         r = learner.recipe
-        name, opts = learner.name, optim.optimizers([(learner.module, 1.0)], r.lr, r.muon_lr)
+        name, opts = learner.name, optimizers([(learner.module, 1.0)], r.lr, r.muon_lr)
         parts, identity = {"head": learner.module}, identity_of(name, r, origin or {})
         super().__init__(name, folder, identity, parts, opts, r.steps, r.decay, accelerator)
         self.learner = learner
