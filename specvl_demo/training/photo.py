@@ -131,7 +131,7 @@ class Learner:
         """
         got = [views[name].get([(index, number)]) for row in rows for name, index, number in row.pictures]
         visual, moved = self.look(torch.cat([g[0] for g in got]), torch.cat([g[1] for g in got]))
-        packed = pack(rows, self.dtype).to(self.device)
+        packed = pack(rows, self.dtype, self.device)
         hidden = self.decoder(self.embed(packed.ids, visual), packed)[packed.sources]
 
         def among(*kinds: str) -> Tensor:
@@ -168,7 +168,7 @@ class Learner:
     def plain_loss(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:
         """KL divergence [M] of the trained model from the base on the taught tokens of plain rows, and a part
         `SAID` of their next-token loss: they are the base's own words, and likelier than its others."""
-        packed = pack([r for r in rows if not r.pictures], self.dtype).to(self.device)
+        packed = pack([r for r in rows if not r.pictures], self.dtype, self.device)
         self.decoder.adapted = False
         with torch.no_grad():
             told = self.decoder(self.embed(packed.ids, None), packed)[packed.sources]

@@ -13,7 +13,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,30 +53,20 @@ def clean(caption: str) -> str:
     return text[:1].upper() + text[1:] + "." if text else ""
 
 
-def _lines(path: Path) -> dict[str, list[str]]:
-    """Captions by file name of one file in Flickr8k's layout."""
-    out: dict[str, list[str]] = {}
+def _captions(path: Path) -> Iterator[tuple[str, str]]:
+    """(file name, caption) pairs of one file, in Flickr8k's layout or in COCO's."""
+    if path.suffix == ".json":
+        data = json.loads(path.read_text(encoding="utf-8"))
+        names = {image["id"]: image["file_name"] for image in data["images"]}
+        yield from ((names[note["image_id"]], note["caption"]) for note in data["annotations"])
+        return
     with path.open(encoding="utf-8", newline="") as file:
         tabs = "\t" in file.readline()
         file.seek(0)
         rows: Iterable[Sequence[str]] = (
             (line.rstrip("\n").split("\t", 1) for line in file) if tabs else csv.reader(file)
         )
-        for row in rows:
-            if len(row) < 2 or Path(row[0].split("#")[0]).suffix.lower() not in SUFFIXES:
-                continue
-            out.setdefault(row[0].split("#")[0], []).append(row[1])
-    return out
-
-
-def _coco(path: Path) -> dict[str, list[str]]:
-    """Captions by file name of one file in COCO's layout."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    names = {image["id"]: image["file_name"] for image in data["images"]}
-    out: dict[str, list[str]] = {}
-    for note in data["annotations"]:
-        out.setdefault(names[note["image_id"]], []).append(note["caption"])
-    return out
+        yield from ((row[0].split("#")[0], row[1]) for row in rows if len(row) > 1)
 
 
 def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
@@ -92,9 +82,11 @@ def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
     for path in sorted(folder.rglob("*")):
         if path.suffix not in (".tsv", ".txt", ".csv", ".json"):
             continue
-        found = _coco(path) if path.suffix == ".json" else _lines(path)
-        held = re.search(r"dev|val", path.name) is not None
-        groups[held].update({k: v for k, v in found.items() if k in pictures})
+        found: dict[str, list[str]] = {}
+        for name, caption in _captions(path):
+            if name in pictures:
+                found.setdefault(name, []).append(caption)
+        groups[re.search(r"dev|val", path.name) is not None].update(found)
     made = {
         held: [
             Photo(pictures[name], tuple(c for c in map(clean, captions) if len(c.split()) > 2))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -55,47 +55,37 @@ class Packed:
 
     ids: Tensor  # [N]
     positions: Tensor  # [N]
-    spans: list[tuple[int, int, Tensor]]  # each row's first token, its end, and the mask [n, n] to add
     sources: Tensor  # [M], the token whose output predicts
     targets: Tensor  # [M]
     weights: Tensor  # [M]
+    spans: list[tuple[int, int, Tensor]]  # each row's first token, its end, and the mask [n, n] to add
     kinds: list[str]  # of the taught tokens
 
-    def to(self, device: torch.device) -> Packed:
-        moved = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
-        return replace(self, spans=[(a, b, m.to(device)) for a, b, m in self.spans], **moved)
 
-
-def pack(rows: Sequence[Row], dtype: torch.dtype) -> Packed:
-    """Lay out trees of tokens for `Decoder.forward`."""
+def pack(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | None = None) -> Packed:
+    """Lay out trees of tokens for `Decoder.forward`. dtype: of the masks."""
     ids: list[int] = []
     positions: list[int] = []
-    sources: list[int] = []
-    targets: list[int] = []
-    weights: list[float] = []
-    kinds: list[str] = []
+    taught: list[tuple[int, int, float, str]] = []  # source, target, weight, kind
     spans_of_rows: list[tuple[int, int, Tensor]] = []
     for row in rows:
         begin = len(ids)
         spans: list[tuple[int, int, int]] = []  # start, end, index of the parent's span; within the row
-
-        def lay(node: Node, depth: int, parent: int, last: int) -> None:
-            start = len(ids) - begin  # noqa: B023 - used within this turn of the loop only
+        waiting = [(row.root, 0, -1, -1)]  # a node, its depth, its parent's span, the token before it
+        while waiting:
+            node, depth, parent, last = waiting.pop()
             # The last token of a leaf is predicted and never read.
             read = node.ids[:-1] if node.taught and not node.children else node.ids
             if node.taught:
-                sources.extend([last, *range(len(ids), len(ids) + len(node.ids) - 1)])
-                targets.extend(node.ids)
-                weights.extend([node.weight] * len(node.ids))
-                kinds.extend(node.kinds or [node.kind] * len(node.ids))
-            ids.extend(read)
-            positions.extend(range(depth, depth + len(read)))
-            spans.append((start, start + len(read), parent))  # noqa: B023
-            own, end = len(spans) - 1, len(ids) - 1  # noqa: B023
-            for child in node.children:
-                lay(child, depth + len(read), own, end)
-
-        lay(row.root, 0, -1, -1)
+                sources = [last, *range(len(ids), len(ids) + len(node.ids) - 1)]
+                kinds = node.kinds or [node.kind] * len(node.ids)
+                weights = [node.weight] * len(node.ids)
+                taught += zip(sources, node.ids, weights, kinds, strict=True)
+            spans.append((len(ids) - begin, len(ids) - begin + len(read), parent))
+            ids += read
+            positions += range(depth, depth + len(read))
+            below = (depth + len(read), len(spans) - 1, len(ids) - 1)
+            waiting += [(child, *below) for child in reversed(node.children)]
         n = len(ids) - begin
         sees = torch.zeros(n, n, dtype=torch.bool)
         for start, end, parent in spans:
@@ -104,16 +94,10 @@ def pack(rows: Sequence[Row], dtype: torch.dtype) -> Packed:
                 a, b, parent = spans[parent]
                 sees[start:end, a:b] = True
         mask = torch.zeros(n, n, dtype=dtype).masked_fill_(~sees, -torch.inf)
-        spans_of_rows.append((begin, begin + n, mask))
-    return Packed(
-        torch.tensor(ids),
-        torch.tensor(positions),
-        spans_of_rows,
-        torch.tensor(sources),
-        torch.tensor(targets),
-        torch.tensor(weights),
-        kinds,
-    )
+        spans_of_rows.append((begin, begin + n, mask.to(device)))
+    sources, targets, weights, kinds = zip(*taught, strict=True)
+    tensors = (torch.tensor(some, device=device) for some in (ids, positions, sources, targets, weights))
+    return Packed(*tensors, spans_of_rows, list(kinds))
 
 
 class Decoder(nn.Module):

@@ -20,7 +20,7 @@ from transformers import DynamicCache, LlamaForCausalLM
 from specvl_demo.training.photo import Learner
 from specvl_demo.training.photo_model import Node, Row
 from specvl_demo.training.photo_tasks import AHEAD, Tasks
-from specvl_demo.vlm.photo_assembly import FUSED, LORA_SCALE
+from specvl_demo.vlm import photo_assembly
 from specvl_demo.world.photo_scores import Cider
 
 SAMPLES, MOST = 5, 22
@@ -44,6 +44,7 @@ class Rewarder:
         self.short = short[short != learner.image]
         self.told = [[caption + END for caption in p.captions] for p in tasks.photos]
         self.cider = Cider(self.told)
+        self.language = language
         self.model = copy.deepcopy(language).to(learner.device, learner.dtype).eval().requires_grad_(False)
         self.sampled: dict[int, list[list[list[int]]]] = {}
 
@@ -67,19 +68,6 @@ class Rewarder:
         return rows
 
     @torch.no_grad()
-    def _take_over(self) -> None:
-        """Merge the updates of this step into the model that samples."""
-        decoder = self.learner.decoder
-        updates = {k: v.to(self.learner.dtype) for k, v in decoder.lora.state_dict().items()}
-        for i, (layer, frozen) in enumerate(zip(self.model.model.layers, decoder.frozen, strict=True)):
-            for name, (part, projections) in FUSED.items():
-                a, b = (updates[f"{i}.{name}_{side}"] for side in "ab")
-                merged = torch.addmm(frozen[name], b, a, alpha=LORA_SCALE)
-                modules = [getattr(getattr(layer, part), p) for p in projections]
-                for m, w in zip(modules, merged.split([m.out_features for m in modules]), strict=True):
-                    m.weight.copy_(w)
-
-    @torch.no_grad()
     def sample(self, rows: Sequence[Row], seed: str) -> list[list[list[int]]]:
         """`SAMPLES` answers to the first question of each row, made of short answers' tokens.
 
@@ -87,7 +75,9 @@ class Rewarder:
         """
         if not rows:
             return []
-        self._take_over()
+        # The base, with the updates of this step.
+        self.model.load_state_dict(self.language.state_dict())
+        photo_assembly.merge(self.model, self.learner.decoder.lora.state_dict())
         visual, _ = self.learner.look(*self.views.get([(i, v) for row in rows for _, i, v in row.pictures]))
         ids = torch.tensor([row.root.ids + row.root.children[0].ids for row in rows])
         x = self.learner.embed(ids.flatten().to(self.learner.device), visual).view(*ids.shape, -1)

@@ -14,11 +14,13 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import (
     AutoModelForCausalLM,
@@ -116,10 +118,6 @@ def plain_prompts() -> list[str]:
     return made
 
 
-def plain_jobs(prompts: Sequence[str]) -> list[Job]:
-    return [Job(p, "plain", p, ASK + p + ANSWER, "") for p in prompts]
-
-
 def prompt_lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> list[dict[str, Any]]:
     """What a photo target is asked so that drafters learn from its answers: n prompts with the pictures they
     are about, {"prompt", "images": [path below `folder`]}.
@@ -180,14 +178,16 @@ def write(
 ) -> Iterator[tuple[Job, str]]:
     """Sample all jobs in one left-padded batch, at most `most` new tokens each; where `distinct`, no token
     triple comes twice in an answer. Yields each job with opening and continuation as one text."""
-    rows = [tokenizer(j.prompt + j.opening, add_special_tokens=False).input_ids for j in jobs]
+    asked, rows = (
+        [torch.tensor(tokenizer(text, add_special_tokens=False).input_ids) for text in texts]
+        for texts in ([j.prompt for j in jobs], [j.prompt + j.opening for j in jobs])
+    )
     width, eos = max(map(len, rows)), tokenizer.eos_token_id
-    pads = [width - len(row) for row in rows]
-    asked = [len(tokenizer(j.prompt, add_special_tokens=False).input_ids) for j in jobs]
-    begins = [pad + n for pad, n in zip(pads, asked, strict=True)]
+    begins = [width - len(row) + len(prompt) for row, prompt in zip(rows, asked, strict=True)]
+    padded = partial(pad_sequence, batch_first=True, padding_side="left")
     made = model.generate(
-        input_ids=torch.tensor([[eos] * pad + row for pad, row in zip(pads, rows, strict=True)]),
-        attention_mask=torch.tensor([[0] * pad + [1] * (width - pad) for pad in pads]),
+        input_ids=padded(rows, padding_value=eos),
+        attention_mask=padded([*map(torch.ones_like, rows)]),
         max_new_tokens=most,
         do_sample=True,
         temperature=TEMPERATURE,
@@ -230,6 +230,7 @@ def plain_answers(
     """The base's answers to these plain prompts, written where they are missing."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "plain.jsonl"
-    write_answers(base, path, plain_jobs(prompts), tokenizer)
+    jobs = [Job(prompt, "plain", prompt, ASK + prompt + ANSWER, "") for prompt in prompts]
+    write_answers(base, path, jobs, tokenizer)
     rows = [json.loads(line) for line in path.open()]
     return [(r["question"], r["answer"]) for r in rows if r["key"] in set(prompts)]

@@ -10,12 +10,14 @@ import copy
 import itertools
 import random
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from specvl_demo import base_weights, fingerprints
 from specvl_demo.training import photo_writer
@@ -74,14 +76,6 @@ def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
     return tower.eval()
 
 
-def started(folder: Path) -> EfficientNetLiteModel:
-    """The tower of a delta folder; errors as `photo_assembly.check`'s."""
-    weights, _ = photo_assembly.read_delta(folder)
-    tower = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(folder))
-    tower.load_state_dict(weights, strict=False)
-    return tower.eval()
-
-
 def main(
     data: Path,
     base: Path | None,
@@ -115,22 +109,26 @@ def main(
         jobs = [photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name)) for p in chosen]
         photo_writer.write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
         photo_writer.plain_answers(base, folder, photo_writer.plain_prompts(), tokenizer)
-        old = started(start) if start else tower
-        another = old.config.fine_shape != tower.config.fine_shape
-        old_views = look_once(old, photos, things, folder) if another else views
+        old, old_views = tower, views
+        if start:
+            eyes, lora = photo_assembly.read_delta(start)
+            old = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(start)).eval()
+            old.load_state_dict(eyes, strict=False)
+            old_views = look_once(old, photos, things, folder)
     learner = Learner(recipe, language, tower, tokenizer, state.device)
     identity = asdict(recipe) | {"base": fingerprints.of_folder(base), "photographs": len(photos)}
     cells = None
     if start:
-        eyes, lora = photo_assembly.read_delta(start)
         learner.decoder.lora.load_state_dict(lora)
         identity["start"] = fingerprints.of_folder(start)
-        if another:
+        if old.config.fine_shape != tower.config.fine_shape:
             cells = Cells(learner, old, views, old_views)
         else:
             learner.tower.load_state_dict(eyes, strict=False)
-    run = folder, identity, minutes, fresh, tokenizer
-    if not train(learner, language, photos, things, views, *run, cells):
+    shown = tower.config.grid**2 + tower.config.word_rows
+    who = state.process_index, state.num_processes
+    tasks = Tasks(tokenizer, photos, things, views, folder, shown, recipe.seed, recipe.reward, *who)
+    if not train(learner, language, tasks, folder, identity, minutes, fresh, cells):
         return False
     if state.is_main_process:
         photo_assembly.write_delta(out, learner.tower, learner.decoder.lora.state_dict(), classes)
@@ -155,45 +153,36 @@ def look_once(
 def train(
     learner: Learner,
     language: LlamaForCausalLM,
-    photos: Sequence[Photo],
-    things: Sequence[Thing],
-    views: dict[str, Views],
+    tasks: Tasks,
     folder: Path,
-    identity: dict,
+    identity: Mapping[str, Any],
     minutes: float | None,
     fresh: bool,
-    tokenizer: PreTrainedTokenizerBase,
     cells: Cells | None = None,
 ) -> bool:
     """Both phases. False where time ran out. cells: what a tower learns first that takes another's place."""
-    recipe, config = learner.recipe, learner.tower.config
-    state = processes()
-    who = state.process_index, state.num_processes
-    shown = config.grid**2 + config.word_rows
-    tasks = Tasks(tokenizer, photos, things, views, folder, shown, recipe.seed, recipe.reward, *who)
-    short = tasks.short.to(learner.device)
+    recipe, short = learner.recipe, tasks.short.to(learner.device)
     parts: dict[str, Stateful] = {"tower": learner.tower, "lora": learner.decoder.lora}
     source: Tasks | Rewarder = tasks
     if recipe.reward:
         source = parts["rewarder"] = Rewarder(learner, language, tasks, short)
-    optimizer = [learner.optimizer()]
-    last = Trainer("language", folder, identity, parts, optimizer, recipe.steps, recipe.decay, average=True)
-    if fresh or not last.resume():
+    phase = partial(Trainer, folder=folder, identity=identity, average=True, fresh=fresh)
+    opts = [learner.optimizer()]
+    last = phase("language", parts=parts, opts=opts, steps=recipe.steps, decay=recipe.decay)
+    if not last.resume():
         eyes: dict[str, Stateful] = {"tower": learner.tower}
         opts, name, steps = [learner.optimizer()], "imitate", recipe.imitate_steps
         task: Cells | Words | None = cells
         if cells is None and "start" not in identity:
-            task = eyes["words"] = words = Words(learner, photos, views["train"], tokenizer)
+            task = eyes["words"] = words = Words(learner, tasks.photos, tasks.views["train"], tasks.tokenizer)
             opts, name, steps = [*opts, words.optimizer()], "warm", recipe.warm_steps
         if task is not None:
-            first = Trainer(name, folder, identity, eyes, opts, steps, decay=0.9, average=True)
-            if not fresh:
-                first.resume()
-            first.train(
-                lambda step: (task.batch(at)[who[0] :: who[1]] for at in itertools.count(step)), task.loss
-            )
+            first = phase(name, parts=eyes, opts=opts, steps=steps, decay=0.9)
+            first.resume()
+            own = slice(tasks.process, None, tasks.processes)
+            first.train(lambda step: (task.batch(at)[own] for at in itertools.count(step)), task.loss)
     return last.train(
         lambda step: (source.rows(at, recipe.batch) for at in itertools.count(step)),
-        lambda batch: learner.loss(batch, views, short),
+        lambda batch: learner.loss(batch, tasks.views, short),
         minutes=minutes,
     )

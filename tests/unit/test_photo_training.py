@@ -340,8 +340,12 @@ def test_a_stopped_run_ends_as_one_that_was_not(
             (tmp_path / folder).mkdir(exist_ok=True)
             row = {"key": "Hi?", "kind": "plain", "question": "Hi?", "answer": "Hello."}
             (tmp_path / folder / "plain.jsonl").write_text(json.dumps(row) + "\n")
-            run = tmp_path / folder, asdict(recipe), minutes, False, tokenizer
-            done = train_photo.train(learner, base, photos, classes, views, *run)
+            shown = eyes.config.grid**2 + eyes.config.word_rows
+            tasks = photo_tasks.Tasks(
+                tokenizer, photos, classes, views, tmp_path / folder, shown, recipe.seed, reward
+            )
+            run = tmp_path / folder, asdict(recipe), minutes, False
+            done = train_photo.train(learner, base, tasks, *run)
         assert done
         ends.append({**learner.tower.state_dict(), **learner.decoder.lora.state_dict()})
     assert any(
