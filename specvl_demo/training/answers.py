@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
@@ -48,20 +49,20 @@ def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) 
     if len(prompts) > 1 and not all(BATCHED.issuperset(one) for one in prompts):
         return [answer for one in prompts for answer in replies(target, [one], most)]
     model: Any = target.vlm.model
-    sizes = [one["input_ids"].shape[1] for one in prompts]
-    longest = max(sizes)
-    inputs: dict[str, Any] = dict(prompts[0])
-    pads = [(longest - n, 0) for n in sizes]
-    ids = [F.pad(one["input_ids"], pad) for one, pad in zip(prompts, pads, strict=True)]
-    mask = [F.pad(torch.ones(1, n), pad) for n, pad in zip(sizes, pads, strict=True)]
-    inputs |= {"input_ids": torch.cat(ids), "attention_mask": torch.cat(mask).long()}
+    rows = [one["input_ids"][0] for one in prompts]
+    padded = partial(pad_sequence, batch_first=True, padding_side="left")
+    inputs = {
+        **prompts[0],
+        "input_ids": padded(rows),
+        "attention_mask": padded([*map(torch.ones_like, rows)]),
+    }
     pixels = [one["pixel_values"] for one in prompts if "pixel_values" in one]
     if pixels:
         inputs["pixel_values"] = torch.cat(pixels).to(model.dtype)
     inputs = {k: v.to(model.device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
     made = model.generate(**inputs, max_new_tokens=most, do_sample=False)
     answers = []
-    for row in made[:, longest:].tolist():
+    for row in made[:, max(map(len, rows)) :].tolist():
         ends = (i + 1 for i, token in enumerate(row) if token in target.vocabulary.eos)
         said = row[: next(ends, len(row))]
         answers.append(list(takewhile(lambda token: token not in target.vocabulary.banned, said)))
@@ -95,6 +96,24 @@ def written(path: Path, weights: str | None) -> int:
     if whole != text:
         path.write_text(whole)
     return whole.count("\n")
+
+
+def _answer_all(
+    asked: Sequence[Any],
+    out: Path,
+    weights: str | None,
+    batch: int,
+    answer: Callable[[Any], Iterable[dict[str, Any]]],
+) -> None:
+    """Add the rows of what a file does not answer yet, `batch` of them at once; errors as `written`'s."""
+    done = written(out, weights)
+    bar = tqdm(total=len(asked), initial=min(done, len(asked)), desc="the target's answers", disable=None)
+    with bar, out.open("a") as file:
+        for start in range(done, len(asked), batch):
+            rows = [json.dumps(row) + "\n" for row in answer(asked[start : start + batch])]
+            file.writelines(rows)
+            file.flush()
+            bar.update(len(rows))
 
 
 # ---------------------------------------------------------------- drawn scenes
@@ -136,23 +155,18 @@ def regenerate(
 
     Goes on where an earlier call stopped; ValueError where other weights answered there.
     """
-    done = written(out, weights)
-    bar = tqdm(total=n, initial=min(done, n), desc="the target's answers", mininterval=5, disable=None)
-    with out.open("a") as file:
-        for first in range(done, n, AHEAD * batch):
-            some = [drawn(seed * 10**9 + i) for i in range(first, min(n, first + AHEAD * batch))]
-            answers: dict[int, list[str]] = {}
-            # Of like length together: a batch runs until its last answer ends.
-            order = sorted(some, key=lambda c: sum(map(samples.length, c.sample.turns)))
-            for at in range(0, len(order), batch):
-                part = order[at : at + batch]
-                said = zip(part, _turn_by_turn(target, tokenizer, part, most), strict=True)
-                answers |= {c.seed: one for c, one in said}
-                bar.update(len(part))
-            rows = ({"seed": c.seed, "weights": weights, "answers": answers[c.seed]} for c in some)
-            file.writelines(json.dumps(row) + "\n" for row in rows)
-            file.flush()
-    bar.close()
+
+    def answer(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
+        answers: dict[int, list[str]] = {}
+        # Of like length together: a batch runs until its last answer ends.
+        order = sorted(map(drawn, seeds), key=lambda c: sum(map(samples.length, c.sample.turns)))
+        for at in range(0, len(order), batch):
+            part = order[at : at + batch]
+            said = zip(part, _turn_by_turn(target, tokenizer, part, most), strict=True)
+            answers |= {c.seed: one for c, one in said}
+        return ({"seed": seed, "weights": weights, "answers": answers[seed]} for seed in seeds)
+
+    _answer_all(range(seed * 10**9, seed * 10**9 + n), out, weights, AHEAD * batch, answer)
 
 
 def _turn_by_turn(
@@ -215,17 +229,13 @@ def ask_all(
     A line is {"prompt": text, "images": [file, ...]}, files in `folder`. `out` gets the same lines with
     "answer_ids" and the target's `weights` (see `fingerprints`), as JSON.
     """
-    done = written(out, weights)
-    bar = tqdm(total=len(lines) - done, desc="the target's answers", mininterval=5, disable=None)
-    with out.open("a") as file:
-        for start in range(done, len(lines), batch):
-            some = lines[start : start + batch]
-            prompts = [_prompt(prompter, line, folder, most).inputs for line in some]
-            for line, ids in zip(some, replies(target, prompts, most), strict=True):
-                file.write(json.dumps({**line, "weights": weights, "answer_ids": ids}) + "\n")
-            file.flush()
-            bar.update(len(some))
-    bar.close()
+
+    def answer(some: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        prompts = [_prompt(prompter, line, folder, most).inputs for line in some]
+        for line, ids in zip(some, replies(target, prompts, most), strict=True):
+            yield {**line, "weights": weights, "answer_ids": ids}
+
+    _answer_all(lines, out, weights, batch, answer)
 
 
 def asked_examples(

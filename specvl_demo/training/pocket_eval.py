@@ -108,18 +108,14 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
     if turn.kind == "describe":
         score_describe(answer, turn.truth, tally)
     elif turn.kind == "where":
-        place = PLACE.search(text)
-        tally.add("where", bool(place) and place[1] == PLACES[turn.truth])
+        tally.add("where", PLACE.findall(text)[:1] == [PLACES[turn.truth]])
     elif turn.kind == "what":
-        thing, t = OBJECT.search(text), turn.truth
-        right = thing.groups() == (t.size, t.colour, t.kind) if thing and t else not thing and not t
-        tally.add("what", right)
+        t = turn.truth
+        tally.add("what", OBJECT.findall(text)[:1] == ([(t.size, t.colour, t.kind)] if t else []))
     elif turn.kind == "colour":
-        said = COLOUR.search(text)
-        tally.add("colour of", bool(said) and said[1] == turn.truth)
+        tally.add("colour of", COLOUR.findall(text)[:1] == [turn.truth])
     elif turn.kind == "count":
-        said = NUMBER.findall(text)
-        tally.add("count", bool(said) and NUMBERS.index(said[-1]) == turn.truth)
+        tally.add("count", NUMBER.findall(text)[-1:] == [NUMBERS[turn.truth]])
     elif turn.kind == "chart":
         said = BAR.findall(text)
         truth = [(c, NUMBERS[v]) for c, v in turn.truth]

@@ -138,15 +138,21 @@ def number(captions: Sequence[str]) -> Iterator[Question]:
             yield Question("number", f"How many {noun.many} are there?", "One.")
 
 
+def _agreed(said: Counter[str]) -> str | None:
+    """What two people say, and nothing else is said as often."""
+    best = said.most_common(2)
+    alone = bool(best) and best[0][1] >= 2 and (len(best) == 1 or best[1][1] < best[0][1])
+    return best[0][0] if alone else None
+
+
 def where(captions: Sequence[str]) -> Iterator[Question]:
     """Where somebody is: a place said by two people and no other said as often."""
     places: Counter[str] = Counter()
     for caption in captions:
         places.update({m for m in re.findall(PLACED, caption.lower()) if m in PLACES})
-    best = places.most_common(2)
-    subject = _subject(captions)
-    if subject and best and best[0][1] >= 2 and (len(best) == 1 or best[1][1] < best[0][1]):
-        yield Question("where", f"Where is the {subject}?", f"{PLACES[best[0][0]]}.")
+    place, subject = _agreed(places), _subject(captions)
+    if subject and place:
+        yield Question("where", f"Where is the {subject}?", f"{PLACES[place]}.")
 
 
 def _subject(captions: Sequence[str]) -> str | None:
@@ -165,10 +171,11 @@ def what(captions: Sequence[str]) -> Iterator[Question]:
     texts = [" ".join(words(c)) for c in captions]
     doing: Counter[str] = Counter()
     for t in texts:
-        doing.update({d for d in DOING if re.search(rf"\b{d}\b", t)} | _plain_forms(t))
-    best = doing.most_common(2)
-    if best and best[0][1] >= 2 and (len(best) == 1 or best[1][1] < best[0][1]):
-        yield Question("what", f"What is the {subject} doing?", f"{best[0][0].capitalize()}.")
+        # Activities as they are asked for, or said as `runs` or `run`.
+        forms = {**{doing: doing for doing in DOING}, **WORDS["present"]}
+        doing.update({form for word, form in forms.items() if re.search(rf"\b{word}\b", t)})
+    if agreed := _agreed(doing):
+        yield Question("what", f"What is the {subject} doing?", f"{agreed.capitalize()}.")
     for verb in WORDS["acted"]:
         objects: Counter[str] = Counter()
         for t in texts:
@@ -181,11 +188,6 @@ def what(captions: Sequence[str]) -> Iterator[Question]:
     animals = {n for n in _said(captions) if n in NOUNS and NOUNS[n].group == "animal"}
     if animals == {subject}:
         yield Question("what", "What animal is in the picture?", f"{article(subject).capitalize()}.")
-
-
-def _plain_forms(text: str) -> set[str]:
-    """Activities said as `runs` or `run`, in the form that is asked for."""
-    return {doing for word, doing in WORDS["present"].items() if re.search(rf"\b{word}\b", text)}
 
 
 def yesno(captions: Sequence[str], rng: random.Random, index: WordIndex) -> Iterator[Question]:

@@ -89,30 +89,27 @@ def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float =
     """
     roll = rng.random()
     first = rng.random() < drilled
-
-    def with_drills(sample: Sample, make: Callable[[], Turn]) -> Sample:
-        more = _filled(make, room - length(sample.turns[0])) if room else ()
-        return Sample(sample.pictures, (*more, *sample.turns) if first else (*sample.turns, *more))
-
     if roll < 0.64:
-        pair = texts_changes.compare(rng, rng.randint(1, n))
+        sample = texts_changes.compare(rng, rng.randint(1, n))
 
-        def of_pair() -> Turn:
+        def drill() -> Turn:
             if rng.random() < 0.4:
-                return drill_change(rng, *pair.pictures)
-            return drill_pictures(rng, pair.pictures, PAIR)
+                return drill_change(rng, *sample.pictures)
+            return drill_pictures(rng, sample.pictures, PAIR)
 
-        return with_drills(pair, of_pair)
-    if roll < 0.68:
+    elif roll < 0.68:
         return texts_changes.describe_both(rng, 2)
-    clip = texts_changes.random_clip(rng, rng.random() < 0.5)
+    else:
+        clip = texts_changes.random_clip(rng, rng.random() < 0.5)
+        sample = Sample(clip.frames, (texts_changes.ask_clip(rng, clip),))
 
-    def of_clip() -> Turn:
-        if rng.random() < 0.4:
-            return drill_event(rng, clip)
-        return drill_pictures(rng, clip.frames, FRAMES)
+        def drill() -> Turn:
+            if rng.random() < 0.4:
+                return drill_event(rng, clip)
+            return drill_pictures(rng, clip.frames, FRAMES)
 
-    return with_drills(Sample(clip.frames, (texts_changes.ask_clip(rng, clip),)), of_clip)
+    more = _filled(drill, room - length(sample.turns[0])) if room else ()
+    return replace(sample, turns=(*more, *sample.turns) if first else (*sample.turns, *more))
 
 
 def _filled(make: Callable[[], Turn], room: int) -> tuple[Turn, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,7 +130,7 @@ def scene_from_json(data: dict[str, Any]) -> Scene | Chart:
         kind = _choice(item.get("kind"), KINDS, "kind")
         colour = _choice(item.get("colour"), COLOURS, "colour")
         things.append(Thing(kind, colour, _choice(item.get("size", "large"), SIZES, "size"), place))
-    return Scene(tuple(sorted(things, key=lambda t: t.place)), ground)
+    return Scene(arranged(things), ground)
 
 
 def scene_to_json(scene: Scene | Chart) -> dict[str, Any]:
@@ -143,6 +144,11 @@ def scene_to_json(scene: Scene | Chart) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- drawing things at random
+
+
+def arranged(things: Iterable[Thing]) -> tuple[Thing, ...]:
+    """Objects in reading order."""
+    return tuple(sorted(things, key=lambda t: t.place))
 
 
 def random_thing(rng: random.Random, place: int, spread: float = 1.0, **fixed: str) -> Thing:

@@ -40,23 +40,21 @@ def change(rng: random.Random, first: Scene) -> tuple[str, Scene, Thing, Thing |
     old = rng.choice(first.things)
     if event == "same":
         return event, first, old, old
+    rest = [t for t in first.things if t is not old]
+    new: Thing | None = None
     if event == "new":
-        new = world.random_thing(rng, rng.choice(free))
-        things = (*first.things, new)
-        return event, replace(first, things=tuple(sorted(things, key=lambda t: t.place))), new, new
-    if event == "gone":
-        return event, replace(first, things=tuple(t for t in first.things if t is not old)), old, None
-    if event == "colour":
+        rest = [*first.things]
+        old = new = world.random_thing(rng, rng.choice(free))
+    elif event == "colour":
         new = replace(old, colour=rng.choice([c for c in COLOURS if c != old.colour]))
     elif event == "kind":
         new = replace(old, kind=rng.choice([k for k in SHAPES if k != old.kind]))
     elif event == "size":
         other = "small" if old.size == "large" else "large"
         new = replace(old, size=other, radius=rng.uniform(*world.RADIUS[other]))
-    else:
+    elif event == "move":
         new = replace(old, place=rng.choice(free))
-    things = tuple(new if t is old else t for t in first.things)
-    return event, replace(first, things=tuple(sorted(things, key=lambda t: t.place))), old, new
+    return event, replace(first, things=world.arranged([*rest, *([new] if new else [])])), old, new
 
 
 def change_sentence(
@@ -190,8 +188,7 @@ def random_clip(rng: random.Random, bystander: bool) -> Clip:
             radius = actor.radius + (sum(world.RADIUS[other]) / 2 - actor.radius) * u
             now = replace(actor, size=actor.size if u < 0.5 else other, radius=radius)
         shown = not (event == "gone" and i >= when) and not (event == "appear" and i < when)
-        things = sorted((*rest, *((now,) if shown else ())), key=lambda t: t.place)
-        frames.append(Scene(tuple(things), ground))
+        frames.append(Scene(world.arranged((*rest, *((now,) if shown else ()))), ground))
     return Clip(tuple(frames), event, actor, detail | {"rest": rest})
 
 
@@ -211,9 +208,8 @@ def frame_by_frame(clip: Clip) -> list[Piece]:
         look, words = shown(actor)
         here = [" at the ", place(actor.place, scene)] if actor else []
         look = look_of(actor, "kind", "colour", "size", "place") if actor else look
-        items.append(
-            [f"{'F' if i == 0 else 'f'}rame {NUMBERS[i + 1]} ", Word("shows", look), " ", *words, *here]
-        )
+        lead = f"{'F' if i == 0 else 'f'}rame {NUMBERS[i + 1]} "
+        items.append([lead, Word("shows", look), " ", *words, *here])
     return joined(items)
 
 
@@ -224,16 +220,8 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
     walk, places = walked(start, clip.frames[-1])
     opening = pick(rng, "clip opening")
     seen = phrase(a) + [" "] + where(rng, place(a.place, clip.frames[-1 if clip.event == "appear" else 0]))
-    answer: list[Piece] = [
-        pick(rng, "clip walk"),
-        *walk,
-        ". ",
-        *frame_by_frame(clip),
-        ". ",
-        opening,
-        *seen,
-        ". ",
-    ]
+    answer: list[Piece] = [pick(rng, "clip walk"), *walk, ". ", *frame_by_frame(clip), ". "]
+    answer += [opening, *seen, ". "]
     it = pick(rng, "clip it")
     if clip.event == "move":
         going = pick(rng, "clip moves") + pick(rng, "clip how")
