@@ -6,11 +6,9 @@ from typing import Any
 
 import torch
 
-from specvl_demo.core.types import Decoder, Drafter
-from specvl_demo.methods.dream import DreamDrafter, DreamHead, DreamSettings
+from specvl_demo.core.types import Decoder
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
-from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.training.drafters.dream import DreamHead as DreamModule
 from specvl_demo.training.drafters.eagle2 import FeatureHead as FeatureModule
 from specvl_demo.training.drafters.hivis import HivisHead
@@ -43,8 +41,3 @@ def built(
     own = {"method": kind, **own}
     head = Head(kind, module.published(), geometry, {}, f"tiny {kind}", own)
     return FORMATS[kind].build(head, decoder)
-
-
-def drafter_of(head: Any) -> Drafter:
-    """A drafter for one lane."""
-    return DreamDrafter(head, DreamSettings()) if isinstance(head, DreamHead) else FeatureDrafter(head)

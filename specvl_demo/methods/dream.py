@@ -9,33 +9,24 @@ ancestors' predictions in their place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from specvl_demo.core.prefix_cache import new_columns
 from specvl_demo.core.tree import chain
-from specvl_demo.core.types import Capture, Decoder, Encoded, Start
+from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
 from specvl_demo.decoders.backend import Backend, ForwardInput
-from specvl_demo.decoders.kv_cache import KVCache
-from specvl_demo.decoders.sequence import CachedSequence, grown
+from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.ar import STRICT
-from specvl_demo.methods.base import TREE, Method, Models, Part, register
+from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting, tex
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, CrossBlock, Geometry, direction, root_of
 from specvl_demo.methods.heads.checkpoints import BLOCK, FIRST, Format, Head, add_format
-from specvl_demo.methods.heads.features import (
-    IMPORTANCE_ROWS,
-    FeatureDrafter,
-    FeatureHead,
-    prompt_embeds,
-    trained,
-)
+from specvl_demo.methods.heads.features import IMPORTANCE_ROWS, FeatureHead, Opening, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
 PAPER_KEEP = 0.75
@@ -74,22 +65,29 @@ class DreamHead(FeatureHead):
         self.input_width = 2 * self.width
         # choice: ours say what they were trained with; of published ones the paper does, though their code
         # leaves compression out (the preset `published-code`).
-        self.keep: float = head.own.get("keep", PAPER_KEEP)
-        self._ancestry = True
+        self._look(head.own.get("keep", PAPER_KEEP))
 
     def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
         self._first, self._last = Block(t, "layers.0", g), Block(t, "layers.2", g)
         self._cross = CrossBlock(t, "layers.1", g)
         self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
 
-    def published(self) -> DreamHead:
-        """The same head, whose branches see each other's features.
+    def _look(self, keep: float, ancestry: bool = True) -> None:
+        """keep: at this share of the visual tokens. ancestry: whether branches are apart.
 
         The published code has no tree mask there: a row sees all earlier levels and the rows of its own level
         up to itself. Drafts stay lossless either way.
         """
-        twin = copy(self)
-        twin._ancestry = False
+        self._keep, self._ancestry, self.capture = keep, ancestry, NOTHING
+        self.view = "full" if keep == 1.0 else "compressed"
+        if keep < 1.0:
+            # choice: the paper sums over all queries; the last rows bound the cost for long prompts.
+            rows = tuple(range(-IMPORTANCE_ROWS, 0))
+            self.capture = Capture(attention=(self.decoder.n_layers - 1,), rows=rows)
+
+    def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+        twin = super().told(settings, commonest)
+        cast("DreamHead", twin)._look(settings.keep or self._keep, settings.ancestry)
         return twin
 
     def join(
@@ -98,29 +96,47 @@ class DreamHead(FeatureHead):
         """Both side by side [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
-    def prefill(self, encoded: Encoded, features: Tensor, seen: Tensor, cache: KVCache) -> CachedSequence:
-        """The rows before the root: queries of the tokens `seen` [c], features of all tokens [n, D]."""
+    def open(self, start: Start, before: Tensor | None = None) -> Opening:
+        """A row for every token that is left after compression.
+
+        # choice: the visual tokens that a conversation's first question chose stay; choosing anew would cost
+        all rows. Positions are compact, as the published code counts what it fed.
+        """
+        visual, features = start.encoded.visual[:-1], start.prefill.hidden
         n = features.shape[0]
-        cache.holes = n - len(seen)
+        if before is None:
+            attention = start.prefill.attention
+            importance = attention[self.decoder.n_layers - 1].sum(0) if self._keep < 1.0 else None
+            seen = compressed(visual, importance, self._keep)
+        else:
+            chosen = before[before < n]
+            seen = torch.cat((chosen, torch.arange(int(chosen[-1]) + 1, n, device=chosen.device)))
+        x = self.join(self.prompt_embeds(start.encoded)[seen], features[seen - 1])
+        positions = torch.arange(len(seen) + 1, device=self.device)
+        return Opening(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))
+
+    def prefill(self, start: Start, opening: Opening, room: int) -> CachedSequence:
+        """Queries are the kept tokens' embeddings, keys and values come from all features."""
+        cache, features, seen = self.new_cache(1, room), start.prefill.hidden, opening.seen
+        n = features.shape[0]
+        cache.holes = opening.holes
         slots, keys, values = cache.spans(n + 1)
         self._cross.write(features, slots[2][..., 1:, :])
         # The first query sees nothing; equal scores make it see everything alike, as in training.
         later = torch.arange(n, device=self.device) >= seen[:, None]
         low = torch.finfo(self.dtype).min
         mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(later, low)
-        # choice: positions are compact, as the published code counts what it fed.
-        positions = torch.arange(len(seen) + 1, device=self.device)
         own = slice(cache.holes, n)
         self._blocks(
-            prompt_embeds(encoded, self._visual_scale)[seen],
-            positions[:-1],
+            opening.x[:, : self.width],
+            opening.positions,
             [slot[..., own, :] for slot in slots[:2]],
             [*(x[..., own, :] for x in keys[:2]), keys[2][..., 1:, :]],
             [*(x[..., own, :] for x in values[:2]), values[2][..., 1:, :]],
             (None, mask),
         )
         cache.advance(n)
-        return CachedSequence(cast("Backend", self), cache, positions[-1:])
+        return CachedSequence(cast("Backend", self), cache, opening.position)
 
     def forward(self, call: ForwardInput) -> Tensor:
         if call.mask is not None and not self._ancestry:
@@ -169,62 +185,6 @@ class DreamHead(FeatureHead):
         return direction(x, self._eps).mul_(self._norm)
 
 
-class DreamDrafter(FeatureDrafter):
-    """A `core.types.Drafter` over a DREAM head."""
-
-    _head: DreamHead
-
-    def __init__(self, head: DreamHead, settings: DreamSettings) -> None:
-        super().__init__(head if settings.ancestry else head.published())
-        self._keep = settings.keep or head.keep
-        # Rows of known tokens are a chain: the same for both kinds.
-        self._key = (head, self._keep)
-        if self._keep < 1.0:
-            # choice: the paper sums over all queries; the last rows bound the cost for long prompts.
-            rows = tuple(range(-IMPORTANCE_ROWS, 0))
-            self.capture = Capture(attention=(head.decoder.n_layers - 1,), rows=rows)
-
-    def begin(self, start: Start) -> None:
-        """Prefill: queries are the kept tokens' embeddings, keys and values come from all features; of both
-        only what is new to it."""
-        hidden = start.prefill.hidden
-        room = hidden.shape[0] + 1 + start.max_new_tokens + start.max_nodes
-        if room > POSITIONS:
-            raise ValueError(f"{self.name} counts to {POSITIONS} positions, this request needs {room}")
-        stream, seen = self._again(start, room) or self._afresh(start, room)
-        self._open(start, stream, hidden[-1:], seen)
-
-    def _afresh(self, start: Start, room: int) -> tuple[CachedSequence, Tensor]:
-        head, encoded, importance = self._head, start.encoded, None
-        if self._keep < 1.0:
-            importance = start.prefill.attention[head.decoder.n_layers - 1].sum(0)
-        seen = compressed(encoded.visual[:-1], importance, self._keep)
-        return head.prefill(encoded, start.prefill.hidden, seen, head.new_cache(1, room)), seen
-
-    def _again(self, start: Start, room: int) -> tuple[CachedSequence, Tensor] | None:
-        """The same behind the rows that were kept; None where there are none that hold.
-
-        # choice: the visual tokens that the first question chose stay; choosing anew would cost all rows.
-        """
-        encoded, hidden = start.encoded, start.prefill.hidden
-        cached = None if start.prompt.cache is None else start.prompt.cache.get(self._key)
-        if cached is None:
-            return None
-        prefix, chosen = cached
-        chosen = chosen[chosen < hidden.shape[0]]
-        text = torch.arange(int(chosen[-1]) + 1, hidden.shape[0], device=chosen.device)
-        seen = torch.cat((chosen, text))
-        new = new_columns(prefix.keys, [encoded.context(self.name, seen)])
-        if new is None:
-            return None
-        x = self._head.join(encoded.embeds[-new - 1 : -1], hidden[-new - 1 : -1])
-        backend = cast("Backend", self._head)
-        return grown(prefix.stream, room, hidden.shape[0] - new, x[None], backend=backend)[0], seen
-
-    def seen(self) -> Mapping[str, Tensor]:
-        return {"full" if self._keep == 1.0 else "compressed": self._seen}
-
-
 def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:
     """Positions left [c] int64, ascending: all text and the share `keep` of the visual ones that matter most.
 
@@ -239,10 +199,6 @@ def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor
     left = ~visual
     left[best] = True
     return every[left]
-
-
-def _drafter(models: Models, views: Any, mixer: Any, settings: DreamSettings) -> DreamDrafter:
-    return DreamDrafter(trained(models, "dream", settings.draft_vocab), settings)
 
 
 _CROSS = (
@@ -267,7 +223,7 @@ add_format(
     )
 )
 
-DREAM = Part("drafter", "dream", "DREAM head", _drafter, DreamSettings, gives=TREE, role="dream")
+DREAM = head_part("dream", "DREAM head", DreamSettings)
 
 register(
     Method(

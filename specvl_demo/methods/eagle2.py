@@ -13,10 +13,10 @@ from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting, tex
+from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
 from specvl_demo.methods.heads import vispec as vispec  # its heads draft as EAGLE-2's do
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, add_format, columns
-from specvl_demo.methods.heads.features import FeatureDrafter, FeatureHead, trained
+from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
 
@@ -111,15 +111,7 @@ add_format(
     )
 )
 
-EAGLE2 = Part(
-    "drafter",
-    "eagle2",
-    "EAGLE-2 head",
-    lambda models, views, mixer, settings: FeatureDrafter(trained(models, "eagle2", settings.draft_vocab)),
-    ModelSettings,
-    gives=TREE,
-    role="eagle2",
-)
+EAGLE2 = head_part("eagle2", "EAGLE-2 head")
 BEST_FIRST = Part(
     "policy",
     "best-first",

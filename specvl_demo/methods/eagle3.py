@@ -7,43 +7,29 @@ exist, with or without 3.1's norms.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Capture, Decoder, Prefill, Scores, Start
+from specvl_demo.core.types import Capture, Decoder, Encoded, Prefill, Scores, Start
 from specvl_demo.decoders.backend import ForwardInput
-from specvl_demo.decoders.draft_vocabulary import log_probabilities, normalized
+from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.matrix import Matrix
 from specvl_demo.methods.ar import STRICT
-from specvl_demo.methods.base import TREE, Method, Models, Part, register
+from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting, tex
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import direction, root_of
 from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
-from specvl_demo.methods.heads.features import FeatureDrafter, FeatureHead, Opening, trained
+from specvl_demo.methods.heads.features import FeatureHead, Opening, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
 
-@dataclass(frozen=True)
-class Eagle3Settings:
-    """What a config.json says about the forward.
-
-    layers: decoder layers whose inputs are read. norm_before_residual: the normed feature is the residual.
-    norm_output: the normed output is what the head feeds itself (EAGLE-3.1).
-    """
-
-    layers: tuple[int, ...]
-    norm_before_residual: bool = False
-    norm_output: bool = False
-
-
-def settings_of(config: Mapping[str, Any], n_layers: int, source: str) -> Eagle3Settings:
-    """Read the settings; ValueError where a layer is asked for that the target does not have.
+def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
+    """The layers whose inputs a head reads; ValueError where the target does not have them.
 
     Two conventions number the layers. speculators and vLLM write `eagle_aux_hidden_state_layer_ids` at the
     top level and mean the input of layer j; SGLang, SpecForge and AngelSlim write it inside `eagle_config`
@@ -64,9 +50,7 @@ def settings_of(config: Mapping[str, Any], n_layers: int, source: str) -> Eagle3
             f"{source} reads the inputs of layers {', '.join(map(str, layers))} of its target; "
             f"{n_layers} layers are too few"
         )
-    return Eagle3Settings(
-        layers, bool(config.get("norm_before_residual", False)), bool(config.get("norm_output", False))
-    )
+    return layers
 
 
 def default_layers(n_layers: int) -> tuple[int, int, int]:
@@ -77,23 +61,36 @@ def default_layers(n_layers: int) -> tuple[int, int, int]:
     return low, middle, high
 
 
+class OwnOutput:
+    """A head's own rows of an output head [R, D], asked as a `backend.Backend`'s."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self._rows, self.vocab, self.device = rows, len(rows), rows.device
+        self.logits = self.part(torch.arange(self.vocab))
+
+    def part(self, rows: Tensor) -> Matrix:
+        return Matrix(self._rows[rows.to(self.device)], rounded=True)
+
+
 class Eagle3Head(FeatureHead):
     """The weights of an EAGLE-3 head. Positions follow the target's axes where its config has sections."""
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
         g, t = head.geometry, head.tensors
-        self._settings = settings_of(head.settings, decoder.n_layers, head.source)
+        self._layers = layers_read(head.settings, decoder.n_layers, head.source)
         n_read = t["fc.weight"].shape[1] // decoder.width
-        if n_read != len(self._settings.layers):
-            raise ValueError(
-                f"{head.source} fuses {n_read} layers, its config names {len(self._settings.layers)}"
-            )
+        if n_read != len(self._layers):
+            raise ValueError(f"{head.source} fuses {n_read} layers, its config names {len(self._layers)}")
         super().__init__(head, decoder)
         self.input_width = 2 * g.width
-        self.capture = Capture(layers=tuple(sorted(self._settings.layers)))
+        self.capture = Capture(layers=tuple(sorted(self._layers)))
+        # The normed feature is the residual; the normed output is what the head feeds itself (EAGLE-3.1).
+        self._norm_before_residual = bool(head.settings.get("norm_before_residual", False))
+        self._norm_output = bool(head.settings.get("norm_output", False))
         self._fuse = Matrix(t["fc.weight"], rounded=True)
         self._fuse_bias = t.get("fc.bias")
-        self._eps, self._wide_eps = root_of(g, t["norm.weight"]), None
+        self._eps = root_of(g, t["norm.weight"])
+        self._wide_eps = self._eps * n_read**0.5
         scale = g.width**0.5
         self._norm = t["norm.weight"] * scale
         self._residual_norm = t["layers.0.hidden_norm.weight"] * scale
@@ -103,46 +100,26 @@ class Eagle3Head(FeatureHead):
         self._input_norm = t.get("input_norm.weight")
         if self._input_norm is not None:
             self._input_norm = self._input_norm * (n_read * g.width) ** 0.5
-            self._wide_eps = self._eps * n_read**0.5
         self._table = t.get("embed_tokens.weight")
-        self._rows = t.get("lm_head.weight")
-        self._head = None if self._rows is None else Matrix(self._rows, rounded=True)
-        # A drafted id i stands for i + d2t[i].
-        shift = t.get("d2t")
-        self._ids = None if shift is None else torch.arange(len(shift), device=self.device) + shift
+        if "lm_head.weight" in t:
+            self._speaks = OwnOutput(t["lm_head.weight"])
+        elif "d2t" in t:
+            raise ValueError(f"{head.source} is an EAGLE-3 head but lacks lm_head.weight")
+        if "d2t" in t:
+            # A drafted id i stands for i + d2t[i].
+            ids = torch.arange(len(t["d2t"]), device=self.device) + t["d2t"]
+            self._speaks = DraftVocabulary(self._speaks, ids, decoder.vocab)
         self._mrope, self._sees = bool(g.sections), True
 
-    def narrow(self, size: int, commonest: Sequence[int]) -> None:
-        """Say `size` ids from now on, the first of its draft vocabulary."""
-        if self._rows is None:
-            return super().narrow(size, commonest)
-        known = [i for i in commonest if i < len(self._rows)] if self._ids is None else None
-        rows = torch.arange(len(self._rows)) if known is None else torch.tensor(known)
-        rows = rows[:size].to(self.device)
-        self._rows = self._rows[rows]
-        self._head = Matrix(self._rows, rounded=True)
-        self._ids = rows if self._ids is None else self._ids[rows]
-
-    def blinded(self) -> Eagle3Head:
-        """The same head, which reads placeholders where pictures are."""
-        twin = copy(self)
-        twin._sees = False
+    def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+        """The same head, which may read placeholders where pictures are."""
+        twin = super().told(settings, commonest)
+        cast("Eagle3Head", twin)._sees = settings.pictures == "embeddings"
         return twin
 
-    def open(self, start: Start) -> Opening:
+    def open(self, start: Start, before: Tensor | None = None) -> Opening:
         """As EAGLE-2, with the target's three-axis positions where the head was trained on them."""
-        encoded = start.encoded
-        features = self.features(start.prefill)
-        every = torch.arange(features.shape[0], device=self.device)
-        embeds = encoded.embeds[1:-1]
-        if self._table is not None or not self._sees:
-            # Text by the head's own table; pictures have no other embedding than the target's.
-            rows = self.decoder.vocab if self._table is None else self._table.shape[0]
-            text = self.embed(encoded.ids[1:-1].clamp_max(rows - 1))
-            embeds = torch.where(encoded.visual[1:-1, None] & self._sees, embeds, text)
-        x = self.join(embeds, features[:-1])
-        opening = Opening(x, every[:-1], features[-1:], every[-1:], every)
-        positions = encoded.positions
+        opening, positions = super().open(start), start.encoded.positions
         if not self._mrope or positions.ndim == 1:
             return opening
         last = positions.shape[1] - 1
@@ -150,13 +127,21 @@ class Eagle3Head(FeatureHead):
             positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
         )
 
+    def prompt_embeds(self, encoded: Encoded) -> Tensor:
+        """Text by the head's own table; pictures have no other embedding than the target's."""
+        if self._table is None and self._sees:
+            return encoded.embeds
+        rows = self.decoder.vocab if self._table is None else self._table.shape[0]
+        text = self.embed(encoded.ids.clamp_max(rows - 1))
+        return torch.where(encoded.visual[:, None] & self._sees, encoded.embeds, text)
+
     def embed(self, ids: Tensor) -> Tensor:
         """By the head's own table where it has one that differs from the target's."""
         return self.decoder.embed(ids) if self._table is None else self._table[ids]
 
     def features(self, known: Prefill | Scores) -> Tensor:
         """The states of the layers it reads, fused [r, D]."""
-        parts = [known.layers[i] for i in self._settings.layers]
+        parts = [known.layers[i] for i in self._layers]
         if self._layer_norms:
             parts = [
                 direction(part, self._eps) * weight
@@ -164,7 +149,7 @@ class Eagle3Head(FeatureHead):
             ]
         states = torch.cat(parts, -1)
         if self._input_norm is not None:
-            states = direction(states, cast("Tensor", self._wide_eps)) * self._input_norm
+            states = direction(states, self._wide_eps) * self._input_norm
         return self._fuse(states, self._fuse_bias)
 
     def join(
@@ -177,22 +162,18 @@ class Eagle3Head(FeatureHead):
         """Each half is normed for itself; the feature, normed or not, is the residual."""
         embeds, features = x.chunk(2, -1)
         normed = self._block.normed(features)
-        residual = normed * self._residual_norm if self._settings.norm_before_residual else features
+        residual = normed * self._residual_norm if self._norm_before_residual else features
         return torch.cat((self._block.normed(embeds), normed), -1), residual
 
     def decode(self, call: ForwardInput) -> Tensor:
         """The block's output [1, T, D], normed where the head feeds itself so."""
         out = super().decode(call)
-        return self._normed(out) if self._settings.norm_output else out
+        return self._normed(out) if self._norm_output else out
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
         """Log-probabilities [k, size]; ids outside the draft vocabulary are at -inf."""
-        if self._head is None or self._rows is None:
-            said = log_probabilities(self._speaks, size, banned)
-        else:
-            ids = torch.arange(len(self._rows)) if self._ids is None else self._ids
-            said = normalized(self._head, ids.to(self.device), self.decoder.vocab, size, banned)
-        return said if self._settings.norm_output else lambda hidden: said(self._normed(hidden))
+        said = super().log_probabilities(size, banned)
+        return said if self._norm_output else lambda hidden: said(self._normed(hidden))
 
     def _normed(self, hidden: Tensor) -> Tensor:
         return direction(hidden, self._eps) * self._norm
@@ -217,9 +198,8 @@ add_format(
         lambda tensors: "layers.0.hidden_norm.weight" in tensors or "d2t" in tensors,
         FIRST
         | {"layers.0.input_layernorm.weight", "layers.0.hidden_norm.weight", "norm.weight", "fc.weight"},
-        lambda tensors: frozenset({"d2t", "lm_head.weight"}) if "d2t" in tensors else frozenset(),
         optional=BIASES
-        | {"lm_head.weight", "fc.bias", "embed_tokens.weight", "input_norm.weight"}
+        | {"lm_head.weight", "d2t", "fc.bias", "embed_tokens.weight", "input_norm.weight"}
         | {f"fc_norm.{i}.weight" for i in range(_MOST_LAYERS)},
         unused=frozenset({"t2d"}),
         fused=None,
@@ -242,22 +222,7 @@ class DrafterSettings(ModelSettings):
     )
 
 
-def _drafter(models: Models, views: Any, mixer: Any, settings: DrafterSettings) -> FeatureDrafter:
-    head = trained(models, "eagle3", settings.draft_vocab)
-    if settings.pictures == "placeholders":
-        head = models.once((head, settings.pictures), head.blinded)
-    return FeatureDrafter(head)
-
-
-EAGLE3 = Part(
-    "drafter",
-    "eagle3",
-    "EAGLE-3 head",
-    _drafter,
-    DrafterSettings,
-    gives=TREE,
-    role="eagle3",
-)
+EAGLE3 = head_part("eagle3", "EAGLE-3 head", DrafterSettings)
 
 register(
     Method(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from specvl_demo.core.types import Decoder, Start
 from specvl_demo.methods.ar import STRICT
-from specvl_demo.methods.base import TREE, Method, Part, register
+from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, tex
+from specvl_demo.methods.declare import Learn, tex
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
-from specvl_demo.methods.heads.features import FeatureDrafter, FeatureHead, Opening, trained
+from specvl_demo.methods.heads.features import FeatureHead, Opening, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 from specvl_demo.vlm.layouts import visual_runs
 
@@ -33,7 +34,7 @@ class HiViSHead(FeatureHead):
         self.n_steps: int = self._bias.shape[0]
         self._published = not head.own
 
-    def open(self, start: Start) -> Opening:
+    def open(self, start: Start, before: Tensor | None = None) -> Opening:
         """Text only: visual rows are dropped before tokens and features are paired.
 
         # choice: several pictures or clips are all hidden (the published code knows one). Positions are
@@ -67,15 +68,7 @@ add_format(
     )
 )
 
-HIVIS = Part(
-    "drafter",
-    "hivis",
-    "HiViS head",
-    lambda models, views, mixer, settings: FeatureDrafter(trained(models, "hivis", settings.draft_vocab)),
-    ModelSettings,
-    gives=TREE,
-    role="hivis",
-)
+HIVIS = head_part("hivis", "HiViS head")
 
 register(
     Method(

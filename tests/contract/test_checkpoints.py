@@ -13,13 +13,15 @@ from safetensors.torch import save_file
 
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.methods.eagle3 import DrafterSettings
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import open_head, role_in, serving
+from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, tiny_llava, tiny_prompt
-from tests.heads import drafter_of, random_module
+from tests.heads import random_module
 from tests.unit.test_heads import begun, decode
 
 D, FFN = 64, 96
@@ -109,7 +111,7 @@ def test_published_files_load_and_draft(kind: str, form: str, deep: object, tmp_
     for folder in (write(tmp_path / "a", tensors, form), write(tmp_path / "b", tensors)):
         held.append(checkpoints.load(folder, deep.decoder).tensors)
         head = open_head(folder, deep.decoder)
-        drafter = drafter_of(head)
+        drafter = FeatureDrafter(head)
         start = begun(deep, drafter, tiny_prompt())
         with torch.inference_mode():
             drafter.extend(start.encoded.ids[-1:], (-1,))
@@ -120,7 +122,7 @@ def test_published_files_load_and_draft(kind: str, form: str, deep: object, tmp_
     assert says[0].exp().sum(-1).sub(1).abs().max() < 1e-4
     plain, _ = decode(deep, None, OneNode(), tiny_prompt())
     ids, rounds = decode(
-        deep, drafter_of(head), BestFirst(BestFirstSettings(nodes=8, width=3, loops=2)), tiny_prompt()
+        deep, FeatureDrafter(head), BestFirst(BestFirstSettings(nodes=8, width=3, loops=2)), tiny_prompt()
     )
     assert ids == plain and len(rounds[0].tree.tokens) == 8
 
@@ -135,7 +137,7 @@ def test_heads_draft_the_same_trees_in_steps_of_fixed_shapes(
         target = VLMTarget(VLM(tiny_llava(layers=8), "deep", backend=backend))
         head = open_head(folder, target.decoder)
         policy = BestFirst(BestFirstSettings(nodes=8, width=3, loops=2))
-        _, rounds = decode(target, drafter_of(head), policy, tiny_prompt())
+        _, rounds = decode(target, FeatureDrafter(head), policy, tiny_prompt())
         drafted.append([(one.tree.tokens, one.tree.parent, one.path) for one in rounds])
         assert head.fixed == bool(head._steps.seen) == (backend == "static")
     assert drafted[0] == drafted[1]
@@ -207,8 +209,9 @@ def test_eagle3_says_what_a_plain_transcription_says(form: str, deep: object, tm
     if form == "speculators":  # with embeddings of its own
         t["embed_tokens.weight"] = torch.randn(VOCAB, D)
     head = open_head(write(tmp_path, t, **config), deep.decoder)
-    head = head.blinded() if form == "placeholders" else head
-    drafter = drafter_of(head)
+    if form == "placeholders":
+        head = head.told(DrafterSettings(pictures="placeholders"), ())
+    drafter = FeatureDrafter(head)
     start = begun(deep, drafter, tiny_prompt())
     token = torch.tensor([17])
     said = [drafter.extend(start.encoded.ids[-1:], (-1,)), drafter.extend(token, (0,))]
@@ -240,8 +243,12 @@ def test_eagle3_says_what_a_plain_transcription_says(form: str, deep: object, tm
         assert said[step][0].isfinite().sum() == keep.sum()
         fed = norm(out[-1:], t["norm.weight"]) if "norm_output" in config else out[-1:]
         features = torch.cat((features, fed))
-    head.narrow(10, ())
-    may = head.log_probabilities(VOCAB, ())(torch.randn(1, D))[0].isfinite().nonzero()[:, 0]
+    may = (
+        head.told(DrafterSettings(draft_vocab=10), ())
+        .log_probabilities(VOCAB, ())(torch.randn(1, D))[0]
+        .isfinite()
+        .nonzero()[:, 0]
+    )
     assert may.tolist() == ids[:10].tolist()
 
 
@@ -249,7 +256,7 @@ def test_eagle3_says_what_a_plain_transcription_says(form: str, deep: object, tm
 def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Path) -> None:
     """One picture: its adaptor row at the last of its positions, its vector in every text row behind it."""
     t = published("vispec", deep)
-    drafter = drafter_of(open_head(write(tmp_path, t), deep.decoder))
+    drafter = FeatureDrafter(open_head(write(tmp_path, t), deep.decoder))
     start = begun(deep, drafter, tiny_prompt())
     said = drafter.extend(start.encoded.ids[-1:], (-1,))
     encoded, f = start.encoded, start.prefill.hidden

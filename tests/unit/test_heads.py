@@ -12,13 +12,14 @@ from specvl_demo.core.verification import Strict
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import METHODS, Models, assemble, choose
 from specvl_demo.methods.chain import Chain, ChainSettings
-from specvl_demo.methods.dream import DreamDrafter, DreamSettings, compressed
+from specvl_demo.methods.dream import DreamSettings, compressed
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.records import Round
 from tests.conftest import ask, tiny_llava, tiny_prompt
-from tests.heads import GEOMETRY, built, drafter_of, random_module
+from tests.heads import GEOMETRY, built, random_module
 
 KINDS = ("eagle2", "hivis", "dream")
 
@@ -71,7 +72,7 @@ def expected(
 def test_a_chain_says_what_the_module_says(kind: str, target: object) -> None:
     """Two rounds: a fresh prompt, and after three accepted tokens; the chain's tokens are forced."""
     module = random_module(kind)
-    drafter = drafter_of(built(module, kind, target.decoder, keep=1.0))
+    drafter = FeatureDrafter(built(module, kind, target.decoder, keep=1.0))
     prompt = tiny_prompt(2)
     start = begun(target, drafter, prompt)
     session = target.open(start.prefill, 40, 40)
@@ -107,7 +108,7 @@ def test_a_tree_says_what_its_chains_say(kind: str, target: object) -> None:
     module = random_module(kind)
     shape = ((-1,), (0, 0), (1, 1, 2), (3, 5, 4))
     tokens = torch.tensor([9, 21, 22, 23, 24, 25, 26, 27, 28])
-    tree = drafter_of(built(module, kind, target.decoder))
+    tree = FeatureDrafter(built(module, kind, target.decoder))
     begun(target, tree, tiny_prompt())
     rows, parents, first = [], [], 0
     for level in shape:
@@ -120,7 +121,7 @@ def test_a_tree_says_what_its_chains_say(kind: str, target: object) -> None:
         path = [node]
         while parents[path[-1]] >= 0:
             path.append(parents[path[-1]])
-        alone = drafter_of(built(module, kind, target.decoder))
+        alone = FeatureDrafter(built(module, kind, target.decoder))
         begun(target, alone, tiny_prompt())
         for i, at in enumerate(path[::-1]):
             last = alone.extend(tokens[at : at + 1], (i - 1,))
@@ -134,7 +135,8 @@ def test_the_published_leak_lets_branches_see_each_other(target: object) -> None
     module = random_module("dream")
 
     def second(ancestry: bool, sibling: int) -> torch.Tensor:
-        drafter = DreamDrafter(built(module, "dream", target.decoder), DreamSettings(ancestry=ancestry))
+        head = built(module, "dream", target.decoder).told(DreamSettings(ancestry=ancestry), ())
+        drafter = FeatureDrafter(head)
         begun(target, drafter, tiny_prompt())
         drafter.extend(torch.tensor([9]), (-1,))
         drafter.extend(torch.tensor([21, sibling, 23]), (0, 0, 0))
@@ -160,7 +162,7 @@ def test_answers_are_the_targets(kind: str, policy: str, target: object) -> None
         prompt = tiny_prompt(1 + seed, seed=seed)
         plain, _ = decode(target, None, OneNode(), prompt)
         head = built(random_module(kind), kind, target.decoder)
-        ids, rounds = decode(target, drafter_of(head), POLICIES[policy](), prompt)
+        ids, rounds = decode(target, FeatureDrafter(head), POLICIES[policy](), prompt)
         assert ids == plain
 
 
@@ -179,7 +181,7 @@ def decode(
 def test_hivis_touches_text_rows_only(target: object) -> None:
     """Its prefill does not grow with the picture, and no visual feature is ever read."""
     head = built(random_module("hivis"), "hivis", target.decoder)
-    drafters = [drafter_of(head), drafter_of(head)]
+    drafters = [FeatureDrafter(head), FeatureDrafter(head)]
     rows = []
     for drafter, pictures in zip(drafters, (1, 3), strict=True):
         start = begun(target, drafter, tiny_prompt(pictures))
@@ -187,7 +189,7 @@ def test_hivis_touches_text_rows_only(target: object) -> None:
         seen = drafter.seen()["text only"]
         assert not start.encoded.visual[seen].any()
         start.prefill.hidden[start.encoded.visual[:-1]] = torch.nan
-        again = drafter_of(head)
+        again = FeatureDrafter(head)
         again.begin(start)
         assert again.extend(prompt_root(start), (-1,)).isfinite().any()
         assert not again.extend(torch.tensor([9]), (0,)).isnan().any()
@@ -208,7 +210,7 @@ def test_grouped_heads_and_biases() -> None:
     geometry = Geometry(64, 4, 2, 16, 1e-5, 1e6)
     for kind in KINDS:
         module = random_module(kind, geometry)
-        drafter = drafter_of(built(module, kind, target.decoder, geometry, keep=1.0))
+        drafter = FeatureDrafter(built(module, kind, target.decoder, geometry, keep=1.0))
         start = begun(target, drafter, tiny_prompt())
         root = int(start.encoded.ids[-1])
         said = [drafter.extend(torch.tensor([t]), (i - 1,)) for i, t in enumerate((root, 11, 12))]
@@ -232,12 +234,12 @@ def test_compression_keeps_all_text_and_the_best_visual_tokens() -> None:
 @torch.inference_mode()
 def test_compressed_dream_is_lossless_and_sees_less(target: object) -> None:
     head = built(random_module("dream"), "dream", target.decoder, keep=0.75)
-    drafter = drafter_of(head)
+    drafter = FeatureDrafter(head)
     start = begun(target, drafter, tiny_prompt(2))
     assert int(start.encoded.visual[drafter.seen()["compressed"]].sum()) == int(18 * 0.75)
     plain, _ = decode(target, None, OneNode(), tiny_prompt(2))
     ids, _ = decode(
-        target, drafter_of(head), BestFirst(BestFirstSettings(nodes=8, width=2, loops=3)), tiny_prompt(2)
+        target, FeatureDrafter(head), BestFirst(BestFirstSettings(nodes=8, width=2, loops=3)), tiny_prompt(2)
     )
     assert ids == plain
 

@@ -14,11 +14,12 @@ from specvl_demo.core.similarity_map import heat
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import NOTHING, Capture, Drafter, Prompt, Session, Start, Verdict
 from specvl_demo.methods.base import Models, assemble, choose
+from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.records import Begin, Round
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
 from tests.conftest import ask, noisy, tiny_llava, tiny_prompt
-from tests.heads import built, drafter_of, random_module
+from tests.heads import built, random_module
 
 METHODS = {
     "ar": {},
@@ -171,7 +172,7 @@ def test_a_head_goes_on_as_if_the_question_were_its_answer(models: Models, kind:
     head = built(random_module(kind), kind, target.decoder)
 
     def begun(prompt: Prompt) -> tuple[Drafter, Session]:
-        drafter, encoded = drafter_of(head), target.encode(prompt)
+        drafter, encoded = FeatureDrafter(head), target.encode(prompt)
         prefill = target.prefill(encoded, drafter.capture)
         start = Start(
             prompt=prompt,

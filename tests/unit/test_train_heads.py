@@ -15,6 +15,7 @@ from specvl_demo.core.types import Prompt
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.heads.checkpoints import open_head
+from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.training import features
 from specvl_demo.training.acceptance import Tally
 from specvl_demo.training.answers import example, replies
@@ -27,7 +28,6 @@ from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import tiny_llava, tiny_prompt
 from tests.contract.families import zoo
-from tests.heads import drafter_of
 from tests.unit.test_heads import decode
 
 METHODS = ("eagle2", "hivis", "dream")
@@ -115,7 +115,7 @@ def test_two_steps_lower_the_loss_and_the_weights_draft(method: str, asked: Aske
     drafters.export(run, tmp_path / "head", {"target": "tiny", "data": "four prompts"})
     head = open_head(tmp_path / "head", asked.target.decoder, (method,))
     plain, _ = decode(asked.target, None, OneNode(), asked.prompts[0])
-    ids, rounds = decode(asked.target, drafter_of(head), Chain(ChainSettings(4)), asked.prompts[0])
+    ids, rounds = decode(asked.target, FeatureDrafter(head), Chain(ChainSettings(4)), asked.prompts[0])
     assert ids == plain and len(rounds[0].tree.tokens) == 5
     again = drafters.learner_for(KINDS[method], recipe, asked.model, store, CPU, tmp_path / "head")
     assert _loss(again, everything, recipe.self_feeding) == pytest.approx(losses[1], rel=0.02)
@@ -225,7 +225,7 @@ def test_measured_acceptance_is_what_the_engine_gets(
     n_rounds = n_tokens = 0
     for prompt, said in zip(asked.prompts, asked.answers, strict=True):
         chain = Chain(ChainSettings(3))
-        ids, rounds = decode(asked.target, drafter_of(head), chain, prompt, max_new_tokens=len(said))
+        ids, rounds = decode(asked.target, FeatureDrafter(head), chain, prompt, max_new_tokens=len(said))
         assert ids == said
         n_rounds, n_tokens = n_rounds + len(rounds), n_tokens + len(ids)
     assert report["tokens"] == n_tokens and report["rounds"] == pytest.approx(n_rounds, abs=1)

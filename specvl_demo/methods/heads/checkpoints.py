@@ -37,10 +37,10 @@ class Format:
 
     kind: its name in cards and messages; title: with an article. role: which of a pair's roles it serves.
     build(head, decoder): the class that drafts. recognised: whether tensors are in it. required: names it
-    must have; required_of(tensors): more that depend on others. optional: names it may have. unused: names it
-    may have for no use of ours. fused: how many rows of the target's width its projection reads, None for any
-    number. attention_inputs: how many rows its first block's attention reads side by side. shapes(width,
-    tensors): of tensors beyond a block's. own_embeddings, own_output: whether it may draft with its own.
+    must have. optional: names it may have. unused: names it may have for no use of ours. fused: how many rows
+    of the target's width its projection reads, None for any number. attention_inputs: how many rows its first
+    block's attention reads side by side. shapes(width, tensors): of tensors beyond a block's.
+    own_embeddings, own_output: whether it may draft with its own.
     """
 
     kind: str
@@ -49,7 +49,6 @@ class Format:
     build: Callable[[Head, Decoder], Any]
     recognised: Callable[[Mapping[str, Tensor]], bool]
     required: frozenset[str]
-    required_of: Callable[[Mapping[str, Tensor]], frozenset[str]] = lambda tensors: frozenset()
     optional: frozenset[str] = BIASES | {"fc.bias"}
     unused: frozenset[str] = frozenset({"embed_tokens.weight", "lm_head.weight", "head.weight"})
     fused: int | None = 2
@@ -102,11 +101,10 @@ def load(
         raise ValueError(f"{source}: {names} was needed, the tensors are those of {form.title}")
     remarks = compare(settings, target or {}, source)
     remarks += own_embeddings(form, tensors, decoder, source)
-    required = form.required | form.required_of(tensors)
-    _every_key(form, tensors, required, source)
+    _every_key(form, tensors, source)
     if not form.own_output:
         remarks += own_output_head(tensors, decoder, source)
-    used = required | form.optional | {DRAFT_IDS}
+    used = form.required | form.optional | {DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used}
     width = _width(tensors)
     if width != decoder.width:
@@ -176,11 +174,11 @@ def columns(tensors: Mapping[str, Tensor]) -> int:
     return wide // rows if wide % rows == 0 else 0
 
 
-def _every_key(form: Format, tensors: Mapping[str, Tensor], required: frozenset[str], source: str) -> None:
-    missing = sorted(required - tensors.keys())
+def _every_key(form: Format, tensors: Mapping[str, Tensor], source: str) -> None:
+    missing = sorted(form.required - tensors.keys())
     if missing:
         raise ValueError(f"{source} is {form.title} but lacks {', '.join(missing)}")
-    known = required | form.optional | form.unused | {DRAFT_IDS}
+    known = form.required | form.optional | form.unused | {DRAFT_IDS}
     strange = sorted(name for name in tensors.keys() - known if not name.endswith("rotary_emb.inv_freq"))
     if strange:
         raise ValueError(

@@ -8,7 +8,7 @@ i, hence token i + 1. Knows no tree policy and no acceptance rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from typing import Any, NamedTuple, cast
@@ -36,7 +36,8 @@ from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.matrix import Matrix
 from specvl_demo.decoders.sequence import CachedSequence, Prefix, grown
 from specvl_demo.decoders.trials import TRIED_ROWS, Switched, tried
-from specvl_demo.methods.base import Models
+from specvl_demo.methods.base import TREE, Models, Part
+from specvl_demo.methods.declare import ModelSettings
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
 from specvl_demo.methods.heads.checkpoints import Head
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
@@ -49,7 +50,8 @@ class Opening(NamedTuple):
     """What a head makes of a prompt.
 
     x [r, width of the block's input] and positions [r] or [3, r]: rows before the root. known [1, D]: the
-    feature the root is fed with; position [1]: the root's. seen: prompt positions the head was given.
+    feature the root is fed with; position [1]: the root's. seen: prompt positions the head was given. holes:
+    rows of the cache before these, for a head that keeps more than it asks with.
     """
 
     x: Tensor
@@ -57,6 +59,7 @@ class Opening(NamedTuple):
     known: Tensor
     position: Tensor
     seen: Tensor
+    holes: int = 0
 
 
 class FeatureHead:
@@ -99,9 +102,13 @@ class FeatureHead:
         """Where its weights are now: a ZeroGPU Space moves them after loading."""
         return self.decoder.device
 
-    def narrow(self, size: int, commonest: Sequence[int]) -> None:
-        """Say `size` ids from now on: the first of its draft vocabulary, or of the commonest."""
-        self._speaks = narrowed(self._speaks, size, commonest)
+    def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+        """The same head as these settings want it. commonest: ids that it says first where it is to say few
+        and was not trained with a draft vocabulary."""
+        twin = copy(self)
+        if settings.draft_vocab:
+            twin._speaks = narrowed(self._speaks, settings.draft_vocab, commonest)
+        return twin
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         if self.fixed:
@@ -128,12 +135,34 @@ class FeatureHead:
         rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(self.device, self.dtype)
         return tried(cast("Switched", self), rows, self.log_probabilities(self.vocab, ())).reason
 
-    def open(self, start: Start) -> Opening:
-        """Every token but the first and the last, each with the feature of the token before it."""
+    def open(self, start: Start, before: Tensor | None = None) -> Opening:
+        """Every token but the first and the last, each with the feature of the token before it.
+
+        before: prompt positions that the head was given at the conversation's last question.
+        """
         features = self.features(start.prefill)
         every = torch.arange(features.shape[0], device=self.device)
-        x = self.join(prompt_embeds(start.encoded, self._visual_scale)[1:-1], features[:-1])
+        x = self.join(self.prompt_embeds(start.encoded)[1:-1], features[:-1])
         return Opening(x, every[:-1], features[-1:], every[-1:], every)
+
+    def prefill(self, start: Start, opening: Opening, room: int) -> CachedSequence:
+        """The rows before the root, in a cache of so many."""
+        cache = self.new_cache(1, room)
+        if len(opening.x):
+            self.forward(ForwardInput(opening.x[None], opening.positions.unsqueeze(-2), cache))
+        return CachedSequence(cast("Backend", self), cache, opening.position)
+
+    def prompt_embeds(self, encoded: Encoded) -> Tensor:
+        """The prompt's embeddings [n, D], those of visual tokens in the size that the head was trained with.
+
+        # choice: projected visual tokens may be a hundred times as large as words, and these heads have no
+        norm where they read them. Ours are trained on visual tokens in the size of words; published ones take
+        them as they are.
+        """
+        if self._visual_scale == 1.0:
+            return encoded.embeds
+        scale = torch.where(encoded.visual, self._visual_scale, 1.0)[:, None]
+        return encoded.embeds * scale.to(encoded.embeds.dtype)
 
     def embed(self, ids: Tensor) -> Tensor:
         """ids [k] -> embeddings [k, D], the target's."""
@@ -197,36 +226,27 @@ class FeatureDrafter(NoDrafter):
     def __init__(self, head: FeatureHead) -> None:
         self.name, self.capture = head.name, head.capture
         self._head = head
-        # Under which its known rows are kept: the same for lanes whose rows are the same.
-        self._key: Hashable = head
 
     def begin(self, start: Start) -> None:
         """Prefill with what the head makes of the prompt, as far as it is new to it."""
-        head, encoded, opening = self._head, start.encoded, self._head.open(start)
-        ahead = start.max_new_tokens + start.max_nodes
-        if int(opening.position) + ahead >= POSITIONS:
-            raise ValueError(f"{self.name} counts to {POSITIONS} positions, this request needs more")
-        rows, cache = opening.x.shape[0], start.prompt.cache
+        head, cache, name = self._head, start.prompt.cache, self.name
+        cached: tuple[Prefix, Tensor] | None = None if cache is None else cache.get(head)
+        opening, new = head.open(start, None if cached is None else cached[1]), None
+        if cached is not None:
+            new = new_columns(cached[0].keys, [start.encoded.context(name, opening.seen)])
+            opening = head.open(start) if new is None else opening
+        rows, ahead = opening.holes + opening.x.shape[0], start.max_new_tokens + start.max_nodes
+        if max(rows, int(opening.position)) + ahead >= POSITIONS:
+            raise ValueError(f"{name} counts to {POSITIONS} positions, this request needs more")
         room = rows + 1 + ahead
-        cached: tuple[Prefix, Tensor] | None = None if cache is None else cache.get(self._key)
-        context = encoded.context(self.name, opening.seen)
-        new = None if cached is None else new_columns(cached[0].keys, [context])
         if cached is None or new is None:
-            rows_cache = head.new_cache(1, room)
-            if rows:
-                head.forward(ForwardInput(opening.x[None], opening.positions.unsqueeze(-2), rows_cache))
-            stream = CachedSequence(cast("Backend", head), rows_cache, opening.position)
+            stream = head.prefill(start, opening, room)
         else:
             stream, _ = grown(cached[0].stream, room, rows - new, opening.x[None, -new:])
-        self._open(start, stream, opening.known, opening.seen)
-
-    def _open(self, start: Start, stream: CachedSequence, known: Tensor, seen: Tensor) -> None:
-        """stream: ends before the root. known [1, D]: the feature before it. seen: the prompt positions the
-        head was given."""
-        head = self._head
         stream.cache.prepare()
-        self._stream, self._known, self._seen, self._begun = stream, known, seen, stream.length
-        self._context, self._cache = start.encoded.context(self.name, seen), start.prompt.cache
+        self._stream, self._known, self._seen = stream, opening.known, opening.seen
+        self._begun, self._cache = stream.length, cache
+        self._context = start.encoded.context(name, opening.seen)
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         # What the head said at every row of this round, and how far below the root the row is, up to the
         # last step embedding.
@@ -241,7 +261,7 @@ class FeatureDrafter(NoDrafter):
         if self._cache is not None:
             stream = self._stream.fork(self._stream.length)
             keys = row_keys([self._context], said[: stream.length - self._begun])
-            self._cache[self._key] = Prefix(keys, stream), self._seen
+            self._cache[self._head] = Prefix(keys, stream), self._seen
 
     def seen(self) -> Mapping[str, Tensor]:
         return {self._head.view: self._seen}
@@ -284,28 +304,14 @@ class FeatureDrafter(NoDrafter):
         return self._head.join(embeds, self._own[parents], step, self._scene)
 
 
-def trained(models: Models, role: str, draft_vocab: int) -> Any:
-    """The pair's head of a role, one object for all lanes. draft_vocab: how many ids it says; 0: all."""
-    head = models.drafter(role)
+def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettings) -> Part:
+    """The drafter over a pair's head of this role; lanes with equal settings share the head."""
 
-    def make() -> Any:
-        twin = copy(head)
-        twin.narrow(draft_vocab, models.commonest)
-        return twin
+    def build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> FeatureDrafter:
+        head: FeatureHead = models.drafter(name)
+        return FeatureDrafter(models.once((head, chosen), lambda: head.told(chosen, models.commonest)))
 
-    return models.once((head, draft_vocab), make) if draft_vocab else head
-
-
-def prompt_embeds(encoded: Encoded, visual_scale: float) -> Tensor:
-    """The prompt's embeddings [n, D], those of visual tokens times `visual_scale`.
-
-    # choice: projected visual tokens may be a hundred times as large as words, and these heads have no norm
-    where they read them. Ours are trained on visual tokens in the size of words; published ones take them as
-    they are.
-    """
-    if visual_scale == 1.0:
-        return encoded.embeds
-    return encoded.embeds * torch.where(encoded.visual, visual_scale, 1.0)[:, None].to(encoded.embeds.dtype)
+    return Part("drafter", name, title, build, settings, gives=TREE, role=name)
 
 
 def _rows(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | slice:

@@ -31,7 +31,7 @@ class ViSpecHead(FeatureHead):
             name: (t[f"imadpt.{name}_proj.weight"], t.get(f"imadpt.{name}_proj.bias")) for name in "kvo"
         }
 
-    def open(self, start: Start) -> Opening:
+    def open(self, start: Start, before: Tensor | None = None) -> Opening:
         """Text rows, and of every picture the adaptor's rows at its last positions; gaps stay in positions.
 
         # choice: several pictures each get rows; a text row gets the vector of the last one before it (the

@@ -132,7 +132,7 @@ class Sizes:
 
     @property
     def visual_scale(self) -> float:
-        """What brings visual tokens to the size of words (see `methods.heads.features.prompt_embeds`)."""
+        """What brings visual tokens to the size of words (see `FeatureHead.prompt_embeds`)."""
         return self.words / self.visual
 
 
