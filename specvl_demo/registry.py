@@ -175,8 +175,7 @@ def remarks(pair: Pair) -> list[str]:
 
     Weights are not read; `Loaded.remarks` says more.
     """
-    from specvl_demo.methods.heads.files import flattened
-    from specvl_demo.methods.heads.remarks import compare
+    from specvl_demo.methods.heads.files import compare, flattened
 
     target = verdicts.config(pair.target)
     heads = [(one, verdicts.config(one)) for role, one in pair.drafters.items() if role != "small"]

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from specvl_demo.core.types import Decoder
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.files import read
-from specvl_demo.methods.heads.remarks import compare, own_embeddings, own_output_head
+from specvl_demo.methods.heads.files import compare, own_embeddings, own_output_head, read
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
 BLOCK = frozenset(
@@ -100,7 +99,7 @@ def load(
         names = " or ".join(FORMATS[w].title for w in wanted)
         raise ValueError(f"{source}: {names} was needed, the tensors are those of {form.title}")
     remarks = compare(settings, target or {}, source)
-    remarks += own_embeddings(form, tensors, decoder, source)
+    remarks += own_embeddings(tensors, decoder, form.own_embeddings, source)
     _every_key(form, tensors, source)
     if not form.own_output:
         remarks += own_output_head(tensors, decoder, source)
@@ -238,42 +237,33 @@ def _every_shape(
     form: Format, tensors: Mapping[str, Tensor], geometry: Geometry, decoder: Decoder, source: str
 ) -> None:
     d, q = geometry.width, geometry.heads * geometry.head_width
-    kv = geometry.kv_heads * geometry.head_width
-    wide = form.attention_inputs * d
+    kv, wide = geometry.kv_heads * geometry.head_width, form.attention_inputs * geometry.width
+    fused = (form.fused or tensors["fc.weight"].shape[1] // d) * d if "fc.weight" in tensors else 0
+    own = form.shapes(d, tensors)
     for name, tensor in sorted(tensors.items()):
         layer = ".".join(name.split(".")[:2])
         ffn = tensors[f"{layer}.mlp.gate_proj.weight"].shape[0] if name.startswith("layers.") else 0
         rules: dict[str, tuple[int, ...]] = {
-            "q_proj.weight": (q, wide),
-            "k_proj.weight": (kv, wide),
-            "v_proj.weight": (kv, wide),
-            "o_proj.weight": (d, q),
-            "q_proj.bias": (q,),
-            "k_proj.bias": (kv,),
-            "v_proj.bias": (kv,),
-            "q_norm.weight": (geometry.head_width,),
-            "k_norm.weight": (geometry.head_width,),
-            "gate_proj.weight": (ffn, d),
-            "up_proj.weight": (ffn, d),
-            "down_proj.weight": (d, ffn),
-            "input_layernorm.weight": (d,),
-            "post_attention_layernorm.weight": (d,),
-            "hidden_norm.weight": (d,),
-            "cross_attn_attn_gate": (1,),
-            "cross_attn_mlp_gate": (1,),
-        }
-        fused = (form.fused or tensors["fc.weight"].shape[1] // d) * d if "fc.weight" in tensors else 0
-        whole: dict[str, tuple[int, ...]] = {
-            "fc.weight": (d, fused),
-            "fc.bias": (d,),
-            "norm.weight": (d,),
-            "embed_tokens.weight": (tensor.shape[0], d),
-            "lm_head.weight": (tensors["d2t"].shape[0] if "d2t" in tensors else decoder.vocab, d),
+            "q_proj": (q, wide),
+            "k_proj": (kv, wide),
+            "v_proj": (kv, wide),
+            "o_proj": (d, q),
+            "gate_proj": (ffn, d),
+            "up_proj": (ffn, d),
+            "down_proj": (d, ffn),
+            **dict.fromkeys(("q_norm", "k_norm"), (geometry.head_width,)),
+            **dict.fromkeys(("input_layernorm", "post_attention_layernorm", "hidden_norm", "norm"), (d,)),
+            **dict.fromkeys(("cross_attn_attn_gate", "cross_attn_mlp_gate"), (1,)),
+            "fc": (d, fused),
+            "embed_tokens": (tensor.shape[0], d),
+            "lm_head": (tensors["d2t"].shape[0] if "d2t" in tensors else decoder.vocab, d),
             "d2t": (tensor.shape[0],),
-            **form.shapes(d, tensors),
         }
-        last = ".".join(name.split(".")[-2:]) if name.endswith((".weight", ".bias")) else name.split(".")[-1]
-        needed = whole.get(name) or (rules.get(last) if name.startswith("layers.") else None)
+        part, _, kind = name.rpartition(".") if name.endswith((".weight", ".bias")) else (name, "", "")
+        needed = rules.get(part.split(".")[-1]) if name.startswith("layers.") else rules.get(part)
+        if needed is not None and kind == "bias":
+            needed = needed[:1]
+        needed = own.get(name, needed)
         if needed is not None and tuple(tensor.shape) != needed:
             raise ValueError(f"{source}: {name} should be {list(needed)}, it is {list(tensor.shape)}")
 
