@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -82,19 +83,15 @@ class PooledView:
                 "the pooled view averages vision features before the projector, and this drafter has none "
                 "that lie one to one under its visual tokens; leave this view out"
             )
-        order = encoded.visual.cumsum(0) - 1
-        pieces: list[_Piece] = []
-        done = 0
+        order, inserts = encoded.visual.cumsum(0) - 1, []
         for span in grids:
-            pieces.append(_kept(encoded, done, span.start))
             rows, cols = span.rows or 0, span.cols or 0
-            cells = rows * cols
-            features = encoded.features[order[span.start : span.start + cells]]
-            small = self._pool(features, rows, cols)
+            stop = span.start + rows * cols
+            small = self._pool(encoded.features[order[span.start : stop]], rows, cols)
             first = self._first_patches(rows, cols).to(encoded.ids.device) + span.start
-            pieces.append(_Piece(encoded.ids[first], encoded.visual[first], encoder.project(small), first))
-            done = span.start + cells
-        return _joined(self.name, encoded, [*pieces, _kept(encoded, done, len(encoded.ids) - 1)])
+            piece = _Piece(encoded.ids[first], encoded.visual[first], encoder.project(small), first)
+            inserts.append(((span.start, stop), piece))
+        return _joined(self.name, encoded, inserts)
 
     def _pool(self, features: Tensor, rows: int, cols: int) -> Tensor:
         """[rows·cols, C] → [ceil(rows/pool)·ceil(cols/pool), C]."""
@@ -245,44 +242,42 @@ def spliced(
     inserts: Sequence[tuple[tuple[int, int], Sequence[int]]],
 ) -> Context:
     """The prompt with every given [start, stop) replaced by token ids; positions run on without gaps."""
-    pieces: list[_Piece] = []
-    done = 0
-    for (start, stop), ids in inserts:
-        pieces.append(_kept(encoded, done, start))
+
+    def words(ids: Sequence[int]) -> _Piece:
         new = torch.tensor(list(ids), dtype=torch.long, device=encoded.ids.device)
-        nowhere = torch.full_like(new, -1)
-        pieces.append(
-            _Piece(new, torch.zeros_like(new, dtype=torch.bool), encoder.decoder.embed(new), nowhere)
-        )
-        done = stop
-    return _joined(name, encoded, [*pieces, _kept(encoded, done, len(encoded.ids) - 1)])
+        visual, index = torch.zeros_like(new, dtype=torch.bool), torch.full_like(new, -1)
+        return _Piece(new, visual, encoder.decoder.embed(new), index)
+
+    return _joined(name, encoded, [(run, words(ids)) for run, ids in inserts])
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A part of a context: ids, visual and index [c], embeds [c, D]. index: -1 for text of the view's own."""
+class _Piece(NamedTuple):
+    """A part of a context: ids and visual [c], embeds [c, D], places [c] in the prompt, -1 for own text."""
 
     ids: Tensor
     visual: Tensor
     embeds: Tensor
-    index: Tensor
+    places: Tensor
 
 
-def _kept(encoded: Encoded, start: int, stop: int) -> _Piece:
-    index = torch.arange(start, stop, device=encoded.ids.device)
-    return _Piece(encoded.ids[start:stop], encoded.visual[start:stop], encoded.embeds[start:stop], index)
-
-
-def _joined(name: str, encoded: Encoded, pieces: Sequence[_Piece]) -> Context:
-    """One context of all pieces, at positions 0..c-1 on every axis: views share no positions."""
-    index = torch.cat([piece.index for piece in pieces])
+def _joined(name: str, encoded: Encoded, inserts: Sequence[tuple[tuple[int, int], _Piece]]) -> Context:
+    """The prompt with every given [start, stop) replaced, at positions 0..c-1 on every axis: views share no
+    positions."""
+    every = torch.arange(len(encoded.ids), device=encoded.ids.device)
+    whole = _Piece(encoded.ids, encoded.visual, encoded.embeds, every)
+    pieces, done = [], 0
+    for (start, stop), piece in inserts:
+        pieces += [_Piece(*(part[done:start] for part in whole)), piece]
+        done = stop
+    pieces.append(_Piece(*(part[done:-1] for part in whole)))
+    ids, visual, embeds, index = map(torch.cat, zip(*pieces, strict=True))
     positions = torch.arange(len(index), device=index.device)
-    ids, source, own = torch.cat([piece.ids for piece in pieces]), index.clamp_min(0), index < 0
+    source, own = index.clamp_min(0), index < 0
     return Context(
         name=name,
         ids=ids,
-        visual=torch.cat([piece.visual for piece in pieces]),
-        embeds=torch.cat([piece.embeds for piece in pieces]),
+        visual=visual,
+        embeds=embeds,
         positions=positions if encoded.positions.ndim == 1 else positions.expand(3, -1),
         next_position=len(index),
         index=encoded.in_prompt(index),
