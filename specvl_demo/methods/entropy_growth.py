@@ -5,7 +5,6 @@ A plan answers how many children a node may have and which paths are kept (secti
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,15 +18,6 @@ from specvl_demo.core.types import Drafter
 
 RankPath = tuple[int, ...]
 """A node named by ranks: (0, 2) is the third best child of the root's best child."""
-
-
-def level_width(width: float, level: int, parent: float, top_k: int) -> int:
-    """W_l = W(α)/l · (0.5 + P_parent) (eq. 12), `level` 1 holding the root's children.
-
-    # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the root's is 1,
-    and level 1 follows the same equation.
-    """
-    return min(top_k, max(1, math.floor(width / level * (0.5 + parent) + 1e-9)))
 
 
 def threshold(level: int, depth: int) -> float:
@@ -50,8 +40,12 @@ class Plan:
     max_nodes: int
 
     def children(self, level: int, parent: float) -> int:
-        """How many children a node may have at `level`, its own probability being `parent`."""
-        return level_width(self.width, level, parent, self.top_k)
+        """W_l = W(α)/l · (0.5 + P_parent) (eq. 12), `level` 1 holding the root's children.
+
+        # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the root's is
+        1, and level 1 follows the same equation.
+        """
+        return min(self.top_k, max(1, math.floor(self.width / level * (0.5 + parent) + 1e-9)))
 
     def keeps(self, level: int, path_probability: float) -> bool:
         """Whether a candidate at `level` belongs to the tree, by the probability of its whole path."""
@@ -65,43 +59,27 @@ def template(top: Sequence[float], want: Plan, order: str = "best-first") -> lis
     # node of rank r has probability top[r], a path the product. The root's best child always stays.
     # choice: a full tree keeps the most probable paths; "depth-first" is the paper's recursion to the letter.
     """
-    room = want.max_nodes - 1
-    paths = _by_probability(top, want) if order == "best-first" else _by_recursion(top, want, (), 1.0, 1.0)
-    chosen = [path for path, _ in zip(paths, range(room), strict=False)]
-    return sorted(chosen, key=lambda path: (len(path), path))
+    found = list(_offspring(top, want, (), 1.0, 1.0))
+    if order == "best-first":
+        found.sort(key=lambda node: (-node[1], node[0]))
+    return sorted((path for path, _ in found[: want.max_nodes - 1]), key=lambda path: (len(path), path))
 
 
 def _offspring(
     top: Sequence[float], want: Plan, path: RankPath, own: float, product: float
-) -> Iterator[tuple[RankPath, float, float]]:
-    """The children of one template node: (path, own probability, probability of the path)."""
+) -> Iterator[tuple[RankPath, float]]:
+    """All nodes below one, depth first, each with the probability of its path.
+
+    There are few: the paths of a level share at most 1 and each exceeds the level's threshold.
+    """
     level = len(path) + 1
     if level > want.depth:
         return
     for rank in range(min(want.children(level, own), len(top))):
-        if want.keeps(level, product * top[rank]) or (level == 1 and rank == 0):
-            yield (*path, rank), top[rank], product * top[rank]
-
-
-def _by_probability(top: Sequence[float], want: Plan) -> Iterator[RankPath]:
-    waiting: list[tuple[float, RankPath, float]] = []
-    node: tuple[RankPath, float, float] = ((), 1.0, 1.0)
-    while True:
-        for path, own, product in _offspring(top, want, *node):
-            heapq.heappush(waiting, (-product, path, own))
-        if not waiting:
-            return
-        negative, path, own = heapq.heappop(waiting)
-        yield path
-        node = (path, own, -negative)
-
-
-def _by_recursion(
-    top: Sequence[float], want: Plan, path: RankPath, own: float, product: float
-) -> Iterator[RankPath]:
-    for child, child_own, child_product in _offspring(top, want, path, own, product):
-        yield child
-        yield from _by_recursion(top, want, child, child_own, child_product)
+        child, whole = (*path, rank), product * top[rank]
+        if want.keeps(level, whole) or (level == 1 and rank == 0):
+            yield child, whole
+            yield from _offspring(top, want, child, top[rank], whole)
 
 
 class Listener:

@@ -23,7 +23,7 @@ from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting, tex
 from specvl_demo.methods.entropy_growth import Listener, Plan, grown, template, threshold, top_probabilities
 from specvl_demo.methods.small_vlm import SELF, SMALL
-from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, StaticSettings, StaticTree
+from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, trimmed
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, Series
 
@@ -176,8 +176,8 @@ class EntropyTree:
         want = plan(self._alpha, self.settings, self.feedback.cap)
         static = self._top is None and self.settings.first == "static"
         if static:
-            nodes = min(self.settings.max_nodes, 1 + len(EAGLE_TREE))
-            tree = StaticTree(StaticSettings(tree_nodes=nodes)).propose(heard, root, room, draws)
+            ranks = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
+            tree = RankedTree(ranks).propose(heard, root, room, draws)
         elif self.settings.growth == "template":
             ranks = template(self._top or [], want, self.settings.order)
             tree = RankedTree(ranks).propose(heard, root, room, draws)

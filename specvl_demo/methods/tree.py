@@ -75,11 +75,9 @@ class RankedTree(Policy):
         return DraftTree(torch.cat(tokens), shape, logp=torch.cat(logps), rows=tuple(rows))
 
 
-class StaticTree(RankedTree):
+def static_tree(settings: StaticSettings) -> RankedTree:
     """The 25-path tree, or as much of it as fits."""
-
-    def __init__(self, settings: StaticSettings) -> None:
-        super().__init__(trimmed(EAGLE_TREE, settings.tree_nodes - 1))
+    return RankedTree(trimmed(EAGLE_TREE, settings.tree_nodes - 1))
 
 
 class _Level(NamedTuple):
@@ -124,7 +122,7 @@ def _levels(paths: Sequence[tuple[int, ...]], device: torch.device) -> Iterator[
 
 
 STATIC_TREE = Part(
-    "policy", "static-tree", "a fixed tree of up to 25 paths", StaticTree, StaticSettings, needs=TREE
+    "policy", "static-tree", "a fixed tree of up to 25 paths", static_tree, StaticSettings, needs=TREE
 )
 
 register(

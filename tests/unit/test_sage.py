@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Verdict
-from specvl_demo.methods.entropy_growth import Plan, level_width, template, threshold
+from specvl_demo.methods.entropy_growth import Plan, template, threshold
 from specvl_demo.methods.sage import (
     DepthFeedback,
     EntropyTree,
@@ -85,7 +85,7 @@ def test_the_papers_numbers_at_both_ends() -> None:
     assert threshold(8, 8) == pytest.approx(0.1)
     assert threshold(1, 3) == pytest.approx(0.1 / 3)
     assert threshold(3, 3) == pytest.approx(0.1)
-    assert level_width(2.0, 8, 0.1, 10) == 1
+    assert sure.children(8, 0.1) == 1
     assert width_for(0.5, LIMITS) == 6.0
     assert depth_for(0.5, LIMITS, 8) == 6  # 5.5, rounded half up
 
@@ -101,7 +101,7 @@ def in_tree(path: tuple[int, ...], top: Sequence[float], want: Plan) -> bool:
     """The formal definition (section 3.2): every level within its width, every prefix above its threshold."""
     own, product = 1.0, 1.0
     for level, rank in enumerate(path, 1):
-        if rank >= level_width(want.width, level, own, want.top_k):
+        if rank >= want.children(level, own):
             return False
         own, product = top[rank], product * top[rank]
         if product <= threshold(level, want.depth) and path[:1] != (0,) * level:
