@@ -20,7 +20,7 @@ from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, Settings, setting, tex
-from specvl_demo.methods.small_lookup import SMALL_LOOKUP
+from specvl_demo.methods.ngram import SMALL_LOOKUP
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, Series

@@ -8,7 +8,7 @@ acceptance rule.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,8 +31,6 @@ from specvl_demo.decoders.sequence import Prefix, prefill
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import ModelSettings
 from specvl_demo.vlm.encoder import VLM
-
-S = TypeVar("S", bound="SmallVLM")
 
 
 class View(Protocol):
@@ -72,6 +70,8 @@ class SmallVLM:
     language model is given no visual position of any view. views: at least one. mixer: needed for more than
     one view. speaks: whose output head says the next token, None for its own whole one.
     """
+
+    settings: Any = ModelSettings()
 
     def __init__(
         self, vlm: VLM, views: Sequence[View], mixer: Mixer | None = None, speaks: Decoder | None = None
@@ -181,38 +181,27 @@ def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
     return rows[: rows.index(-1)] if -1 in rows else rows
 
 
-def small(
-    kind: type[S],
-    vlm: VLM,
-    models: Models,
-    views: Sequence[View],
-    mixer: Mixer | None,
-    settings: ModelSettings,
-) -> S:
-    """A drafter of this kind, with the output head that the settings ask for."""
-    size, speaks = settings.draft_vocab, None
-    if size:
-        speaks = models.once((vlm, size), lambda: narrowed(vlm.decoder, size, models.commonest))
-    return kind(vlm, views, mixer, speaks)
+def small_part(
+    name: str,
+    title: str,
+    kind: type[SmallVLM] = SmallVLM,
+    settings: type[ModelSettings] = ModelSettings,
+    role: str | None = "small",
+) -> Part:
+    """A drafter of this kind over a pair's model of a role, or over the target itself where that is None."""
+
+    def build(models: Models, views: Sequence[View], mixer: Mixer | None, chosen: ModelSettings) -> SmallVLM:
+        vlm = models.target.vlm if role is None else models.drafter(role)
+        size, speaks = chosen.draft_vocab, None
+        if size:
+            speaks = models.once((vlm, size), lambda: narrowed(vlm.decoder, size, models.commonest))
+        drafter = kind(vlm, views, mixer, speaks)
+        drafter.settings = chosen
+        return drafter
+
+    return Part("drafter", name, title, build, settings, gives=TREE | {"views"}, role=role)
 
 
-SMALL = Part(
-    "drafter",
-    "small",
-    "small model with the same vocabulary",
-    lambda models, views, mixer, settings: small(
-        SmallVLM, models.drafter("small"), models, views, mixer, settings
-    ),
-    ModelSettings,
-    gives=TREE | {"views"},
-    role="small",
-)
-SELF = Part(
-    "drafter",
-    "self",
-    "the target itself",
-    # Through views that spare it most of the picture.
-    lambda models, views, mixer, settings: small(SmallVLM, models.target.vlm, models, views, mixer, settings),
-    ModelSettings,
-    gives=TREE | {"views"},
-)
+SMALL = small_part("small", "small model with the same vocabulary")
+# Through views that spare it most of the picture.
+SELF = small_part("self", "the target itself", role=None)

@@ -16,7 +16,7 @@ from specvl_demo.core.verification import Strict
 from specvl_demo.decoders.draft_vocabulary import log_probabilities, narrowed
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
-from specvl_demo.methods.small_lookup import SmallLookup
+from specvl_demo.methods.ngram import SmallLookup
 from specvl_demo.methods.small_vlm import Mixer, SmallVLM
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.methods.views import FullView, TextView
