@@ -7,8 +7,7 @@ from torch import Tensor
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, NoDrafter, Policy
-from specvl_demo.core.verification import Strict
-from specvl_demo.methods.base import Method, Part, register
+from specvl_demo.methods.base import STRICT, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, tex
 
 
@@ -24,7 +23,6 @@ class OneNode(Policy):
 
 NONE = Part("drafter", "none", "no drafter", lambda models, views, mixer, settings: NoDrafter())
 ONE_NODE = Part("policy", "one-node", "no draft", lambda settings: OneNode(), PolicySettings)
-STRICT = Part("verifier", "strict", "strict verification", lambda settings: Strict())
 
 AR = register(
     Method(

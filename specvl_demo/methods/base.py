@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from specvl_demo.core.engine import Parts
+from specvl_demo.core.verification import Strict
 from specvl_demo.methods.declare import Learn, Param, Settings, Value
 from specvl_demo.records import Chart, checked
 
@@ -62,6 +63,10 @@ class Part:
     charts: tuple[Chart, ...] = ()
 
 
+STRICT = Part("verifier", "strict", "strict verification", lambda settings: Strict())
+"""Keeps exactly what the target would have said: every method's, unless it says otherwise."""
+
+
 @dataclass(frozen=True, eq=False)
 class Method:
     """One row of the method table.
@@ -77,7 +82,7 @@ class Method:
     summary: str
     drafter: Part
     policy: Part
-    verifier: Part
+    verifier: Part = STRICT
     views: tuple[Part, ...] = ()
     reference: str = ""
     defaults: Mapping[str, Value] = field(default_factory=dict)

@@ -15,7 +15,6 @@ from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods import base
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
 from specvl_demo.methods.small_vlm import SMALL
@@ -98,7 +97,6 @@ register(
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=CHAIN,
-        verifier=STRICT,
         options=("small-lookup",),
         reference="Leviathan et al., arXiv 2211.17192; Gagrani et al., arXiv 2404.08856",
         presets={"photo": {"gamma": 12, "floor": 0.04}, "pocket": {"gamma": 10}},
@@ -130,7 +128,6 @@ register(
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=CHAIN,
-        verifier=STRICT,
         options=None,
         order=1000,
         learn=Learn(

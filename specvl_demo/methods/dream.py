@@ -19,7 +19,6 @@ from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
 from specvl_demo.decoders.backend import Backend, ForwardInput
 from specvl_demo.decoders.sequence import CachedSequence
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting, tex
@@ -232,7 +231,6 @@ register(
         "Three blocks; the middle one looks up the target's features of everything said and seen.",
         drafter=DREAM,
         policy=BEST_FIRST,
-        verifier=STRICT,
         reference="Hu et al., arXiv 2505.19201",
         # choice: the paper's depth 6 counts the first level, as EAGLE-2's does; its code runs as many loops.
         defaults={"nodes": 32, "width": 4, "loops": 5},

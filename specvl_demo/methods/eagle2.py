@@ -10,7 +10,6 @@ from torch import Tensor
 from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, Policy
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
@@ -129,7 +128,6 @@ register(
         "One layer guesses the target's next features from its last; the likeliest paths form a tree.",
         drafter=EAGLE2,
         policy=BEST_FIRST,
-        verifier=STRICT,
         reference="Li et al., arXiv 2406.16858",
         options=(CHAIN, STATIC_TREE, "entropy-tree"),
         presets={

@@ -17,7 +17,6 @@ from specvl_demo.core.types import Capture, Decoder, Encoded, Prefill, Scores, S
 from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.matrix import Matrix
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting, tex
@@ -231,7 +230,6 @@ register(
         "One layer reads three of the target's layers; published heads say a reduced vocabulary.",
         drafter=EAGLE3,
         policy=BEST_FIRST,
-        verifier=STRICT,
         reference="Li et al., arXiv 2503.01840",
         options=(CHAIN, STATIC_TREE, "entropy-tree"),
         presets={

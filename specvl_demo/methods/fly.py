@@ -16,8 +16,7 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Scores
 from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
-from specvl_demo.methods.ar import STRICT
-from specvl_demo.methods.base import Method, Part, register
+from specvl_demo.methods.base import STRICT, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, Settings, setting, tex
 from specvl_demo.methods.ngram import SMALL_LOOKUP

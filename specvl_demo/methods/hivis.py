@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.types import Decoder, Start
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, tex
@@ -77,7 +76,6 @@ register(
         "A head that sees no picture: what it must know is in the target's features of the text.",
         drafter=HIVIS,
         policy=BEST_FIRST,
-        verifier=STRICT,
         reference="Xie et al., arXiv 2509.23928",
         options=(CHAIN, STATIC_TREE, "entropy-tree", "visual", "entropy-gate"),
         presets={

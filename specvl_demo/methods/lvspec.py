@@ -17,8 +17,7 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Scores, Start
 from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
-from specvl_demo.methods.ar import STRICT
-from specvl_demo.methods.base import TREE, Method, Part, register
+from specvl_demo.methods.base import STRICT, TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN, DepthSettings
 from specvl_demo.methods.declare import Learn, Settings, Value, setting, tex
 from specvl_demo.methods.small_vlm import SELF, SMALL

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, tex
@@ -115,7 +114,6 @@ register(
         "The drafter that the family brings itself: it reads the target's keys and values and keeps none.",
         drafter=ASSISTANT,
         policy=CHAIN,
-        verifier=STRICT,
         reference="Gemma 4 assistants, as transformers runs them",
         options=(STATIC_TREE, BEST_FIRST, "entropy-tree"),
         order=105,

@@ -17,7 +17,6 @@ from torch import Tensor
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods import base
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, Settings, setting, tex
@@ -188,7 +187,6 @@ register(
         "No model: what followed the same words earlier is guessed to follow again.",
         drafter=LOOKUP,
         policy=CHAIN,
-        verifier=STRICT,
         reference="Saxena 2023, prompt lookup decoding",
         order=110,
         learn=Learn(

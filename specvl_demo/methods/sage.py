@@ -18,7 +18,6 @@ from torch import Tensor
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, Verdict
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting, tex
 from specvl_demo.methods.entropy_growth import Listener, Plan, grown, template, threshold, top_probabilities
@@ -267,7 +266,6 @@ register(
         # attention in every layer.
         views=(PRUNED,),
         policy=ENTROPY_TREE,
-        verifier=STRICT,
         reference="Tong et al., arXiv 2602.00523",
         options=(SELF, MULTIMODAL),
         presets={

@@ -5,7 +5,6 @@ The pruning, guided by the target's attention or even, is the view `pruned` in `
 
 from __future__ import annotations
 
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, tex
@@ -21,7 +20,6 @@ register(
         drafter=SMALL,
         views=(PRUNED,),
         policy=STATIC_TREE,
-        verifier=STRICT,
         reference="Ji et al., arXiv 2508.16201",
         defaults={"drop_image": 0.9, "drop_video": 0.9, "guided": True},
         options=(SELF, CHAIN),

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import probabilities
 from specvl_demo.core.types import Start
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.captions import CAPTION
 from specvl_demo.methods.chain import CHAIN, DepthSettings
@@ -296,7 +295,6 @@ register(
         drafter=SMALL,
         views=(MULTIMODAL, TEXT_ONLY),
         policy=CHAIN,
-        verifier=STRICT,
         reference="Lee et al., arXiv 2601.20357",
         options=(SELF, CAPTION, POOLED, PRUNED, MIXTURE, BEAM, STATIC_TREE, BEST_FIRST),
         presets={

@@ -12,7 +12,6 @@ from torch import Tensor
 from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
 from specvl_demo.core.types import Drafter, Policy
-from specvl_demo.methods.ar import STRICT
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
 from specvl_demo.methods.small_vlm import SMALL
@@ -133,7 +132,6 @@ register(
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=STATIC_TREE,
-        verifier=STRICT,
         reference="Li et al., arXiv 2401.15077 (the tree of EAGLE-1)",
         presets={"photo": {"tree_nodes": 5}, "pocket": {"tree_nodes": 18}},
         order=20,
