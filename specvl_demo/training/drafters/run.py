@@ -156,21 +156,13 @@ def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> No
 
 
 def readable(title: str, card: dict[str, Any]) -> str:
-    recipe, tested, lines = card["recipe"], card.get("acceptance") or {}, []
+    """The card for people: what was measured in two sentences, then all of it."""
+    tested, lines = card.get("acceptance") or {}, [f"# {title} drafter for {card.get('target', 'a target')}"]
     if tested.get("tau") is not None:
         depths = ", ".join(f"{100 * share:.1f} %" for share in tested["accepted_by_depth"])
-        lines = [
+        lines += [
             f"On {tested['tokens']} held-out tokens a chain of {tested['chain']} gives "
             f"{tested['tau']:.2f} tokens per target forward, the target's own among them.",
             f"Share of rounds that accept at least 1, 2, ... tokens: {depths}.",
         ]
-    steps = f"{card['steps']} of {recipe['steps']}, batches of {recipe['batch']}"
-    about = {key: card.get(key) for key in ("target", "data", "conversations", "parameters")}
-    about |= {"steps": steps, "recipe": recipe} | {key: card.get(key) for key in ("loss", "versions")}
-    told = {
-        key: ", ".join(f"{name} {one}" for name, one in value.items()) if isinstance(value, dict) else value
-        for key, value in about.items()
-    }
-    rows = [f"| {key} | {value} |" for key, value in told.items() if value is not None]
-    heading = f"# {title} drafter for {card.get('target', 'a target')}"
-    return "\n\n".join([heading, *lines, "\n".join(["| | |", "|---|---|", *rows])]) + "\n"
+    return "\n\n".join([*lines, f"```json\n{json.dumps(card, indent=1)}\n```"]) + "\n"
