@@ -8,7 +8,7 @@ from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, NoDrafter, Policy
 from specvl_demo.methods.base import STRICT, Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, tex
+from specvl_demo.methods.declare import Learn, PolicySettings
 
 
 class OneNode(Policy):
@@ -42,10 +42,8 @@ AR = register(
             struggles="Alone with one question: most of the machine idles.",
             look="One node per tree, one token per round, τ = 1. Its speed is the measure for all others: "
             "same model, same loop, same kernels.",
-            formula=(
-                tex(r"y_t = \text{argmax } p_target \text{( · | } y_{< t} \text{ )}"),
-                "the next token is the target’s likeliest",
-            ),
+            formula=r"y_t = \text{argmax } p_target \text{( · | } y_{< t} \text{ )}",
+            aloud="the next token is the target’s likeliest",
         ),
     )
 )

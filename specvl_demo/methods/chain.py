@@ -16,7 +16,7 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
+from specvl_demo.methods.declare import Learn, PolicySettings, setting
 from specvl_demo.methods.small_vlm import SMALL
 from specvl_demo.methods.views import MULTIMODAL
 
@@ -111,10 +111,8 @@ register(
             look="γ nodes in a line. Where the text follows from its own words, long runs are kept; where "
             "the picture decides, short ones. Too large a γ pays for guesses that fall with the first "
             "wrong one; with a floor drafting stops where the drafter itself doubts its chain.",
-            formula=(
-                tex(r"S = \frac{τ}{ρ_draft + ρ_verify} ≤ τ"),
-                "speedup equals tau over the cost of drafting and verifying, at most tau",
-            ),
+            formula=r"S = \frac{τ}{ρ_draft + ρ_verify} ≤ τ",
+            aloud="speedup equals tau over the cost of drafting and verifying, at most tau",
             url="https://arxiv.org/abs/2404.08856",
         ),
     )

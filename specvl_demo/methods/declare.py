@@ -7,7 +7,6 @@ the instance itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
 
@@ -96,7 +95,7 @@ class Learn:
     """What the page teaches about a method.
 
     does: the idea. shines, struggles: where it is fast and where not. look: what to watch in its charts.
-    formula: what `tex` makes of one, with how it reads aloud.
+    formula: in the notation of `tex`; aloud: how it is read to those who do not see it.
     url: of the paper. published: the paper's own speedup and the setting it was measured in.
     """
 
@@ -104,7 +103,8 @@ class Learn:
     shines: str = ""
     struggles: str = ""
     look: str = ""
-    formula: tuple[Sequence[Any], str] | None = None
+    formula: str = ""
+    aloud: str = ""
     url: str = ""
     published: tuple[str, str] | None = None
 

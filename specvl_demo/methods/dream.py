@@ -21,7 +21,7 @@ from specvl_demo.decoders.backend import Backend, ForwardInput
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, setting, tex
+from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, CrossBlock, Geometry, direction, root_of
 from specvl_demo.methods.heads.checkpoints import BLOCK, FIRST, Format, Head, add_format
@@ -250,10 +250,8 @@ register(
             struggles="Its three blocks cost more than one; short answers do not pay them back.",
             look="Which patches stay after compression, and how acceptance falls when the cross-attention "
             "is taken away.",
-            formula=(
-                tex(r"L = 0.2 L_out + 0.2 L_mid + KL ( p ‖ q )"),
-                "trained on output features, intermediate features and the divergence of the distributions",
-            ),
+            formula=r"L = 0.2 L_out + 0.2 L_mid + KL ( p ‖ q )",
+            aloud="trained on output features, intermediate features and the divergence of the distributions",
             url="https://arxiv.org/abs/2505.19201",
             published=("3.06×", "mean at temperature 0; LLaVA-1.6 7B, trained drafter"),
         ),

@@ -12,7 +12,7 @@ from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
+from specvl_demo.methods.declare import Learn, PolicySettings, setting
 from specvl_demo.methods.heads import vispec as vispec  # its heads draft as EAGLE-2's do
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, head_part
@@ -148,10 +148,8 @@ register(
             "kept.",
             look="Trees whose shape follows the text. Acceptance by depth stays high longer than a small "
             "model’s.",
-            formula=(
-                tex(r"V ( node ) = \sum_{\text{path}} log q"),
-                "a node’s value is the sum of log-probabilities along its path",
-            ),
+            formula=r"V ( node ) = \sum_{\text{path}} log q",
+            aloud="a node’s value is the sum of log-probabilities along its path",
             url="https://arxiv.org/abs/2406.16858",
         ),
     )

@@ -19,7 +19,7 @@ from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.matrix import Matrix
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, setting, tex
+from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import direction, root_of
 from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
@@ -250,10 +250,8 @@ register(
             "text alone.",
             look="Acceptance by depth. The head of the pocket pair was trained briefly and fed itself three "
             "times: it holds for three tokens and then breaks off.",
-            formula=(
-                tex(r"g = W [ l ‖ m ‖ h ]"),
-                "its feature is a projection of a low, a middle and a high layer’s states",
-            ),
+            formula=r"g = W [ l ‖ m ‖ h ]",
+            aloud="its feature is a projection of a low, a middle and a high layer’s states",
             url="https://arxiv.org/abs/2503.01840",
         ),
     )

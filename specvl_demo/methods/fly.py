@@ -18,7 +18,7 @@ from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, Settings, setting, tex
+from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.ngram import SMALL_LOOKUP
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -133,10 +133,8 @@ register(
             struggles="Short answers: the window needs tokens behind the mismatch.",
             look="The target’s entropy at each drafted token, and the gate: relaxed tokens can only lie "
             "above it.",
-            formula=(
-                tex(r"H = - \sum_{\text{top 3}} p ln p ≥ \text{gate,  and the next W−1 tokens match}"),
-                "a mismatch passes where the entropy is at least the gate and the following tokens match",
-            ),
+            formula=r"H = - \sum_{\text{top 3}} p ln p ≥ \text{gate,  and the next W−1 tokens match}",
+            aloud="a mismatch passes where the entropy is at least the gate and the following tokens match",
             url="https://arxiv.org/abs/2511.22972",
         ),
     )

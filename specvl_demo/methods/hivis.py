@@ -8,7 +8,7 @@ from torch import Tensor
 from specvl_demo.core.types import Decoder, Start
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, tex
+from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
 from specvl_demo.methods.heads.features import FeatureHead, Opening, head_part
@@ -96,11 +96,9 @@ register(
             struggles="Details that no word has asked about yet: the states carry only what the text needed.",
             look="The drafter’s prompt is a few dozen tokens however large the picture. Watch whether "
             "colours and places are still guessed: the states carry them.",
-            formula=(
-                tex(r"x = W [ e_{t + 1} ‖ f_t ‖ r_s ]"),
-                "the input is a projection of the next token’s embedding, the target’s feature and a step "
-                "embedding",
-            ),
+            formula=r"x = W [ e_{t + 1} ‖ f_t ‖ r_s ]",
+            aloud="the input is a projection of the next token’s embedding, the target’s feature and a step "
+            "embedding",
             url="https://arxiv.org/abs/2509.23928",
             published=("2.65×", "at best; trained one-layer drafter, A800"),
         ),

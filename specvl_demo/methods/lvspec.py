@@ -19,7 +19,7 @@ from specvl_demo.core.verification import Branch, RelaxedVerifier
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN, DepthSettings
-from specvl_demo.methods.declare import Learn, Settings, Value, setting, tex
+from specvl_demo.methods.declare import Learn, Settings, Value, setting
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -179,10 +179,8 @@ register(
             struggles="Answers made of facts; without a picture everything must match.",
             look="Relevance of every drafted token with λ’s cut: colours, shapes and places should stand "
             "above, “there” and “is” below. Relaxed tokens are marked in the text and counted.",
-            formula=(
-                tex(r"A_k = \frac{1}{N} \sum_{\text{top N}} cos ( h_k , v_j )"),
-                "relevance is the mean of the N largest cosines of a token’s state with the patches’",
-            ),
+            formula=r"A_k = \frac{1}{N} \sum_{\text{top N}} cos ( h_k , v_j )",
+            aloud="relevance is the mean of the N largest cosines of a token’s state with the patches’",
             url="https://arxiv.org/abs/2604.05650",
             published=("2.70×", "Qwen2.5-VL 32B with 7B, VDC clips, K 10, λ 0.7; 99.6 % of the score kept"),
         ),

@@ -18,7 +18,7 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, tex
+from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.tree import STATIC_TREE
 
@@ -126,11 +126,9 @@ register(
             "it only what one vector carries.",
             look="The prefill: it is the target's alone. Acceptance by depth tells how far one vector "
             "reaches.",
-            formula=(
-                tex(r"s_i = A ( e_{i - 1} ‖ s_{i - 1} , K , V )"),
-                "the next state comes from the last draft’s embedding and state, over the target’s "
-                "keys and values",
-            ),
+            formula=r"s_i = A ( e_{i - 1} ‖ s_{i - 1} , K , V )",
+            aloud="the next state comes from the last draft’s embedding and state, over the target’s "
+            "keys and values",
         ),
     )
 )

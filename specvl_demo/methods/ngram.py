@@ -19,7 +19,7 @@ from specvl_demo.core.types import NoDrafter, Scores, Start, Verdict, Vocabulary
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, ModelSettings, Settings, setting, tex
+from specvl_demo.methods.declare import Learn, ModelSettings, Settings, setting
 from specvl_demo.methods.small_vlm import SmallVLM, small_part
 
 
@@ -197,10 +197,8 @@ register(
             struggles="Everything that is said for the first time.",
             look="Nothing is drafted until the answer begins to repeat itself; then whole phrases come at "
             "once. It shows how much of an answer is repetition.",
-            formula=(
-                tex(r"d_i = x_{j + i} \text{  where } x_{j - n … j} = y_{t - n … t}"),
-                "drafted tokens copy what followed the same n-gram",
-            ),
+            formula=r"d_i = x_{j + i} \text{  where } x_{j - n … j} = y_{t - n … t}",
+            aloud="drafted tokens copy what followed the same n-gram",
             url="https://github.com/apoorvumang/prompt-lookup-decoding",
         ),
     )

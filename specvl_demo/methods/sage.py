@@ -19,7 +19,7 @@ from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting, tex
+from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
 from specvl_demo.methods.entropy_growth import Listener, Plan, grown, template, threshold, top_probabilities
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, trimmed
@@ -283,10 +283,8 @@ register(
             struggles="Where nodes are dear (a CPU), or the drafter is sure and wrong.",
             look="α with depth and width: depth follows it, width opposes it. In the tree a sure round is "
             "a long line, an unsure one a fan.",
-            formula=(
-                tex(r"α = 1 - \frac{H ( P )}{log k} , \text{   D = } D_min + α ( D_max - D_min )"),
-                "alpha is one minus entropy over log k; depth grows with alpha",
-            ),
+            formula=r"α = 1 - \frac{H ( P )}{log k} , \text{   D = } D_min + α ( D_max - D_min )",
+            aloud="alpha is one minus entropy over log k; depth grows with alpha",
             url="https://arxiv.org/abs/2602.00523",
             published=("3.36×", "LLaVA-OneVision 72B with 7B, greedy, drafter sees a tenth of the clip"),
         ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, tex
+from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import STATIC_TREE
 from specvl_demo.methods.views import PRUNED
@@ -37,10 +37,8 @@ register(
             struggles="Small pictures: there is little to leave out, and the small thing asked about may go.",
             look="Over the picture, the patches that stay. Where acceptance falls, see whether the thing "
             "asked about is among them.",
-            formula=(
-                tex(r"keep = \text{top-attended (share 0.4)} ∪ \text{evenly spaced}"),
-                "kept tokens are the best attended ones and evenly spaced ones",
-            ),
+            formula=r"keep = \text{top-attended (share 0.4)} ∪ \text{evenly spaced}",
+            aloud="kept tokens are the best attended ones and evenly spaced ones",
             url="https://arxiv.org/abs/2508.16201",
             published=("2.68×", "at best; LLaVA-OneVision 72B with 7B, drafter sees a tenth of the clip"),
         ),

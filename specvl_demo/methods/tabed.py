@@ -21,7 +21,7 @@ from specvl_demo.core.types import Start
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.captions import CAPTION
 from specvl_demo.methods.chain import CHAIN, DepthSettings
-from specvl_demo.methods.declare import Learn, Settings, setting, tex
+from specvl_demo.methods.declare import Learn, Settings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST, BestFirst, BestFirstSettings
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import STATIC_TREE
@@ -318,13 +318,10 @@ register(
             "batch.",
             look="The weights over the rounds, with the kept drafts behind them. Text-only rises where words "
             "follow from words, the picture where a colour or a place is due.",
-            formula=(
-                tex(
-                    r"q = \sum_i w_i q^{( i )} \text{,   w = argmax of past matches, "
-                    r"then least KL( p ‖ } q_w \text{ )}"
-                ),
-                "the mixture of the views with weights that would have matched the target most often so far",
-            ),
+            formula=r"q = \sum_i w_i q^{( i )} \text{,   w = argmax of past matches, "
+            r"then least KL( p ‖ } q_w \text{ )}",
+            aloud="the mixture of the views with weights that would have matched the target most often so "
+            "far",
             url="https://arxiv.org/abs/2601.20357",
             published=(
                 "1.74×",

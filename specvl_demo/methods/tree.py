@@ -13,7 +13,7 @@ from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
 from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Learn, PolicySettings, setting, tex
+from specvl_demo.methods.declare import Learn, PolicySettings, setting
 from specvl_demo.methods.small_vlm import SMALL
 from specvl_demo.methods.views import MULTIMODAL
 
@@ -142,7 +142,8 @@ register(
             shines="On a GPU, where more nodes in a pass are nearly free.",
             struggles="On a CPU every node costs, and a chain may win.",
             look="Which branch survives: mostly the first, sometimes the second.",
-            formula=(tex(r"S = \frac{τ ( T )}{ρ_draft + ρ_verify ( T )}"), "speedup of a tree with T nodes"),
+            formula=r"S = \frac{τ ( T )}{ρ_draft + ρ_verify ( T )}",
+            aloud="speedup of a tree with T nodes",
             url="https://arxiv.org/abs/2401.15077",
         ),
     )

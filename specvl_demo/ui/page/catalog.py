@@ -16,6 +16,7 @@ from specvl_demo import __version__, media, registry, session, verdicts
 from specvl_demo.machine import Machine
 from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
+from specvl_demo.methods.declare import tex
 from specvl_demo.pairs import PAIRS, Pair, find
 from specvl_demo.records import MAX_NEW_TOKENS_SERVED
 from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_SHOWN, MOST_TEXT, MOST_TURNS, PICTURE_DETAIL
@@ -210,13 +211,15 @@ def _served(pair: Pair, method: Method, machine: Machine) -> bool | str:
 
 
 def _method(method: Method) -> dict[str, Any]:
+    learn = method.learn
+    formula = (tex(learn.formula), learn.aloud) if learn is not None and learn.formula else None
     return {
         "name": method.name,
         "title": method.title,
         "help": method.summary,
         "lossless": method.lossless,
         "reference": method.reference,
-        "learn": None if method.learn is None else asdict(method.learn),
+        "learn": None if learn is None else {**asdict(learn), "formula": formula},
     }
 
 
