@@ -73,8 +73,7 @@ class Method:
 
     views: empty for drafters that have none. defaults: parameters that differ from the parts' own. options:
     other parts that may take the place of its own, or the names of parts of other files; None allows all.
-    presets: named changes of parameters and, by slot, of parts. charts: its own beside those of its parts.
-    order: where it stands among the others.
+    presets: named changes of parameters and, by slot, of parts. order: where it stands among the others.
     """
 
     name: str
@@ -88,7 +87,6 @@ class Method:
     defaults: Mapping[str, Value] = field(default_factory=dict)
     options: tuple[Part | str, ...] | None = ()
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
-    charts: tuple[Chart, ...] = ()
     learn: Learn | None = None
     order: int = 500
 
@@ -151,8 +149,9 @@ def _check(method: Method) -> None:
             choose(method.name, dict(preset))
         except ValueError as fault:
             raise ValueError(f"preset {name!r}: {fault}") from fault
-    for chart in [*method.charts, *(chart for part in method.parts for chart in part.charts)]:
-        checked(chart)
+    for part in method.parts:
+        for chart in part.charts:
+            checked(chart)
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ class Choice:
 
     @property
     def charts(self) -> list[Chart]:
-        return [*self.method.charts, *(chart for part in self.parts for chart in part.charts)]
+        return [chart for part in self.parts for chart in part.charts]
 
     @property
     def settings(self) -> dict[str, Value]:

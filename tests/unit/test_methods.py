@@ -94,9 +94,10 @@ def test_a_name_that_is_taken_is_refused() -> None:
 def test_what_would_fail_in_a_race_is_refused_when_registered() -> None:
     chain, (chart, *_) = METHODS["chain"], METHODS["sage"].policy.charts
     bad_chart = records.Chart(chart.id, chart.title, chart.help, "step", chart.series, chart.y)  # type: ignore[arg-type]
+    drawn = replace(chain.policy, name="half", charts=(bad_chart,))
     half = replace(chain.policy, name="half", build=lambda settings: object())
     for changes, sentence in (
-        ({"charts": (bad_chart,)}, "'odd' cannot be registered: chart 'shape': Invalid enum value 'step'"),
+        ({"policy": drawn}, "'odd' cannot be registered: chart 'shape': Invalid enum value 'step'"),
         ({"policy": half}, "policy object lacks max_nodes, propose, update"),
         ({"presets": {"bad": 3}}, "'odd' cannot be registered"),
         ({"presets": {"bad": {"gamma": 0}}}, "preset 'bad': gamma is between 1 and 64, not 0"),

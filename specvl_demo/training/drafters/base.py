@@ -182,13 +182,13 @@ class Learner(ABC):
             self.ids = draft_vocabulary(store, recipe.draft_vocab, vocab).to(self.device)
         if self.ids is not None:
             self._say = shared.part(self.ids)
-        self.module = self.make(store).to(self.device)
+        self.module = self.make().to(self.device)
         if start is not None:
             self.module.begin_with(start)
 
     @abstractmethod
-    def make(self, store: Store) -> nn.Module:
-        """A fresh module. store: what it will learn from."""
+    def make(self) -> nn.Module:
+        """A fresh module."""
 
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
         """Conversations, padded on the right. noise: where what is read is to be blurred."""

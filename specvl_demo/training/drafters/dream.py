@@ -14,7 +14,7 @@ from specvl_demo.methods.dream import compressed
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Batch, Learner, Recipe, padded
 from specvl_demo.training.drafters.modules import MLP, Attention, Block, Drafter, Steps, start_small, turns_of
-from specvl_demo.training.features import Needs, Rows, Store
+from specvl_demo.training.features import Needs, Rows
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class DreamLearner(Learner):
     recipe = DreamRecipe(self_feeding=3, reg=0.2, cls=1.0)
     needs = Needs(visual=True, middle=True)
 
-    def make(self, store: Store) -> nn.Module:
+    def make(self) -> nn.Module:
         """A fresh head; without cross-attention its gates stay shut."""
         r = self.recipe
         gate = r.gate if r.cross else 0.0

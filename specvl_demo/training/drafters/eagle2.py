@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Learner, Recipe
 from specvl_demo.training.drafters.modules import Block, Drafter, Steps, start_small, turns_of
-from specvl_demo.training.features import Needs, Store
+from specvl_demo.training.features import Needs
 
 
 class FeatureHead(Drafter):
@@ -63,7 +63,7 @@ class FeatureLearner(Learner):
     recipe = Recipe(self_feeding=1, reg=1.0, cls=0.1, noise=0.2)
     needs = Needs(visual=True)
 
-    def make(self, store: Store) -> nn.Module:
+    def make(self) -> nn.Module:
         """A fresh head that sees embeddings and features in one size."""
         scales = (1 / self.sizes.words, 1 / self.sizes.features)
         return FeatureHead(self.shared.geometry, self.recipe.ffn or self.shared.ffn, scales)

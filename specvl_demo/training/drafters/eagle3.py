@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Learner, Recipe
 from specvl_demo.training.drafters.modules import Block, Drafter, Steps, start_small, turns_of
-from specvl_demo.training.features import Needs, Store
+from specvl_demo.training.features import Needs
 
 
 class WideBlock(Block):
@@ -83,7 +83,7 @@ class Eagle3Learner(Learner):
     reads = "levels"
     scaled = False
 
-    def make(self, store: Store) -> nn.Module:
+    def make(self) -> nn.Module:
         """A fresh head whose output head starts as the target's rows of the draft vocabulary."""
         output = self.shared.head.weight.detach()
         every = torch.arange(len(output), device=output.device)

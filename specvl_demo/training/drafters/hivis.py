@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Batch, Recipe
 from specvl_demo.training.drafters.eagle2 import FeatureHead, FeatureLearner
-from specvl_demo.training.features import Needs, Rows, Store, text_only
+from specvl_demo.training.features import Needs, Rows, text_only
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class HivisLearner(FeatureLearner):
     needs = Needs(visual=False)
     scaled = False
 
-    def make(self, store: Store) -> nn.Module:
+    def make(self) -> nn.Module:
         r, scales = self.recipe, (1 / self.sizes.words, 1 / self.sizes.features)
         return HivisHead(self.shared.geometry, r.ffn or self.shared.ffn, scales, r.step_rows)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from specvl_demo.training.drafters.base import Batch, Learner, Recipe
 from specvl_demo.training.drafters.modules import Drafter
-from specvl_demo.training.features import Needs, Rows, Store, text_only
+from specvl_demo.training.features import Needs, Rows, text_only
 from specvl_demo.vlm.shared_drafter import even_layers
 
 
@@ -55,7 +55,7 @@ class SmallLearner(Learner):
     reads = None
     scaled = False
 
-    def make(self, store: Store) -> nn.Module:
+    def make(self) -> nn.Module:
         return SmallDecoder(self.shared.decoder, self.recipe.layers)
 
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
