@@ -10,7 +10,7 @@ from specvl_demo.core.types import Decoder
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.training.drafters.dream import DreamHead as DreamModule
-from specvl_demo.training.drafters.eagle2 import FeatureHead as FeatureModule
+from specvl_demo.training.drafters.eagle import FeatureHead as FeatureModule
 from specvl_demo.training.drafters.hivis import HivisHead
 
 GEOMETRY = Geometry(width=64, heads=4, kv_heads=4, head_width=16, eps=1e-5, theta=10000.0)

@@ -276,7 +276,7 @@ class FixedSteps:
 class StaticDecoder(HFDecoder):
     """A `backend.Backend`: `HFDecoder` with fixed-shape small steps.
 
-    fixed: whether steps have fixed shapes, those of heads that draft for it too; see `trials`.
+    fixed: whether steps have fixed shapes; see `trials`.
     """
 
     fixed = True

@@ -65,7 +65,7 @@ class Opening(NamedTuple):
 class FeatureHead:
     """The weights of an EAGLE-2 head, as a `backend.Backend`. Shared by lanes, never changed.
 
-    Where the target's steps have fixed shapes, its own have too.
+    fixed: whether its steps have fixed shapes, which they may where the target's may.
     """
 
     window: int | None = None
@@ -80,7 +80,8 @@ class FeatureHead:
         self.name, self.decoder = head.source, decoder
         self.width, self.dtype = g.width, decoder.dtype
         self.vocab, self.input_width = decoder.vocab, g.width
-        self._steps, self._fixed = FixedSteps(self), True
+        # As the target's steps, until its own were tried.
+        self._steps, self.fixed = FixedSteps(self), bool(getattr(decoder, "fixed", False))
         ids = t.get(DRAFT_IDS)
         # The target's output head, or the rows of it that the head was trained with.
         self._speaks: Any = decoder
@@ -117,15 +118,6 @@ class FeatureHead:
 
     def layouts(self) -> list[Layout]:
         return [Layout(self.device, self._geometry.kv_heads, self._geometry.head_width)] * self.n_layers
-
-    @property
-    def fixed(self) -> bool:
-        """Whether steps have fixed shapes: where the target's have, unless they were tried and lost."""
-        return self._fixed and getattr(self.decoder, "fixed", False)
-
-    @fixed.setter
-    def fixed(self, wanted: bool) -> None:
-        self._fixed = wanted
 
     def calibrate(self) -> str | None:
         """Keep ordinary steps or fixed ones, what is faster here; a sentence where fixed ones lost."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Batch, Recipe
-from specvl_demo.training.drafters.eagle2 import FeatureHead, FeatureLearner
+from specvl_demo.training.drafters.eagle import FeatureHead, FeatureLearner
 from specvl_demo.training.features import Needs, Rows, text_only
 
 
