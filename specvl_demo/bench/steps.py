@@ -6,13 +6,13 @@ Costs depend on shapes, not on what weights say: random weights do, without a do
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean, median
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specvl_demo import registry, verdicts
 from specvl_demo.bench import cases, forwards, measure, provenance
@@ -99,21 +99,23 @@ def prefill_cost(decoder: Backend, name: str, limits: Bounds, length: int, repea
 
 
 def suite(
-    target: Backend,
-    names: tuple[str, str],
-    drafter: Backend | None = None,
+    decoders: Mapping[str, Backend],
     context: int = 1024,
     rows: Sequence[int] = ROWS,
     repeats: int = 20,
     size: int | None = None,
 ) -> dict[str, Any]:
-    """`machine, settings, rows`, as `bench --suite steps --json` prints them. rows must begin with 1."""
+    """`machine, settings, rows`, as `bench --suite steps --json` prints them. rows must begin with 1.
+
+    decoders: the target's by its name, and a drafter's behind it.
+    """
+    target, *_ = decoders.values()
     limits = bounds(target.device, target.dtype, size)
-    found = [prefill_cost(target, names[0], limits, context, max(2, repeats // 4))]
-    found += costs(target, names[0], limits, context, rows, repeats)
-    if drafter is not None:
-        found.append(prefill_cost(drafter, names[1], limits, context, max(2, repeats // 4)))
-        found += costs(drafter, names[1], limits, context, (1, WIDTH), repeats, step="draft")
+    found: list[Cost] = []
+    for name, decoder in decoders.items():
+        step, counts = ("verify", rows) if decoder is target else ("draft", (1, WIDTH))
+        found.append(prefill_cost(decoder, name, limits, context, max(2, repeats // 4)))
+        found += costs(decoder, name, limits, context, counts, repeats, step)
     cuda = target.device.type == "cuda"
     machine = {
         "device": torch.cuda.get_device_name(target.device) if cuda else "cpu",
@@ -122,7 +124,7 @@ def suite(
         "torch": torch.__version__,
         **asdict(limits),
     }
-    settings = {"context": context, "rows": list(rows), "repeats": repeats, "models": list(names)}
+    settings = {"context": context, "rows": list(rows), "repeats": repeats, "models": list(decoders)}
     return {"machine": machine, "settings": settings, "rows": found}
 
 
@@ -131,9 +133,8 @@ def report(asked: Asked) -> dict[str, Any]:
     settings = asked.settings
     if set(settings) - {"context", "graphs"} or not settings.get("context", "1").isdigit():
         raise ValueError("--suite steps takes --set context=TOKENS and --set graphs=true.")
-    loaded, target, drafter, names = _decoders(asked, settings.get("graphs") == "true")
-    context = int(settings.get("context", 1024))
-    found = suite(target, names, drafter, context, repeats=max(2, asked.repeats))
+    loaded, decoders = _decoders(asked, settings.get("graphs") == "true")
+    found = suite(decoders, int(settings.get("context", 1024)), repeats=max(2, asked.repeats))
     if loaded is not None:
         found["machine"] |= provenance.describe(loaded)
         found["rows"] += _draft_rows(loaded, asked.choices)
@@ -158,13 +159,15 @@ def _draft_rows(loaded: Loaded, choices: Sequence[Choice]) -> list[Cost]:
     return rows
 
 
-def _decoders(asked: Asked, graphs: bool) -> tuple[Loaded | None, Backend, Backend | None, tuple[str, str]]:
+def _decoders(asked: Asked, graphs: bool) -> tuple[Loaded | None, dict[str, Backend]]:
+    """The target's decoder by its name and a small drafter's, with the pair where it was loaded for them."""
+    models: dict[str, nn.Module]
     pair, backend, loaded = asked.pair, "static" if graphs else "auto", None
     if pair.local:
         loaded = asked.load(list(registry.roles_here(pair)), None)
-        small = loaded.models.drafters.get("small")
-        models = [loaded.models.target.vlm.model, *([small.model] if small else [])]
-        names = (pair.target.title, small.name if small else "")
+        models = {pair.target.title: loaded.models.target.vlm.model}
+        if small := loaded.models.drafters.get("small"):
+            models[small.name] = small.model
     elif pair.id in random_models.PAIRS:
         names, machine = random_models.PAIRS[pair.id], registry.detect()
         dtype = asked.dtype or ("bfloat16" if machine.gpus else "float32")
@@ -172,12 +175,11 @@ def _decoders(asked: Asked, graphs: bool) -> tuple[Loaded | None, Backend, Backe
         there = (machine.gpus[0][1] if machine.gpus else machine.memory_bytes) / 1e9
         if needs > there * verdicts.USABLE_SHARE:
             raise ValueError(f"{names[0]} in {dtype} needs {needs:.0f} GB; there are {there:.0f} GB here.")
-        models = [random_models.random_model(name, dtype, machine.device) for name in names]
+        models = {name: random_models.random_model(name, dtype, machine.device) for name in names}
     else:
         known = ", ".join(("pocket", *random_models.PAIRS))
         raise ValueError(f"The steps suite knows no shapes for {pair.id}; it knows: {known}.")
-    decoders = [VLM(model, name, backend=backend).decoder for model, name in zip(models, names, strict=False)]
-    return loaded, decoders[0], decoders[1] if len(decoders) > 1 else None, names
+    return loaded, {name: VLM(model, name, backend=backend).decoder for name, model in models.items()}
 
 
 def _bushy(size: int) -> TreeShape:

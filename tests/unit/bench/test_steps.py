@@ -23,7 +23,7 @@ from specvl_demo.vlm.random_models import n_weights, random_model
 def test_every_step_has_its_cost_and_its_bound(backend: type) -> None:
     target = backend(random_model("tiny-qwen2.5", "float32", "cpu"))
     drafter = backend(random_model("tiny-llava", "float32", "cpu"))
-    report = steps.suite(target, ("target", "drafter"), drafter, 40, (1, 4, 16), repeats=3, size=64)
+    report = steps.suite({"target": target, "drafter": drafter}, 40, (1, 4, 16), repeats=3, size=64)
     labels = [(row["step"], row["model"], row["rows"]) for row in report["rows"]]
     assert labels == [
         ("prefill", "target", 40),
