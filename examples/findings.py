@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from specvl_demo.methods import base
-from specvl_demo.records import Round
-from specvl_demo.report.metrics import Comparison, Lane, compare
+from specvl_demo.records import Lane, Round
+from specvl_demo.report.metrics import Comparison, compare
 from specvl_demo.report.remarks import MIN_TOKENS, disturbance
 
 MOST_WORDS = 3

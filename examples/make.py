@@ -35,8 +35,7 @@ from findings import Finding  # noqa: E402
 
 from specvl_demo import pairs, records, registry  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
-from specvl_demo.records import Record, Round  # noqa: E402
-from specvl_demo.report.metrics import Lane, gather  # noqa: E402
+from specvl_demo.records import Record, Round, gather  # noqa: E402  # noqa: E402
 from specvl_demo.ui.serve.decoding import Engine, events  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 from specvl_demo.world.scenes import Chart, Scene, Thing, draw  # noqa: E402
@@ -188,7 +187,7 @@ def lessons(pair: str) -> None:
     found: dict[str, list[Finding]] = {}
     for one in tiles:
         lanes = records.validate_trace(run(models, one, methods(pair)))
-        plain, *others = (Lane(*parts) for parts in lanes.values())
+        plain, *others = lanes
         for lane in others:
             found.setdefault(lane.begin.method, []).append(findings.find(one["id"], plain, lane))
     document["lessons"] |= {name: findings.lesson(by) for name, by in found.items()}
@@ -233,7 +232,7 @@ def measured(models: Engine, example: Example, name: str) -> tuple[Finding, list
 
 def once(models: Engine, example: Example, name: str) -> tuple[Finding, list[Record]]:
     lines = run(models, example, [name])
-    plain, lane = (Lane(*parts) for parts in records.validate_trace(lines).values())
+    plain, lane = records.validate_trace(lines)
     return findings.find(example["id"], plain, lane), lines
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
@@ -385,27 +385,52 @@ def validate(record: Record) -> None:
             _need((span.rows or 1) * (span.cols or 1) <= MAX_PATCHES, f"span {span} has too many patches")
 
 
-def validate_trace(records: Iterable[Record]) -> dict[str, tuple[Begin, list[Round], End | None]]:
-    """Lanes of a trace by name, in order; RecordError where rounds, clocks or totals disagree.
+class Lane(NamedTuple):
+    """All records of one lane; `end` is None while it runs, or where a trace was cut short."""
+
+    begin: Begin
+    rounds: list[Round]
+    end: End | None = None
+
+    @property
+    def token_ids(self) -> list[int]:
+        return [token.id for round_ in self.rounds for token in round_.tokens]
+
+    @property
+    def text(self) -> str:
+        return "".join(token.text for round_ in self.rounds for token in round_.tokens)
+
+
+def gather(running: Iterable[Record]) -> list[Lane]:
+    """The lanes of a race, in order of their begin; RecordError where a record stands out of order."""
+    lanes: dict[str, Lane] = {}
+    for record in running:
+        name = record.lane
+        if isinstance(record, Begin):
+            _need(name not in lanes, f"lane {name!r} begins twice")
+            lanes[name] = Lane(record, [])
+            continue
+        _need(name in lanes, f"lane {name!r} has a record before its begin")
+        lane = lanes[name]
+        _need(lane.end is None, f"lane {name!r} has a record after its end")
+        if isinstance(record, Round):
+            _need(record.index == len(lane.rounds), f"lane {name!r}: round {record.index} is out of order")
+            lane.rounds.append(record)
+        else:
+            lanes[name] = lane._replace(end=record)
+    return list(lanes.values())
+
+
+def validate_trace(records: Iterable[Record]) -> list[Lane]:
+    """The lanes of a trace; RecordError where records, rounds, clocks or totals disagree.
 
     A lane without an End is a trace that was cut short; that is allowed.
     """
-    lanes: dict[str, tuple[Begin, list[Round], End | None]] = {}
+    records = list(records)
     for record in records:
         validate(record)
-        if isinstance(record, Begin):
-            _need(record.lane not in lanes, f"lane {record.lane!r} begins twice")
-            lanes[record.lane] = (record, [], None)
-            continue
-        _need(record.lane in lanes, f"lane {record.lane!r} has a record before its begin")
-        begin, rounds, end = lanes[record.lane]
-        _need(end is None, f"lane {record.lane!r} has a record after its end")
-        if isinstance(record, Round):
-            _need(record.index == len(rounds), f"lane {record.lane!r}: round {record.index} is out of order")
-            rounds.append(record)
-        else:
-            lanes[record.lane] = (begin, rounds, record)
-    for lane in lanes.values():
+    lanes = gather(records)
+    for lane in lanes:
         _validate_lane(*lane)
     return lanes
 

@@ -26,11 +26,10 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.machine import Load
 from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
-from specvl_demo.records import Asked, Begin, End, Record
+from specvl_demo.records import Asked, Begin, End, Record, gather
+from specvl_demo.records import Lane as LaneRecords
 from specvl_demo.registry import Loaded
 from specvl_demo.report import tables
-from specvl_demo.report.metrics import Lane as LaneRecords
-from specvl_demo.report.metrics import gather
 from specvl_demo.vlm.prompts import Turn
 
 WARM_TOKENS = 6

@@ -22,8 +22,8 @@ from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.methods.base import PARTS, Choice
+from specvl_demo.records import gather
 from specvl_demo.registry import Loaded
-from specvl_demo.report.metrics import gather
 from specvl_demo.vlm.prompts import Turn
 
 TURNS = 8

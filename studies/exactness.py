@@ -17,7 +17,7 @@ import torch
 
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.methods.base import Models, assemble, choose
-from specvl_demo.report.metrics import gather
+from specvl_demo.records import gather
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget

@@ -17,8 +17,8 @@ from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
+from specvl_demo.records import Lane, gather
 from specvl_demo.registry import Loaded
-from specvl_demo.report.metrics import Lane, gather
 from specvl_demo.report.remarks import agreement
 
 COLUMNS = (

@@ -24,8 +24,9 @@ from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import Pair, Role
+from specvl_demo.records import Lane, gather
 from specvl_demo.registry import Loaded
-from specvl_demo.report.metrics import Comparison, Lane, compare, gather
+from specvl_demo.report.metrics import Comparison, compare
 
 Tell = Callable[[str, float], None]
 """Is told what is going on and how much of it is done, 0 to 1."""
@@ -239,11 +240,11 @@ def _shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     row["method"] = name
     if not answers:
         return row
-    rates = _known(repeat.rate(name) for repeat in repeats)
+    rates = [rate for repeat in repeats if (rate := repeat.rate(name)) is not None]
     total_s, before_s = sum(one.total_s for one in answers), sum(one.before_s for one in answers)
     row |= {
         "tokens_per_s": _median(rates),
-        "tokens_per_s_total": _median(_known(repeat.rate(name, total=True) for repeat in repeats)),
+        "tokens_per_s_total": _median(repeat.rate(name, total=True) for repeat in repeats),
         "identical_to_ar": [one.token_ids for one in answers] == ar,
         "first_token_ms": 1e3 * mean(one.first_s for one in answers),
         "answer_ms": 1e3 * total_s / len(answers),
@@ -253,13 +254,11 @@ def _shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     }
     for key, other in AGAINST.items():
         for total, column in ((False, f"speedup_vs_{key}"), (True, f"speedup_total_vs_{key}")):
-            row[column] = _median(_known(repeat.ratio(name, other, total) for repeat in repeats))
+            row[column] = _median(repeat.ratio(name, other, total) for repeat in repeats)
     return row
 
 
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
+def _median(values: Iterable[float | None]) -> float | None:
+    """Of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

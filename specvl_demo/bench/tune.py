@@ -19,8 +19,9 @@ from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
 from specvl_demo.pairs import Pair
+from specvl_demo.records import gather
 from specvl_demo.registry import Loaded
-from specvl_demo.report.metrics import Metrics, gather
+from specvl_demo.report.metrics import Metrics
 from specvl_demo.report.metrics import measure as metrics
 
 LADDERS: dict[str, dict[str, tuple[float, ...]]] = {

@@ -22,9 +22,8 @@ from specvl_demo.media import Visual, load_media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import Pair, Role
-from specvl_demo.records import Record, Round
+from specvl_demo.records import Lane, Record, Round, gather
 from specvl_demo.report import remarks, tables
-from specvl_demo.report.metrics import Lane, gather
 
 if TYPE_CHECKING:
     from specvl_demo.core.engine import Request

@@ -13,8 +13,9 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from specvl_demo.records import Lane
 from specvl_demo.report import plots, remarks, tables
-from specvl_demo.report.metrics import Lane, runs
+from specvl_demo.report.metrics import runs
 
 PICTURE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+")
 COLUMNS = {

@@ -6,48 +6,16 @@ mean of ratios; what was not measured is None.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from specvl_demo.records import PHASES, Begin, End, Origin, Record, Round, Totals, fold
+from specvl_demo.records import PHASES, Lane, Origin, Round, Totals, fold
 
 SLACK = 0.02
 """How far a measured speedup may lie above τ before it is called a mistake: timers are not exact."""
 
 TOO_LITTLE = 0.05
 """AR steps below which a cost is no reason to be slow: it would show as 0.0."""
-
-
-class Lane(NamedTuple):
-    """All records of one lane; `end` is None while it runs, or where a trace was cut short."""
-
-    begin: Begin
-    rounds: Sequence[Round]
-    end: End | None = None
-
-    @property
-    def token_ids(self) -> list[int]:
-        return [token.id for round_ in self.rounds for token in round_.tokens]
-
-    @property
-    def text(self) -> str:
-        return "".join(token.text for round_ in self.rounds for token in round_.tokens)
-
-
-def gather(running: Iterable[Record]) -> list[Lane]:
-    """The lanes of a race, in order of their begin."""
-    begins: dict[str, Begin] = {}
-    rounds: dict[str, list[Round]] = {}
-    ends: dict[str, End] = {}
-    for record in running:
-        if isinstance(record, Begin):
-            begins[record.lane], rounds[record.lane] = record, []
-        elif isinstance(record, Round):
-            rounds[record.lane].append(record)
-        else:
-            ends[record.lane] = record
-    return [Lane(begin, rounds[name], ends.get(name)) for name, begin in begins.items()]
 
 
 RANK: tuple[Origin, ...] = ("relaxed", "target", "draft")

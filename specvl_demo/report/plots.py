@@ -8,8 +8,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from specvl_demo.records import PHASES, Chart, Series
-from specvl_demo.report.metrics import Lane, measure
+from specvl_demo.records import PHASES, Chart, Lane, Series
+from specvl_demo.report.metrics import measure
 
 PHASE_COLOURS = ("#56b4e9", "#0072b2", "#cc79a7", "#a8b0b8")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")

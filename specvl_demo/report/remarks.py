@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-from specvl_demo.records import Round
-from specvl_demo.report.metrics import Lane, compare
+from specvl_demo.records import Lane, Round
+from specvl_demo.report.metrics import compare
 
 MIN_TOKENS = 20
 """Tokens below which a time says nothing: no speedup, no place."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from specvl_demo.records import Begin
-from specvl_demo.report.metrics import Lane, compare, measure
+from specvl_demo.records import Begin, Lane
+from specvl_demo.report.metrics import compare, measure
 from specvl_demo.report.remarks import agreement
 
 RACE_FIELDS = ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specvl_demo import records
-from specvl_demo.records import Record, RecordError
+from specvl_demo.records import Lane, Record, RecordError
 from specvl_demo.report import remarks, tables
-from specvl_demo.report.metrics import Lane, runs
+from specvl_demo.report.metrics import runs
 
 MAX_BYTES = 64 * 2**20
 MAX_LINE_BYTES = 8 * 2**20
@@ -57,7 +57,7 @@ def inspect_text(text: str) -> tuple[list[Lane], list[Problem]]:
     if problems:
         return [], problems
     try:
-        lanes = [Lane(*lane) for lane in records.validate_trace(good).values()]
+        lanes = records.validate_trace(good)
     except RecordError as fault:
         return [], [Problem(None, _one_line(str(fault)))]
     if not lanes:

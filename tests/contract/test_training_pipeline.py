@@ -16,8 +16,8 @@ from specvl_demo.core.engine import race
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.pairs import Checkpoint
+from specvl_demo.records import gather
 from specvl_demo.registry import Loaded
-from specvl_demo.report.metrics import gather
 from specvl_demo.training import answers, stages
 from specvl_demo.training.drafters import KINDS
 from specvl_demo.training.trainer import Trainer, optimizers

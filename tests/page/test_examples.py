@@ -10,7 +10,6 @@ import pytest
 
 from specvl_demo import records
 from specvl_demo.methods import base
-from specvl_demo.report.metrics import Lane
 from tests.page.conftest import ROOT
 from tests.page.synthetic import race_records
 
@@ -19,8 +18,8 @@ import findings  # noqa: E402
 
 
 def found(method: str, example: str, seed: int = 0, tokens: int = 60):
-    lanes = records.validate_trace(race_records(("ar", method), tokens, seed)).values()
-    return findings.find(example, *(Lane(*lane) for lane in lanes))
+    lanes = records.validate_trace(race_records(("ar", method), tokens, seed))
+    return findings.find(example, *lanes)
 
 
 def test_sentences_carry_the_measured_figures():
@@ -75,10 +74,9 @@ RECORDED = [one for one in shipped()["examples"] if one.get("trace")]
 @pytest.mark.parametrize("one", RECORDED, ids=lambda one: one["id"])
 def test_every_recorded_race_answers_rightly_or_tells_its_price(one: dict):
     """The plain answer says all that the picture shows; a lossy one that misses some of it is labelled."""
-    lanes = records.validate_trace(
+    plain, lane = records.validate_trace(
         map(records.loads, (ROOT / "examples" / one["trace"]).open(encoding="utf-8"))
-    ).values()
-    plain, lane = (Lane(*parts) for parts in lanes)
+    )
     assert plain.begin.method == "ar" and [lane.begin.method] == one["methods"]
     told, drafted = ("".join(t.text for r in each.rounds for t in r.tokens) for each in (plain, lane))
     assert one["expects"] and [words for words in one["expects"] if words not in told] == one["missed"]

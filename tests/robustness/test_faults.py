@@ -92,7 +92,7 @@ def partial(guest: Guest, folder: Path) -> list[Record]:
     kept = [event["record"] for event in guest.events if "record" in event]
     records.write(folder / "partial.jsonl", kept)
     lanes = records.validate_trace(map(records.loads, (folder / "partial.jsonl").open(encoding="utf-8")))
-    ends = [end for _, _, end in lanes.values()]
+    ends = [lane.end for lane in lanes]
     # A lane may have been complete before the fault came to another one.
     assert all(end is not None and end.stop in ("error", "length") for end in ends)
     told = [end.message for end in ends if end.stop == "error"]

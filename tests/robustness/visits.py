@@ -20,7 +20,6 @@ from typing import Any
 from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff
 from specvl_demo.methods.base import METHODS
 from specvl_demo.records import validate_trace
-from specvl_demo.report.metrics import Lane
 from tests.robustness import corpus_files
 from tests.robustness.visitor import Turned, Visitor, read
 
@@ -113,7 +112,7 @@ async def race(visit: Visit) -> str:
     events, said = await visit.run(asked)
     if said is not None:
         raise Wrong(said)
-    lanes = [Lane(*lane) for lane in validate_trace(read(events)).values()]
+    lanes = validate_trace(read(events))
     stops = [lane.end.stop if lane.end else None for lane in lanes]
     if len(lanes) != len({"ar", *asked["methods"]}) or not {*stops} <= {"eos", "length"}:
         raise Wrong(f"a race ended as {stops}")

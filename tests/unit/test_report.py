@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from specvl_demo.records import Begin, Candidate, End, Round, Token, Tree, fold
+from specvl_demo.records import Begin, Candidate, End, Lane, Round, Token, Tree, fold
 from specvl_demo.report import metrics, remarks, tables
-from specvl_demo.report.metrics import Lane
 from tests.javascript import needs_node, run
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specvl_demo import records
+from specvl_demo.records import Lane
 from specvl_demo.report import trace
-from specvl_demo.report.metrics import Lane
 from tests.unit.test_report import ar_lane, chain_lane
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import gradio as gr
 from gradio.context import LocalContext
 
+from specvl_demo.records import Lane
 from specvl_demo.report import tables
-from specvl_demo.report.metrics import Lane
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import Behaviour, Caller
 

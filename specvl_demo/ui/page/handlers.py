@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.records import Record, validate_trace
+from specvl_demo.records import Lane, Record, validate_trace
 from specvl_demo.report import trace
-from specvl_demo.report.metrics import Lane
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve import uploads
@@ -93,7 +92,7 @@ class Behaviour:
                 if time.monotonic() - told > BEAT_S:
                     told = time.monotonic()
                     yield None
-        yield [Lane(*lane) for lane in validate_trace(records).values()]
+        yield validate_trace(records)
 
     def known(self, _: Any = None) -> dict[str, Any]:
         """All that can be chosen."""
