@@ -6,23 +6,18 @@ import pytest
 
 from specvl_demo.ui.serve.run import FIRST_LANE_S, OVERDUE, Durations, Run
 
-LOADING = {"k": "status", "stage": "loading"}
-ROUND, DONE = {"k": "round"}, {"k": "done"}
 
-
-def begun(at: float, lanes: int = 1, weights: str = "a") -> Run:
-    run = Run(None, lanes, (weights,))
+def begun(at: float, lanes: int = 1) -> Run:
+    run = Run(None, lanes)
     run.began = at
     return run
 
 
-def measured(lane_s: float, loading_s: float = 0.0, lanes: int = 1, weights: str = "a") -> Durations:
-    """Durations after one run that loaded, then computed to its end."""
-    durations, run = Durations(), begun(0.0, lanes, weights)
-    if loading_s:
-        durations.see(run, LOADING, 0.0)
-    durations.see(run, ROUND, loading_s)
-    durations.see(run, DONE, loading_s + lanes * lane_s)
+def measured(*lane_s: float) -> Durations:
+    """Durations after runs of two lanes to their end."""
+    durations = Durations()
+    for each in lane_s:
+        durations.see(begun(0.0, 2), 2 * each)
     return durations
 
 
@@ -37,26 +32,18 @@ def test_a_run_that_outlasts_the_estimate_is_not_about_to_end() -> None:
 
 
 def test_those_ahead_count_by_their_lanes() -> None:
-    line = [begun(0.0), Run(None, 2, ("a",)), Run(None, 3, ("a",))]
+    line = [begun(0.0), Run(None, 2), Run(None, 3)]
     assert measured(4.0).wait_s(line, 1, 1.0) == pytest.approx(3.0 + 8.0 + 12.0)
 
 
-def test_loading_is_measured_apart_and_added_where_weights_change() -> None:
-    durations = measured(4.0, loading_s=10.0, lanes=2)
-    waiting = [Run(None, 1, (weights,)) for weights in ("b", "a", "a")]
-    # "b" was never loaded: it is taken to last as long as what was.
-    assert durations.wait_s([begun(0.0), *waiting], 1, 0.0) == pytest.approx(4.0 + (10 + 4) + (10 + 4) + 4)
-    loading = begun(0.0)
-    durations.see(loading, LOADING, 1.0)
-    assert durations.wait_s([loading], 1, 4.0) == pytest.approx(10.0 - 3.0 + 4.0)
-    durations.see(loading, ROUND, 11.0)
-    assert durations.wait_s([loading], 1, 13.0) == pytest.approx(4.0 - (13.0 - 10.0))
+def test_a_run_that_had_to_load_says_nothing_of_the_others() -> None:
+    assert measured(4.0, 90.0, 4.0).wait_s([begun(0.0)], 1, 0.0) == pytest.approx(4.0)
 
 
 def test_several_seats_are_taken_as_they_become_free() -> None:
     durations = measured(4.0)
     assert durations.wait_s([begun(0.0)], 2, 0.0) == 0.0
-    line = [begun(0.0, lanes=3), begun(0.0), Run(None, 1, ("a",)), Run(None, 1, ("a",))]
+    line = [begun(0.0, lanes=3), begun(0.0), Run(None, 1), Run(None, 1)]
     assert durations.wait_s(line, 2, 0.0) == pytest.approx(12.0)
 
 
@@ -67,7 +54,7 @@ def test_runs_that_were_cut_short_teach_nothing(how: str) -> None:
         run.stopped = True
     else:
         run.put({"k": "error", "text": "The run failed."})
-    durations.see(run, DONE, 0.5)
+    durations.see(run, 0.5)
     assert durations.wait_s([begun(1.0, lanes=2)], 1, 1.0) == pytest.approx(2 * FIRST_LANE_S)
 
 

@@ -88,7 +88,7 @@ class Queue:
         return list(run.batches) if run else []
 
     def _enter(self, job: Job) -> Run:
-        run = Run(job.client, max(1, len(job.lanes)), (job.pair, job.dtype, job.quantised))
+        run = Run(job.client, max(1, len(job.lanes)))
         run.put({"k": "run", "run": run.id})
         with self._lock:
             self._line.append(run)
@@ -168,10 +168,10 @@ class Queue:
         now = time.monotonic()
         if event.get("stage") == "loading" and not run.told_to_end:
             run.until = now + self.limit_s
-        with self._lock:
-            self._durations.see(run, event, now)
         run.put(event)
         if event["k"] == "done":
+            with self._lock:
+                self._durations.see(run, now)
             self._leave(run)
 
     async def _wait(self, run: Run) -> AsyncGenerator[Event, None]:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -20,13 +21,11 @@ from specvl_demo.records import Begin, End, Round, Stop, Totals
 
 Event = dict[str, Any]
 """{'k': kind, ...}: run · queue · status · begin · round · end · error · done."""
-Weights = tuple[str | None, ...]
-"""Which weights a run computes with, and how they are brought up: equal where nothing is loaded between."""
 FIRST_LANE_S = 5.0
 """Seconds of a lane until one was measured."""
 OVERDUE = 0.25
-"""A run, or a loading, goes on for at least this share of what it has taken so far: who outlasts the estimate
-is not about to end."""
+"""A run goes on for at least this share of what it has taken so far: who outlasts the estimate, because it
+loads or for whatever reason, is not about to end."""
 
 
 class Run:
@@ -36,11 +35,10 @@ class Run:
     was shown until then stays a valid trace.
     """
 
-    def __init__(self, client: str | None = None, lanes: int = 1, weights: Weights = ()) -> None:
+    def __init__(self, client: str | None = None, lanes: int = 1) -> None:
         self.id = secrets.token_urlsafe(12)
         self.client = client
         self.lanes = lanes
-        self.weights = weights
         self.batches: list[str] = []
         self.size = 0
         self.stopped = False
@@ -48,10 +46,6 @@ class Run:
         self.came = time.monotonic()
         self.began: float | None = None
         """When it began to be computed (monotonic seconds); None while it waits."""
-        self.loading: float | None = None
-        """Since when it loads weights (monotonic seconds); None while it does not."""
-        self.loaded_s = 0.0
-        """Seconds of loading that are over."""
         self.until = 0.0
         """When it is to be over (monotonic seconds), once it has begun."""
         self.told_to_end = False
@@ -107,55 +101,34 @@ def refusal(sentence: str) -> list[Event]:
 
 
 class Durations:
-    """What runs have lasted: seconds a lane of those that ran to their end, seconds of loading by weights.
+    """What runs have lasted: seconds a lane of those that ran to their end, whatever they had to load.
 
     Times are monotonic seconds.
     """
 
     def __init__(self) -> None:
         self._lane_s: deque[float] = deque(maxlen=8)
-        self._loading_s: dict[Weights, float] = {}
 
-    def see(self, run: Run, event: Event, now: float) -> None:
-        """Take note of an event of a run that computes, before the run takes it."""
-        if run.began is None:
-            return
-        if event.get("stage") == "loading":
-            run.loading = now if run.loading is None else run.loading
-        elif run.loading is not None:
-            run.loaded_s += now - run.loading
-            run.loading = None
-            if event["k"] not in ("error", "done"):
-                self._loading_s[run.weights] = run.loaded_s
-        if event["k"] == "done" and not run.stopped and run.fault is None:
-            self._lane_s.append((now - run.began - run.loaded_s) / run.lanes)
+    def see(self, run: Run, now: float) -> None:
+        """Take note of a run that is over."""
+        if run.began is not None and not run.stopped and run.fault is None:
+            self._lane_s.append((now - run.began) / run.lanes)
 
     def wait_s(self, line: Sequence[Run], seats: int, now: float) -> float:
         """Seconds until a seat is free for who comes after this line, whose first `seats` runs compute."""
-        running, waiting = line[:seats], line[seats:]
-        free = [0.0] * (seats - len(running)) + [self._rest_s(run, now) for run in running]
+        free = [0.0] * (seats - len(line)) + [self._rest_s(run, now) for run in line[:seats]]
         heapq.heapify(free)
-        for before, run in zip(line[seats - 1 :], waiting, strict=False):
-            loading_s = 0.0 if run.weights == before.weights else self._known_loading_s(run.weights)
-            heapq.heapreplace(free, free[0] + loading_s + self._computing_s(run))
+        for run in line[seats:]:
+            heapq.heapreplace(free, free[0] + self._whole_s(run))
         return free[0]
 
     def _rest_s(self, run: Run, now: float) -> float:
         """What a run that has its seat still needs."""
         if run.told_to_end:
             return 0.0
-        if run.loading is not None:
-            so_far = run.loaded_s + now - run.loading
-            left = self._known_loading_s(run.weights) - so_far
-            return max(left, OVERDUE * so_far) + self._computing_s(run)
-        so_far = 0.0 if run.began is None else now - run.began - run.loaded_s
-        return max(self._computing_s(run) - so_far, OVERDUE * so_far)
+        so_far = 0.0 if run.began is None else now - run.began
+        return max(self._whole_s(run) - so_far, OVERDUE * so_far)
 
-    def _computing_s(self, run: Run) -> float:
-        mean = sum(self._lane_s) / len(self._lane_s) if self._lane_s else FIRST_LANE_S
-        return run.lanes * mean
-
-    def _known_loading_s(self, weights: Weights) -> float:
-        """What loading these weights took last, else what loading takes on average; 0 where none was seen."""
-        known = self._loading_s
-        return known.get(weights, sum(known.values()) / len(known) if known else 0.0)
+    def _whole_s(self, run: Run) -> float:
+        # The median: a run that had to load its pair says nothing of the next one.
+        return run.lanes * (median(self._lane_s) if self._lane_s else FIRST_LANE_S)
