@@ -48,23 +48,18 @@ Promise.all(styles.map((path) => link('stylesheet', address(path))))
 
 def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     """The page's one component. `server_functions` are what its scripts may call; `run` is its event."""
+    places = {
+        "files": {name: str(path) for name, path in FILES.items()},
+        "scripts": list(map(str, SCRIPTS)),
+        "styles": list(map(str, STYLES)),
+    }
     return gr.HTML(
         value="",
         # The page's styles come later.
         html_template="<div class='vl-boot' aria-busy='true' style='padding: 20vh 0; text-align: center'>"
         "SpecVL is loading…</div>",
-        js_on_load=_ON_LOAD % _places(),
+        js_on_load=_ON_LOAD % msgspec.json.encode(places).decode(),
         apply_default_css=False,
         server_functions=list(server_functions),
         elem_id="specvl",
     )
-
-
-def _places() -> str:
-    return msgspec.json.encode(
-        {
-            "files": {name: str(path) for name, path in FILES.items()},
-            "scripts": [str(path) for path in SCRIPTS],
-            "styles": [str(path) for path in STYLES],
-        }
-    ).decode()

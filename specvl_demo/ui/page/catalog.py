@@ -81,15 +81,12 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     except ValueError as fault:
         params, problem = [], str(fault)
     start = base.choose(name, None, preset).settings
+    paper = _paper(method, parts)
     return {
         "presets": list(named),
         "standard": standard,
-        "parts": [
-            _slot(method, slot, start[slot])
-            for slot in SLOTS
-            if len(base.alternatives(method.name, slot)) > 1
-        ],
-        "params": [_param(param, _paper(method, parts)) for param in params],
+        "parts": [_slot(slot, start[slot], name) for slot in SLOTS if len(base.alternatives(name, slot)) > 1],
+        "params": [_param(param, paper.get(param.name)) for param in params],
         "free": method.options is None,
         "problem": problem,
     }
@@ -106,7 +103,7 @@ def examples() -> dict[str, Any]:
     there = [
         one
         for one in found["examples"]
-        if one["pair"] in here and all((EXAMPLES / name).is_file() for name in one["media"])
+        if one["pair"] in here and all((EXAMPLES / name).is_file() for name in (*one["media"], one["trace"]))
     ]
     return {**found, "examples": [_example(one) for one in there]}
 
@@ -116,40 +113,32 @@ def example_files() -> list[Path]:
 
 
 def _example(one: Mapping[str, Any]) -> dict[str, Any]:
-    shown = []
-    for name in one["media"]:
-        path = EXAMPLES / name
-        kind = "video" if path.suffix in CLIP_TYPES else "image"
-        shown.append({"path": str(path), "url": _url(path), "name": name, "kind": kind})
-    trace = EXAMPLES / one["trace"] if one.get("trace") else None
-    recorded = _url(trace) if trace and trace.is_file() else None
+    shown = [file(EXAMPLES / name) for name in one["media"]]
+    for item in shown:
+        item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
-    return {**one, "media": shown, "trace": recorded, "thumbs": pictures}
+    return {**one, "media": shown, "trace": file(EXAMPLES / one["trace"])["url"], "thumbs": pictures}
 
 
-def _url(path: Path) -> str:
-    return f"gradio_api/file={path}"
+def file(path: Path) -> dict[str, Any]:
+    """A file of the server as the page names it in a question, and its address below the page's own."""
+    return {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name}
 
 
 def _pair(pair: Pair, machine: Machine) -> dict[str, Any]:
     verdict = verdicts.available(pair, machine, roles=())
     device, gains = _gains(pair, machine)
     served = registry.served(pair)
+    told = [pair.note, *registry.remarks(pair)]
+    if verdict.must_fetch or not pair.note:
+        told.insert(1, verdict.reason)
+    if gains:
+        told.append(_at_most(device, gains))
     return {
         "id": pair.id,
         "title": pair.title,
         "available": verdict.ok,
-        "help": " ".join(
-            filter(
-                None,
-                (
-                    pair.note,
-                    (verdict.must_fetch or not pair.note) and verdict.reason,
-                    *registry.remarks(pair),
-                    gains and _at_most(device, gains),
-                ),
-            )
-        ),
+        "help": " ".join(filter(None, told)),
         "reason": verdict.reason,
         "first": list(gains)[:1] or [name for name in FIRST_METHODS if name in served][:1],
         "loading": _loading(pair, machine),
@@ -223,13 +212,13 @@ def _method(method: Method) -> dict[str, Any]:
     }
 
 
-def _slot(method: Method, slot: Slot, standard: Any) -> dict[str, Any]:
+def _slot(slot: Slot, standard: Any, method: str) -> dict[str, Any]:
     """A part of the method that may be another one; several views may stand together."""
     return {
         "key": slot,
         "kind": "set" if slot == "views" else "choice",
         "default": standard,
-        "choices": [[part.name, part.title] for part in base.alternatives(method.name, slot)],
+        "choices": [[part.name, part.title] for part in base.alternatives(method, slot)],
         "joined": AND,
     }
 
@@ -245,12 +234,12 @@ def _paper(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
         return {}  # these parts do not fit together, which `panel` tells
 
 
-def _param(param: Param, paper: Mapping[str, Any]) -> dict[str, Any]:
+def _param(param: Param, paper: Any) -> dict[str, Any]:
     return {
         "key": param.name,
         "kind": param.kind,
         "default": param.default,
-        "paper": paper.get(param.name),
+        "paper": paper,
         "min": param.low,
         "max": param.high,
         "choices": list(param.choices),

@@ -140,13 +140,8 @@ def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
     media = []
     for files in (given["image"], given["video"]):
         media += files if isinstance(files, list) else [] if files is None else [files]
-    same = ("pair", "max_new_tokens", "temperature", "top_p", "seed", "system")
-    same += ("dtype", "quantised", "picture_detail")
-    said = {"question": given["prompt"], "methods": names, "media": media, "settings": settings}
-    return {key: given[key] for key in same} | said
+    return {**given, "question": given["prompt"], "methods": names, "media": media, "settings": settings}
 
 
 def _answer(name: str, lanes: Sequence[Lane]) -> Answer:
-    if name == "generate":
-        return tables.lane_row(lanes[0])
-    return {"lanes": tables.lane_rows(lanes)}
+    return tables.lane_row(lanes[0]) if name == "generate" else {"lanes": tables.lane_rows(lanes)}

@@ -145,8 +145,7 @@ class Behaviour:
             path.write_bytes(drawn.getbuffer())
         except OSError as fault:
             return {"problem": uploads.reason(fault)}
-        shown = {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name}
-        return {**shown, "scene": scenes.scene_to_json(scene)}
+        return {**catalog.file(path), "scene": scenes.scene_to_json(scene)}
 
     def _unheard(self, caller: Caller) -> bool:
         """Whether nobody has listened for so long that the run is not for anybody."""
@@ -173,7 +172,7 @@ class Behaviour:
             out.write_text(html.page(lanes), encoding="utf-8")
         except OSError as fault:
             return {"problem": uploads.reason(fault)}
-        return {"url": f"gradio_api/file={out}"}
+        return {"url": catalog.file(out)["url"]}
 
     def _job(self, asked: Any, caller: Caller, baseline: bool = True) -> Job:
         job = read_job(asked, self.catalog["pairs"], self.folders, baseline)

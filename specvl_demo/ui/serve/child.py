@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
 
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.run import Event, refusal
 
 SEND_EVERY_S = 0.04
 SAID = 300
@@ -25,7 +25,7 @@ SAID = 300
 END_S = 1.0
 """How long a round in hand may take to end when everything does."""
 Tell = Callable[[str], None]
-Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[dict[str, Any]]]
+Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[Event]]
 """(job, whether it is to end, who hears how far loading is) -> the job's events.
 
 May have `prepare(tell)`, called before the first job: visitors who wait hear how far loading is; and
@@ -39,8 +39,13 @@ def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
     outbox = Outbox(pipe)
     inbox = Inbox(pipe, outbox)
     compute = open_engine()
+
+    def tell_all(text: str) -> None:
+        for run in inbox.waiting():
+            outbox.put(run, loading(text))
+
     if prepare := getattr(compute, "prepare", None):
-        prepare(lambda text: _tell_all(inbox, outbox, text))
+        prepare(tell_all)
     while (item := inbox.items.get()) is not None:
         if isinstance(item, str):  # a visit that is over
             if forget := getattr(compute, "forget", None):
@@ -55,28 +60,20 @@ def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
         outbox.flush()
 
 
-def _tell_all(inbox: Inbox, outbox: Outbox, text: str) -> None:
-    for run in inbox.waiting():
-        outbox.put(run, _loading(text))
-
-
-def _loading(text: str) -> dict[str, Any]:
+def loading(text: str) -> Event:
+    """How far loading is."""
     return {"k": "status", "stage": "loading", "detail": text}
 
 
 def _serve_one(compute: Compute, run: str, job: Job, ended: threading.Event, outbox: Outbox) -> None:
     """One job, its events into the outbox, done at the end."""
-
-    def tell(text: str) -> None:
-        outbox.put(run, _loading(text))
-
     try:
-        for event in compute(job, ended.is_set, tell):
+        for event in compute(job, ended.is_set, lambda text: outbox.put(run, loading(text))):
             outbox.put(run, event)
     except BaseException as fault:
         reason = f"{type(fault).__name__}: {fault}"[:SAID]
-        outbox.put(run, {"k": "error", "text": messages.RUN_FAILED.format(reason=reason)})
-        outbox.put(run, {"k": "done"})
+        for event in refusal(messages.RUN_FAILED.format(reason=reason)):
+            outbox.put(run, event)
         with suppress(OSError):  # the page is gone
             outbox.flush()
         raise  # nobody knows what state this process is in: the page starts a fresh one
@@ -134,12 +131,12 @@ class Outbox:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
-        self._waiting: list[tuple[str, dict[str, Any]]] = []
+        self._waiting: list[tuple[str, Event]] = []
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         threading.Thread(target=self._run, daemon=True).start()
 
-    def put(self, run: str, event: dict[str, Any]) -> None:
+    def put(self, run: str, event: Event) -> None:
         """Take an event and return at once."""
         with self._lock:
             self._waiting.append((run, event))

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.child import SAID
+from specvl_demo.ui.serve.child import SAID, loading
 from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.run import Event
 
 RETRY_S = 0.5
 REACH_S = 5.0
@@ -66,7 +67,7 @@ class Engine:
         self._stopped: str | None = None
         self._left: set[str] = set()
 
-    def run(self, run: str, parcel: Parcel) -> Iterator[dict[str, Any]]:
+    def run(self, run: str, parcel: Parcel) -> Iterator[Event]:
         self._left.clear()
         try:
             with tempfile.TemporaryDirectory(prefix="specvl-") as folder:
@@ -83,16 +84,14 @@ class Engine:
         self._left.add(visit)  # the job may be that visit's, and come to what it keeps only later
         self._compute.forget(visit)
 
-    def _events(self, run: str, job: Job) -> Iterator[dict[str, Any]]:
+    def _events(self, run: str, job: Job) -> Iterator[Event]:
         """A job's events. It computes in a thread: how far loading is has to be heard while it loads."""
-        said: queue.SimpleQueue[dict[str, Any] | BaseException | None] = queue.SimpleQueue()
-
-        def tell(text: str) -> None:
-            said.put({"k": "status", "stage": "loading", "detail": text})
+        said: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
 
         def compute() -> None:
             try:
-                for event in self._compute(job, lambda: self._stopped == run, tell):
+                ended, tell = lambda: self._stopped == run, lambda text: said.put(loading(text))
+                for event in self._compute(job, ended, tell):
                     said.put(event)
             except BaseException as fault:  # noqa: BLE001 - raised again, where Ray sees it
                 said.put(fault)
@@ -153,7 +152,7 @@ class RayWorkers:
         self._ray = ray
         self.capacity = capacity
         self._lock = threading.Lock()
-        self._runs: dict[str, Any] = {}
+        self._runs: Event = {}
         self._stopped: set[str] = set()
         self._closed = False
         if not ray.is_initialized():
@@ -170,7 +169,7 @@ class RayWorkers:
         for one in self._actors:
             self._free.put(one)
 
-    def start(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+    def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         put({"k": "status", "stage": "starting"})
         threading.Thread(target=self._follow, args=(run, job, put), daemon=True).start()
 
@@ -202,7 +201,7 @@ class RayWorkers:
                 self._ray.kill(actor)
             self._ray.shutdown()
 
-    def _follow(self, run: str, job: Job, put: Callable[[dict[str, Any]], None]) -> None:
+    def _follow(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         """One run, from a free actor to done. An actor that died is free again when it is back."""
         actor = self._free.get()
         errors = self._ray.exceptions

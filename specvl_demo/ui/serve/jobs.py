@@ -105,9 +105,7 @@ def read_job(
         seed=_whole(data, "seed", 0, 0, MAX_SEED, "The seed"),
         dtype=_one_of(data, "dtype", get_args(Dtype), "The dtype"),
         quantised=_one_of(data, "quantised", get_args(Quantised), "The packing of weights"),
-        picture_detail=None
-        if data.get("picture_detail") is None
-        else _number(data, "picture_detail", 0.0, *PICTURE_DETAIL, "The picture detail"),
+        picture_detail=_number(data, "picture_detail", None, *PICTURE_DETAIL, "The picture detail"),
     )
 
 
@@ -158,17 +156,15 @@ def uploaded(item: Mapping[str, Any], folders: Sequence[Path]) -> str:
 def _list(value: Any, kind: type, what: str, wanted: str) -> list[Any]:
     """A list of one kind; nothing given is an empty one."""
     given = [] if value is None else value
-    if not isinstance(given, list | tuple) or not all(isinstance(item, kind) for item in given):
-        wrong = (
-            next((i for i in given if not isinstance(i, kind)), None) if isinstance(given, list) else given
-        )
-        raise ValueError(messages.WRONG_KIND.format(what=what, wanted=wanted, kind=_kind(wrong)))
-    return list(given)
+    wrong = [item for item in given if not isinstance(item, kind)] if isinstance(given, list) else [given]
+    if wrong:
+        raise ValueError(messages.WRONG_KIND.format(what=what, wanted=wanted, kind=_kind(wrong[0])))
+    return given
 
 
 def _kind(value: Any) -> str:
     """What a value of JSON is called in a sentence."""
-    names = {type(None): "null", bool: "true or false", str: "text", list: "a list", tuple: "a list"}
+    names = {type(None): "null", bool: "true or false", str: "text", list: "a list"}
     number = "a number" if isinstance(value, int | float) else "an object"
     return names.get(type(value), number)
 
@@ -240,8 +236,10 @@ def _whole(data: Mapping[str, Any], key: str, default: int, low: int, high: int,
     return int(value)
 
 
-def _number(data: Mapping[str, Any], key: str, default: float, low: float, high: float, what: str) -> float:
+def _number(data: Mapping[str, Any], key: str, default: Any, low: float, high: float, what: str) -> Any:
     value = data.get(key, default)
+    if value is None and default is None:
+        return None
     good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
     if not good:
         raise ValueError(messages.NOT_A_NUMBER.format(what=what, low=low, high=high, value=_brief(value)))
