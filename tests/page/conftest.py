@@ -91,11 +91,10 @@ def _wait(url: str, process: subprocess.Popen, log: Path) -> None:
 
 @pytest.fixture(scope="session")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The page over made-up records, at twice their speed."""
+    """The page over made-up records, at eight times their speed."""
     folder = tmp_path_factory.mktemp("page")
-    yield from serve(
-        ROOT / "tests" / "page" / "synthetic_app.py", folder, "--folder", str(folder), "--rate", "2"
-    )
+    app = ROOT / "tests" / "page" / "synthetic_app.py"
+    yield from serve(app, folder, "--folder", str(folder), "--rate", "8")
 
 
 @pytest.fixture(scope="session")
@@ -119,7 +118,8 @@ def page(visit, browser_context_args: dict) -> Iterator:
         if page.url.startswith("http"):
             page.evaluate("""async () => {
               const { visit } = window.specvl ?? {};
-              if (visit) { clearTimeout(visit.keeping); visit.keeping = null; }  // nothing is kept on the way out
+              // Nothing is kept on the way out.
+              if (visit) { clearTimeout(visit.keeping); visit.keeping = null; }
               await window.specvl?.replay.forget();
               localStorage.clear();
               sessionStorage.clear();
@@ -158,9 +158,24 @@ def watch(page, url: str) -> Iterator:
     for event, listener in listeners.items():
         page.on(event, listener)
     page.goto(url)
-    page.wait_for_function("window.specvl?.ready", timeout=60_000)
+    ready(page)
     yield page
     for event, listener in listeners.items():
         page.remove_listener(event, listener)
     assert not faults, faults
     assert not elsewhere, elsewhere
+
+
+def ready(page) -> None:
+    """Wait until a page that was opened or loaded anew can be used."""
+    page.wait_for_function("window.specvl?.ready", timeout=60_000)
+
+
+def note_sent(page) -> None:
+    """Have the page keep what it asks of the server in `window.sent`."""
+    page.evaluate(
+        """() => {
+          const {api} = specvl.runner, send = api.trigger;
+          api.trigger = (name, asked) => { window.sent = asked; send(name, asked); };
+        }"""
+    )

@@ -1,11 +1,14 @@
-"""An engine without models for tests of workers: it says real records, slowly, and what process it is."""
+"""Engines without models for tests of workers: they say real records. Those that run in a process of their
+own stand here, where nothing heavy is imported.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from specvl_demo.records import Begin, End, Round, Token, Totals, Tree
@@ -78,6 +81,42 @@ def started(count: int) -> RayWorkers:
             if "timed out during startup" not in str(fault):
                 raise
             sys.modules["ray"].shutdown()
+
+
+class Noting:
+    """Writes down rounds and who is forgotten, in order, a line each."""
+
+    def __init__(self, ledger: str | None) -> None:
+        self._ledger = Path(str(ledger))
+
+    def __call__(self, job: Job, ended: Any, tell: Any) -> Iterator[dict[str, Any]]:
+        for event in rounds(int(job.question)):
+            time.sleep(0.005)
+            self._note(event["k"])
+            yield event
+
+    def forget(self, visit: str) -> None:
+        self._note(f"forget {visit}")
+
+    def _note(self, line: str) -> None:
+        with self._ledger.open("a") as file:
+            file.write(line + "\n")
+
+
+class Slow:
+    """Loads until a file is there; then every job is answered at once."""
+
+    def __init__(self, go: str | None) -> None:
+        self._go = Path(str(go))
+
+    def prepare(self, tell: Callable[[str], None]) -> None:
+        self._go.with_name("began").touch()
+        while not self._go.exists():
+            tell("Reading the weights")
+            time.sleep(0.05)
+
+    def __call__(self, job: Job, ended: Any, tell: Any) -> Iterator[dict[str, Any]]:
+        yield {"k": "status", "stage": "prefill"}
 
 
 class LightEngine:

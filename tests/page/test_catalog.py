@@ -19,12 +19,13 @@ def test_drawn_scenes_are_offered_to_what_learnt_them(
     """The shipped models were trained on them; a person's own, in a folder too, was not."""
     own = Pair("own", "Own", "LLaVA", Checkpoint(str(tmp_path), 1e6, "own", local=True), {})
     assert own.local and not own.shipped
-    monkeypatch.setattr(catalog, "PAIRS", (*PAIRS, own))
+    few = (*(pair for pair in PAIRS if pair.shipped), own)
+    monkeypatch.setattr(catalog, "PAIRS", few)
     told = {pair["id"]: pair["knows"] == "scenes" for pair in catalog.describe("pocket")["pairs"]}
-    assert told == {pair.id: pair.id == "pocket" for pair in (*PAIRS, own)}
+    assert told == {pair.id: pair.id == "pocket" for pair in few}
 
 
-@pytest.mark.parametrize("gpu", ["NVIDIA L4", "NVIDIA H100 80GB HBM3", "of another maker", None])
+@pytest.mark.parametrize("gpu", ["NVIDIA L4", "of another maker", None])
 def test_what_is_offered_first_can_win(gpu: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU by what is derived for it, which the page says beside the pair; elsewhere by name."""
     gpus = () if gpu is None else (Gpu(gpu, 80_000_000_000, (8, 9)),)

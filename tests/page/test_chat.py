@@ -9,23 +9,19 @@ import pytest
 from playwright.sync_api import expect
 
 from specvl_demo.ui.serve.jobs import MOST_SHOWN, MOST_TURNS
-from tests.page.conftest import ROOT
+from tests.page.conftest import ROOT, note_sent
 from tests.page.test_files import PNG
 from tests.page.test_race import run_race, unfold
 
 pytestmark = pytest.mark.ui
-SENT = """() => {
-  const api = specvl.runner.api, send = api.trigger;
-  api.trigger = (name, asked) => { window.sent = asked; send(name, asked); };
-}"""
 
 
 def thumbs(page):
     return page.locator(".vl-thumbs li")
 
 
-def test_a_picture_from_the_clipboard(opened):
-    """Paste a picture anywhere: it becomes part of the question, with its thumbnail."""
+def test_a_pasted_picture_another_and_a_clip_in_one_message(opened, tmp_path: Path):
+    """Pasted anywhere, or picked two at once: each is shown as what it is, all are asked about."""
     opened.evaluate(
         """(hex) => {
           const bytes = Uint8Array.from(hex.match(/../g), (b) => parseInt(b, 16));
@@ -37,14 +33,21 @@ def test_a_picture_from_the_clipboard(opened):
         PNG,
     )
     expect(thumbs(opened).locator("img")).to_have_attribute("alt", "pasted.png")
-    opened.evaluate(SENT)
+    (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
+    opened.locator("#vl-files").set_input_files([tmp_path / "a.png", ROOT / "examples" / "clip.webm"])
+    expect(thumbs(opened)).to_have_count(3)
+    expect(thumbs(opened).nth(2).locator("video")).to_have_count(1)
+    expect(thumbs(opened).nth(2)).to_contain_text("clip")
+    note_sent(opened)
     run_race(opened)
-    assert [item["name"] for item in opened.evaluate("window.sent.media")] == ["pasted.png"]
+    sent = opened.evaluate("window.sent.media.map((item) => [item.name, item.kind])")
+    assert sent == [["pasted.png", "image"], ["a.png", "image"], ["clip.webm", "video"]]
 
 
-def test_a_picture_from_the_camera(opened):
-    """The camera's dialog shows what it sees; one press adds the picture; the camera is let go."""
-    opened.get_by_role("button", name="Camera").click()
+def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
+    """The camera's dialog shows what it sees; one press adds the picture; the camera is let go. Where a
+    picture cannot come in, a sentence says why and what else there is."""
+    opened.get_by_role("button", name="Camera", exact=True).click()
     dialog = opened.get_by_role("dialog", name="Camera")
     expect(dialog.locator("video")).to_be_visible()
     opened.wait_for_function("document.querySelector('dialog[open] video')?.videoWidth > 0")
@@ -54,12 +57,8 @@ def test_a_picture_from_the_camera(opened):
     opened.wait_for_function("document.querySelector('.vl-thumbs li:last-child img').naturalWidth > 0")
     expect(dialog).to_have_count(0)
     assert opened.evaluate("window.track.readyState") == "ended"
-
-
-def test_no_camera_and_a_failed_upload_say_what_to_do(opened, tmp_path: Path):
-    """Where a picture cannot come in, a sentence says why and what else there is."""
     opened.evaluate("() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('no')); }")
-    opened.get_by_role("button", name="Camera").click()
+    opened.get_by_role("button", name="Camera", exact=True).click()
     note = opened.locator(".vl-media-note")
     expect(note).to_have_text("No camera could be used. Allow it for this page, or upload a picture.")
     opened.evaluate("() => { specvl.ask.well.api.upload = () => Promise.reject(new Error('gone')); }")
@@ -67,34 +66,6 @@ def test_no_camera_and_a_failed_upload_say_what_to_do(opened, tmp_path: Path):
     opened.locator("#vl-files").set_input_files(tmp_path / "a.png")
     expect(opened.locator(".vl-refused")).to_contain_text("a.png could not be sent.")
     expect(thumbs(opened)).to_have_count(1)
-
-
-def test_pictures_and_a_clip_in_one_message(opened, tmp_path: Path):
-    """Two files at once: a picture and a clip, each shown as what it is, both asked about."""
-    (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
-    clip = ROOT / "examples" / "clip.webm"
-    opened.locator("#vl-files").set_input_files([tmp_path / "a.png", clip])
-    expect(thumbs(opened)).to_have_count(2)
-    expect(thumbs(opened).nth(1).locator("video")).to_have_count(1)
-    expect(thumbs(opened).nth(1)).to_contain_text("clip")
-    opened.evaluate(SENT)
-    run_race(opened)
-    assert [item["kind"] for item in opened.evaluate("window.sent.media")] == ["image", "video"]
-
-
-def test_a_composed_scene(opened):
-    """Shape, colour, place: the server draws it, the form shows it."""
-    opened.get_by_role("button", name="Draw a scene").click()
-    dialog = opened.locator(".vl-composer")
-    dialog.get_by_label("Shape").select_option("moon")
-    dialog.get_by_label("red", exact=True).check(force=True)
-    dialog.get_by_role("button", name="center: empty").click()
-    expect(dialog.get_by_role("button", name="center: large red moon")).to_be_visible()
-    dialog.get_by_role("button", name="Use it").click()
-    expect(dialog).to_be_hidden()
-    expect(thumbs(opened)).to_have_count(1)
-    drawn = opened.evaluate("specvl.ask.request.media[0].scene.objects")
-    assert [(thing["kind"], thing["colour"]) for thing in drawn] == [("moon", "red")]
 
 
 def test_ask_again_edit_and_clear(opened):
@@ -105,7 +76,7 @@ def test_ask_again_edit_and_clear(opened):
     expect(opened.locator("#vl-question")).to_be_focused()
     expect(opened.locator("#vl-question")).to_have_attribute("placeholder", "Ask about the same pictures")
     opened.locator("#vl-question").fill("And below it?")
-    opened.evaluate(SENT)
+    note_sent(opened)
     run_race(opened)
     sent = opened.evaluate("window.sent")
     assert sent["question"] == "And below it?" and sent["media"] == []
@@ -169,7 +140,7 @@ def test_a_full_conversation_is_said_before_it_is_sent(opened):
       specvl.chat.set(Array.from({ length: turns }, turn));
     }"""
     assert opened.evaluate("specvl.ask.request.media.length") == 1
-    opened.evaluate(SENT)
+    note_sent(opened)
     status = opened.locator("#vl-status")
     for turns, pictures, words in (
         (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.conftest import ROOT
+from tests.page.conftest import ROOT, ready
 from tests.page.test_race import finish_replay, run_race, unfold
 from tests.page.test_views import open_tab
 
@@ -58,11 +58,18 @@ def test_a_file_that_is_no_trace_is_refused_with_its_line(opened, tmp_path: Path
         assert opened.evaluate("specvl.race.lanes.size") == 2
 
 
-@pytest.mark.parametrize("name", ["scene", "chart", "clip", "crowd"])
-def test_shipped_traces_open_without_a_model(opened, name: str):
-    """Each recorded race that ships: read in the browser, with pictures, heat, what the drafter saw."""
+def test_shipped_traces_open_without_a_model(opened):
+    """Recorded races that ship: read in the browser, with pictures, heat, what the drafter saw."""
+    for name in ("scene", "chart", "clip", "crowd"):
+        expect_opened(opened, name)
+
+
+def expect_opened(opened, name: str) -> None:
+    path = ROOT / "examples" / f"{name}.trace.jsonl"
+    question = json.loads(path.open(encoding="utf-8").readline())["notes"]["question"]
     open_tab(opened, "Replay")
-    opened.locator("#vl-trace").set_input_files(ROOT / "examples" / f"{name}.trace.jsonl")
+    opened.locator("#vl-trace").set_input_files(path)
+    expect(opened.locator(".vl-question")).to_have_text(question)
     expect(opened.locator(".vl-lane")).to_have_count(2)
     finish_replay(opened)
     guesser = "a rule without a second model" if name == "crowd" else "a small model"  # prompt lookup
@@ -106,7 +113,7 @@ def test_a_link_restores_the_settings(opened, url: str):
     scene = opened.evaluate("specvl.ask.request.media[0].scene")
     opened.goto("about:blank")
     opened.goto(link)
-    opened.wait_for_function("window.specvl?.ready", timeout=60_000)
+    ready(opened)
     expect(opened.locator("#vl-question")).to_have_value("Wie viele Sterne? ★")
     request = opened.evaluate("specvl.ask.request")
     assert request["methods"] == ["tabed", "sage"] and request["settings"]["tabed"] == {"gamma": other}
@@ -136,7 +143,7 @@ def test_custom_combinations_are_kept_in_the_browser(opened):
     expect(panel.get_by_label("tree", exact=True)).to_have_value("chain")
     opened.evaluate("history.replaceState(null, '', location.pathname)")
     opened.reload()
-    opened.wait_for_function("window.specvl?.ready", timeout=60_000)
+    ready(opened)
     opened.locator("[data-method=custom] input").check()
     unfold(opened)
     panel = opened.locator(".vl-settings details", has_text="Custom parameters")
@@ -146,7 +153,8 @@ def test_custom_combinations_are_kept_in_the_browser(opened):
 
 
 def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
-    """No picture, whatever its name: refused by name, in sight; a picture gets a thumbnail."""
+    """No picture, whatever its name: refused by name, in sight; a picture gets a thumbnail. Without a
+    question and a picture it is said what is missing."""
     (tmp_path / "notes.txt").write_text("hello")
     opened.locator("#vl-files").set_input_files(tmp_path / "notes.txt")
     refused = opened.locator(".vl-refused")
@@ -167,3 +175,6 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "b.png")  # in place of the example's
     opened.get_by_role("button", name="Remove b.png").click()
     expect(opened.locator(".vl-thumbs li")).to_have_count(0)
+    opened.locator("#vl-question").fill("")
+    opened.locator("#vl-run").click()
+    expect(opened.locator("#vl-status")).to_have_text("Ask a question or add a picture first.")

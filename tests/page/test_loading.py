@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,47 +12,29 @@ from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
-from tests.page.test_workers import Visitor
+from tests.page.light import Slow
+from tests.robustness.support import Guest, until
 
 LIMIT_S = 1.5
 JOB = Job(pair="slow", lanes=(("ar", {}),), question="?")
 
 
-class Slow:
-    """Loads until a file is there; then every job is answered at once."""
-
-    def __init__(self, go: Path) -> None:
-        self._go = go
-
-    def prepare(self, tell: Callable[[str], None]) -> None:
-        self._go.with_name("began").touch()
-        while not self._go.exists():
-            tell("Reading the weights")
-            time.sleep(0.05)
-
-    def __call__(self, job: Job, cancelled: Callable[[], bool], tell: Any) -> Iterator[dict[str, Any]]:
-        yield {"k": "status", "stage": "prefill"}
-
-
-def slow(go: str | None) -> Slow:
-    return Slow(Path(str(go)))
-
-
 def test_who_waits_for_the_first_load_is_told_may_stop_and_is_not_timed(tmp_path: Path) -> None:
     """The limit is far shorter than the load; the one who stops is done at once, the other is served."""
-    worker = ProcessWorker(str(tmp_path / "go"), slow)
+    worker = ProcessWorker(str(tmp_path / "go"), Slow)
     try:
-        while not (tmp_path / "began").exists():
-            time.sleep(0.05)
+        until((tmp_path / "began").exists, "the load to begin")
         queue = Queue(worker, limit_s=LIMIT_S, grace_s=LIMIT_S)
-        leaves = Visitor(queue, JOB)
-        while not [event for event in leaves.events if event.get("detail") == "Reading the weights"]:
-            time.sleep(0.05)
+        leaves = Guest(queue, JOB)
+        until(
+            lambda: [one for one in leaves.events if one.get("detail") == "Reading the weights"],
+            "how far loading is",
+        )
         pid = worker.pid
         run = leaves.until("run")["run"]
         queue.stop(run)
         leaves.until("done")
-        stays = Visitor(queue, JOB)
+        stays = Guest(queue, JOB)
         time.sleep(2 * LIMIT_S)
         (tmp_path / "go").touch()
         stays.until("done")
@@ -69,11 +49,10 @@ def test_a_silent_load_is_told_again() -> None:
     said: list[str] = []
     with decoding.repeated(said.append, every_s=0.01) as tell:
         tell("Reading the weights")
-        time.sleep(0.2)
+        until(lambda: len(said) > 3, "the text to be told again")
     n = len(said)
-    assert n > 3 and set(said) == {"Reading the weights"}
     time.sleep(0.05)
-    assert len(said) == n
+    assert said == n * ["Reading the weights"]
 
 
 def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +11,17 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from specvl_demo import pairs
+from specvl_demo import pairs, registry
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.pairs import Checkpoint, Pair
 from specvl_demo.ui.serve import decoding
-from specvl_demo.ui.serve.child import Compute, Tell
 from specvl_demo.ui.serve.jobs import Job, Turn
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.vlm import target
-from tests.page.light import rounds
-from tests.page.test_workers import Visitor
+from tests.page.light import Noting, rounds
 from tests.pocketlike import save_pair
+from tests.robustness.support import Guest
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +32,22 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_pair(tmp_path_factory.mktemp("pair"))
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Loaded]:
+    """A tiny random pair."""
+    folder = save_pair(tmp_path_factory.mktemp("pair"))
+    target = Checkpoint(str(folder / "target"), 1e6, "", True)
+    made = registry.load(Pair("light", "light", "llava", target, {}), [])
+    gc.freeze()  # what the libraries hold need not be looked through for memories
+    yield made
+    gc.unfreeze()
 
 
 @pytest.fixture
-def engine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> decoding.Engine:
-    """The real engine over a tiny random pair."""
-    small = Checkpoint(str(folder / "drafter"), 1e6, "", True)
-    target = Checkpoint(str(folder / "target"), 1e6, "", True)
-    monkeypatch.setattr(pairs, "find", lambda _: Pair("light", "light", "llava", target, {"small": small}))
-    return decoding.Engine(None)
+def engine(loaded: registry.Loaded, monkeypatch: pytest.MonkeyPatch) -> decoding.Engine:
+    """The real engine, whose pair is loaded already."""
+    monkeypatch.setattr(pairs, "find", lambda _: loaded.pair)
+    monkeypatch.setattr(registry, "load", lambda *_, **__: loaded)
+    return decoding.Engine()
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_nobody_goes_on_from_what_another_visitor_left(
     assert len(kept()) == (whose is not None)  # theirs alone, or nobody's
     said(engine, second(picture, "a"))  # who left it does not find it again
     assert not given[0][1]
-    assert answer == said(decoding.Engine(None), second(picture, whose))
+    assert answer == said(decoding.Engine(), second(picture, whose))
 
 
 @pytest.mark.parametrize("whose", ["a", None])
@@ -147,37 +147,17 @@ def test_who_leaves_in_the_middle_leaves_nothing(engine: decoding.Engine, pictur
     assert not kept()
 
 
-def noting(ledger: str | None) -> Compute:
-    """An engine that writes down rounds and who is forgotten, in order."""
-
-    class Noting:
-        def __call__(self, job: Job, ended: Any, tell: Tell = lambda _: None) -> Iterator[dict[str, Any]]:
-            for event in rounds(int(job.question)):
-                time.sleep(0.005)
-                note(event["k"])
-                yield event
-
-        def forget(self, visit: str) -> None:
-            note(f"forget {visit}")
-
-    def note(line: str) -> None:
-        with Path(ledger).open("a") as file:
-            file.write(line + "\n")
-
-    return Noting()
-
-
 def test_the_process_forgets_between_jobs(tmp_path: Path) -> None:
     """Told in the middle of a job, the process drops the conversation when the job has let go of it."""
     ledger = tmp_path / "ledger"
-    worker = ProcessWorker(str(ledger), noting)
+    worker = ProcessWorker(str(ledger), Noting)
     queue = Queue(worker)
     try:
-        one = Visitor(queue, Job("light", (("ar", {}),), "100", visit="a"))
+        one = Guest(queue, Job("light", (("ar", {}),), "100", visit="a"))
         one.until("begin")
         queue.forget("a")
         one.until("done")
-        another = Visitor(queue, Job("light", (("ar", {}),), "1", visit="b"))
+        another = Guest(queue, Job("light", (("ar", {}),), "1", visit="b"))
         another.until("done")
     finally:
         worker.close()
@@ -212,17 +192,6 @@ class Listening:
     def close(self) -> None: ...
 
 
-async def stay(queue: Queue, how: str, visit: str | None) -> None:
-    """Ask, and when rounds come: leave, press Stop, or stay until it is done."""
-    async with aclosing(queue.events(Job("light", (("ar", {}),), how, visit=visit))) as running:
-        async for run, events in running:
-            came = any(event["k"] == "round" for event in events)
-            if came and how == "leaves":
-                return
-            if came and how == "stops":
-                queue.stop(run.id)
-
-
 @pytest.mark.parametrize(
     ("how", "visit", "forgotten"),
     [("leaves", "a", ["a"]), ("leaves", None, []), ("stops", "a", []), ("done", "a", [])],
@@ -230,7 +199,12 @@ async def stay(queue: Queue, how: str, visit: str | None) -> None:
 def test_only_who_leaves_is_forgotten(how: str, visit: str | None, forgotten: list[str]) -> None:
     """A run that lost its listener is its page's end; Stop and the end of a race are not."""
     worker = Listening()
-    # In a thread of its own: the browser of earlier tests leaves a running loop in this one.
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, stay(Queue(worker), how, visit)).result()
+    queue = Queue(worker)
+    guest = Guest(queue, Job("light", (("ar", {}),), how, visit=visit))
+    guest.until("round")
+    if how == "stops":
+        queue.stop(guest.until("run")["run"])
+    if how != "leaves":
+        guest.until("done")
+    guest.leave()
     assert worker.heard == forgotten

@@ -7,6 +7,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
+from tests.page.conftest import note_sent
+
 pytestmark = pytest.mark.ui
 LOADING = ("Precision", "Quantisation", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
@@ -38,6 +40,11 @@ def finish_replay(page) -> None:
     page.evaluate("specvl.view.player.finish()")
     page.wait_for_function(FINISHED)
     page.wait_for_function(f"{SHOWN} === specvl.race.list.reduce((n, lane) => n + lane.tokens.length, 0)")
+
+
+def drawn(page) -> None:
+    """Wait until every chart in sight shows what is known."""
+    page.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
 
 
 def test_two_clicks_to_a_finished_race_whose_numbers_are_the_fold_of_its_records(opened):
@@ -111,12 +118,7 @@ def test_precision_packing_and_picture_detail_are_chosen_for_a_pair_and_told(ope
     detail.fill("0.5")
     detail.blur()
     expect(panel.locator("summary .vl-changed")).to_have_text("2 changed")
-    opened.evaluate(
-        """() => {
-          const send = specvl.runner.api.trigger;
-          specvl.runner.api.trigger = (name, asked) => { window.sent = asked; send(name, asked); };
-        }"""
-    )
+    note_sent(opened)
     run_race(opened)
     asked = opened.evaluate("({...window.sent, loading: specvl.ask.request.loading})")
     assert (asked["dtype"], asked["picture_detail"], "quantised" in asked) == ("bfloat16", 0.5, False)
@@ -233,7 +235,7 @@ def test_a_methods_chart_stands_from_the_start_of_a_replay_and_does_not_hang_on_
     chart = opened.locator(".vl-race [data-chart=weights]")
     expect(chart.locator(".plot-container").first).to_be_visible(timeout=15_000)
     opened.evaluate("specvl.race.setHead(0)")
-    opened.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
+    drawn(opened)
     expect(chart).not_to_have_class(re.compile("empty"))
     expect(chart.locator(".vl-legend")).to_contain_text("picture")
     points = "specvl.view.own.plot.data.map((line) => line.x.length)"
@@ -269,16 +271,28 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
     expect(opened.locator(".vl-race .vl-inspector .vl-hint")).to_be_visible()
 
 
-def test_tree_slider_walks_through_the_rounds(opened):
-    """The slider shows any round; its accepted path has as many nodes as the round kept tokens."""
+def test_the_tree_shows_any_round_and_opens_tokens(opened):
+    """The slider shows any round, whose accepted path has as many nodes as it kept tokens; each node says how
+    likely the drafter held it, and a kept one opens its token of the answer."""
     finish_replay(opened)
-    slider = opened.locator(".vl-race").get_by_label("Round", exact=True)
-    for index in (0, 3, 7):
-        slider.fill(str(index))
-        expect(opened.locator(".vl-race .vl-facts")).to_contain_text(f"round {index + 1} ")
-        kept = opened.evaluate(f"specvl.race.focused.rounds[{index}].path.length - 1")
-        expect(opened.locator(".vl-race .vl-tree .edge.draft")).to_have_count(kept)
-    opened.locator(".vl-race").get_by_role("button", name="Follow", exact=True).click()
+    race = opened.locator(".vl-race")
+    slider, tree = race.get_by_label("Round", exact=True), race.locator(".vl-tree")
+    index = opened.evaluate("specvl.race.focused.rounds.findIndex((r) => r.path.length > 2)")
+    for at in (index + 1, index + 4, index):
+        slider.fill(str(at))
+        expect(race.locator(".vl-facts")).to_contain_text(f"round {at + 1} ")
+        kept = opened.evaluate(f"specvl.race.focused.rounds[{at}].path.length - 1")
+        expect(tree.locator(".edge.draft")).to_have_count(kept)
+    expect(tree.locator(".node.draft title").first).to_contain_text("drafter .")
+    likely = opened.evaluate(
+        "(i) => { const r = specvl.race.focused.rounds[i]; return Math.exp(r.tree.draft_logp[r.path[1]]); }",
+        index,
+    )
+    expect(tree.locator("text.chance", has_text=f"{likely:.3f}".lstrip("0")).first).to_be_visible()
+    tree.locator(".node.draft").nth(1).click()
+    chosen = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token]")
+    assert (chosen["round"], chosen["at"], chosen["origin"]) == (index, 1, "draft")
+    race.get_by_role("button", name="Follow", exact=True).click()
     assert opened.evaluate("specvl.race.selected") is None
 
 
@@ -319,23 +333,6 @@ def test_a_character_waits_until_it_is_whole_and_tells_its_origins(opened):
     card.get_by_role("button", name="Part 1, accepted draft").click()
     expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 2")
     expect(e).to_have_class(re.compile("selected"))
-
-
-def test_tree_shows_probabilities_and_opens_tokens(opened):
-    """Each node says how likely the drafter held it; a kept node opens its token of the answer."""
-    finish_replay(opened)
-    index = opened.evaluate("specvl.race.focused.rounds.findIndex((r) => r.path.length > 2)")
-    opened.locator(".vl-race").get_by_label("Round", exact=True).fill(str(index))
-    tree = opened.locator(".vl-race .vl-tree")
-    expect(tree.locator(".node.draft title").first).to_contain_text("drafter .")
-    likely = opened.evaluate(
-        "(i) => { const r = specvl.race.focused.rounds[i]; return Math.exp(r.tree.draft_logp[r.path[1]]); }",
-        index,
-    )
-    expect(tree.locator("text.chance", has_text=f"{likely:.3f}".lstrip("0")).first).to_be_visible()
-    tree.locator(".node.draft").nth(1).click()
-    chosen = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token]")
-    assert (chosen["round"], chosen["at"], chosen["origin"]) == (index, 1, "draft")
 
 
 def test_nothing_jumps_while_a_race_streams(opened):
@@ -382,7 +379,7 @@ def test_charts_draw_what_the_focused_method_declares(opened):
         expect(opened.locator(f".vl-race [data-chart={name}] .plot-container").first).to_be_visible(
             timeout=15_000
         )
-    opened.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
+    drawn(opened)
     assert not opened.evaluate(FAULTS)
     expect(opened.locator(".vl-race [data-chart=speedup] .vl-plot")).to_have_attribute(
         "aria-label", re.compile(r"LVSpec \d\.\d\d×")
@@ -410,11 +407,11 @@ def test_charts_leave_the_machine_to_the_engine_while_a_race_streams(opened):
         }"""
     )
     run_race(opened)
-    drawn = opened.evaluate("window.drawn")
-    assert drawn
-    for times in drawn.values():  # on a busy machine one may come late, and the next on time
-        assert len(times) <= 2 + (times[-1] - times[0]) / 450, drawn
-    opened.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
+    by_chart = opened.evaluate("window.drawn")
+    assert by_chart
+    for times in by_chart.values():  # on a busy machine one may come late, and the next on time
+        assert len(times) <= 2 + (times[-1] - times[0]) / 450, by_chart
+    drawn(opened)
 
 
 def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):
@@ -434,25 +431,3 @@ def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):
     stands = opened.evaluate("specvl.race.head")
     opened.wait_for_timeout(200)
     assert opened.evaluate("specvl.race.head") == stands
-
-
-def test_untrusted_text_is_inert(opened):
-    """Markup and templates in a model's words are shown as they are and run nothing."""
-    evil = ["<img src=x onerror=window.pwned=1>", "${window.pwned=1}", "<script>window.pwned=1</script>"]
-    opened.evaluate(
-        """(words) => {
-          const lane = specvl.race.list[1];
-          const records = [lane.begin, lane.rounds[0], lane.end].map((r) => JSON.parse(JSON.stringify(r)));
-          records[0].title = words[0]; records[0].method = 'ar';
-          records[1].tokens.forEach((t, i) => { t.text = words[i % words.length]; });
-          records[1].tree.texts = records[1].tree.texts.map(() => words[0]);
-          records[1].notes = {[words[0]]: words[1]};
-          specvl.show(records, {source: 'recorded', question: words[0], media: []}, false);
-          specvl.race.select({lane: lane.name, token: 0});
-        }""",
-        evil,
-    )
-    opened.wait_for_timeout(300)
-    assert opened.evaluate("window.pwned") is None
-    expect(opened.locator(".vl-question")).to_have_text(evil[0])
-    expect(opened.locator(".vl-lane .tk").first).to_have_text(evil[0])

@@ -6,65 +6,62 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from playwright.sync_api import expect
 
 from specvl_demo.report import trace
 from tests.page.synthetic import race_records
 from tests.robustness.test_text import MARKUP
 
 pytestmark = pytest.mark.ui
+TEMPLATE = "${window.hit='template'}"
+"""What an engine of templates would run."""
+
+
+CHECKED = ("kind", "origin", "stop", "draws", "lane")
+"""What a trace is refused for, where it is not one of a few words; lanes are told apart by their names."""
+FRAMES = [
+    "javascript:hit=1",
+    "data:text/html,<script>hit=1</script>",
+    "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' onload='hit=1'/>",
+]
+
+
+def spoiled(value: Any, where: str) -> Any:
+    """A record's data in which every text that a stranger may choose is markup that runs a script."""
+    if isinstance(value, str):
+        return MARKUP.format(where=where) + TEMPLATE
+    if isinstance(value, list):
+        return [spoiled(item, where) for item in value]
+    if isinstance(value, dict):
+        return {key: item if key in CHECKED else spoiled(item, key) for key, item in value.items()}
+    return value
 
 
 def hostile(path: Path) -> Path:
-    """A sound trace in which every text that a stranger may choose is markup that runs a script."""
+    """A sound trace of markup, names of series and columns too."""
     lines = []
     for record in race_records(["ar", "tabed", "lvspec"], n_tokens=30):
-        data = msgspec.to_builtins(record)
-        lane = f"{MARKUP.format(where='lane')}{data['lane']}"
-        data["lane"] = lane
+        sound = msgspec.to_builtins(record)
+        data = spoiled(sound, "record")
+        data["lane"] = f"{MARKUP.format(where='lane')}{sound['lane']}"
         if data["kind"] == "begin":
-            for key in ("title", "pair", "prompt", "device", "dtype", "request"):
-                data[key] = MARKUP.format(where=key)
-            data["versions"] = data["models"] = {
-                MARKUP.format(where="versions"): MARKUP.format(where="version")
-            }
-            data["settings"] = {MARKUP.format(where="setting"): MARKUP.format(where="value")}
-            for seen in data["seen"]:
-                seen["view"] = seen["words"] = MARKUP.format(where="view")
-            frames = [
-                MARKUP.format(where="frame"),
-                "javascript:hit=1",
-                "data:text/html,<script>hit=1</script>",
-            ]
-            frames.append("data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' onload='hit=1'/>")
-            data["notes"] = {
-                "question": MARKUP.format(where="asked"),
-                "media": [
-                    {
-                        "name": MARKUP.format(where="file"),
-                        "frames": [*frames, *data["notes"]["media"][0]["frames"]],
-                    }
-                ],
-            }
-            data["method"] = "ar" if data["method"] == "ar" else MARKUP.format(where="method")
-            for span in data["spans"]:
-                span["frame"] = 4
+            data["method"] = "ar" if sound["method"] == "ar" else data["method"]
+            for name in ("versions", "models", "settings"):
+                data[name] = {MARKUP.format(where=name): MARKUP.format(where="value")}
+            media = data["notes"]["media"][0]
+            media["frames"] += [*FRAMES, *sound["notes"]["media"][0]["frames"]]
+            data["spans"] = [{**span, "frame": len(FRAMES) + 1} for span in sound["spans"]]
+            data["charts"] = sound["charts"]
         elif data["kind"] == "round":
-            for token in data["tokens"]:
-                token["text"] = MARKUP.format(where="token")
-            data["tree"]["texts"] = [MARKUP.format(where="node")] * len(data["tree"]["texts"])
-            lists = [data["candidates"], *(data["views"] or {}).values()]
-            for candidate in (c for each in lists for few in each for c in few):
-                candidate["text"] = MARKUP.format(where="candidate")
             if data["views"]:
-                data["views"] = {
-                    MARKUP.format(where=f"column{i}"): v for i, v in enumerate(data["views"].values())
-                }
+                columns = enumerate(data["views"].values())
+                data["views"] = {MARKUP.format(where=f"column{i}"): column for i, column in columns}
             data["notes"] |= {
                 "weights": {MARKUP.format(where="series"): 0.5, "b": 0.5},
-                "heat": [MARKUP.format(where="heat")] * len(data["tokens"]),
                 MARKUP.format(where="key"): [MARKUP.format(where="list")],
             }
         else:
@@ -107,6 +104,7 @@ def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path) -> None:
     )
     assert grown == []
     assert "<script>" in page.locator(".vl-lane .vl-text").first.inner_text()
+    expect(page.locator(".vl-question")).to_have_text(MARKUP.format(where="question") + TEMPLATE)
     sources = page.evaluate(
         "[...document.querySelectorAll('#specvl img')].map((node) => node.getAttribute('src'))"
     )

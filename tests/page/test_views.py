@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.page.conftest import ready
 from tests.page.test_race import finish_replay, unfold
 
 pytestmark = pytest.mark.ui
@@ -104,14 +105,6 @@ def test_learn_has_a_lesson_for_every_method(opened):
     assert opened.locator(".vl-lesson math").count() >= len(methods) - 1
 
 
-def test_empty_question_is_answered_with_what_to_do(opened):
-    """Run without a question and a picture says what is missing."""
-    opened.locator(".vl-thumbs .vl-remove").click()
-    opened.locator("#vl-question").fill("")
-    opened.locator("#vl-run").click()
-    expect(opened.locator("#vl-status")).to_have_text("Ask a question or add a picture first.")
-
-
 def test_tabs_take_arrow_keys_and_dark_or_light_is_remembered(opened):
     """Arrow keys walk through the tabs; the button turns the page dark, and a reload keeps it."""
     opened.get_by_role("tab", name="Race").focus()
@@ -122,5 +115,5 @@ def test_tabs_take_arrow_keys_and_dark_or_light_is_remembered(opened):
     opened.get_by_role("button", name="Light or dark").click()
     assert opened.evaluate("document.body.classList.contains('dark')") is not before
     opened.reload()
-    opened.wait_for_function("window.specvl?.ready", timeout=60_000)
+    ready(opened)
     assert opened.evaluate("document.body.classList.contains('dark')") is not before

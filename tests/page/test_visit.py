@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.page.conftest import ROOT
+from tests.page.conftest import ROOT, note_sent, ready
 from tests.page.test_race import choose, finish_replay, run_race
 
 pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
-READY = "window.specvl?.ready"
 KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
 
@@ -131,8 +130,9 @@ def test_keys_lead_to_run_and_enter_sends(opened):
     opened.wait_for_function("!specvl.ask.running && specvl.race.finished", timeout=60_000)
 
 
-def test_a_reload_restores_the_form_the_file_and_the_race(opened, tmp_path: Path):
-    """Question, methods, an own picture and the live race are there again; what is kept can be forgotten."""
+def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opened):
+    """Question, methods, an own picture and the live race are there again. A follow-up sends the conversation
+    and its file again; a file that this browser lost is asked for. What is kept can be forgotten."""
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
     expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "cat.jpg", timeout=60_000)
     opened.locator("#vl-question").fill("What is new?")
@@ -140,7 +140,7 @@ def test_a_reload_restores_the_form_the_file_and_the_race(opened, tmp_path: Path
     run_race(opened)
     answers = opened.evaluate("specvl.race.list.map((lane) => lane.text)")
     opened.reload()
-    opened.wait_for_function(READY, timeout=60_000)
+    ready(opened)
     expect(opened.locator("#vl-question")).to_have_value("What is new?")
     assert opened.evaluate("specvl.ask.request.media.map((m) => m.name)") == ["cat.jpg"]
     assert opened.evaluate("specvl.race.list.map((lane) => lane.text)") == answers
@@ -151,36 +151,17 @@ def test_a_reload_restores_the_form_the_file_and_the_race(opened, tmp_path: Path
     opened.locator(".vl-runs").last.locator(".vl-run").click()
     opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.list[0].end")
     assert opened.evaluate("specvl.race.list.map((lane) => lane.text)") == answers
-    opened.get_by_role("tab", name="Replay").click()
-    opened.get_by_role("button", name="Forget my races and my form").click()
-    expect(opened.locator(".vl-runs").last.locator(".vl-run")).to_have_count(0)
-
-
-SENT = """() => {
-  const {api} = specvl.runner, send = api.trigger;
-  api.trigger = (name, asked) => { window.sent = asked; send(name, asked); };
-}"""
-
-
-def test_a_follow_up_goes_on_after_a_reload_or_the_page_says_what_it_needs(opened):
-    """The conversation and its file are sent again; a file that this browser lost is asked for."""
-    opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
-    expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "cat.jpg", timeout=60_000)
-    opened.locator("#vl-question").fill("What is new?")
-    run_race(opened)
-    answer = opened.evaluate("specvl.race.baseline.text.trim()")
-    opened.reload()
-    opened.wait_for_function(READY, timeout=60_000)
     follow = opened.get_by_role("button", name="Ask a follow-up")
     follow.click()
     opened.reload()
-    opened.wait_for_function(READY, timeout=60_000)
+    ready(opened)
     expect(follow).to_be_hidden()  # it is a turn of the conversation already
     opened.locator("#vl-question").fill("And its colour?")
-    opened.evaluate(SENT)
+    note_sent(opened)
     run_race(opened)
     (turn,) = opened.evaluate("window.sent.history")
-    assert (turn["question"], turn["answer"], turn["media"][0]["name"]) == ("What is new?", answer, "cat.jpg")
+    assert (turn["question"], turn["answer"]) == ("What is new?", answers[0].strip())
+    assert [item["name"] for item in turn["media"]] == ["cat.jpg"]
     opened.evaluate(
         """async () => {
           const asked = indexedDB.open('specvl', 1);
@@ -192,25 +173,27 @@ def test_a_follow_up_goes_on_after_a_reload_or_the_page_says_what_it_needs(opene
         }"""
     )
     opened.reload()
-    opened.wait_for_function(READY, timeout=60_000)
+    ready(opened)
     expect(opened.locator(".vl-notice")).to_contain_text(
         "cat.jpg could not be brought back, and a follow-up needs it. Add it again and run."
     )
     expect(follow).to_be_hidden()
+    opened.get_by_role("tab", name="Replay").click()
+    opened.get_by_role("button", name="Forget my races and my form").click()
+    expect(opened.locator(".vl-runs").last.locator(".vl-run")).to_have_count(0)
 
 
 def test_two_tabs_keep_their_own_forms(opened, visit, url: str):
     """What is typed in a second tab does not stand in the first after a reload."""
-    opened.locator("#vl-question").fill("In the first tab?")
-    opened.wait_for_function(KEPT, arg="In the first tab?")
     other = visit.new_page()
     other.goto(url)
-    other.wait_for_function(READY, timeout=60_000)
-    other.locator("#vl-question").fill("In the second tab?")
-    other.wait_for_function(KEPT, arg="In the second tab?")
+    ready(other)
+    for tab, typed in ((opened, "In the first tab?"), (other, "In the second tab?")):
+        tab.locator("#vl-question").fill(typed)
+        tab.wait_for_function(KEPT, arg=typed)
     other.close()
     opened.reload()
-    opened.wait_for_function(READY, timeout=60_000)
+    ready(opened)
     expect(opened.locator("#vl-question")).to_have_value("In the first tab?")
 
 
@@ -235,12 +218,21 @@ def test_views_have_addresses_and_back_works(opened, url: str):
     expect(opened.get_by_role("tab", name="Race")).to_have_attribute("aria-selected", "true")
     opened.goto(f"{url}/#whatif")
     opened.reload()
-    opened.wait_for_function(READY, timeout=60_000)
+    ready(opened)
     expect(opened.get_by_role("tabpanel", name="What if")).to_be_visible()
 
 
-def test_a_failed_run_is_told_where_one_looks(opened):
-    """The server's refusal stands on the stage, in place of the race that was there."""
-    opened.evaluate("() => { specvl.ask.request.pair = 'nowhere'; specvl.ask.run(); }")
-    expect(opened.locator(".vl-notice.wrong")).to_contain_text("nowhere", timeout=60_000)
-    expect(opened.locator(".vl-lane")).to_have_count(0)
+def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
+    """In place of the race that was there: a file that was never uploaded is not let in, an unknown pair is
+    refused by who computes."""
+    page.goto(url)
+    ready(page)
+    for change, said in (
+        ("media[0].path = '/etc/hosts'", "did not take this question"),
+        ("pair = 'nowhere'", "nowhere"),
+    ):
+        page.evaluate(f"() => {{ specvl.ask.request.{change}; specvl.ask.run(); }}")
+        expect(page.locator(".vl-notice.wrong")).to_contain_text(said, timeout=60_000)
+        expect(page.locator(".vl-lane")).to_have_count(0)
+        expect(page.locator("#vl-run")).to_be_enabled()
+        page.locator("[data-example=scene]").click()

@@ -222,17 +222,23 @@ def slowly(job: Job) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def test_a_space_lends_a_gpu_for_each_run() -> None:
+def space(compute: Callable[[Job], Iterator[Any]] = slowly, pair: str = "light") -> tuple[Queue, list[int]]:
+    """The line before a Space, and the seconds that each run asks for."""
     asked: list[int] = []
-    queue = Queue(ZeroGpuWorker("light", lend(asked), slowly))
+    return Queue(ZeroGpuWorker(pair, lend(asked), compute)), asked
+
+
+def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs() -> None:
+    queue, asked = space()
     visitor = Visitor(queue, job(5))
     visitor.until("done")
     assert visitor.kinds("begin", "round", "end") == ["begin", *["round"] * 5, "end"]
-    assert asked == [estimate(job(5))] and 10 < asked[0] <= 120
+    assert asked == [estimate(job(5))]
+    assert 10 < estimate(job(max_new_tokens=32)) < estimate(job(max_new_tokens=1024)) <= 120
 
 
 def test_a_lent_run_ends_at_stop_with_what_it_had() -> None:
-    queue = Queue(ZeroGpuWorker("light", lend([]), slowly))
+    queue, _ = space()
     visitor = Visitor(queue, job(500))
     run = visitor.until("run")["run"]
     visitor.until("round", 3)
@@ -242,30 +248,25 @@ def test_a_lent_run_ends_at_stop_with_what_it_had() -> None:
     assert end.stop == "cancelled" and end.totals.n_rounds == len(visitor.kinds("round")) < 500
 
 
-def test_quota_is_said_in_the_spaces_own_words() -> None:
-    def refuse(job: Job) -> Iterator[dict[str, Any]]:
-        raise RuntimeError("You have exceeded your GPU quota")
-        yield {}
-
-    queue = Queue(ZeroGpuWorker("light", lend([]), refuse))
-    visitor = Visitor(queue, job(5))
-    assert "exceeded your GPU quota" in visitor.until("error")["text"]
-    visitor.until("done")
+def out_of_quota(job: Job) -> Iterator[dict[str, Any]]:
+    raise RuntimeError("You have exceeded your GPU quota")
+    yield {}
 
 
 @pytest.mark.parametrize(
-    ("pair", "asked", "said"), [("other", {}, "'other' alone"), ("light", {"dtype": "float32"}, "precision")]
+    ("compute", "pair", "asked", "said"),
+    [
+        (out_of_quota, "light", {}, "exceeded your GPU quota"),
+        (slowly, "other", {}, "'other' alone"),
+        (slowly, "light", {"dtype": "float32"}, "precision"),
+    ],
+    ids=["quota", "another pair", "other weights"],
 )
-def test_a_space_serves_what_it_has_loaded_alone(pair: str, asked: dict[str, Any], said: str) -> None:
-    queue = Queue(ZeroGpuWorker(pair, lend([]), slowly))
-    visitor = Visitor(queue, replace(job(5), **asked))
+def test_what_a_space_cannot_do_is_said(compute: Any, pair: str, asked: dict[str, Any], said: str) -> None:
+    """Its own words about a quota; and it serves what it has loaded alone."""
+    visitor = Visitor(space(compute, pair)[0], replace(job(5), **asked))
     assert said in visitor.until("error")["text"]
     visitor.until("done")
-
-
-def test_longer_requests_ask_for_more_but_never_too_much() -> None:
-    short, long = job(max_new_tokens=32), job(max_new_tokens=1024)
-    assert estimate(short) < estimate(long) <= 120
 
 
 def test_elsewhere_none_of_this_has_an_effect(monkeypatch: pytest.MonkeyPatch) -> None:
