@@ -171,7 +171,7 @@ class EntropyTree:
             said = listener.extend(root, (-1,))
             if said is None:
                 return DraftTree(root, chain(0))
-            self._note(top_probabilities(said[0], self.settings.top_k).tolist())
+            self._note(top_probabilities(said[0], self.settings.top_k))
         want = plan(self._alpha, self.settings, self.feedback.cap)
         static = self._top is None and self.settings.first == "static"
         if static:
@@ -193,22 +193,18 @@ class EntropyTree:
         if self.settings.immediate:
             return
         if self.settings.confidence == "mean":
-            top = (
-                torch.cat([top_probabilities(said, self.settings.top_k) for said in heard.said])
-                .mean(0)
-                .tolist()
-            )
+            top = torch.cat([top_probabilities(said, self.settings.top_k) for said in heard.said]).mean(0)
         else:
             # choice: the paper names no position; the root's output is the one that every round has.
             row = 0
             if self.settings.confidence == "accepted":
                 row = max(tree.rows[node] for node in verdict.path)
-            top = top_probabilities(heard.row(row), self.settings.top_k).tolist()
+            top = top_probabilities(heard.row(row), self.settings.top_k)
         self._note(top)
 
-    def _note(self, top: list[float]) -> None:
-        self._top = top
-        self._alpha = confidence(top)
+    def _note(self, top: Tensor) -> None:
+        self._top = top.tolist()
+        self._alpha = confidence(self._top)
 
     def _notes(self, want: Plan, nodes: int, static: bool) -> dict[str, Any]:
         return {
