@@ -67,80 +67,23 @@ def good_pictures() -> dict[str, bytes]:
     rgb = halves()
     clear = rgb.convert("RGBA")
     clear.putpixel((0, 0), (0, 0, 0, 0))
-    indexed = rgb.quantize(8)
-    palette_alpha = indexed.copy()
-    palette_alpha.info["transparency"] = 7
-    other = Image.new("RGB", SIZE, (0, 200, 0))
-    files = {
-        "plain.png": encode(rgb, "PNG"),
-        "plain.jpg": encode(rgb, "JPEG", quality=95, subsampling=0),
-        "progressive.jpg": encode(rgb, "JPEG", quality=95, subsampling=0, progressive=True),
-        "plain.webp": encode(rgb, "WEBP", lossless=True),
-        "lossy.webp": encode(rgb, "WEBP", quality=95),
-        "plain.gif": encode(rgb, "GIF"),
-        "animated.gif": encode(rgb, "GIF", save_all=True, append_images=[other, other], duration=100),
-        "animated.webp": encode(
-            rgb, "WEBP", save_all=True, append_images=[other], duration=100, lossless=True
-        ),
-        "animated.png": encode(rgb, "PNG", save_all=True, append_images=[other], duration=100),
-        "plain.bmp": encode(rgb, "BMP"),
-        "palette.bmp": encode(indexed, "BMP"),
-        "palette.png": encode(indexed, "PNG"),
-        "palette_alpha.png": encode(palette_alpha, "PNG", transparency=7),
+    moving = {"save_all": True, "append_images": [Image.new("RGB", SIZE, (0, 200, 0))], "duration": 100}
+    files = {f"plain.{fmt.lower()}": encode(rgb, fmt) for fmt in ("PNG", "WEBP", "GIF", "BMP")}
+    files |= {f"animated.{fmt.lower()}": encode(rgb, fmt, **moving) for fmt in ("PNG", "WEBP", "GIF")}
+    files |= {
+        "palette.bmp": encode(rgb.quantize(8), "BMP"),
+        "palette_alpha.png": encode(rgb.quantize(8), "PNG", transparency=7),
         "alpha.png": encode(clear, "PNG"),
-        "alpha.webp": encode(clear, "WEBP", lossless=True),
         "cmyk.jpg": encode(rgb.convert("CMYK"), "JPEG", quality=95),
         "lying.mp4": encode(rgb, "PNG"),
-        "lying.jpg": encode(rgb, "WEBP", lossless=True),
-        "no_extension": encode(rgb, "PNG"),
         "trailing_bytes.png": encode(rgb, "PNG") + b"\0" * 500,
-        "broken_exif.jpg": _with_broken_exif(encode(rgb, "JPEG", quality=95, subsampling=0)),
         "16bit_rgb.png": _png_16bit(np.asarray(rgb).astype(np.uint16) * 257),
     }
-    for orientation in range(1, 9):
-        image = stored_for(orientation)
-        files[f"exif{orientation}.jpg"] = encode(
-            image, "JPEG", quality=95, subsampling=0, exif=exif(orientation)
+    for held in range(1, 9):
+        files[f"exif{held}.jpg"] = encode(
+            stored_for(held), "JPEG", quality=95, subsampling=0, exif=exif(held)
         )
     return files
-
-
-def bad_pictures() -> dict[str, tuple[bytes, str]]:
-    """Files that must be refused, with a part of the sentence that refuses them, by name."""
-    png, jpg, gif = (encode(halves(), f) for f in ("PNG", "JPEG", "GIF"))
-    webp = encode(halves(), "WEBP", lossless=True)
-    bmp = encode(halves(), "BMP")
-    files = {
-        "empty.png": (b"", "is empty"),
-        "text.png": (b"this is not a picture at all, only words\n", "neither a picture nor a clip"),
-        "zeros.jpg": (bytes(4096), "neither a picture nor a clip"),
-        "vector.svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG"),
-        "page.png": (b"<!DOCTYPE html><script>alert(1)</script>", "not supported"),
-        "document.pdf": (b"%PDF-1.7\n" + bytes(100), "PDF"),
-        "photo.heic": (b"\0\0\0\x18ftypheic" + bytes(100), "HEIC"),
-        "scan.tiff": (b"II*\0" + bytes(100), "TIFF"),
-        "clip.png": (b"\0\0\0\x18ftypisom" + bytes(100), "is a clip"),
-        "bomb.png": (png_header(30_000, 30_000), "pixels"),
-        "small_bomb.png": (png_header(6_000, 6_000), "6000×6000"),
-        "wide.png": (encode(Image.new("L", (60_000, 1)), "PNG"), "too thin"),
-        "tall.png": (encode(Image.new("L", (1, 60_000)), "PNG"), "too thin"),
-        "no_width.png": (png_header(0, 10), "damaged"),
-        "signature_only.png": (png[:8], "damaged"),
-        "noise_after_head.png": (png[:33] + bytes(range(256)) * 4, "damaged"),
-        "signature_only.jpg": (b"\xff\xd8\xff\xe0", "damaged"),
-    }
-    for name, whole in {"png": png, "jpg": jpg, "gif": gif, "webp": webp, "bmp": bmp}.items():
-        files[f"cut_in_half.{name}"] = (whole[: len(whole) // 2], "damaged")
-        files[f"cut_header.{name}"] = (whole[:28], "damaged")
-    return files
-
-
-def png_header(width: int, height: int) -> bytes:
-    """A PNG that declares a size and holds a few compressed bytes: small on disk, huge once decoded."""
-    rows = zlib.compress(bytes(10_000))
-    return _png(
-        [_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), _chunk(b"IDAT", rows)]
-    )
 
 
 def grey_16bit(size: tuple[int, int] = SIZE) -> bytes:
@@ -198,8 +141,3 @@ def _png_16bit(rgb: np.ndarray) -> bytes:
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in rgb)
     header = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0))
     return _png([header, _chunk(b"IDAT", zlib.compress(rows))])
-
-
-def _with_broken_exif(jpg: bytes) -> bytes:
-    body = b"Exif\0\0MM\0*\0\0\0\x08\xff\xff" + b"\xee" * 40
-    return jpg[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + jpg[2:]
