@@ -217,11 +217,6 @@ def test_entropy_is_of_three_probabilities_where_the_token_was_judged() -> None:
     assert entropy[2].item() == pytest.approx(expected.item(), abs=1e-6)
 
 
-def test_the_root_alone_gives_the_targets_token() -> None:
-    for verifier in (VisualVerifier(LvspecSettings()), EntropyVerifier(FlySettings())):
-        assert judged(verifier, drafted([]), scores([33])).tokens == [33]
-
-
 def test_impossible_settings_are_refused() -> None:
     for wrong in ({"loose": 1.2}, {"anchors": 0}):
         with pytest.raises(ValueError, match="loose|anchor"):

@@ -66,12 +66,6 @@ def test_titles_name_a_policy_that_is_not_the_methods_own() -> None:
     assert choose("dream", {"policy": "static-tree"}).title == "DREAM, a fixed tree of up to 25 paths"
 
 
-def test_charts_come_with_the_parts() -> None:
-    for name in METHODS:
-        assert len({chart.id for chart in choose(name).charts}) == len(choose(name).charts)
-    assert choose("ar").charts == [] and choose("custom", {"verifier": "visual"}).charts
-
-
 def test_a_name_that_is_taken_is_refused() -> None:
     chain = METHODS["chain"]
     with pytest.raises(ValueError, match="already"):
@@ -107,18 +101,19 @@ def test_what_would_fail_in_a_race_is_refused_when_registered() -> None:
         assert "odd" not in METHODS and "half" not in base.PARTS["policy"]
 
 
-def test_a_file_of_methods_whose_name_is_taken_is_not_passed_over(tmp_path: Path) -> None:
-    file = tmp_path / "json.py"
-    file.write_text("")
-    with pytest.raises(ValueError, match="another module is called json: rename the file"):
-        methods._read(str(file))
-
-
-def test_a_file_of_methods_that_is_no_python_is_told_with_its_line(tmp_path: Path) -> None:
-    file = tmp_path / "broken_methods.py"
-    file.write_text("\ndef x(:\n")
-    with pytest.raises(ValueError, match="whose line 2 is no Python"):
-        methods._read(str(file))
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("json.py", "", "another module is called json: rename the file"),
+        ("broken_methods.py", "\ndef x(:\n", "whose line 2 is no Python"),
+    ],
+)
+def test_a_file_of_methods_that_cannot_be_read_is_told(
+    name: str, text: str, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        methods._read(str(tmp_path / name))
 
 
 @pytest.mark.parametrize(
@@ -170,12 +165,6 @@ def test_values_come_from_text_as_well() -> None:
     for bad in ("nan", "inf", "-0.1"):
         with pytest.raises(ValueError, match="between 0 and 1"):
             share.read(bad)
-
-
-def test_several_views_bring_the_mixtures_parameters() -> None:
-    one = choose("custom").params
-    two = choose("custom", {"views": "multimodal+text-only"}).params
-    assert set(two) - set(one) == {param.name for param in PARTS["mixture"]["mixture"].settings.params()}
 
 
 def test_a_formula_is_read_from_tex() -> None:

@@ -1,18 +1,85 @@
-"""Trees that policies grow, against drafters whose every answer is known."""
+"""Trees against a walk over parents, and those that policies grow, against drafters whose every answer is
+known: tables, and prompt lookup."""
 
 from __future__ import annotations
 
-import itertools
+import random
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from specvl_demo.core.tree import DraftTree
-from specvl_demo.methods.ar import OneNode
+from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
+from specvl_demo.core.types import Verdict, Vocabulary
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
+from specvl_demo.methods.ngram import NGram, NGramSettings
 from specvl_demo.methods.tree import EAGLE_TREE, RankedTree
 from tests.fakes import TableDrafter
+
+
+def random_parents(rng: random.Random, size: int) -> tuple[int, ...]:
+    return (-1, *(rng.randrange(i) for i in range(1, size)))
+
+
+def ancestors_of(parent: tuple[int, ...], node: int) -> list[int]:
+    """Nodes from `node` up to the root."""
+    found = [node]
+    while parent[found[-1]] != -1:
+        found.append(parent[found[-1]])
+    return found
+
+
+def test_everything_derived_from_parents_agrees_with_a_walk() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        parent = random_parents(rng, rng.randint(1, 20))
+        shape = shape_of(parent)
+        length = rng.randint(0, 9)
+        additive = shape.additive(length, torch.float32, torch.device("cpu"))
+        assert additive.shape == (len(shape), length + len(shape))
+        for node in range(len(parent)):
+            up = ancestors_of(parent, node)
+            assert shape.depth[node] == len(up) - 1
+            assert shape.path(node) == up[::-1]
+            assert shape.ancestors[node].nonzero()[:, 0].tolist() == sorted(up)
+            assert shape.children[node] == tuple(i for i, p in enumerate(parent) if p == node)
+            seen = [*range(length), *(length + i for i in sorted(up))]
+            assert (additive[node] == 0).nonzero()[:, 0].tolist() == seen
+            assert (additive[node] <= torch.finfo(torch.float32).min).sum() == length + len(parent) - len(
+                seen
+            )
+
+
+def test_a_mask_grows_with_the_cache() -> None:
+    shape = shape_of((-1, 0, 0))
+    for length in (3, 300, 5, 1000, 0, 200_000, 7):
+        mask = shape.additive(length, torch.float32, torch.device("cpu"))
+        assert mask.shape == (3, length + 3)
+        assert (mask == 0).sum(-1).tolist() == [length + 1, length + 2, length + 2]
+
+
+@pytest.mark.parametrize("parent", [(), (0,), (-1, 1), (-1, 0, 3), (-1, -1)])
+def test_a_parent_comes_before_its_child(parent: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError):
+        TreeShape(parent)
+
+
+def test_the_published_static_tree() -> None:
+    """SpecVLM's mc_sim_7b_63, as listed in its code: parents and depths of its 26 nodes."""
+    shape, ranks = ranked(EAGLE_TREE)
+    assert shape.parent == (
+        *(-1, 0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4),
+        *(5, 5, 5, 6, 6, 7, 7, 8, 13, 13, 13, 21, 21),
+    )
+    assert [shape.depth.count(d) for d in range(6)] == [1, 4, 8, 8, 3, 2]
+    assert ranks[:9] == (0, 0, 1, 2, 3, 0, 1, 2, 0)
+
+
+def test_a_rank_path_needs_its_prefix() -> None:
+    with pytest.raises(ValueError, match="shorter path"):
+        ranked([(0,), (1, 0)])
+
 
 V = 30
 TABLE = torch.randn(V, V, generator=torch.Generator().manual_seed(0)) * 2
@@ -67,7 +134,7 @@ def test_a_chain_stops_where_its_probability_falls_below_the_floor(floor: float)
 
 
 @pytest.mark.parametrize(
-    "policy", [Chain(ChainSettings(3)), RankedTree(), BestFirst(BestFirstSettings(8, 3, 2)), OneNode()]
+    "policy", [Chain(ChainSettings(3)), RankedTree(), BestFirst(BestFirstSettings(8, 3, 2))]
 )
 def test_without_room_only_the_root_is_left(policy: object) -> None:
     tree, drafter = propose(policy, 0)
@@ -171,12 +238,58 @@ def test_a_silent_drafter_ends_the_tree(policy: object, n: int) -> None:
     assert max(tree.shape.depth) == min(n, 4)
 
 
-def test_paths_and_ranks_agree_for_every_small_tree() -> None:
-    """All prefix-closed sets of up to four of these paths."""
-    universe = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
-    for size in range(1, 5):
-        for paths in itertools.combinations(universe, size):
-            if all(p[:-1] in paths for p in paths if len(p) > 1):
-                tree, drafter = propose(RankedTree(paths))
-                check(tree, drafter)
-                assert len(tree) == size + 1
+SIZE, PLACEHOLDER = 50, 9
+
+
+def lookup(prompt: list[int], gamma: int = 4, **settings: int) -> tuple[NGram, list[int]]:
+    drafter = NGram(NGramSettings(**settings))
+    start = SimpleNamespace(
+        vocabulary=Vocabulary(SIZE, banned=(PLACEHOLDER,)), prompt=SimpleNamespace(ids=torch.tensor(prompt))
+    )
+    drafter.begin(start)
+    return drafter, drafts(drafter, prompt[-1], gamma)
+
+
+def drafts(drafter: NGram, root: int, gamma: int = 4) -> list[int]:
+    return Chain(ChainSettings(gamma)).propose(drafter, torch.tensor([root]), 99).tokens[1:].tolist()
+
+
+def emit(drafter: NGram, tokens: list[int]) -> None:
+    n = len(tokens)
+    drafter.commit(
+        DraftTree(torch.zeros(n, dtype=torch.long), chain(n - 1)),
+        Verdict(list(range(n)), tokens, [False] * (n - 1)),
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ([1, 2, 3, 4, 5, 1, 2, 3], [4, 5, 1, 2]),  # the longest ending
+        ([1, 2, 7, 5, 1, 2, 8, 6, 1, 2], [8, 6, 1, 2]),  # the latest of two occurrences
+        ([4, 1, 6, 3, 1], [6, 3, 1]),  # one token is enough, up to where the text ends
+        ([1, 2, 3, 4], []),  # nothing repeats
+        ([1, 2, PLACEHOLDER, PLACEHOLDER, 1, 2], []),  # never a placeholder
+        ([1, 2, 8, PLACEHOLDER, 1, 2], [8]),  # up to a placeholder
+        ([PLACEHOLDER, 4, PLACEHOLDER, 5, PLACEHOLDER, 7], []),  # nor by one
+        ([6, 6, 6], [6]),
+    ],
+)
+def test_what_followed_last_time_follows_again(prompt: list[int], expected: list[int]) -> None:
+    assert lookup(prompt)[1] == expected
+
+
+def test_the_answer_is_searched_too() -> None:
+    drafter, first = lookup([1, 2, 3])
+    assert first == []
+    emit(drafter, [7, 8])
+    assert drafts(drafter, 8) == []
+    emit(drafter, [1, 2])
+    assert drafts(drafter, 2) == [3, 7, 8, 1]
+
+
+def test_a_shortest_ending_can_be_asked_for() -> None:
+    assert lookup([4, 1, 6, 3, 1], shortest=2)[1] == []
+    with pytest.raises(ValueError, match="shortest"):
+        NGramSettings(longest=1, shortest=2)
