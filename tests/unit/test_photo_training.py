@@ -6,7 +6,8 @@ import itertools
 import json
 import math
 import random
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,8 @@ from specvl_demo.vlm.efficientnet_lite import (
 from specvl_demo.world import photo_questions, photo_scores
 
 WIDTH, CLASSES = 32, ("grey fox", "tabby", "vase")
+ROWS = 2 * 2 + 6
+"""Visual tokens of a picture: cells and words."""
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<reponame>"]
 DOGS = (
     "A black dog runs in the snow.",
@@ -74,10 +77,44 @@ def language(seed: int = 0) -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(**sizes, **heads, tie_word_embeddings=True)).eval()
 
 
-def tower(seed: int = 1, **shape: float) -> EfficientNetLiteModel:
+def tower(
+    seed: int = 1, width: float = 0.25, depth: float = 0.3, image_size: int = 64
+) -> EfficientNetLiteModel:
     torch.manual_seed(seed)
     sizes = {"hidden_size": WIDTH, "projector_size": 16, "num_classes": len(CLASSES), "likeliest": 2}
-    return EfficientNetLiteModel(EfficientNetLiteConfig(**sizes | shape)).eval()
+    shape = {"width": width, "depth": depth, "image_size": image_size}
+    return EfficientNetLiteModel(EfficientNetLiteConfig(**sizes, **shape)).eval()
+
+
+@pytest.fixture
+def learner_of(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Learner]:
+    def made(recipe: Recipe, base: LlamaForCausalLM | None = None, eyes: object = None) -> Learner:
+        device, dtype = torch.device("cpu"), torch.float32
+        return Learner(recipe, base or language(), eyes or tower(), tokenizer, device, dtype)
+
+    return made
+
+
+@dataclass
+class Assembled:
+    """A target put together in a folder, and its parts."""
+
+    folder: Path
+    base: LlamaForCausalLM
+    eyes: EfficientNetLiteModel
+    lora: dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def assembled(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> Assembled:
+    made = Assembled(
+        tmp_path / "out", language(), tower(), random_lora(Decoder(language(), 3, torch.float32))
+    )
+    made.base.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    photo_assembly.write_delta(tmp_path / "delta", made.eyes, made.lora, CLASSES)
+    photo_assembly.assemble(tmp_path / "base", tmp_path / "delta", made.folder)
+    return made
 
 
 def write_views(folder: Path, model: EfficientNetLiteModel, pictures: int) -> dict[str, photo_data.Views]:
@@ -94,7 +131,7 @@ def random_lora(decoder: Decoder) -> dict[str, torch.Tensor]:
 
 
 def test_tower_joins_maps_colours_and_class_words() -> None:
-    model = tower()
+    model = tower(width=1.0, depth=1.0, image_size=224)
     torch.nn.init.normal_(model.class_words)
     torch.nn.init.normal_(model.position)
     pixels = torch.randn(2, 3, 224, 224)
@@ -103,15 +140,11 @@ def test_tower_joins_maps_colours_and_class_words() -> None:
         fine = model.lower(pixels)
         top = model.upper(fine)
         row, column = 3, 5
+        places = pixels[0, :, 96:128, 160:192].unfold(1, 8, 8).unfold(2, 8, 8).flatten(0, 2)
         parts = [
             F.layer_norm(top[0, :, row, column], (1280,)),
             F.layer_norm(fine[0, :, 6:8, 10:12].flatten(), (448,)),
-            torch.stack(
-                [
-                    c.mean()
-                    for c in pixels[0, :, 96:128, 160:192].unfold(1, 8, 8).unfold(2, 8, 8).flatten(0, 2)
-                ]
-            ),
+            places.mean((1, 2)),
         ]
         cell = model.linear_2(F.gelu(model.linear_1(torch.cat(parts) + model.position[row * 7 + column])))
         odds = model.classifier(top[0].mean((1, 2))).softmax(-1)
@@ -278,34 +311,26 @@ def test_decoder_computes_the_merged_model_on_trees() -> None:
     torch.testing.assert_close(got, torch.cat(want), rtol=1e-4, atol=1e-4)
 
 
-def test_assembled_folder_is_a_standard_llava(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    base = language()
-    base.save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-    lora = random_lora(Decoder(base, 3, torch.float32))
-    eyes = tower()
-    photo_assembly.write_delta(tmp_path / "delta", eyes, lora, CLASSES)
-    photo_assembly.assemble(tmp_path / "base", tmp_path / "delta", tmp_path / "out")
-    model = LlavaForConditionalGeneration.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
-    processor = LlavaProcessor.from_pretrained(tmp_path / "out")
+def test_assembled_folder_is_a_standard_llava(
+    assembled: Assembled, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    base, eyes, shown = assembled.base, assembled.eyes, tokenizer.convert_tokens_to_ids("<reponame>")
+    model = LlavaForConditionalGeneration.from_pretrained(assembled.folder, dtype=torch.float32).eval()
+    processor = LlavaProcessor.from_pretrained(assembled.folder)
     asked = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
     text = processor.apply_chat_template(asked, add_generation_prompt=True)
     inputs = processor(images=Image.new("RGB", (300, 200), "red"), text=text, return_tensors="pt")
     ids = inputs["input_ids"][0]
-    assert (ids == tokenizer.convert_tokens_to_ids("<reponame>")).sum() == 55
+    assert (ids == shown).sum() == ROWS
     with torch.no_grad():
         got = model(**inputs).logits[0, -1]
-        photo_assembly.merge(base, {k: v.half().float() for k, v in lora.items()})
+        photo_assembly.merge(base, {k: v.half().float() for k, v in assembled.lora.items()})
         photo_assembly.fill_words(eyes, base.get_input_embeddings().weight, tokenizer, CLASSES)
         x = base.get_input_embeddings()(ids)
-        x[ids == tokenizer.convert_tokens_to_ids("<reponame>")] = eyes(
-            inputs["pixel_values"]
-        ).last_hidden_state[0]
+        x[ids == shown] = eyes(inputs["pixel_values"]).last_hidden_state[0]
         want = base(inputs_embeds=x[None]).logits[0, -1]
     torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
 
-
-def test_weights_of_another_model_are_refused(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     base = language()
     with pytest.raises(FileNotFoundError, match="classes.json|delta.safetensors"):
         photo_assembly.assemble(tmp_path, tmp_path, tmp_path / "out")
@@ -317,7 +342,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path, tokenizer: PreTrai
 
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_a_stopped_run_ends_as_one_that_was_not(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, reward: float
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, learner_of: Callable[..., Learner], reward: float
 ) -> None:
     names = write_pictures(tmp_path / "data" / "pictures", 4)
     lines = [f"{name}\t{caption}\n" for name in names for caption in DOGS]
@@ -333,10 +358,9 @@ def test_a_stopped_run_ends_as_one_that_was_not(
     ends = []
     for folder, calls in (("whole", (None,)), ("halves", (0.0, 0.0))):
         for minutes in calls:
-            eyes = tower()
+            eyes, base = tower(), language()
             views = train_photo.look_once(eyes, photos, classes, tmp_path / "views")
-            base = language()
-            learner = Learner(recipe, base, eyes, tokenizer, torch.device("cpu"), torch.float32)
+            learner = learner_of(recipe, base, eyes)
             (tmp_path / folder).mkdir(exist_ok=True)
             row = {"key": "Hi?", "kind": "plain", "question": "Hi?", "answer": "Hello."}
             (tmp_path / folder / "plain.jsonl").write_text(json.dumps(row) + "\n")
@@ -355,7 +379,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(
         torch.testing.assert_close(ends[1][name], value, rtol=0, atol=0, msg=name)
 
 
-def test_what_an_answer_says_again_is_marked(tmp_path: Path) -> None:
+def test_what_an_answer_says_again_is_marked() -> None:
     """From the second time on that four tokens stand in this order; and `pack` keeps each token's kind."""
     ids = [5, 1, 2, 3, 4, 9, 1, 2, 3, 4, 7]
     assert photo_tasks.repeats(ids) == ["own"] * 9 + ["repeat", "own"]
@@ -367,17 +391,16 @@ def test_what_an_answer_says_again_is_marked(tmp_path: Path) -> None:
 
 
 def test_sampled_captions_count_by_how_much_better_they_are(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, learner_of: Callable[..., Learner]
 ) -> None:
     """They are what the model with its updates would say, and their weights tell good from bad, no more."""
     base = language()
-    recipe = Recipe(rank=2, reward=1.0)
-    learner = Learner(recipe, base, tower(), tokenizer, torch.device("cpu"), torch.float32)
+    learner = learner_of(Recipe(rank=2, reward=1.0), base)
     random_lora(learner.decoder)
     others = ("Two men sit on a bench.", "A man sits.")
     photos = [photo_data.Photo(Path(f"p{i}.jpg"), told) for i, told in enumerate((DOGS, others))]
     views = write_views(tmp_path, learner.tower, 2)
-    tasks = photo_tasks.Tasks(tokenizer, photos, [], views, tmp_path, 55, seed=1, reward=1.0)
+    tasks = photo_tasks.Tasks(tokenizer, photos, [], views, tmp_path, ROWS, seed=1, reward=1.0)
     rewarder = Rewarder(learner, base, tasks, tasks.short)
     rows = [row for row in rewarder.rows(0, 2) if row.sampled]
     assert rows and set(rewarder.sampled) == set(range(AHEAD))
@@ -398,16 +421,15 @@ def test_sampled_captions_count_by_how_much_better_they_are(
 
 
 def test_rewarded_captions_have_a_mean_of_their_own(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+    tmp_path: Path, learner_of: Callable[..., Learner]
 ) -> None:
     """However much the other answers of a step weigh, a rewarded caption counts the same."""
-    recipe = Recipe(rank=2, hold=0.0)
-    learner = Learner(recipe, language(), tower(), tokenizer, torch.device("cpu"), torch.float32)
+    learner = learner_of(Recipe(rank=2, hold=0.0))
     views = write_views(tmp_path, learner.tower, 1)
 
     def row(kind: str, n: int) -> Row:
         told = Node(list(range(5, 5 + n)), taught=True, kind=kind, weight=0.5 if kind == "sampled" else 1.0)
-        return Row([("train", 0, 0)], Node([*[learner.image] * 55, 4], children=[told]))
+        return Row([("train", 0, 0)], Node([*[learner.image] * ROWS, 4], children=[told]))
 
     def loss(*rows: Row) -> float:
         return learner.loss(rows, views, torch.arange(3, 40))[0].item()
@@ -423,20 +445,20 @@ def test_rewarded_captions_have_a_mean_of_their_own(
 
 
 def test_a_tower_that_takes_anothers_place_learns_its_cells(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
+    tmp_path: Path, learner_of: Callable[..., Learner]
 ) -> None:
     """Where it has them already there is nothing to learn; a larger one comes nearer with every step."""
     old = tower()
     views = write_views(tmp_path, old, 2)
-    same = Learner(Recipe(rank=2), language(), tower(), tokenizer, torch.device("cpu"), torch.float32)
+    same = learner_of(Recipe(rank=2))
     same.tower.load_state_dict(old.state_dict())
     places = Cells(same, old, views, views).batch(0)[:3]
     assert Cells(same, old, views, views).loss(places)[0].item() == pytest.approx(0, abs=1e-4)
 
     (tmp_path / "larger").mkdir()
-    larger = tower(2, width=1.1, depth=1.2, image_size=256)
+    larger = tower(2, width=0.3, depth=0.6, image_size=96)
     recipe = Recipe(rank=2, lr=3e-3, imitate_steps=8)
-    learner = Learner(recipe, language(), larger, tokenizer, torch.device("cpu"), torch.float32)
+    learner = learner_of(recipe, eyes=larger)
     task = Cells(learner, old, write_views(tmp_path / "larger", larger, 2), views)
     parts, opts = {"tower": larger}, [learner.optimizer()]
     run = Trainer("imitate", tmp_path, {}, parts, opts, recipe.imitate_steps, 0.9, average=True)

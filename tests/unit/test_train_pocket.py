@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 
 import pytest
@@ -16,12 +17,18 @@ from specvl_demo.training.pictures import Renderings
 from specvl_demo.training.train_pocket import Recipe, Target
 from specvl_demo.training.trainer import Trainer
 
+OPTIONS = {"workers": 0, "compiled": False}
 TINY = Recipe(layers=2, tower_steps=2, steps=4, rendering_steps=2, batch=4, crowded=2)
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
     return pocket.train_tokenizer(800)
+
+
+@pytest.fixture(autouse=True)
+def small_models(monkeypatch):
+    monkeypatch.setattr(pocket, "make_model", partial(pocket.make_model, hidden=64, ffn=96, tower=(32, 2)))
 
 
 def test_twelve_steps_on_one_batch_lower_its_loss(tokenizer, tmp_path):
@@ -45,8 +52,7 @@ def test_a_stopped_run_ends_where_an_uninterrupted_one_does(tokenizer, tmp_path,
 
     monkeypatch.setattr(pocket, "train_tokenizer", lambda: tokenizer)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    options = {"workers": 0, "compiled": False}
-    train_pocket.main(whole, whole / "model", TINY, save_every_s=1e9, **options)
+    train_pocket.main(whole, whole / "model", TINY, save_every_s=1e9, **OPTIONS)
 
     loss, calls = Target.loss, []
 
@@ -59,8 +65,8 @@ def test_a_stopped_run_ends_where_an_uninterrupted_one_does(tokenizer, tmp_path,
     monkeypatch.setattr(Target, "loss", stop)
     for _ in range(2):
         with pytest.raises(Stopped):
-            train_pocket.main(parts, parts / "model", TINY, save_every_s=0.0, **options)
-    train_pocket.main(parts, parts / "model", TINY, save_every_s=0.0, **options)
+            train_pocket.main(parts, parts / "model", TINY, save_every_s=0.0, **OPTIONS)
+    train_pocket.main(parts, parts / "model", TINY, save_every_s=0.0, **OPTIONS)
     a, b = (load_file(f / "model" / "model.safetensors") for f in (whole, parts))
     for key in a:
         torch.testing.assert_close(a[key], b[key], rtol=1e-3, atol=1e-3)  # written in half precision
@@ -68,10 +74,9 @@ def test_a_stopped_run_ends_where_an_uninterrupted_one_does(tokenizer, tmp_path,
 
 def test_phases_may_be_left_out_and_a_split_that_never_comes_changes_no_depth(tokenizer, tmp_path):
     recipe = replace(TINY, tower_steps=0, steps=2, rendering_steps=0, split_at=1.0)
-    train_pocket.main(tmp_path, tmp_path / "model", recipe, workers=0, compiled=False)
-    assert (
-        json.loads((tmp_path / "model" / "config.json").read_text())["text_config"]["num_hidden_layers"] == 2
-    )
+    train_pocket.main(tmp_path, tmp_path / "model", recipe, **OPTIONS)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["text_config"]["num_hidden_layers"] == 2
 
 
 def test_the_last_phase_alone_changes_what_sees_and_goes_on(tokenizer, tmp_path, monkeypatch):
@@ -82,7 +87,7 @@ def test_the_last_phase_alone_changes_what_sees_and_goes_on(tokenizer, tmp_path,
     for start in starts:
         pocket.save(pocket.make_model(len(tokenizer), 2), processor, start)
     last = replace(TINY, steps=0, rendering_steps=3)
-    options = {"workers": 0, "compiled": False, "start": starts[0]}
+    options = {**OPTIONS, "start": starts[0]}
     train_pocket.main(tmp_path, tmp_path / "model", last, **options)
     old, new = (load_file(folder / "model.safetensors") for folder in (starts[0], tmp_path / "model"))
     changed = {name for name in old if not torch.equal(old[name], new[name])}
