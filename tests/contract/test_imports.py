@@ -141,11 +141,11 @@ def test_device_literals_stay_in_decoders_vlm_and_registry() -> None:
             assert not lines, f"{path} names a device in lines {lines}"
 
 
-def test_the_command_line_starts_without_torch() -> None:
+def test_the_command_line_and_reports_start_without_torch() -> None:
     code = (
         "import sys; import specvl_demo as sv; sv.load, sv.register; from specvl_demo import __main__;"
-        "from specvl_demo.cli import parse, trace;"
-        "bad = {'torch', 'transformers', 'gradio', 'numpy', 'plotly'} & set(sys.modules);"
+        "from specvl_demo.cli import parse, trace; from specvl_demo.report import spans;"
+        "bad = {'torch', 'transformers', 'gradio', 'numpy', 'plotly', 'PIL'} & set(sys.modules);"
         "sys.exit(str(bad) if bad else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -1,4 +1,7 @@
-"""Records: round trips, sums, and what they refuse."""
+"""Records and traces: round trips, sums, what they refuse, and where it stands in a file.
+
+Whatever bytes a stranger sends is tests/robustness/test_traces_fuzz.py's.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from specvl_demo.records import (
     Begin,
     Candidate,
     End,
+    Lane,
     RecordError,
     Round,
     Seen,
@@ -26,6 +30,8 @@ from specvl_demo.records import (
     fold,
     validate_trace,
 )
+from specvl_demo.report import trace
+from tests.unit.test_report import ar_lane, chain_lane
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = Begin(
@@ -198,6 +204,60 @@ def test_a_trace_that_contradicts_itself_is_refused(trace: list[records.Record],
         validate_trace(copy.deepcopy(trace))
 
 
-def test_a_trace_that_was_cut_short_is_still_a_trace() -> None:
-    ((begin, rounds, end),) = validate_trace(TRACE[:-1])
-    assert (begin, rounds, end) == (BEGIN, [FIRST, SECOND], None)
+def flat(*lanes: Lane) -> list[records.Record]:
+    return [record for lane in lanes for record in (lane.begin, *lane.rounds, lane.end) if record]
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    path = tmp_path / "race.jsonl"
+    records.write(path, flat(ar_lane(), chain_lane()))
+    return path
+
+
+def inspected(sound: Path, kind: str, change: object) -> tuple[list[Lane], list[trace.Problem]]:
+    """Inspect the trace with the last record of a kind changed by a function of its dictionary."""
+    lines = [json.loads(line) for line in sound.read_text().splitlines()]
+    at = max(i for i, data in enumerate(lines) if data["kind"] == kind)
+    change(lines[at])
+    sound.write_text("\n".join(json.dumps(data) for data in lines))
+    return trace.inspect(sound)
+
+
+def test_a_written_trace_reads_back_the_same(sound: Path) -> None:
+    assert trace.inspect(sound) == ([ar_lane(), chain_lane()], [])
+
+
+def test_a_trace_cut_short_is_still_one(sound: Path) -> None:
+    lines = sound.read_text().splitlines()
+    lanes, problems = trace.inspect_text("\n".join(lines[:-1]))
+    assert problems == [] and lanes[1].end is None
+    assert "cut short" in trace.summary(lanes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "part"),
+    [
+        ("end", lambda d: d["totals"].update(n_tokens=99), "n_tokens is 99"),
+        ("end", lambda d: d["totals"].update(draft_s=9.0), "draft_s is 9.0"),
+        ("round", lambda d: d["tokens"][0].update(id="7"), "got `str` - at `$.tokens[0].id`"),
+        ("round", lambda d: d.pop("tree"), "missing required field `tree`"),
+        ("begin", lambda d: d.update(prompt="\ud800"), "surrogate"),
+        ("begin", lambda d: d.update(n_visual=10**30), "Expected `int` <="),
+        ("begin", lambda d: d.update(kind=["begin"]), "at `$.kind`"),
+    ],
+)
+def test_what_is_wrong_is_said(sound: Path, kind: str, change: object, part: str) -> None:
+    lanes, problems = inspected(sound, kind, change)
+    assert lanes == [] and part in "; ".join(map(str, problems))
+
+
+def test_problems_are_numbered_and_bounded() -> None:
+    _, problems = trace.inspect_text("\n".join(["junk"] * 500))
+    assert [p.line for p in problems] == list(range(1, trace.MAX_PROBLEMS + 1))
+
+
+def test_the_summary_shows_origins(sound: Path) -> None:
+    said = trace.summary(trace.inspect(sound)[0])
+    assert "[abc]x[ef]g" in said
+    assert "target's own token included" in said

@@ -12,11 +12,9 @@ from specvl_demo import records
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.core.tree import shape_of
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.chain import Chain, ChainSettings
-from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
-from specvl_demo.records import Begin, End, Round
+from specvl_demo.records import Begin, Round
 from tests.conftest import spell
 from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
 
@@ -45,47 +43,6 @@ def chained(
 
 def ids(found: list[records.Record]) -> list[int]:
     return [token.id for r in found if isinstance(r, Round) for token in r.tokens]
-
-
-@pytest.mark.parametrize("gamma", [1, 2, 3, 7])
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 10])
-def test_a_perfect_drafter_never_overshoots(n: int, gamma: int) -> None:
-    target = TableTarget(CYCLE)
-    found = chained(target, n, gamma)
-    assert ids(found) == [(i + 1) % V for i in range(n)]
-    session, end = target.sessions[0], found[-1]
-    assert isinstance(end, End) and end.stop == "length" and end.totals.n_tokens == n
-    # Prompt of two tokens, the last emitted one is never in the cache.
-    assert session.length == 2 + n - 1
-    assert session.decided == [0, 0, *ids(found)[:-1]]
-    # Never drafted more than could still be emitted beside the target's own token.
-    remaining = n
-    for round_ in found[1:-1]:
-        assert max(shape_of(tuple(round_.tree.parent)).depth) <= min(gamma, remaining - 1)
-        remaining -= len(round_.tokens)
-    assert end.totals.n_rounds == -(-n // (gamma + 1))
-
-
-@pytest.mark.parametrize("eos", range(1, V))
-@pytest.mark.parametrize(
-    "policy",
-    [Chain(ChainSettings(3)), Chain(ChainSettings(5)), BestFirst(BestFirstSettings(6, 2, 3))],
-    ids=["chain3", "chain5", "best"],
-)
-def test_the_answer_is_cut_after_the_end_of_sequence(policy: object, eos: int) -> None:
-    target = TableTarget(CYCLE, eos=frozenset({eos}))
-    found = run(request(target, 20), TableDrafter(CYCLE), policy)
-    assert ids(found) == list(range(1, eos + 1))
-    end = found[-1]
-    assert end.stop == "eos" and end.totals.n_tokens == eos
-    assert target.sessions[0].length == 2 + eos - 1
-    records.validate_trace(found)
-
-
-def test_end_of_sequence_wins_over_length() -> None:
-    target = TableTarget(CYCLE, eos=frozenset({4}))
-    found = chained(target, 4, 5)
-    assert ids(found) == [1, 2, 3, 4] and found[-1].stop == "eos"
 
 
 def test_origins_path_and_candidates_line_up() -> None:

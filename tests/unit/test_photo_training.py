@@ -331,6 +331,8 @@ def test_assembled_folder_is_a_standard_llava(
         want = base(inputs_embeds=x[None]).logits[0, -1]
     torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
 
+
+def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     base = language()
     with pytest.raises(FileNotFoundError, match="classes.json|delta.safetensors"):
         photo_assembly.assemble(tmp_path, tmp_path, tmp_path / "out")

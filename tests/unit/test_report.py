@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -95,13 +93,6 @@ def test_speedup_is_tau_over_rho() -> None:
     assert beside.doubt() is None and beside.why_slow() is None
 
 
-def test_a_speedup_above_tau_is_called_a_mistake() -> None:
-    fast = [replace(r, draft_s=0.0, verify_s=0.01, commit_s=0, other_s=0) for r in chain_lane().rounds]
-    beside = metrics.compare(Lane(begin(), fast), ar_lane())
-    assert "8.0 is above τ 3.5" in beside.doubt()
-    assert metrics.compare(chain_lane(), ar_lane()).doubt() is None
-
-
 def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:
     lane = chain_lane()
     slow = Lane(lane.begin, [replace(lane.rounds[0], verify_s=0.97)])
@@ -110,30 +101,20 @@ def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("draft", "verify", "kept", "part"),
+    ("draft", "verify", "kept", "rest", "part"),
     [
-        (0.30, 0.08, "abc", "drafting costs 3.8 AR steps"),
-        (0.02, 0.40, "abc", "verifying 5 nodes costs 5.0 AR steps"),
-        (0.07, 0.08, "", "too few drafted tokens"),
+        (0.30, 0.08, "abc", 0.01, "drafting costs 3.8 AR steps"),
+        (0.02, 0.40, "abc", 0.01, "verifying 5 nodes costs 5.0 AR steps"),
+        (0.07, 0.08, "", 0.01, "too few drafted tokens"),
+        # Drafts that cost nothing, and models' forwards that nearly pay: prompt lookup.
+        (0.0, 0.159, "a", 0.002, "verifying 5 nodes costs 2.0 AR steps"),
+        (0.0, 0.079, "", 0.002, "too few drafted tokens are accepted (0.0 a round)"),
+        (0.0, 0.079, "", 0.012, "everything outside the models' forwards costs 0.1 AR steps"),
     ],
 )
-def test_why_slow_names_the_reason(draft: float, verify: float, kept: str, part: str) -> None:
-    slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), draft_s=draft, verify_s=verify)
-    said = metrics.compare(Lane(begin(), [slow]), ar_lane()).why_slow()
-    assert said is not None and part in said
-
-
-@pytest.mark.parametrize(
-    ("verify", "kept", "rest", "part"),
-    [
-        (0.159, "a", 0.002, "verifying 5 nodes costs 2.0 AR steps"),
-        (0.079, "", 0.002, "too few drafted tokens are accepted (0.0 a round)"),
-        (0.079, "", 0.012, "everything outside the models' forwards costs 0.1 AR steps"),
-    ],
-)
-def test_what_costs_next_to_nothing_is_no_reason(verify: float, kept: str, rest: float, part: str) -> None:
-    """Drafts that cost nothing, and models' forwards that nearly pay: prompt lookup."""
-    seconds = {"draft_s": 0.0, "verify_s": verify, "commit_s": rest / 2, "other_s": rest / 2}
+def test_why_slow_names_the_reason(draft: float, verify: float, kept: str, rest: float, part: str) -> None:
+    """What costs next to nothing is no reason."""
+    seconds = {"draft_s": draft, "verify_s": verify, "commit_s": rest / 2, "other_s": rest / 2}
     slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), **seconds)
     said = metrics.compare(Lane(begin(), [slow]), ar_lane()).why_slow()
     assert said is not None and part in said and "costs 0.0" not in said
@@ -321,12 +302,3 @@ def test_tables_leave_unknown_blank_and_escape_strangers() -> None:
     markdown = tables.render(rows, ("method", "tau", "ok"))
     assert "\\<b\\>\\|x" in markdown and "2.35" in markdown and "None" not in markdown
     assert len({line.count("|") - line.count("\\|") for line in markdown.splitlines()}) == 1
-
-
-def test_reports_run_without_torch_and_gradio() -> None:
-    code = (
-        "import sys; import specvl_demo.report.trace;"
-        "bad = {'torch', 'transformers', 'gradio', 'plotly', 'numpy', 'PIL'} & set(sys.modules);"
-        "sys.exit(str(bad) if bad else 0)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
