@@ -1,4 +1,5 @@
-"""Random heads for tiny targets: as modules that can learn, and built for drafting from the same tensors."""
+"""Random heads for tiny targets: as modules that can learn, and built for drafting from the same tensors; and
+one lane on its way, by hand or to its end."""
 
 from __future__ import annotations
 
@@ -6,12 +7,16 @@ from typing import Any
 
 import torch
 
-from specvl_demo.core.types import Decoder
+from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
+from specvl_demo.core.types import Decoder, Drafter, NoDrafter, Prompt, Start
+from specvl_demo.core.verification import Strict
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
+from specvl_demo.records import Round
 from specvl_demo.training.drafters.dream import DreamHead as DreamModule
 from specvl_demo.training.drafters.eagle import FeatureHead as FeatureModule
 from specvl_demo.training.drafters.hivis import HivisHead
+from tests.conftest import ask
 
 GEOMETRY = Geometry(width=64, heads=4, kv_heads=4, head_width=16, eps=1e-5, theta=10000.0)
 
@@ -41,3 +46,35 @@ def built(
     own = {"method": kind, **own}
     head = Head(kind, module.published(), geometry, {}, f"tiny {kind}", own)
     return FORMATS[kind].build(head, decoder)
+
+
+def begun(target: Any, drafter: Any, prompt: Prompt, max_nodes: int = 40) -> Start:
+    """A drafter that has begun behind a prompt, beside a session of its own on the target."""
+    request = ask(target, prompt)
+    shared = SharedPrefill(request)
+    prefill = shared.prefill(drafter.capture)
+    start = Start(
+        prompt=prompt,
+        encoded=prefill.encoded,
+        prefill=prefill,
+        encode=shared.encoded,
+        target_decoder=target.decoder,
+        vocabulary=target.vocabulary,
+        sampling=request.sampling,
+        max_new_tokens=40,
+        max_nodes=max_nodes,
+        session=target.open(prefill, 40, max_nodes, drafter.capture),
+    )
+    with torch.inference_mode():
+        drafter.begin(start)
+    return start
+
+
+def decode(
+    target: object, drafter: Drafter | None, policy: object, prompt: Prompt, **changes: object
+) -> tuple[list[int], list[Round]]:
+    """A whole answer, and its rounds."""
+    parts = Parts("head", "head", True, {}, drafter or NoDrafter(), policy, Strict())
+    records = list(race([Lane("head", parts, SharedPrefill(ask(target, prompt, **changes)))]))
+    rounds = [r for r in records if isinstance(r, Round)]
+    return [t.id for r in rounds for t in r.tokens], rounds

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,7 @@ from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, tiny_llava, tiny_prompt
-from tests.heads import random_module
-from tests.unit.test_heads import begun, decode
+from tests.heads import begun, decode, random_module
 
 D, FFN = 64, 96
 CONFIG = {
@@ -96,50 +97,57 @@ def write(
     return folder
 
 
+SMALL_TREES = partial(BestFirst, BestFirstSettings(nodes=8, width=3, loops=2))
+LAYERS = "eagle_aux_hidden_state_layer_ids"
+
+
 @pytest.fixture(scope="module")
 def deep() -> object:
     """A target of eight layers: enough for three distinct ones to be read."""
     return VLMTarget(VLM(tiny_llava(layers=8), "deep"))
 
 
-@pytest.mark.parametrize("form", ["safetensors", "bin", "sharded", "sharded-bin"])
+@pytest.fixture(scope="module")
+def deep_in_fixed_shapes() -> object:
+    """The same target, whose steps have fixed shapes."""
+    return VLMTarget(VLM(tiny_llava(layers=8), "deep", backend="static"))
+
+
+@pytest.mark.parametrize("form", ["bin", "sharded", "sharded-bin"])
+def test_every_form_of_file_holds_the_same_tensors(form: str, deep: object, tmp_path: Path) -> None:
+    tensors = published("eagle3", deep)
+    folders = write(tmp_path / "a", tensors, form), write(tmp_path / "b", tensors)
+    one, other = (checkpoints.load(folder, deep.decoder).tensors for folder in folders)
+    assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
 @pytest.mark.parametrize("kind", list(checkpoints.FORMATS))
-def test_published_files_load_and_draft(kind: str, form: str, deep: object, tmp_path: Path) -> None:
-    """Every kind in every form of file gives the same tensors, says the same, and answers losslessly."""
-    tensors = published(kind, deep)
-    says, held = [], []
-    for folder in (write(tmp_path / "a", tensors, form), write(tmp_path / "b", tensors)):
-        held.append(checkpoints.load(folder, deep.decoder).tensors)
-        head = open_head(folder, deep.decoder)
-        drafter = FeatureDrafter(head)
-        start = begun(deep, drafter, tiny_prompt())
-        with torch.inference_mode():
-            drafter.extend(start.encoded.ids[-1:], (-1,))
-            says.append(drafter.extend(torch.tensor([11, 12]), (0, 0)))
-    assert held[0].keys() == held[1].keys() and all(torch.equal(held[0][k], held[1][k]) for k in held[0])
-    # Where a file puts a tensor decides its alignment in memory, and that how a product is rounded.
-    torch.testing.assert_close(*says, atol=1e-3, rtol=1e-4)
-    assert says[0].exp().sum(-1).sub(1).abs().max() < 1e-4
+def test_published_files_load_and_draft(kind: str, deep: object, tmp_path: Path) -> None:
+    """Every kind says probabilities, drafts whole trees and answers losslessly."""
+    head = open_head(write(tmp_path, published(kind, deep)), deep.decoder)
+    drafter = FeatureDrafter(head)
+    start = begun(deep, drafter, tiny_prompt())
+    with torch.inference_mode():
+        drafter.extend(start.encoded.ids[-1:], (-1,))
+        said = drafter.extend(torch.tensor([11, 12]), (0, 0))
+    assert said.exp().sum(-1).sub(1).abs().max() < 1e-4
     plain, _ = decode(deep, None, OneNode(), tiny_prompt())
-    ids, rounds = decode(
-        deep, FeatureDrafter(head), BestFirst(BestFirstSettings(nodes=8, width=3, loops=2)), tiny_prompt()
-    )
+    ids, rounds = decode(deep, FeatureDrafter(head), SMALL_TREES(), tiny_prompt())
     assert ids == plain and len(rounds[0].tree.tokens) == 8
 
 
-@pytest.mark.parametrize("config", [{}, {"norm_output": True}], ids=["as it is", "3.1"])
-@pytest.mark.parametrize("kind", checkpoints.FORMATS)
+@pytest.mark.parametrize(
+    ("kind", "config"), [("vispec", {}), ("eagle3", {}), ("eagle3", {"norm_output": True})]
+)
 def test_heads_draft_the_same_trees_in_steps_of_fixed_shapes(
-    kind: str, config: dict[str, bool], deep: object, tmp_path: Path
+    kind: str, config: dict[str, bool], deep: object, deep_in_fixed_shapes: object, tmp_path: Path
 ) -> None:
     folder, drafted = write(tmp_path, published(kind, deep), **config), []
-    for backend in ("hf", "static"):
-        target = VLMTarget(VLM(tiny_llava(layers=8), "deep", backend=backend))
+    for target in (deep, deep_in_fixed_shapes):
         head = open_head(folder, target.decoder)
-        policy = BestFirst(BestFirstSettings(nodes=8, width=3, loops=2))
-        _, rounds = decode(target, FeatureDrafter(head), policy, tiny_prompt())
+        _, rounds = decode(target, FeatureDrafter(head), SMALL_TREES(), tiny_prompt())
         drafted.append([(one.tree.tokens, one.tree.parent, one.path) for one in rounds])
-        assert head.fixed == bool(head._steps.seen) == (backend == "static")
+        assert head.fixed == bool(head._steps.seen) == (target is deep_in_fixed_shapes)
     assert drafted[0] == drafted[1]
     # Fixed steps are kept where they are faster; on a CPU either may be.
     reason = head.calibrate()
@@ -178,10 +186,10 @@ def under(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tens
 
 EAGLE3 = {
     "authors": ({}, (2, 4, 5)),
-    "specforge": ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 6]}}, (1, 4, 7)),
+    "specforge": ({"eagle_config": {LAYERS: [0, 3, 6]}}, (1, 4, 7)),
     "speculators": (
         {
-            "eagle_aux_hidden_state_layer_ids": [1, 3, 6],
+            LAYERS: [1, 3, 6],
             "norm_before_residual": True,
             "transformer_layer_config": {k: v for k, v in CONFIG.items() if k != "hidden_act"},
             **dict.fromkeys(CONFIG),
@@ -281,79 +289,32 @@ def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Pat
     assert drafter.seen()["squeezed"].tolist() == [0, 1, 2, 3, *range(12, len(encoded.ids) - 1)]
 
 
-def changed(tensors: dict[str, torch.Tensor], **new: torch.Tensor | None) -> dict[str, torch.Tensor]:
-    merged = tensors | {k.replace("__", "."): v for k, v in new.items()}
-    return {k: v for k, v in merged.items() if v is not None}
-
-
-REFUSALS = {
-    "missing tensor": (
-        "hivis",
-        lambda t: changed(t, layers__0__self_attn__o_proj__weight=None),
-        {},
-        "lacks layers.0.self_attn.o_proj.weight",
-    ),
-    "strange tensor": (
-        "eagle2",
-        lambda t: changed(t, mystery__weight=torch.ones(2)),
-        {},
-        "also holds mystery.weight",
-    ),
-    "no steps": ("hivis", lambda t: changed(t, residual=None), {}, "step embeddings are missing"),
-    "wrong shape": (
-        "dream",
-        lambda t: changed(t, module__norm__weight=torch.ones(32)),
-        {},
-        "norm.weight should be [64], it is [32]",
-    ),
-    "other target": (
-        "eagle2",
-        lambda t: changed(t, embed_tokens__weight=torch.randn(VOCAB, D)),
-        {},
-        "trained for another model",
-    ),
-    "another family": (
-        "eagle2",
-        lambda t: changed(t, layers__0__input_layernorm__weight=torch.ones(D)),
-        {},
-        "MSD",
-    ),
-    "heads": ("eagle2", lambda t: t, {"num_attention_heads": 5}, "5 attention heads"),
-    "rotary": ("eagle2", lambda t: t, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
-    "draft ids beyond the vocabulary": (
-        "eagle3",
-        lambda t: changed(t, d2t=t["d2t"] + VOCAB),
-        {},
-        f"its target's vocabulary ends at {VOCAB - 1}",
-    ),
-    "draft ids twice": (
-        "eagle3",
-        lambda t: changed(t, d2t=t["d2t"] - torch.arange(40) // 39 * (t["d2t"] - t["d2t"][38] + 1)),
-        {},
-        "ids stand twice",
-    ),
-    "other layers": (
-        "eagle3",
-        lambda t: t,
-        {"eagle_aux_hidden_state_layer_ids": [1, 8]},
-        "layers 1, 8 of its target; 8 layers are too few",
-    ),
-    "fewer layers": (
-        "eagle3",
-        lambda t: t,
-        {"eagle_aux_hidden_state_layer_ids": [1, 7]},
-        "fuses 3 layers, its config names 2",
-    ),
-    "no head at all": ("eagle2", lambda t: {"a.weight": torch.ones(2)}, {}, "is no head this software knows"),
+Q = "layers.0.self_attn.o_proj.weight"
+REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object], str]] = {
+    "missing tensor": ("hivis", {Q: None}, {}, f"lacks {Q}"),
+    "strange tensor": ("eagle2", {"mystery.weight": torch.ones(2)}, {}, "also holds mystery.weight"),
+    "no steps": ("hivis", {"residual": None}, {}, "step embeddings are missing"),
+    "wrong shape": ("dream", {"module.norm.weight": torch.ones(32)}, {}, "norm.weight should be [64], it"),
+    "other target": ("eagle2", {"embed_tokens.weight": torch.ones(VOCAB, D)}, {}, "for another model"),
+    "another family": ("eagle2", {"layers.0.input_layernorm.weight": torch.ones(D)}, {}, "MSD"),
+    "heads": ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
+    "rotary": ("eagle2", {}, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
+    "ids beyond": ("eagle3", {"d2t": torch.full((40,), VOCAB)}, {}, f"vocabulary ends at {VOCAB - 1}"),
+    "ids twice": ("eagle3", {"d2t": -torch.arange(40)}, {}, "ids stand twice"),
+    "other layers": ("eagle3", {}, {LAYERS: [1, 8]}, "layers 1, 8 of its target; 8 layers are too few"),
+    "fewer layers": ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, its config names 2"),
+    "no head at all": ("nothing", {"a.weight": torch.ones(2)}, {}, "is no head this software knows"),
 }
+"""What is published, what of it is changed (None: left out), what its config says, and the sentence."""
 
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_does_not_fit_is_refused_in_a_sentence(case: str, deep: object, tmp_path: Path) -> None:
-    kind, change, config, sentence = REFUSALS[case]
-    folder = write(tmp_path / "some-head", change(published(kind, deep)), **config)
+    kind, changes, config, sentence = REFUSALS[case]
+    tensors = {} if kind == "nothing" else published(kind, deep)
+    kept = {name: tensor for name, tensor in (tensors | changes).items() if tensor is not None}
     with pytest.raises(ValueError) as refusal:
-        open_head(folder, deep.decoder)
+        open_head(write(tmp_path / "some-head", kept, **config), deep.decoder)
     assert sentence in str(refusal.value) and "some-head" in str(refusal.value)
     assert "\n" not in str(refusal.value)
 
@@ -391,42 +352,52 @@ def test_a_wrong_width_or_kind_names_both_sides(target: object, deep: object, tm
         open_head(folder, shallow)
 
 
-def test_missing_files_are_named(target: object, tmp_path: Path) -> None:
-    folder = write(tmp_path / "head", published("eagle2", target), "sharded")
-    next(folder.glob("model-00002*")).unlink()
-    with pytest.raises(ValueError, match="shards that are not there: model-00002-of-00002.safetensors"):
-        open_head(folder, target.decoder)
-    with pytest.raises(ValueError, match="has no config.json"):
-        open_head(tmp_path, target.decoder)
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match="has no weights"):
-        open_head(tmp_path, target.decoder)
-
-
-def test_damaged_files_are_named(target: object, tmp_path: Path) -> None:
-    """Cut downloads, pages saved in place of files, and tensors that stand in two shards."""
-    folder = write(tmp_path / "cut", published("eagle2", target))
+def cut_short(folder: Path) -> None:
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "config.json").write_text("<html>")
-    (tmp_path / "list").mkdir()
-    (tmp_path / "list" / "config.json").write_text("[]")
-    twice = write(tmp_path / "twice", published("eagle2", target), "sharded")
-    save_file({"module.fc.weight": torch.ones(2)}, twice / "model-00002-of-00002.safetensors")
-    save_file({"fc.weight": torch.ones(2)}, twice / "model-00001-of-00002.safetensors")
-    index = write(tmp_path / "index", published("eagle2", target), "sharded")
-    (index / "model.safetensors.index.json").write_text("{}")
-    for name, sentence in {
-        "cut": "model.safetensors of cut is damaged or cut short",
-        "page": "config.json of page cannot be read",
-        "list": "config.json of list holds no table of names",
-        "twice": "twice holds fc.weight twice",
-        "index": "index.json of index has no weight_map",
-    }.items():
-        with pytest.raises(ValueError) as refusal:
-            open_head(tmp_path / name, target.decoder)
-        assert sentence in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+def one_shard_gone(folder: Path) -> None:
+    next(folder.glob("model-00002*")).unlink()
+
+
+def in_two_shards(folder: Path) -> None:
+    save_file({"module.fc.weight": torch.ones(2)}, folder / "model-00002-of-00002.safetensors")
+    save_file({"fc.weight": torch.ones(2)}, folder / "model-00001-of-00002.safetensors")
+
+
+DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "a cut download": ("safetensors", cut_short, "model.safetensors of head is damaged or cut short"),
+    "a shard is missing": ("sharded", one_shard_gone, "not there: model-00002-of-00002.safetensors"),
+    "a tensor in two shards": ("sharded", in_two_shards, "head holds fc.weight twice"),
+    "an index of nothing": (
+        "sharded",
+        lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
+        "index.json of head has no weight_map",
+    ),
+    "no weights": ("safetensors", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+    "no config": ("safetensors", lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+    "a saved page": (
+        "safetensors",
+        lambda folder: (folder / "config.json").write_text("<html>"),
+        "config.json of head cannot be read",
+    ),
+    "a list": (
+        "safetensors",
+        lambda folder: (folder / "config.json").write_text("[]"),
+        "config.json of head holds no table of names",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_missing_and_damaged_files_are_named(case: str, target: object, tmp_path: Path) -> None:
+    form, damage, sentence = DAMAGES[case]
+    folder = write(tmp_path / "head", published("eagle2", target), form)
+    damage(folder)
+    with pytest.raises(ValueError) as refusal:
+        open_head(folder, target.decoder)
+    assert sentence in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 def test_a_folder_says_which_role_it_serves(target: object, tmp_path: Path) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 
-from specvl_demo import registry, session
+from specvl_demo import fingerprints, registry, session
 from specvl_demo.core.engine import race
+from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.pairs import Checkpoint
@@ -25,6 +27,8 @@ from specvl_demo.vlm import loading, shared_drafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import Turn
 from tests import pocketlike
+from tests.conftest import tiny_prompt
+from tests.heads import decode
 
 N, HELD_OUT = 4, 2
 METHODS = ("dream", "eagle2", "hivis", "drafter")
@@ -63,8 +67,7 @@ def loaded(pair: Path, knows: str = "scenes") -> Loaded:
     return registry.load(replace(registry.custom(str(pair / "target")), knows=knows), roles=())
 
 
-@pytest.mark.parametrize("sees", [True, False])
-def test_drafters_learn_from_photographs(pair: Path, sees: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of captioned photographs is all that is given: questions, answers and features are made of it.
     The drafter says the tokens of its draft vocabulary alone, and what is said stays the target's; one that
     was to learn without eyes is given no visual position."""
@@ -74,33 +77,34 @@ def test_drafters_learn_from_photographs(pair: Path, sees: bool, monkeypatch: py
         Image.new("RGB", (80, 60), (25 * i, 90, 200 - 20 * i)).save(pair / "photos" / name)
     told = [f"{name}\tA brown dog is running on the green grass .\n{name}\tA dog runs ." for name in names]
     (pair / "photos" / "captions.tsv").write_text("\n".join(told))
-    places = stages.Places(
-        pair / "run", pair / "small", pair / "work", pair / "answers.jsonl", data=pair / "photos"
-    )
-    kind = KINDS["drafter"]
-    recipe = replace(kind.recipe, steps=2, batch=2, layers=1, draft_vocab=40, sees=sees)
     monkeypatch.setattr(stages, "SHORTEST", 1)
     monkeypatch.setattr(stages, "LONGEST", 12)
-    with pytest.raises(ValueError, match="--prompts, or a folder of captioned photographs with --data"):
-        stages.main(
-            loaded(pair, "anything"), KINDS["drafter"], recipe, replace(places, data=None), N, HELD_OUT
-        )
-    card = stages.main(loaded(pair, "photographs"), KINDS["drafter"], recipe, places, N, HELD_OUT)
-    assert card["finished"] and card["data"] == "photos, answered by the target greedily"
-    lines = [json.loads(line) for line in (pair / "answers.jsonl").read_text().splitlines()]
-    assert len(lines) == N and {name for line in lines for name in line["images"]} <= set(names)
+    kind = KINDS["drafter"]
+    recipe = replace(kind.recipe, steps=2, batch=2, layers=1, draft_vocab=40)
+    common = {"answers": pair / "answers.jsonl", "data": pair / "photos"}
     custom = registry.custom(str(pair / "target"))
-    small = Checkpoint(str(pair / "small"), 1e4, "", local=True)
-    both = registry.load(replace(custom, drafters={"small": small}))
-    asked = session.request(both, [Turn("what is this", (Image.new("RGB", (80, 60)),))], 20)
-    lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
-    assert lanes[0].token_ids == lanes[1].token_ids
-    may = set(both.models.drafter("small").model.draft_ids.tolist())
-    drafted = {token for one in lanes[1].rounds for token in one.tree.tokens[1:]}
-    assert len(may) == 40 and drafted and drafted <= may
-    visual = set(asked.prompt.visual.nonzero()[:, 0].tolist())
-    (seen,) = lanes[1].begin.seen
-    assert visual and (visual <= set(seen.index) if sees else visual.isdisjoint(seen.index))
+    for sees in (True, False):
+        places = stages.Places(pair / f"run-{sees}", pair / f"small-{sees}", pair / "work", **common)
+        if sees:
+            nothing = replace(places, data=None)
+            with pytest.raises(ValueError, match="or a folder of captioned photographs with --data"):
+                stages.main(loaded(pair, "anything"), kind, recipe, nothing, N, HELD_OUT)
+        target = loaded(pair, "photographs")
+        card = stages.main(target, kind, replace(recipe, sees=sees), places, N, HELD_OUT)
+        assert card["finished"] and card["data"] == "photos, answered by the target greedily"
+        lines = [json.loads(line) for line in (pair / "answers.jsonl").read_text().splitlines()]
+        assert len(lines) == N and {name for line in lines for name in line["images"]} <= set(names)
+        small = Checkpoint(str(places.out), 1e4, "", local=True)
+        both = registry.load(replace(custom, drafters={"small": small}))
+        asked = session.request(both, [Turn("what is this", (Image.new("RGB", (80, 60)),))], 20)
+        lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
+        assert lanes[0].token_ids == lanes[1].token_ids
+        may = set(both.models.drafter("small").model.draft_ids.tolist())
+        drafted = {token for one in lanes[1].rounds for token in one.tree.tokens[1:]}
+        assert len(may) == 40 and drafted and drafted <= may
+        visual = set(asked.prompt.visual.nonzero()[:, 0].tolist())
+        (seen,) = lanes[1].begin.seen
+        assert visual and (visual <= set(seen.index) if sees else visual.isdisjoint(seen.index))
 
 
 def test_heads_follow_their_target(pair: Path) -> None:
@@ -129,6 +133,34 @@ def test_heads_follow_their_target(pair: Path) -> None:
     card = head(pair, "hivis", fresh=True)
     assert card["weights"] != cards[0]["weights"]
     assert head(pair, "hivis") == card, "the same target goes on from where it was"
+
+
+def test_answers_of_a_batch_are_those_of_the_engine(target: object) -> None:
+    """Prompts of several lengths, with one picture and without: padding changes nothing that is said."""
+    prompts = [tiny_prompt(1, words, seed) for seed, words in enumerate((3, 9, 6))] + [tiny_prompt(0)]
+    found = answers.replies(target, [prompt.inputs for prompt in prompts], 12)
+    for prompt, said in zip(prompts, found, strict=True):
+        alone, _ = decode(target, None, OneNode(), prompt, max_new_tokens=12)
+        assert said == list(takewhile(lambda token: token not in target.vocabulary.banned, alone))
+    assert len({tuple(ids) for ids in found}) > 1
+
+
+def test_a_file_of_answers_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    """Seeds in order, an answer to every turn, the same in batches and alone; a second call adds what is
+    missing and changes nothing."""
+    folder = pocketlike.save_pair(tmp_path) / "target"
+    loaded = registry.load(registry.custom(str(folder)), roles=())
+    words, weights = pocketlike.tokenizer(), fingerprints.of_folder(folder)
+    files = [tmp_path / "together.jsonl", tmp_path / "alone.jsonl"]
+    for file, batch, calls in ((files[0], 2, (3, 5, 5)), (files[1], 1, (5,))):
+        for n in calls:
+            target = loaded.models.target
+            answers.regenerate(target, words, weights, file, n, seed=7, batch=batch, most=5)
+    together, alone = ([json.loads(line) for line in file.open()] for file in files)
+    assert together == alone and [row["seed"] for row in together] == [7 * 10**9 + i for i in range(5)]
+    assert len({len(row["answers"]) for row in together}) > 1
+    for row in together:
+        assert len(row["answers"]) == len(answers.drawn(row["seed"]).sample.turns)
 
 
 def test_a_line_that_was_cut_off_is_said_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from transformers import DynamicCache
 from specvl_demo import registry
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Start, Verdict
+from specvl_demo.core.types import Verdict
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.methods.native import AssistantDrafter
 from specvl_demo.records import Begin, Round
@@ -21,6 +21,7 @@ from specvl_demo.vlm import loading
 from specvl_demo.vlm.prompts import Turn
 from tests.conftest import ask
 from tests.contract.families import zoo
+from tests.heads import begun
 
 TOKENS = 12
 if not hasattr(hf, "Gemma4AssistantForCausalLM"):
@@ -83,22 +84,8 @@ def test_its_drafts_are_those_of_the_librarys_forward(loaded: Loaded) -> None:
     """Over keys and values that the library itself computed, for three drafts in a row after two rounds."""
     target, drafts = loaded.models.target, loaded.models.drafters["assistant"]
     prompt = loaded.prompter.prompt([Turn("what is this ? what is this ? what is this ?")])
-    begun = target.prefill(target.encode(prompt))
-    session, drafter = target.open(begun, TOKENS, 8), AssistantDrafter(drafts)
-    drafter.begin(
-        Start(
-            prompt=prompt,
-            encoded=begun.encoded,
-            prefill=begun,
-            encode=lambda _: begun.encoded,
-            target_decoder=target.decoder,
-            vocabulary=target.vocabulary,
-            sampling=ask(target, prompt).sampling,
-            max_new_tokens=TOKENS,
-            max_nodes=8,
-            session=session,
-        )
-    )
+    drafter = AssistantDrafter(drafts)
+    session = begun(target, drafter, prompt, 8).session
     tokens = prompt.ids.tolist()
     model = target.vlm.model.model.language_model
     for _ in range(2):
