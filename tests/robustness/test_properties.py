@@ -1,7 +1,7 @@
 """Exactness as properties: random targets, drafters, trees, limits; and what sampling says, counted.
 
 Tables stand in for models: their law is known to the last digit. Random trees, masks, positions and caches of
-real models against a twin that recomputes everything stand in tests/unit/test_target.py.
+real models against the library's own forward stand in tests/contract/families/test_every_family.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""A question through the session: what its lanes have in common is computed once."""
+"""From a conversation to lanes and back to text: what is text stays text, what lanes have in common is
+computed once, and pieces of text never tear a character."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,12 +13,117 @@ import torch
 from PIL import Image
 
 from specvl_demo import session
+from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.engine import Lane, SharedPrefill
+from specvl_demo.core.prefix_cache import PrefixCache
+from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.records import Begin, End
+from specvl_demo.training import pocket
 from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.layouts import Shown, spans
+from specvl_demo.vlm.prompts import PromptBuilder, Turn, VideoFrames
 from specvl_demo.vlm.shared_drafter import with_layers
+from tests import pocketlike
 from tests.conftest import ask, tiny_prompt
+
+PICTURE = Image.new("RGB", (96, 96), (200, 30, 30))
+
+
+@pytest.fixture(scope="module")
+def model_and_processor() -> tuple[torch.nn.Module, object]:
+    """The pocket family's, with two added tokens: words joined for brevity, and a mark without the flag."""
+    words = pocketlike.tokenizer()
+    words.add_tokens([" top left", "<tool>"])
+    model = pocket.make_model(len(words), layers=1, hidden=64, ffn=96, tower=(32, 1))
+    return model.eval(), pocket.make_processor(words)
+
+
+@pytest.fixture(scope="module")
+def prompter(model_and_processor: tuple[torch.nn.Module, object]) -> PromptBuilder:
+    model, processor = model_and_processor
+    return PromptBuilder(processor, model)
+
+
+@pytest.fixture
+def runs(prompter: PromptBuilder, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One entry for every time that pictures are made ready."""
+    kind, found = type(prompter._processor.image_processor), []
+    run = kind.__call__
+
+    def counted(self: object, *args: object, **kwargs: object) -> object:
+        found.append(args)
+        return run(self, *args, **kwargs)
+
+    monkeypatch.setattr(kind, "__call__", counted)
+    return found
+
+
+def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: PromptBuilder) -> None:
+    """Else the next question would show the model another text, and none of the kept rows would hold."""
+    said = prompter.ids(" a star above. In the top left is a circle top left")
+    assert prompter.ids(" top left")[0] in said
+    first = prompter.prompt([Turn("what is it?", (PICTURE,))])
+    answer = prompter.lexicon().after(int(first.ids[-1]), tuple(said))
+    second = prompter.prompt([Turn("what is it?", (PICTURE,), answer), Turn("is it above?")])
+    known = [*first.ids.tolist(), *said]
+    assert second.ids.tolist()[: len(known)] == known
+    assert f"{answer}<eos>" in second.text
+
+
+@pytest.mark.parametrize("mark", ["<tool>", "<eos>", "<image>", "<assistant>"])
+def test_marks_that_a_person_types_are_taken_apart(prompter: PromptBuilder, mark: str) -> None:
+    plain = prompter.prompt([Turn("what is it?", (PICTURE,))])
+    typed = prompter.prompt([Turn(f"what is {mark} it?", (PICTURE,))])
+    (number,) = prompter.ids(mark)
+    assert torch.equal((typed.ids == number).sum(), (plain.ids == number).sum())
+    assert len(typed) > len(plain)
+
+
+def test_pictures_are_made_ready_once_a_conversation(prompter: PromptBuilder, runs: list[object]) -> None:
+    """The same inputs as afresh, without a second run; another picture, or one more, is made ready."""
+    clip = VideoFrames((PICTURE, PICTURE.rotate(90)))
+    cache = PrefixCache()
+    prompter.prompt([Turn("what is it?", (PICTURE, clip))], cache=cache)
+    turns = [Turn("what is it?", (PICTURE.copy(), clip), "a star"), Turn("is it above?")]
+    again, made = prompter.prompt(turns, cache=cache), len(runs)
+    fresh = prompter.prompt(turns)
+    assert (made, len(runs)) == (1, 2)
+    assert again.inputs.keys() == fresh.inputs.keys() and again.spans == fresh.spans
+    assert all(torch.equal(again.inputs[key], fresh.inputs[key]) for key in fresh.inputs)
+    for shown in ((PICTURE.rotate(90), clip), (PICTURE, clip, PICTURE), ()):
+        other = prompter.prompt([Turn("what is it?", shown)], cache=cache)
+        same = prompter.prompt([Turn("what is it?", shown)])
+        assert all(torch.equal(other.inputs[key], same.inputs[key]) for key in same.inputs)
+
+
+def test_a_drafter_that_is_asked_in_its_own_way_makes_pictures_ready_once_too(
+    prompter: PromptBuilder, model_and_processor: tuple[torch.nn.Module, object], runs: list[object]
+) -> None:
+    model, processor = model_and_processor
+    cache = PrefixCache()
+    first = prompter.prompt([Turn("what is it?", (PICTURE,))], cache=cache)
+    follow = prompter.prompt([Turn("what is it?", (PICTURE,), "a star"), Turn("is it above?")], cache=cache)
+    drafter = VLM(model, "drafter", again=PromptBuilder(processor, model).again)
+    runs.clear()
+    drafter.encode(first)
+    found, made = drafter.encode(follow), len(runs)
+    fresh = drafter.encode(replace(follow, cache=None))
+    assert (made, len(runs)) == (1, 2)
+    assert torch.equal(found.ids, fresh.ids) and torch.equal(found.embeds, fresh.embeds)
+
+
+def test_words_behind_a_pictures_patches_are_no_patches() -> None:
+    """Two pictures of 3 by 3 patches, each followed by 2 tokens that stand for no place."""
+    visual = torch.tensor([False, *[True] * 11, False, *[True] * 11, False])
+    shown = [Shown("image", 10, 10), Shown("image", 20, 10)]
+    found = spans(None, {"pixel_values": torch.zeros(2, 3, 4, 4)}, visual, shown, words=2)
+    assert [(s.media, s.start, s.stop, s.rows, s.cols) for s in found] == [
+        (0, 1, 10, 3, 3),
+        (0, 10, 12, None, None),
+        (1, 13, 22, 3, 3),
+        (1, 22, 24, None, None),
+    ]
 
 
 def test_warm_up_and_race_share_encodings_and_prefills(
@@ -72,3 +180,81 @@ def test_a_model_is_shown_no_more_pixels_than_it_is_to_be(monkeypatch: pytest.Mo
     monkeypatch.setenv("SPECVL_PICTURE_PIXELS", "many")
     with pytest.raises(ValueError, match="SPECVL_PICTURE_PIXELS is a number from 50000 on, not 'many'"):
         shown(10, 10)
+
+
+def test_lanes_of_one_prefill_do_not_disturb_each_other(target: object) -> None:
+    prefill = target.prefill(target.encode(tiny_prompt()))
+    tree = DraftTree(torch.tensor([9, 20, 21, 22]), shape_of((-1, 0, 0, 2)))
+    alone = target.open(prefill, 8, 16).score(tree).logits
+    first, second = target.open(prefill, 8, 16), target.open(prefill, 8, 16)
+    first.score(DraftTree(torch.tensor([11, 30, 31]), shape_of((-1, 0, 1))))
+    first.commit([0, 1, 2])
+    assert torch.equal(second.score(tree).logits, alone)
+
+
+def test_a_session_has_room_for_what_was_announced_and_no_more(target: object) -> None:
+    session = target.open(target.prefill(target.encode(tiny_prompt(0))), 4, 3)
+    tree = DraftTree(torch.tensor([9, 20, 21]), shape_of((-1, 0, 0)))
+    for _ in range(4):
+        session.score(tree)
+        session.commit([0])
+    with pytest.raises(ValueError, match="room"):
+        session.score(DraftTree(torch.arange(9), shape_of((-1, *[0] * 8))))
+
+
+def decode_bytes(ids: Sequence[int], keep_special: bool = False) -> str:
+    """Ids below 256 are bytes; 256 is special. Like sentencepiece, the first token loses its leading
+    space."""
+    text = bytes(i for i in ids if i < 256).decode("utf-8", errors="replace")
+    text = text.removeprefix(" ")
+    return text + "<end>" * (keep_special and 256 in ids)
+
+
+@pytest.mark.parametrize(
+    "text", ["plain text", " leading", "naïve café", "日本語 ok", "🙂 and 👩‍👩‍👧", "a\n b"]
+)
+def test_pieces_join_to_the_text_and_no_character_is_torn(text: str) -> None:
+    ids = list(text.encode())
+    speaker = Detokenizer(TokenTexts(decode_bytes), before=ord("x"))
+    pieces = [speaker.say(i, last=n == len(ids) - 1) for n, i in enumerate(ids)]
+    assert "".join(pieces) == text
+    assert not any("\N{REPLACEMENT CHARACTER}" in piece for piece in pieces)
+    assert [len(p) for p in pieces].count(0) == len(ids) - len(text)
+
+
+def test_an_answer_cut_inside_a_character_shows_that_it_is() -> None:
+    speaker = Detokenizer(TokenTexts(decode_bytes), before=ord("x"))
+    first, second = "é".encode()
+    assert speaker.say(first) == "" and speaker.say(ord("!"), last=True).endswith("!")
+    assert (
+        Detokenizer(TokenTexts(decode_bytes), ord("x")).say(second, last=True) == "\N{REPLACEMENT CHARACTER}"
+    )
+
+
+def test_bytes_that_never_become_a_character_do_not_hold_the_text_back() -> None:
+    speaker = Detokenizer(TokenTexts(decode_bytes), before=ord("x"))
+    pieces = [speaker.say(0x80) for _ in range(6)]
+    assert "".join(pieces)
+
+
+def test_words_keep_their_space_and_special_tokens_have_names() -> None:
+    lexicon = TokenTexts(decode_bytes)
+    assert lexicon.word(ord(" ")) == " "
+    assert lexicon.word(ord("a")) == "a"
+    assert lexicon.word(256) == "<end>"
+
+
+def test_what_was_decoded_once_is_remembered() -> None:
+    calls = []
+    lexicon = TokenTexts(lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids))
+    for _ in range(5):
+        Detokenizer(lexicon, ord("x")).say(ord("a"))
+        lexicon.word(ord("b"))
+    assert len(calls) <= 4
+
+
+def test_a_small_vocabulary_is_looked_up_ahead() -> None:
+    calls = []
+    lexicon = TokenTexts(lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids), 200)
+    calls.clear()
+    assert [lexicon.word(i) for i in (65, 66, 199)][:2] == ["A", "B"] and not calls

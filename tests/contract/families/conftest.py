@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import pytest
@@ -41,6 +41,13 @@ class Here:
     family: zoo.Family
     _references: dict[str, tuple[list[int], torch.Tensor]] = field(default_factory=dict)
     _prompts: dict[str, Prompt] = field(default_factory=dict)
+
+    @cached_property
+    def targets(self) -> list[VLMTarget]:
+        """The target on the library's decoder, and as it is served where that is another one."""
+        served = VLMTarget(VLM(self.target.vlm.model, self.name, self.prompter.special_ids))
+        same = type(served.decoder) is type(self.target.decoder)
+        return [self.target] if same else [self.target, served]
 
     def prompt(self, shown: str) -> Prompt:
         """A question about what is shown."""

@@ -113,19 +113,20 @@ def test_a_drafter_that_is_the_target_is_never_corrected(here: Here, shown: str,
 def test_random_trees_score_what_the_library_scores(here: Here, shown: str) -> None:
     """Logits, not only ids, through trees whose accepted nodes lie anywhere."""
     prompt, (truth, logits) = here.prompt(shown), here.reference(shown)
-    session = here.target.open(here.target.prefill(here.target.encode(prompt)), TOKENS, 16)
-    rng, emitted = random.Random(0), []
     close = {"atol": 1e-4 * float(logits.abs().max()), "rtol": 1e-4}
-    while len(emitted) < TOKENS:
-        root = emitted[-1] if emitted else int(prompt.ids[-1])
-        tree = wandering_tree(truth[len(emitted) :], root, rng)
-        scores = session.score(tree)
-        path = walk(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())
-        for node in path[: TOKENS - len(emitted)]:
-            torch.testing.assert_close(scores.logits[node], logits[len(emitted)], **close)
-            emitted.append(int(scores.logits[node].argmax()))
-        session.commit(path)
-    assert emitted == truth
+    for target in here.targets:
+        session = target.open(target.prefill(target.encode(prompt)), TOKENS, 16)
+        rng, emitted = random.Random(0), []
+        while len(emitted) < TOKENS:
+            root = emitted[-1] if emitted else int(prompt.ids[-1])
+            tree = wandering_tree(truth[len(emitted) :], root, rng)
+            scores = session.score(tree)
+            path = walk(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())
+            for node in path[: TOKENS - len(emitted)]:
+                torch.testing.assert_close(scores.logits[node], logits[len(emitted)], **close)
+                emitted.append(int(scores.logits[node].argmax()))
+            session.commit(path)
+        assert emitted == truth
 
 
 def wandering_tree(truth: list[int], root: int, rng: random.Random, size: int = 10) -> DraftTree:
@@ -286,18 +287,20 @@ def _given_to_decoder(vlm: VLM, inputs: dict[str, Any]) -> dict[str, Any]:
 def test_captured_states_and_attention_are_the_librarys(here: Here, shown: str) -> None:
     prompt, layer = here.prompt(shown), 2
     wish = Capture(layers=(0, layer), attention=(1, layer), rows=(-1, -3))
-    mine = here.target.prefill(here.target.encode(prompt), wish)
     here.library.set_attn_implementation("eager")
     try:
         out = here.library(**prompt.inputs, output_attentions=True, output_hidden_states=True)
     finally:
         here.library.set_attn_implementation("sdpa")
     n = len(prompt) - 1
-    torch.testing.assert_close(mine.hidden, out.hidden_states[-1][0, :n], atol=2e-4, rtol=1e-3)
-    torch.testing.assert_close(mine.layers[0], out.hidden_states[0][0, :n], atol=2e-4, rtol=1e-3)
-    for i in (1, layer):
-        wanted = out.attentions[i][0].mean(0)[[n - 1, n - 3], :n]
-        torch.testing.assert_close(mine.attention[i], wanted, atol=1e-5, rtol=1e-4)
+    for target in here.targets:
+        mine = target.prefill(target.encode(prompt), wish)
+        torch.testing.assert_close(mine.hidden, out.hidden_states[-1][0, :n], atol=2e-4, rtol=1e-3)
+        for i in wish.layers:
+            torch.testing.assert_close(mine.layers[i], out.hidden_states[i][0, :n], atol=2e-4, rtol=1e-3)
+        for i in wish.attention:
+            wanted = out.attentions[i][0].mean(0)[[n - 1, n - 3], :n]
+            torch.testing.assert_close(mine.attention[i], wanted, atol=1e-5, rtol=1e-4)
 
 
 @seen
