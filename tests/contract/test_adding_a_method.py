@@ -1,4 +1,4 @@
-"""docs/adding-a-method.md, done to the letter in processes of its own: the file, the race, the page."""
+"""docs/adding-a-method.md, done to the letter in a process of its own: the file, the race, the page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from specvl_demo import records
 
@@ -23,31 +21,36 @@ def block(language: str) -> str:
     return found
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("outside")
-    (folder / "growing.py").write_text(block("python"), encoding="utf-8")
-    return folder
+SCRIPT = """
+import contextlib, io, json, sys
+from specvl_demo.__main__ import main
+from specvl_demo.ui.page import catalog
+told = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main(words) == 0
+    told.append(said.getvalue())
+print(json.dumps([told, catalog.describe("pocket"), catalog.panel("pocket", "growing", {})]))
+"""
 
 
-def run(command: list[str], place: Path) -> str:
-    environment = {**os.environ, "SPECVL_METHODS": "growing.py", "PYTHONPATH": str(ROOT)}
+def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: Path) -> None:
+    (tmp_path / "growing.py").write_text(block("python"), encoding="utf-8")
+    shutil.copy(ROOT / "examples" / "scene.png", tmp_path)
+    script = block("sh").replace("\\\n", " ")
+    lines = [line.split()[3:] for line in script.splitlines() if line.startswith("python -m specvl_demo")]
     done = subprocess.run(
-        command, cwd=place, env=environment, capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-c", SCRIPT, json.dumps(lines)],
+        cwd=tmp_path,
+        env={**os.environ, "SPECVL_METHODS": "growing.py", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_commands_of_the_page_run(place: Path) -> None:
-    shutil.copy(ROOT / "examples" / "scene.png", place)
-    script = block("sh").replace("\\\n", " ")
-    lines = [line.split() for line in script.splitlines() if line.startswith("python -m")]
-    assert len(lines) == 2
-    for line in lines:
-        said = run([sys.executable, *line[1:]], place)
-        assert "growing" in said
-    told = [records.loads(line) for line in (place / "growing.jsonl").open(encoding="utf-8")]
+    said, described, panel = json.loads(done.stdout)
+    assert len(said) == 2 and all("growing" in one for one in said)
+    told = [records.loads(line) for line in (tmp_path / "growing.jsonl").open(encoding="utf-8")]
     begins = {r.lane: r for r in told if isinstance(r, records.Begin)}
     begin = begins["growing"]
     assert [chart.id for chart in begin.charts] == ["growing"] and begin.settings["keep"] == 0.3
@@ -56,15 +59,6 @@ def test_the_commands_of_the_page_run(place: Path) -> None:
     assert text["growing"] == text["ar"]
     assert any(r.n_accepted > 1 for r in rounds if r.lane == "growing")
     assert all("length" in r.notes for r in rounds if r.lane == "growing")
-
-
-def test_the_page_offers_it_with_its_parameters(place: Path) -> None:
-    code = (
-        "import json; from specvl_demo.ui.page import catalog;"
-        "shown = catalog.describe('pocket'), catalog.panel('pocket', 'growing', {});"
-        "print(json.dumps(shown))"
-    )
-    described, panel = json.loads(run([sys.executable, "-c", code], place).splitlines()[-1])
     (method,) = [one for one in described["methods"] if one["name"] == "growing"]
     assert method["learn"]["shines"] and method["lossless"]
     assert described["pairs"][0]["methods"]["growing"] is True

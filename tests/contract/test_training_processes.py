@@ -1,5 +1,8 @@
 """Several processes train one head together: one computes answers and features, all learn. Those whose
-gradients no distributed module averages exchange them in the trainer."""
+gradients no distributed module averages exchange them in the trainer.
+
+python -m tests.contract.test_training_processes FOLDER    the two processes, forked after one import of torch
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,28 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+import specvl_demo.decoders  # noqa: F401 - before transformers, whose torchvision would not load
+from specvl_demo import registry
 from specvl_demo.methods.heads.checkpoints import open_head
+from specvl_demo.training import stages
+from specvl_demo.training.drafters import KINDS
+from specvl_demo.training.trainer import Trainer, processes
 from specvl_demo.vlm import loading
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families.zoo import picture
-from tests.contract.pair_in_processes import HELD_OUT, N
 from tests.pocketlike import save_pair
 
 ROOT = Path(__file__).resolve().parents[2]
-METHODS = ("dream",)
+METHOD = "dream"
 """The one with most parts: what it leaves without a gradient would stop several processes."""
+N, HELD_OUT = 6, 2
 
 
 @pytest.mark.timeout(600)
@@ -29,9 +40,8 @@ def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
     picture(0).save(tmp_path / "a.png")
     lines = [{"prompt": f"what is in picture {i}", "images": ["a.png"]} for i in range(N + HELD_OUT)]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
-        [sys.executable, *launch, "-m", "tests.contract.pair_in_processes", str(tmp_path), *METHODS],
+        [sys.executable, "-m", "tests.contract.test_training_processes", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
@@ -43,7 +53,35 @@ def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
     said = [json.loads(line)["prompt"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert len(said) == len(set(said)) == N, "every question is answered once, not once a process"
     decoder = VLM(loading.model(tmp_path / "target", loading.Plan(), "target"), "target").decoder
-    for method in METHODS:
-        card = json.loads((tmp_path / f"head-{method}" / "card.json").read_text())
-        assert card["finished"] and card["steps"] == 4 and card["conversations"] <= N
-        open_head(tmp_path / f"head-{method}", decoder, (method,))
+    card = json.loads((tmp_path / f"head-{METHOD}" / "card.json").read_text())
+    assert card["finished"] and card["steps"] == 4 and card["conversations"] <= N
+    open_head(tmp_path / f"head-{METHOD}", decoder, (METHOD,))
+
+
+def check_average(folder: Path) -> None:
+    """Processes with different batches end with the same weights, those of their mean gradient."""
+    who, layer = processes().process_index, torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(layer.weight)
+    sgd = torch.optim.SGD(layer.parameters(), lr=1.0)
+    run = Trainer("average", folder / "average", {}, {"layer": layer}, [sgd], 1, 1.0, average=True)
+    run.train(lambda _: iter([torch.tensor([[0.2 + 0.4 * who]])]), lambda x: (layer(x).sum(), {}))
+    lr = sgd.param_groups[0]["lr"]
+    torch.testing.assert_close(layer.weight.detach(), torch.tensor([[1.0 - lr * 0.4]]))
+    assert lr > 0
+
+
+def trained(folder: Path) -> None:
+    """What each of the processes does."""
+    assert processes().num_processes == 2
+    loaded = registry.load(registry.custom(str(folder / "target")), roles=())
+    check_average(folder)
+    names = (f"run-{METHOD}", f"head-{METHOD}", "work", "answers.jsonl", "prompts.jsonl")
+    recipe = replace(KINDS[METHOD].recipe, steps=4, batch=4, stage1=0.5)
+    places = stages.Places(*(folder / name for name in names))
+    stages.main(loaded, KINDS[METHOD], recipe, places, N, HELD_OUT, minutes=60.0)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    how = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "start_method": "fork"}
+    elastic_launch(LaunchConfig(1, 1, 2, **how), trained)(Path(sys.argv[1]))
