@@ -89,12 +89,13 @@ def test_ar_says_what_generate_says(name: str, target: Any, plain: dict[Any, lis
 def test_lossless_answers_are_the_targets(
     case: str, answers: Callable[..., Any], plain: dict[Any, list[int]]
 ) -> None:
-    """Greedy and sampled, whatever the settings; drafts are sometimes right and sometimes wrong."""
+    """Greedy and, of two pictures, sampled; drafts are sometimes right and sometimes wrong."""
     method, settings = LOSSLESS[case]
     rounds = []
     for (name, sampling), expected in plain.items():
-        if sampling.temperature and method in ("lvspec", "fly"):
-            continue  # defined for greedy decoding alone
+        # The loose ones are defined for greedy decoding alone.
+        if sampling.temperature and (name != "two pictures" or method in ("lvspec", "fly")):
+            continue
         ids, records = answers(method, PROMPTS[name], settings, sampling=sampling)
         assert ids == expected, (name, sampling)
         validate_trace(records)
@@ -109,7 +110,7 @@ def test_lossless_answers_are_the_targets(
     "case", ["chain", "tabed", "tabed mtcp", "sage", "sage online", "specvlm", "tabed beam 2"]
 )
 @pytest.mark.parametrize("draws", ["argmax", "shared", "gumbel"])
-@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
+@pytest.mark.parametrize("temperature", [0.7, 1.5])
 def test_seeded_sampling_says_what_ar_says(
     case: str, draws: str, temperature: float, answers: Callable[..., Any]
 ) -> None:
@@ -208,21 +209,6 @@ def test_lvspec_relaxes_counts_and_says_which(answers: Callable[..., Any]) -> No
         assert node in r.notes["relaxed_nodes"] and node in r.notes["loosened"]
     for r in rounds:
         assert len(r.notes["relevance"]) == len(r.notes["nodes"])
-
-
-def test_lvspec_of_a_text_prompt_is_strict(answers: Callable[..., Any], plain: dict[Any, list[int]]) -> None:
-    ids, records = answers("lvspec", PROMPTS["text"])
-    assert ids == plain["text", GREEDY]
-    assert "no picture" in records[1].notes["strict"]
-
-
-def test_lvspec_drafts_for_itself(answers: Callable[..., Any]) -> None:
-    """The target with the whole picture always agrees with itself; with less of it, it need not."""
-    whole = answers("lvspec", PROMPTS["picture"], {"drafter": "self", "views": "multimodal"})[1]
-    assert whole[-1].totals.n_relaxed == 0
-    rounds = [r for r in whole if isinstance(r, Round)]
-    assert all(r.n_accepted == r.n_drafted for r in rounds)
-    assert whole[0].models["drafter"] == whole[0].models["target"]
 
 
 @torch.inference_mode()

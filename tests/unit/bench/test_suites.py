@@ -18,7 +18,6 @@ from specvl_demo.bench import (
     lossless,
     measure,
     pages,
-    provenance,
     suites,
 )
 from specvl_demo.bench.peers import GAMMA, HF_ASSISTED, HF_GENERATE, HF_LOOKUP, PEERS, Answer
@@ -161,10 +160,6 @@ def test_a_peer_drafts_as_many_tokens_as_our_method_of_its_kind() -> None:
     ours = [choose("ar"), CHAIN, choose("ngram", {"gamma": 8})]
     assert [PEERS[name].gamma(ours) for name in (HF_ASSISTED, HF_LOOKUP)] == [3, 8]
     assert PEERS[HF_ASSISTED].gamma(ours[:1]) == GAMMA
-    assert PEERS[HF_ASSISTED].about(3) == (
-        "Drafts 3 tokens a round. The library's assistant never sees the picture."
-    )
-    assert PEERS[HF_LOOKUP].about(8) == "Drafts 8 tokens a round." and PEERS[HF_GENERATE].about(5) is None
 
 
 def report(**changes: Any) -> dict[str, Any]:
@@ -233,30 +228,3 @@ def test_ratios_are_held_back_where_the_machine_was_busy() -> None:
     (row,) = measure.held_back(told)["rows"]
     assert row["speedup_vs_ar"] is None and row["tau"] == 3.0
     assert "others used 60 % of the machine" in pages.origin(told["machine"])
-
-
-def test_where_figures_come_from_is_said() -> None:
-    told = provenance.describe()
-    assert told["threads"] >= 1 and told["versions"]["transformers"] and told["when"].endswith("+00:00")
-    assert told["title"] in pages.origin(
-        {**told, "busy": False, "others_share_before": 0, "others_share_meanwhile": 0}
-    )
-    assert [pages.origin({"threads": n}) for n in (1, 2)] == ["1 thread.", "2 threads."]
-    assert isinstance(provenance.Watch().read()["busy"], bool)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["bench", "--guard", "nowhere.json"], "nowhere.json cannot be read"),
-        (["bench", "--suite", "lossless", "--data", "nowhere.jsonl"], "no file or folder"),
-        (["bench", "--suite", "ablations"], "needs --heads"),
-        (["bench", "--suite", "ablations", "--heads", "nowhere"], "no folder with a trained head"),
-        (["bench", "improve"], "nvalid choice: 'improve'"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 2
-    assert said in capsys.readouterr().err
