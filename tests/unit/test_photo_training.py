@@ -6,9 +6,9 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -86,17 +86,17 @@ def tower(
     return EfficientNetLiteModel(EfficientNetLiteConfig(**sizes, **shape)).eval()
 
 
-@pytest.fixture
-def learner_of(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Learner]:
-    def made(recipe: Recipe, base: LlamaForCausalLM | None = None, eyes: object = None) -> Learner:
-        device, dtype = torch.device("cpu"), torch.float32
-        return Learner(recipe, base or language(), eyes or tower(), tokenizer, device, dtype)
+def learner_of(
+    tokenizer: PreTrainedTokenizerFast,
+    recipe: Recipe,
+    base: LlamaForCausalLM | None = None,
+    eyes: EfficientNetLiteModel | None = None,
+) -> Learner:
+    device, dtype = torch.device("cpu"), torch.float32
+    return Learner(recipe, base or language(), eyes or tower(), tokenizer, device, dtype)
 
-    return made
 
-
-@dataclass
-class Assembled:
+class Assembled(NamedTuple):
     """A target put together in a folder, and its parts."""
 
     folder: Path
@@ -344,7 +344,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_a_stopped_run_ends_as_one_that_was_not(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, learner_of: Callable[..., Learner], reward: float
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, reward: float
 ) -> None:
     names = write_pictures(tmp_path / "data" / "pictures", 4)
     lines = [f"{name}\t{caption}\n" for name in names for caption in DOGS]
@@ -362,7 +362,7 @@ def test_a_stopped_run_ends_as_one_that_was_not(
         for minutes in calls:
             eyes, base = tower(), language()
             views = train_photo.look_once(eyes, photos, classes, tmp_path / "views")
-            learner = learner_of(recipe, base, eyes)
+            learner = learner_of(tokenizer, recipe, base, eyes)
             (tmp_path / folder).mkdir(exist_ok=True)
             row = {"key": "Hi?", "kind": "plain", "question": "Hi?", "answer": "Hello."}
             (tmp_path / folder / "plain.jsonl").write_text(json.dumps(row) + "\n")
@@ -393,11 +393,11 @@ def test_what_an_answer_says_again_is_marked() -> None:
 
 
 def test_sampled_captions_count_by_how_much_better_they_are(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, learner_of: Callable[..., Learner]
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     """They are what the model with its updates would say, and their weights tell good from bad, no more."""
     base = language()
-    learner = learner_of(Recipe(rank=2, reward=1.0), base)
+    learner = learner_of(tokenizer, Recipe(rank=2, reward=1.0), base)
     random_lora(learner.decoder)
     others = ("Two men sit on a bench.", "A man sits.")
     photos = [photo_data.Photo(Path(f"p{i}.jpg"), told) for i, told in enumerate((DOGS, others))]
@@ -423,10 +423,10 @@ def test_sampled_captions_count_by_how_much_better_they_are(
 
 
 def test_rewarded_captions_have_a_mean_of_their_own(
-    tmp_path: Path, learner_of: Callable[..., Learner]
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     """However much the other answers of a step weigh, a rewarded caption counts the same."""
-    learner = learner_of(Recipe(rank=2, hold=0.0))
+    learner = learner_of(tokenizer, Recipe(rank=2, hold=0.0))
     views = write_views(tmp_path, learner.tower, 1)
 
     def row(kind: str, n: int) -> Row:
@@ -447,12 +447,12 @@ def test_rewarded_captions_have_a_mean_of_their_own(
 
 
 def test_a_tower_that_takes_anothers_place_learns_its_cells(
-    tmp_path: Path, learner_of: Callable[..., Learner]
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     """Where it has them already there is nothing to learn; a larger one comes nearer with every step."""
     old = tower()
     views = write_views(tmp_path, old, 2)
-    same = learner_of(Recipe(rank=2))
+    same = learner_of(tokenizer, Recipe(rank=2))
     same.tower.load_state_dict(old.state_dict())
     places = Cells(same, old, views, views).batch(0)[:3]
     assert Cells(same, old, views, views).loss(places)[0].item() == pytest.approx(0, abs=1e-4)
@@ -460,7 +460,7 @@ def test_a_tower_that_takes_anothers_place_learns_its_cells(
     (tmp_path / "larger").mkdir()
     larger = tower(2, width=0.3, depth=0.6, image_size=96)
     recipe = Recipe(rank=2, lr=3e-3, imitate_steps=8)
-    learner = learner_of(recipe, eyes=larger)
+    learner = learner_of(tokenizer, recipe, eyes=larger)
     task = Cells(learner, old, write_views(tmp_path / "larger", larger, 2), views)
     parts, opts = {"tower": larger}, [learner.optimizer()]
     run = Trainer("imitate", tmp_path, {}, parts, opts, recipe.imitate_steps, 0.9, average=True)

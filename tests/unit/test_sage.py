@@ -90,13 +90,6 @@ def test_the_papers_numbers_at_both_ends() -> None:
     assert depth_for(0.5, LIMITS, 8) == 6  # 5.5, rounded half up
 
 
-def test_templates_at_both_ends() -> None:
-    assert template([1.0] + [0.0] * 9, plan(1.0, LIMITS, 8)) == [(0,) * n for n in range(1, 9)]
-    assert template([0.1] * 10, plan(0.0, LIMITS, 8)) == [(r,) for r in range(10)]
-    hopeless = template([0.01] * 10, plan(0.0, LIMITS, 8))
-    assert hopeless == [(0,)], "a round always drafts something"
-
-
 def in_tree(path: tuple[int, ...], top: Sequence[float], want: Plan) -> bool:
     """The formal definition (section 3.2): every level within its width, every prefix above its threshold."""
     own, product = 1.0, 1.0
@@ -116,6 +109,7 @@ def test_a_template_is_the_formal_definition(alpha: float) -> None:
     everything = [p for n in range(1, 6) for p in itertools.product(range(4), repeat=n)]
     assert set(template(top, want)) == {path for path in everything if in_tree(path, top, want)}
     assert set(template(top, want, "depth-first")) == set(template(top, want))
+    assert template([0.01] * 10, plan(0.0, LIMITS, 8)) == [(0,)], "a round always drafts something"
 
 
 def test_a_full_tree_keeps_the_most_probable_paths() -> None:

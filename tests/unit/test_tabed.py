@@ -13,7 +13,7 @@ from torch import Tensor
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.types import Vocabulary
 from specvl_demo.methods import tabed
-from specvl_demo.methods.tabed import Mixture, MixtureSettings, divergence, weight_grid
+from specvl_demo.methods.tabed import Mixture, MixtureSettings, divergence
 
 V = 31
 
@@ -90,14 +90,6 @@ def test_a_window_forgets_older_positions() -> None:
             made.weights, brute_force_grid([(flat_logp[:, last], flat_logits[last])], 2), atol=1e-6
         )
         assert made.notes()["counted"] == min(seen, 4)
-
-
-def test_the_grid_has_the_papers_sizes_and_order() -> None:
-    assert [len(weight_grid(m, 10)) for m in (2, 3, 4)] == [11, 66, 286]
-    assert torch.allclose(
-        weight_grid(2, 10), torch.tensor([[i / 10, 1 - i / 10] for i in range(11)]), atol=1e-6
-    )
-    assert torch.allclose(weight_grid(4, 10).sum(-1), torch.ones(286))
 
 
 def test_equal_candidates_give_the_first_vector() -> None:
