@@ -8,7 +8,6 @@ import math
 import random
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -94,27 +93,6 @@ def learner_of(
 ) -> Learner:
     device, dtype = torch.device("cpu"), torch.float32
     return Learner(recipe, base or language(), eyes or tower(), tokenizer, device, dtype)
-
-
-class Assembled(NamedTuple):
-    """A target put together in a folder, and its parts."""
-
-    folder: Path
-    base: LlamaForCausalLM
-    eyes: EfficientNetLiteModel
-    lora: dict[str, torch.Tensor]
-
-
-@pytest.fixture
-def assembled(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> Assembled:
-    made = Assembled(
-        tmp_path / "out", language(), tower(), random_lora(Decoder(language(), 3, torch.float32))
-    )
-    made.base.save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
-    photo_assembly.write_delta(tmp_path / "delta", made.eyes, made.lora, CLASSES)
-    photo_assembly.assemble(tmp_path / "base", tmp_path / "delta", made.folder)
-    return made
 
 
 def write_views(folder: Path, model: EfficientNetLiteModel, pictures: int) -> dict[str, photo_data.Views]:
@@ -311,12 +289,15 @@ def test_decoder_computes_the_merged_model_on_trees() -> None:
     torch.testing.assert_close(got, torch.cat(want), rtol=1e-4, atol=1e-4)
 
 
-def test_assembled_folder_is_a_standard_llava(
-    assembled: Assembled, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    base, eyes, shown = assembled.base, assembled.eyes, tokenizer.convert_tokens_to_ids("<reponame>")
-    model = LlavaForConditionalGeneration.from_pretrained(assembled.folder, dtype=torch.float32).eval()
-    processor = LlavaProcessor.from_pretrained(assembled.folder)
+def test_assembled_folder_is_a_standard_llava(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
+    base, eyes, shown = language(), tower(), tokenizer.convert_tokens_to_ids("<reponame>")
+    base.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    lora = random_lora(Decoder(base, 3, torch.float32))
+    photo_assembly.write_delta(tmp_path / "delta", eyes, lora, CLASSES)
+    photo_assembly.assemble(tmp_path / "base", tmp_path / "delta", tmp_path / "out")
+    model = LlavaForConditionalGeneration.from_pretrained(tmp_path / "out", dtype=torch.float32).eval()
+    processor = LlavaProcessor.from_pretrained(tmp_path / "out")
     asked = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}]
     text = processor.apply_chat_template(asked, add_generation_prompt=True)
     inputs = processor(images=Image.new("RGB", (300, 200), "red"), text=text, return_tensors="pt")
@@ -324,7 +305,7 @@ def test_assembled_folder_is_a_standard_llava(
     assert (ids == shown).sum() == ROWS
     with torch.no_grad():
         got = model(**inputs).logits[0, -1]
-        photo_assembly.merge(base, {k: v.half().float() for k, v in assembled.lora.items()})
+        photo_assembly.merge(base, {k: v.half().float() for k, v in lora.items()})
         photo_assembly.fill_words(eyes, base.get_input_embeddings().weight, tokenizer, CLASSES)
         x = base.get_input_embeddings()(ids)
         x[ids == shown] = eyes(inputs["pixel_values"]).last_hidden_state[0]
