@@ -51,15 +51,18 @@ class RankedTree(Policy):
     """
 
     def __init__(self, paths: Sequence[Sequence[int]] = EAGLE_TREE) -> None:
-        self.paths = tuple(tuple(path) for path in paths)
-        self.max_nodes = len(ranked(self.paths)[0])
+        self._shape, self._ranks = ranked(paths)
+        self.max_nodes = len(self._shape)
+        # Inner nodes are fed, in their order.
+        inner = (node for node in range(self.max_nodes) if self._shape.children[node])
+        self._row_of = {node: row for row, node in enumerate(inner)}
         self._levels: tuple[_Level, ...] | None = None
 
     def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
         """Branches deeper than `room` are left out."""
         if self._levels is None:
-            self._levels = tuple(_levels(self.paths, root.device))
-        tokens, logps, rows = [root], [torch.zeros(1, device=root.device)], [-1]
+            self._levels = tuple(self._made(root.device))
+        tokens, logps, shape = [root], [torch.zeros(1, device=root.device)], chain(0)
         for depth, level in enumerate(self._levels[:room]):
             said = drafter.extend(tokens[-1].index_select(0, level.feed), level.parents)
             if said is None:
@@ -67,11 +70,28 @@ class RankedTree(Policy):
             _, logp, ids = best(said, level.top, draws, depth)
             tokens.append(ids.flatten().index_select(0, level.born))
             logps.append(logp.flatten().index_select(0, level.born))
-            for node, row in level.rows:
-                rows[node] = row
-            rows += [-1] * len(level.born)
-        shape = self._levels[len(tokens) - 2].shape if len(tokens) > 1 else chain(0)
-        return DraftTree(torch.cat(tokens), shape, logp=torch.cat(logps), rows=tuple(rows))
+            shape = level.shape
+        last = len(tokens[-1])
+        rows = [self._row_of.get(node, -1) for node in range(len(shape) - last)]
+        return DraftTree(torch.cat(tokens), shape, logp=torch.cat(logps), rows=(*rows, *[-1] * last))
+
+    def _made(self, device: torch.device) -> Iterator[_Level]:
+        whole, ranks = self._shape, self._ranks
+        first = 0  # number of the first node of the level that is fed
+        for depth in range(max(whole.depth)):
+            stop = first + whole.depth.count(depth)
+            born = range(stop, stop + whole.depth.count(depth + 1))
+            fed = [node for node in range(first, stop) if whole.children[node]]
+            top = 1 + max(ranks[node] for node in born)
+            places = [fed.index(whole.parent[node]) * top + ranks[node] for node in born]
+            yield _Level(
+                feed=torch.tensor([node - first for node in fed], device=device),
+                parents=tuple(self._row_of.get(whole.parent[node], -1) for node in fed),
+                top=top,
+                born=torch.tensor(places, device=device),
+                shape=shape_of(whole.parent[: born.stop]),
+            )
+            first = stop
 
 
 def static_tree(settings: StaticSettings) -> RankedTree:
@@ -84,40 +104,14 @@ class _Level(NamedTuple):
 
     feed: [k] which of the nodes born last are fed. parents: the drafter rows of their parents. top: how many
     ranks are wanted. born: where every new node stands in the `top` ranks of the fed, read line by line.
-    rows: (node, drafter row) of the fed. shape: the whole tree down to the new nodes.
+    shape: the whole tree down to the new nodes.
     """
 
     feed: Tensor
     parents: tuple[int, ...]
     top: int
     born: Tensor
-    rows: tuple[tuple[int, int], ...]
     shape: TreeShape
-
-
-def _levels(paths: Sequence[tuple[int, ...]], device: torch.device) -> Iterator[_Level]:
-    whole, all_ranks = ranked(paths)
-    row_of: dict[int, int] = {-1: -1}
-    first = 0  # number of the first node of the level that is fed
-    for depth in range(max(whole.depth)):
-        level = range(first, first + whole.depth.count(depth))
-        born = range(level.stop, level.stop + whole.depth.count(depth + 1))
-        fed = [node for node in level if whole.children[node]]
-        place = {node: i for i, node in enumerate(fed)}
-        for node in fed:
-            row_of[node] = len(row_of) - 1
-        ranks = [all_ranks[node] for node in born]
-        top = 1 + max(ranks)
-        above = [place[whole.parent[node]] for node in born]
-        yield _Level(
-            feed=torch.tensor([node - first for node in fed], device=device),
-            parents=tuple(row_of[whole.parent[node]] for node in fed),
-            top=top,
-            born=torch.tensor([i * top + rank for i, rank in zip(above, ranks, strict=True)], device=device),
-            rows=tuple((node, row_of[node]) for node in fed),
-            shape=shape_of(whole.parent[: born.stop]),
-        )
-        first = level.stop
 
 
 STATIC_TREE = Part(
