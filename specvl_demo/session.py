@@ -158,10 +158,12 @@ def race(
     choices: Sequence[Choice],
     warmed: bool = False,
     shared: SharedPrefill | None = None,
+    notes: Asked | None = None,
 ) -> Iterator[Record]:
     """The records of a race between these choices. warmed: they ran just before, so no warm-up is needed.
 
-    shared: the request's, for who wants more of it afterwards.
+    shared: the request's, for who wants more of it afterwards. notes: what a person asked, told with the
+    first lane alone.
     """
     shared = shared or SharedPrefill(asked)
     running = lanes(loaded, asked, choices, shared)
@@ -169,7 +171,11 @@ def race(
         warm(loaded, asked, choices, shared)
     load = Load()
     for record in engine.race(running):
-        yield changed(record, load=load.others()) if isinstance(record, End) else record
+        if isinstance(record, End):
+            record = changed(record, load=load.others())
+        elif isinstance(record, Begin) and notes is not None:
+            record, notes = changed(record, notes=notes), None
+        yield record
 
 
 class Race:
@@ -273,7 +279,7 @@ class Pair:
         pictures, clips = load_media(images, videos, pair.n_frames)
         turns = [turn(question, [*pictures, *clips])]
         asked = request(self._loaded, turns, max_new_tokens, Sampling(temperature, top_p=top_p, seed=seed))
-        return Race(with_question(race(self._loaded, asked, chosen), question), self._lock)
+        return Race(race(self._loaded, asked, chosen, notes=Asked(question)), self._lock)
 
 
 def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> list[Any]:
@@ -292,9 +298,3 @@ def load(pair: str, dtype: str | None = None) -> Pair:
     if dtype not in (None, *verdicts.DTYPE_BYTES):
         raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(verdicts.DTYPE_BYTES)}.")
     return Pair(registry.load(pairs.find(pair), options=verdicts.Options.of_environment(dtype=dtype)))
-
-
-def with_question(running: Iterator[Record], question: str) -> Iterator[Record]:
-    """The records, each Begin with the question as it was asked."""
-    for record in running:
-        yield changed(record, notes=Asked(question)) if isinstance(record, Begin) else record

@@ -173,7 +173,7 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
 
         loaded = _load(options, pair, chosen)
         asked = _request(options, loaded, options.prompt, [*pictures, *clips])
-        running = session.with_question(session.race(loaded, asked, chosen), options.prompt)
+        running = session.race(loaded, asked, chosen, notes=records.Asked(options.prompt))
         return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
 
 

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
-from msgspec.structs import replace
 from PIL import Image
 
 from specvl_demo import media, pairs, registry, session
@@ -23,7 +22,7 @@ from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.similarity_map import heat
 from specvl_demo.machine import detect
-from specvl_demo.records import Asked, Begin, Round, Shown
+from specvl_demo.records import Asked, Round, Shown
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.child import SAID, Tell
 from specvl_demo.ui.serve.jobs import MOST_SHOWN, Job
@@ -72,8 +71,7 @@ def events(
     earlier = zip(job.history, before, strict=True)
     turns = [session.turn(one.question, items, one.answer, most) for one, items in earlier]
     turns.append(session.turn(job.question, now, most_pixels=most))
-    seen = _small([item for items in (*before, now) for item in items], job.names)
-    first: Asked | None = Asked(job.question, seen)
+    notes = Asked(job.question, _small([item for items in (*before, now) for item in items], job.names))
     asked = session.request(
         loaded,
         turns,
@@ -88,11 +86,9 @@ def events(
     yield {"k": "status", "stage": "prefill"}
     answers: dict[str, list[int]] = {}
     shared = SharedPrefill(asked)
-    for record in session.race(loaded, asked, choices, shared=shared):
+    for record in session.race(loaded, asked, choices, shared=shared, notes=notes):
         if isinstance(record, Round):
             answers.setdefault(record.lane, []).extend(token.id for token in record.tokens)
-        elif isinstance(record, Begin) and first:  # with the first lane; once is enough
-            record, first = replace(record, notes=first), None
         yield {"k": record.__struct_config__.tag, "record": record}
     if not cancelled():
         yield {"k": "heat", "lanes": _heat(shared, answers)}
