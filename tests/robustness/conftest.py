@@ -1,8 +1,13 @@
-"""How long a test of this folder may take."""
+"""How long a test of this folder may take, and where the echoing engine says what it computed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+
+from tests.robustness import echo
 
 SECONDS = 900
 """What a test of this folder may take: most start servers, and a machine that is busy takes its time."""
@@ -12,3 +17,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "robustness" and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SECONDS))
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the echoing engines of a module write what they compute."""
+    path = tmp_path_factory.mktemp("ledger") / "rounds.txt"
+    path.touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(echo.LEDGER, str(path))
+        yield path

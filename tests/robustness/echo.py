@@ -1,12 +1,16 @@
-"""An engine whose answer tells whose question it was, and which fails in the ways it is asked to: no model.
+"""The page over an engine without a model: its answers tell whose question it was, it fails when asked to.
 
 A question is words of the form key=value: rounds=5 who=17 each=0.2 fail=die at=3, or hold=F at=3: the fourth
 round lasts until the file F is there. Every round computed is a line in the file that ECHO_LEDGER names, so
 that a test can count what was computed and not only what came.
+
+python tests/robustness/echo.py --port P [--waiting N] [--cluster] [--slow FILE]
 """
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import os
 import signal
 import sys
@@ -18,12 +22,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specvl_demo.records import Asked, Token, Totals
+from specvl_demo.records import Asked, End, Token, Totals
 from specvl_demo.ui.serve.child import Compute, Tell
 from specvl_demo.ui.serve.jobs import Job
-from tests.page.light import begin, round_
+from tests.page import light
 
 LEDGER = "ECHO_LEDGER"
+NOTED_S = 0.005
 
 
 def token(who: str, index: int) -> int:
@@ -49,28 +54,22 @@ def compute(job: Job, ended: Callable[[], bool], tell: Tell) -> Iterator[dict[st
     asked = settings(job.question)
     who, at = asked.get("who", "nobody"), int(asked.get("at", 2))
     _fail(asked.get("fail") if at < 0 else None)
-    yield {"k": "begin", "record": replace(begin(), max_new_tokens=4096, notes=Asked(job.question))}
+    yield {"k": "begin", "record": replace(light.begin(), max_new_tokens=4096, notes=Asked(job.question))}
     totals = Totals()
     for index in range(int(asked.get("rounds", 3))):
         if ended():
-            yield {"k": "end", "record": _end(totals, "cancelled")}
+            yield {"k": "end", "record": End("ar", "cancelled", totals, None)}
             return
         time.sleep(float(asked.get("each", 0)))
         if index == at:
             _fail(asked.get("fail"))
             while "hold" in asked and not Path(asked["hold"]).exists():
                 time.sleep(0.02)
-        record = replace(round_(index), tokens=[Token(token(who, index), f"{who} ", "target")])
+        record = replace(light.round_(index), tokens=[Token(token(who, index), f"{who} ", "target")])
         totals = totals.plus(record)
         _note(f"{who} {index}")
         yield {"k": "round", "record": record}
-    yield {"k": "end", "record": _end(totals, "length")}
-
-
-def _end(totals: Totals, stop: str) -> Any:
-    from specvl_demo.records import End
-
-    return End("ar", stop, totals, None)
+    yield {"k": "end", "record": End("ar", "length", totals, None)}
 
 
 def _note(line: str) -> None:
@@ -86,3 +85,43 @@ def _fail(how: str | None) -> None:
         raise KeyError("a mistake of ours")
     elif how == "hang":
         time.sleep(10_000)
+
+
+def note_slow_steps(path: Path) -> None:
+    """Have every step of an event loop that computes for longer than NOTED_S written down: processor seconds
+    of its thread, so that other programs on the machine do not count, and what it was."""
+    run = asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        before = time.thread_time()
+        run(handle)
+        spent = time.thread_time() - before
+        if spent > NOTED_S:
+            with path.open("a") as file:
+                file.write(f"{spent:.4f} {handle!r}\n")
+
+    asyncio.Handle._run = timed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--waiting", type=int, default=16)
+    parser.add_argument("--cluster", action="store_true", help="two actors of Ray compute, on this machine")
+    parser.add_argument("--slow", type=Path, help="where every long step of an event loop becomes a line")
+    options = parser.parse_args()
+    if options.slow:
+        note_slow_steps(options.slow)
+    # Here, not above: the process that computes imports this file, and is to stay light.
+    from specvl_demo.ui import launch
+    from specvl_demo.ui.serve import workers
+
+    def make(*_: object) -> workers.Worker:
+        return light.started(2) if options.cluster else workers.ProcessWorker(None, engine)
+
+    workers.make = make
+    launch.serve("127.0.0.1", options.port, "pocket", False, max_waiting=options.waiting)
+
+
+if __name__ == "__main__":
+    main()

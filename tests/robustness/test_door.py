@@ -5,29 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
+import shutil
 import threading
 import time
-from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.endpoints import ARGUMENTS
-from specvl_demo.ui.page.handlers import UNHEARD_S, Behaviour, Caller
 from specvl_demo.ui.serve import route_filter, uploads
 from specvl_demo.ui.serve.jobs import read_job
-from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.request_check import MOST_CONTAINERS, MOST_PATHS
 from specvl_demo.ui.serve.route_filter import JSON_BYTES, RouteFilter
-from tests.robustness.support import Guest, job, offered, server, until
-from tests.robustness.visitor import Turned, Visitor
+from specvl_demo.ui.serve.uploads import SPARE_BYTES
+from tests.robustness.support import WAIT_S, offered
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
 CALL, BY_NAME = "/gradio_api/call/generate", "/gradio_api/call/v2/generate"
@@ -46,16 +41,17 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": str(size).encode()})
 
 
+async def through(door: RouteFilter, method: str, path: str, **what: Any) -> httpx.Response:
+    """The answer to one request through a filter."""
+    transport = httpx.ASGITransport(door)
+    async with httpx.AsyncClient(transport=transport, base_url="http://here:7860") as client:
+        return await client.request(method, path, **what)
+
+
 def ask(folder: Path, method: str, path: str, given: Any = app, hosts: Any = ("*",), **what: Any) -> Any:
-    """The answer to one request through the filter."""
+    """The answer to one request through the filter of a page with this folder of uploads."""
     door = RouteFilter(given, [folder], 1000, hosts=hosts, arguments=ARGUMENTS)
-
-    async def story() -> httpx.Response:
-        transport = httpx.ASGITransport(door)
-        async with httpx.AsyncClient(transport=transport, base_url="http://here:7860") as client:
-            return await client.request(method, path, **what)
-
-    return asyncio.run(story())
+    return asyncio.run(through(door, method, path, **what))
 
 
 async def chunks(n: int, size: int) -> AsyncIterator[bytes]:
@@ -272,136 +268,66 @@ def test_old_uploads_go_whoever_left_them(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["new"] and (tmp_path / "new" / "a.png").exists()
 
 
-# ---------------------------------------------------------------- the line
+async def uploading(folder: Path, size: int | None, room: int = 10_000, path: str = UPLOAD) -> int:
+    """The status of an upload of so many declared bytes; None: as many as come."""
+    door = RouteFilter(app, [folder], most_bytes=5000, room=room)
+    declared = {"content": chunks(0, 0)} if size is None else {"headers": {"content-length": str(size)}}
+    return (await through(door, "POST", path, **declared)).status_code
 
 
-class Still:
-    """A worker that computes until it is told that a run is over."""
+@pytest.mark.parametrize("path", [UPLOAD, f"{UPLOAD}/"])
+def test_uploads_are_refused_before_they_are_read_when_there_is_no_room(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status(size: int | None, room: int = 10_000, free: int = SPARE_BYTES + 10_000) -> int:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, free))
+        return asyncio.run(uploading(tmp_path, size, room, path))
 
-    capacity = 1
-
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.puts: dict[str, Any] = {}
-
-    def start(self, run: str, asked: Any, put: Any) -> None:
-        self.begun.append(asked.question)
-        self.puts[asked.question] = put
-
-    def stop(self, run: str) -> None: ...
-
-    def forget(self, visit: str) -> None: ...
-
-    def end(self, question: str) -> None:
-        self.puts[question]({"k": "done"})
+    (tmp_path / "older").write_bytes(b"x" * 6000)
+    assert status(3000) == 200
+    assert status(5000) == 507  # all together would be more than there is room for
+    assert status(3000, free=SPARE_BYTES + 2000) == 507  # the disk itself is full
+    assert status(10**9, room=10**10, free=10**10) == 413
+    assert status(None) == 507  # undeclared: as large as may be
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    assert status(3000) == 507 and uploads.refusal(tmp_path / "later", 1) == messages.NOT_KEPT
 
 
-def test_clients_take_turns_in_the_line() -> None:
-    """Whoever asks once waits for one run of a client that asks for all."""
-    worker = Still()
-    queue = Queue(worker, max_waiting=4)
-    greedy = [Guest(queue, job(f"greedy {n}", client="a")) for n in range(1)]
-    until(lambda: worker.begun, "the first run")
-    for n in range(1, 5):
-        greedy.append(Guest(queue, job(f"greedy {n}", client="a")))
-        greedy[-1].until("queue")
-    other = Guest(queue, job("other", client="b"))
-    assert other.until("queue")["place"] == 1
-    # The line was full: the last of the client that has most has gone, told why.
-    assert "busy" in greedy[4].until("error")["text"]
-    again = Guest(queue, job("greedy 5", client="a"))
-    assert "busy" in again.until("error")["text"]
-    for question in ("greedy 0", "other", "greedy 1", "greedy 2", "greedy 3"):
-        until(lambda question=question: question in worker.puts, question)
-        worker.end(question)
-    assert worker.begun == ["greedy 0", "other", "greedy 1", "greedy 2", "greedy 3"]
+def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A visitor leaves in the middle of the look: the next one is answered, by what is still there."""
+    for name in ("mine", "gone"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.png").write_bytes(b"x" * 6000)
+    real = Path.lstat
+
+    def look(path: Path) -> Any:
+        if path.parent.name == "gone":
+            path.unlink()
+        return real(path)
+
+    monkeypatch.setattr(Path, "lstat", look)
+    assert asyncio.run(uploading(tmp_path, 3000)) == 200
+    assert not (tmp_path / "gone" / "a.png").exists()
 
 
-def test_a_run_nobody_listens_to_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker, listeners = Still(), Counter()
-    catalog = {"pairs": [offered("p")]}
-    behaviour = Behaviour(catalog, Queue(worker), [tmp_path], (), listeners)
-    caller = Caller(listens=("s", "e"))
+def test_nobody_waits_while_uploads_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting, go_on = threading.Event(), threading.Event()
+
+    def slow(*_: Any) -> None:
+        counting.set()
+        assert go_on.wait(WAIT_S)
+
+    monkeypatch.setattr(uploads, "refusal", slow)
 
     async def story() -> None:
-        asked = {"pair": "p", "question": "?", "methods": ["ar"]}
-        answering = behaviour.answer(asked, True, caller)
-        listeners["e"] += 1
-        caller.heard -= 2 * UNHEARD_S
-        assert await anext(answering) is None  # somebody does
-        listeners["e"] -= 1
-        caller.heard -= 2 * UNHEARD_S
-        with pytest.raises(ValueError, match="nobody has listened"):
-            await anext(answering)
+        upload = asyncio.create_task(uploading(tmp_path, 3000))
+        while not counting.is_set():
+            await asyncio.sleep(0.01)
+        other = await through(RouteFilter(app, [tmp_path], most_bytes=5000), "GET", "/config")
+        assert other.status_code == 200 and not upload.done()
+        go_on.set()
+        assert await upload == 200
 
     asyncio.run(story())
-
-
-# ---------------------------------------------------------------- the end
-
-
-STOPPED_APP = """
-import sys
-from specvl_demo.ui import launch
-from specvl_demo.ui.serve import workers
-from tests.page import light
-from tests.robustness import echo
-
-if __name__ == "__main__":
-    workers.make = lambda *_: {worker}
-    launch.serve("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1]), "pocket", False)
-"""
-STOP_S = 5.0
-
-
-@pytest.mark.parametrize(
-    ("worker", "question", "number"),
-    [
-        ("workers.ProcessWorker(None, echo.engine)", "rounds=9999 each=0.1", signal.SIGINT),
-        ("workers.ProcessWorker(None, echo.engine)", "fail=hang at=1", signal.SIGTERM),
-        ("light.started(2)", "9999", signal.SIGTERM),
-    ],
-    ids=["Ctrl-C", "a round that lasts", "cluster"],
-)
-def test_a_server_that_is_told_to_stop_stops(
-    tmp_path: Path, worker: str, question: str, number: signal.Signals
-) -> None:
-    """In the middle of a run, others waiting and listening: in time, without a traceback, no process left."""
-    if "light" in worker:
-        pytest.importorskip("ray", reason="several workers need ray")
-    (tmp_path / "stopped_app.py").write_text(STOPPED_APP.format(worker=worker))
-
-    async def story(url: str, process: psutil.Process) -> float:
-        asked = {"pair": "pocket", "question": question, "methods": ["ar"]}
-        running = [asyncio.create_task(listen(url, asked)) for _ in range(4)]
-        await asyncio.to_thread(until, begun.is_set, "the first round")
-        process.send_signal(number)
-        told = time.monotonic()
-        await asyncio.to_thread(until, lambda: not alive([process]), "the end of the server")
-        seconds = time.monotonic() - told
-        await asyncio.gather(*running)
-        return seconds
-
-    begun = threading.Event()
-
-    async def listen(url: str, asked: Any) -> None:
-        with suppress(httpx.HTTPError, Turned):  # the connection ends, with or without a word
-            async with Visitor(url) as visitor:
-                async for event in visitor.ask(asked):
-                    if event["k"] == "round":
-                        begun.set()
-
-    with server(tmp_path / "stopped_app.py", tmp_path) as (url, pid):
-        process = psutil.Process(pid)
-        began = process.children(recursive=True)
-        assert began
-        seconds = asyncio.run(story(url, process))
-        until(lambda: not alive(began), f"the end of {began}")
-    assert seconds < STOP_S
-    text = (tmp_path / "log.txt").read_text()
-    assert "Traceback" not in text and "has been stopped" in text
-
-
-def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those that have not ended."""
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import json
 import os
 import random
 import shutil
-import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from specvl_demo import pairs, records, registry
+from specvl_demo import pairs, registry
 from specvl_demo.methods.chain import Chain
 from specvl_demo.pairs import Checkpoint, Pair
-from specvl_demo.records import Begin, Record, Round
+from specvl_demo.records import Begin, Round
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import Behaviour
-from specvl_demo.ui.serve import decoding, uploads
+from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
-from specvl_demo.ui.serve.route_filter import RouteFilter
 from specvl_demo.ui.serve.uploads import SPARE_BYTES
-from specvl_demo.ui.serve.workers import ProcessWorker, reason
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
 from specvl_demo.vlm import loading, target
 from tests.pocketlike import save_pair
-from tests.robustness import echo
-from tests.robustness.support import WAIT_S, Guest, job, until
+from tests.robustness.support import Guest, saved
 
 # ---------------------------------------------------------------- on real models, tiny and random
 
@@ -87,19 +80,6 @@ def answer(guest: Guest) -> dict[str, list[int]]:
     return said
 
 
-def partial(guest: Guest, folder: Path) -> list[Record]:
-    """What a visitor can save of a run that failed: a valid trace in which every lane has its end."""
-    kept = [event["record"] for event in guest.events if "record" in event]
-    records.write(folder / "partial.jsonl", kept)
-    lanes = records.validate_trace(map(records.loads, (folder / "partial.jsonl").open(encoding="utf-8")))
-    ends = [lane.end for lane in lanes]
-    # A lane may have been complete before the fault came to another one.
-    assert all(end is not None and end.stop in ("error", "length") for end in ends)
-    told = [end.message for end in ends if end.stop == "error"]
-    assert told == [guest.of("error")[0]["text"]] * len(told) and bool(told) == bool(lanes)
-    return kept
-
-
 def broken(real: Callable[..., Any], at: int, fault: Callable[[], Any]) -> Callable[..., Any]:
     """A function that does what it did until the at-th call, which fails."""
     calls = 0
@@ -140,7 +120,7 @@ def test_memory_that_runs_out(
         guest = Guest(queue, question())
         guest.until("done")
     assert [event["text"] for event in guest.of("error")] == [messages.NO_MEMORY]
-    kept = partial(guest, tmp_path)
+    kept = saved(guest, tmp_path)
     assert any(isinstance(record, Round) for record in kept) == (where == "decode")
     assert answer(Guest(queue, question())) == before
 
@@ -170,97 +150,11 @@ def test_a_drafter_that_raises_in_the_middle(
     (error,) = guest.of("error")
     assert said in error["text"] and "What came until then stays" in error["text"]
     assert "second line" not in error["text"]
-    kept = partial(guest, tmp_path)
+    kept = saved(guest, tmp_path)
     assert sum(isinstance(record, Begin) for record in kept) == 2
     assert sum(isinstance(record, Round) for record in kept) >= 1
     # Who waited meanwhile was served, and so is who comes next.
     assert other_answer == before == answer(Guest(queue, question()))
-
-
-# ---------------------------------------------------------------- the process that computes
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[ProcessWorker]:
-    made = ProcessWorker(None, echo.engine)
-    yield made
-    made.close()
-
-
-@pytest.mark.parametrize(
-    ("how", "said"), [("die", "stopped unexpectedly (SIGKILL"), ("raise", "KeyError: 'a mistake of ours'")]
-)
-def test_a_worker_that_ends_in_the_middle(worker: ProcessWorker, how: str, said: str, tmp_path: Path) -> None:
-    queue = Queue(worker)
-    guest = Guest(queue, job(f"who=unlucky rounds=9 fail={how} at=5 each=0.05"))
-    guest.until("round")
-    pid = worker.pid
-    waiting = [Guest(queue, job(f"who=w{number} rounds=6")) for number in range(3)]
-    guest.until("done")
-    (error,) = guest.of("error")
-    assert said in error["text"]
-    assert sum(isinstance(record, Round) for record in partial(guest, tmp_path)) == 5
-    # Nothing of the others is lost, although the first of them may have been handed to the dying process.
-    for number, other in enumerate(waiting):
-        other.until("done")
-        assert not other.of("error")
-        got = [token for event in other.of("round") for token in event["record"].tokens]
-        assert [one.id for one in got] == [echo.token(f"w{number}", index) for index in range(6)]
-    assert worker.pid != pid
-
-
-def test_a_worker_that_cannot_live_is_not_started_for_ever(tmp_path: Path) -> None:
-    """It ends before it says anything, each time: after the second the visitor is told."""
-    made = ProcessWorker(None, echo.dying)
-    try:
-        queue = Queue(made)
-        guest = Guest(queue, job())
-        guest.until("done")
-        assert "stopped unexpectedly (exit code 7)" in guest.until("error")["text"]
-    finally:
-        made.close()
-
-
-@pytest.mark.parametrize(
-    ("place", "fault"),
-    [
-        (SpawnProcess, BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")),
-        (threading.Thread, RuntimeError("can't start new thread")),
-    ],
-    ids=["process", "thread"],
-)
-@pytest.mark.parametrize("when", ["dead before", "dies of it"])
-def test_a_worker_that_cannot_be_started_again_blocks_nobody(
-    worker: ProcessWorker, when: str, place: type, fault: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No process, or no thread, is to be had: the visitor is told, and the next one is served when it is."""
-    queue = Queue(worker)
-    before = worker.pid
-    if when == "dead before":
-        os.kill(before, signal.SIGKILL)
-        until(lambda: not worker._process.is_alive(), "the process to end")
-    real = place.start
-
-    def start(self: Any) -> None:
-        if place is not threading.Thread or self._target == worker._read:
-            raise fault
-        real(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(place, "start", start)
-        guest = Guest(queue, job("fail=die at=-1"))
-        guest.until("done")
-    assert str(fault) in guest.until("error")["text"] and "could not be started" in guest.events[-2]["text"]
-    assert not queue._line and not worker._errands
-    after = Guest(queue, job("who=after"))
-    after.until("done")
-    assert len(after.of("round")) == 3 and not after.of("error")
-    assert worker.pid != before
-
-
-def test_a_signal_is_said_in_words() -> None:
-    assert reason(-9) == "SIGKILL, often a sign that memory ran out"
-    assert reason(-11) == "SIGSEGV" and reason(1) == "exit code 1"
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -336,84 +230,6 @@ def fails(number: int) -> Callable[..., Any]:
         raise OSError(number, os.strerror(number))
 
     return fail
-
-
-async def passed(scope: Any, receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-
-
-async def answered(folder: Path, path: str, size: int | None, room: int = 10_000) -> int:
-    """The status of an upload of that many declared bytes, or of a look at another path."""
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    headers = [] if size is None else [(b"content-length", str(size).encode())]
-    method = "POST" if path.startswith(UPLOAD) else "GET"
-    scope = {"type": "http", "method": method, "path": path, "headers": headers}
-    await RouteFilter(passed, [folder], most_bytes=5000, room=room)(scope, None, send)
-    return sent[0]["status"]
-
-
-UPLOAD = "/gradio_api/upload"
-
-
-@pytest.mark.parametrize("path", [UPLOAD, f"{UPLOAD}/"])
-def test_uploads_are_refused_before_they_are_read_when_there_is_no_room(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def status(size: int | None, room: int = 10_000, free: int = SPARE_BYTES + 10_000) -> int:
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, free))
-        return asyncio.run(answered(tmp_path, path, size, room))
-
-    (tmp_path / "older").write_bytes(b"x" * 6000)
-    assert status(3000) == 200
-    assert status(5000) == 507  # all together would be more than there is room for
-    assert status(3000, free=SPARE_BYTES + 2000) == 507  # the disk itself is full
-    assert status(10**9, room=10**10, free=10**10) == 413
-    assert status(None) == 507  # undeclared: as large as may be
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-    assert status(3000) == 507 and uploads.refusal(tmp_path / "later", 1) == messages.NOT_KEPT
-
-
-def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A visitor leaves in the middle of the look: the next one is answered, by what is still there."""
-    for name in ("mine", "gone"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.png").write_bytes(b"x" * 6000)
-    real = Path.lstat
-
-    def look(path: Path) -> Any:
-        if path.parent.name == "gone":
-            path.unlink()
-        return real(path)
-
-    monkeypatch.setattr(Path, "lstat", look)
-    assert asyncio.run(answered(tmp_path, UPLOAD, 3000)) == 200
-    assert not (tmp_path / "gone" / "a.png").exists()
-
-
-def test_nobody_waits_while_uploads_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counting, go_on = threading.Event(), threading.Event()
-
-    def slow(*_: Any) -> None:
-        counting.set()
-        assert go_on.wait(WAIT_S)
-
-    monkeypatch.setattr(uploads, "refusal", slow)
-
-    async def story() -> None:
-        upload = asyncio.create_task(answered(tmp_path, UPLOAD, 3000))
-        while not counting.is_set():
-            await asyncio.sleep(0.01)
-        assert await answered(tmp_path, "/config", None) == 200 and not upload.done()
-        go_on.set()
-        assert await upload == 200
-
-    asyncio.run(story())
 
 
 def test_a_scene_that_cannot_be_stored_is_said_in_a_sentence(

@@ -1,64 +1,151 @@
-"""Fifty visitors at once, places in the line, limits, and what is freed when somebody stops or leaves."""
+"""One server over the echoing engine: fifty visitors at once, who leaves, what holds others up, how it stops.
+
+The tests share it, and the last of them ends it; a test that is tried again starts one of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import secrets
+import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
+import psutil
 import pytest
 
-from specvl_demo.ui.serve import queue as queues
-from specvl_demo.ui.serve.queue import Queue
-from specvl_demo.ui.serve.workers import ProcessWorker
+from specvl_demo.ui.serve.request_check import MOST_CONTAINERS, MOST_PATHS
+from specvl_demo.ui.serve.uploads import MOST_LEVELS
 from tests.page.conftest import ROOT
 from tests.robustness import echo
 from tests.robustness.footprint import Sample, look
-from tests.robustness.support import ECHO, WAIT_S, Guest, asks, ids, job, sentence, server, texts, until
+from tests.robustness.support import asks, computed, ids, sentence, server, texts, until
 from tests.robustness.visitor import Turned, Visitor
 
+ECHO = Path(echo.__file__)
 VISITORS = 50
 ROUNDS = 4
 POOL = 40
 
 
 @pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the echoing engines of this module write what they compute."""
-    path = tmp_path_factory.mktemp("ledger") / "rounds.txt"
-    path.touch()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(echo.LEDGER, str(path))
-        yield path
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server's log and the list of its long steps are."""
+    return tmp_path_factory.mktemp("echo")
 
 
 @pytest.fixture(scope="module")
-def echoing(ledger: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+def echoing(ledger: Path, folder: Path) -> Iterator[tuple[str, int]]:
     """The page over the echoing engine, with room for ten to wait."""
-    with server(ECHO, tmp_path_factory.mktemp("echo"), "--waiting", "10") as running:
+    with server(ECHO, folder, "--waiting", "10", "--slow", str(folder / "slow.txt")) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def worker(ledger: Path) -> Iterator[ProcessWorker]:
-    made = ProcessWorker(None, echo.engine)
-    yield made
-    made.close()
-
-
-def computed(ledger: Path, who: str) -> int:
-    """Rounds that were really computed for somebody."""
-    return sum(line.split()[0] == who for line in ledger.read_text().splitlines())
 
 
 def asked(who: str, **changes: Any) -> dict[str, Any]:
     words = {"who": who, "rounds": ROUNDS} | changes
     return {"pair": "pocket", "methods": ["ar"], "question": " ".join(f"{k}={v}" for k, v in words.items())}
+
+
+# ---------------------------------------------------------------- nobody is held up
+
+MOST_STEP_S = 0.1
+TEXT = "é" * 20_000
+BODIES: dict[str, bytes] = {
+    "2 MB of text": json.dumps({"event_data": {"question": "x" * 2_000_000}}).encode(),
+    "2 MB of numbers": json.dumps({"data": [0] * 680_000}).encode(),
+    "as many numbers as are parsed": json.dumps({"data": [0] * 190_000}).encode(),
+    "as many lists as are taken": json.dumps({"data": [[]] * (MOST_CONTAINERS - 10)}).encode(),
+    "2 MB of brackets": b"[" * 2_000_000,
+    "2 MB of escapes": b'{"data": "' + b"\\u00e9" * 330_000 + b'"}',
+    "deep folders": json.dumps({"data": [{"path": "/a" * (MOST_LEVELS - 1)}] * MOST_PATHS}).encode(),
+    "a path of 2 MB": json.dumps({"data": [{"path": "a/" * 900_000}]}).encode(),
+    "100,000 files": json.dumps({"data": [{"path": "/x"}] * 100_000}).encode(),
+    "3 MB, declared": bytes(3_000_000),
+}
+ROUTES = ("queue/join", "component_server", "call/generate", "call/v2/race", "cancel")
+
+
+def asking(served: bool = False, **changes: Any) -> Callable[[Visitor], Awaitable[Any]]:
+    async def ask(visitor: Visitor) -> None:
+        kinds = [event["k"] async for event in visitor.ask(asked("one") | changes)]
+        assert "end" in kinds or not served
+
+    return ask
+
+
+def telling(name: str, argument: Any) -> Callable[[Visitor], Awaitable[Any]]:
+    return lambda visitor: visitor.server(name, argument)
+
+
+async def sharing(visitor: Visitor) -> None:
+    """The shipped race with the most bytes as one file."""
+    trace = max((ROOT / "examples").glob("*.trace.jsonl"), key=lambda path: path.stat().st_size)
+    sent = await visitor.upload(trace.name, trace.read_bytes())
+    told = await visitor.server("share", sent["path"])
+    assert "url" in told, told
+
+
+VISITS: dict[str, Callable[[Visitor], Awaitable[Any]]] = {
+    "5,000 rounds": asking(True, question="rounds=5000"),
+    "a conversation of sixteen long turns": asking(True, history=[{"question": TEXT, "answer": TEXT}] * 16),
+    "a question that is too long": asking(question="x" * 1_900_000),
+    "a setting of 2 MB": asking(settings={"ar": {"x" * 1_900_000: 1}}),
+    "1,900 settings": asking(settings={"ar": {str(n): n for n in range(1900)}}),
+    "methods that do not exist": asking(methods=["x" * 1000] * 1900),
+    "an upload of 60 MB": lambda visitor: visitor.upload("noise.png", secrets.token_bytes(60 * 2**20)),
+    "a scene": telling("scene", None),
+    "a scene of 1,900 objects": telling("scene", {"ground": "white", "objects": [{}] * 1900}),
+    "settings of a method": telling("panel", {"pair": "pocket", "method": "sage"}),
+    "a method of 2 MB": telling("panel", {"pair": "pocket", "method": "x" * 1_900_000}),
+    "a race to share": sharing,
+}
+
+
+def test_no_request_holds_up_the_others(echoing: tuple[str, int], folder: Path) -> None:
+    """The longest that the event loop computes without a pause, for every request of the corpus."""
+    slow = folder / "slow.txt"
+    longest: dict[str, tuple[float, str]] = {}
+
+    def note(what: str) -> None:
+        steps = [line.split(" ", 1) for line in slow.read_text().splitlines()]
+        slow.write_text("")
+        longest[what] = max(((float(seconds), step) for seconds, step in steps), default=(0.0, ""))
+
+    async def story(url: str) -> None:
+        raw = httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=120)
+        async with Visitor(url) as visitor, raw:
+            note("the first visit")
+            for path in ("/", "/config", "/gradio_api/info", "/gradio_api/openapi.json", "/nowhere"):
+                await raw.get(path)
+                note(f"GET {path}")
+            for what, body in BODIES.items():
+                for route in ROUTES:
+                    with suppress(httpx.TransportError):  # cut off while it was still sending
+                        answer = await raw.post(f"/gradio_api/{route}", content=body)
+                        assert 400 <= answer.status_code < 500, (what, route, answer.text)
+                    note(f"{what} to {route}")
+            for what, visit in VISITS.items():
+                with suppress(Turned):  # refused
+                    await visit(visitor)
+                note(what)
+
+    slow.write_text("")  # what it did before anybody came is not asked for
+    asyncio.run(story(echoing[0]))
+    for what, (seconds, _) in sorted(longest.items(), key=lambda item: -item[1][0])[:8]:
+        sys.stdout.write(f"{1000 * seconds:6.1f} ms  {what}\n")
+    sys.stdout.write(f"{len(longest)} requests\n")
+    assert {what: step for what, step in longest.items() if step[0] > MOST_STEP_S} == {}
+
+
+# ---------------------------------------------------------------- many at once
 
 
 async def persistent(url: str, who: str) -> tuple[list[dict[str, Any]], int]:
@@ -194,148 +281,67 @@ def test_programs_are_refused_like_visitors_when_the_line_is_full(echoing: tuple
     assert any("busy" in text for text in told) and sum("busy" not in text for text in told) >= 11
 
 
-@pytest.mark.parametrize("how", ["stop", "leave"])
-def test_who_stops_or_leaves_frees_the_machine_within_a_round(
-    worker: ProcessWorker, ledger: Path, tmp_path: Path, how: str
+# ---------------------------------------------------------------- the end
+
+STOP_S = 5.0
+
+
+@pytest.mark.parametrize(
+    ("question", "number", "options"),
+    [
+        ("rounds=9999 each=0.1", signal.SIGINT, ()),
+        ("fail=hang at=1", signal.SIGTERM, ()),
+        ("9999", signal.SIGTERM, ("--cluster",)),
+    ],
+    ids=["Ctrl-C", "a round that lasts", "cluster"],
+)
+def test_a_server_that_is_told_to_stop_stops(
+    echoing: tuple[str, int],
+    folder: Path,
+    tmp_path: Path,
+    question: str,
+    number: signal.Signals,
+    options: tuple[str, ...],
 ) -> None:
-    """The third round is held while Stop is on its way: it ends, and no other begins."""
-    queue = Queue(worker)
-    guest = Guest(queue, job(f"who={how} rounds=100000 at=2 hold={tmp_path / 'go'}"))
-    run = guest.until("run")["run"]
-    guest.until("round", 2)
-    if how == "stop":
-        queue.stop(run)
-    else:
-        guest.leave()
-    time.sleep(2.0)  # for the word to reach the process; the round is held as long
-    (tmp_path / "go").touch()
-    after = Guest(queue, job(f"who=after-{how}"))
-    after.until("done")
-    assert len(after.of("round")) == 3
-    assert computed(ledger, how) == 3
-    if how == "stop":
-        assert guest.until("end")["record"].stop == "cancelled"
-        assert guest.until("end")["record"].totals.n_rounds == len(guest.of("round")) == 3
+    """In the middle of a run, others waiting and listening: in time, without a traceback, no process left."""
+    if options:
+        pytest.importorskip("ray", reason="several workers need ray")
+    asked = {"pair": "pocket", "question": question, "methods": ["ar"]}
+    begun = threading.Event()
+
+    async def listen(url: str) -> None:
+        with suppress(httpx.HTTPError, Turned):  # the connection ends, with or without a word
+            async with Visitor(url) as visitor:
+                async for event in visitor.ask(asked):
+                    if event["k"] == "round":
+                        begun.set()
+
+    async def story(url: str, process: psutil.Process) -> float:
+        running = [asyncio.create_task(listen(url)) for _ in range(4)]
+        await asyncio.to_thread(until, begun.is_set, "the first round")
+        process.send_signal(number)
+        told = time.monotonic()
+        await asyncio.to_thread(until, lambda: not alive([process]), "the end of the server")
+        seconds = time.monotonic() - told
+        await asyncio.gather(*running)
+        return seconds
+
+    with ExitStack() as stack:
+        (url, pid), log = echoing, folder / "log.txt"
+        if options or not alive([psutil.Process(pid)]):
+            url, pid = stack.enter_context(server(ECHO, tmp_path, *options))
+            log = tmp_path / "log.txt"
+        said = len(log.read_text())
+        process = psutil.Process(pid)
+        began = process.children(recursive=True)
+        assert began
+        seconds = asyncio.run(story(url, process))
+        until(lambda: not alive(began), f"the end of {began}")
+    assert seconds < STOP_S
+    text = log.read_text()[said:]
+    assert "Traceback" not in text and "has been stopped" in text
 
 
-def test_who_leaves_while_waiting_leaves_the_line_at_once(worker: ProcessWorker, ledger: Path) -> None:
-    queue = Queue(worker, max_waiting=1)
-    first = Guest(queue, job("who=first rounds=1000 each=0.1"))
-    first.until("round")
-    waiting = Guest(queue, job("who=gone"))
-    assert waiting.until("queue")["place"] == 1
-    full = Guest(queue, job("who=full"))
-    assert "busy: 1 visitors" in full.until("error")["text"]
-    waiting.leave()
-    second = Guest(queue, job("who=second"))
-    assert second.until("queue")["place"] == 1
-    first.leave()
-    second.until("done")
-    assert len(second.of("round")) == 3 and computed(ledger, "gone") == 0
-
-
-def test_a_run_is_ended_at_its_limit_and_keeps_what_it_had(worker: ProcessWorker) -> None:
-    guest = Guest(Queue(worker, limit_s=1.0), job("who=long rounds=100000 each=0.05"))
-    guest.until("done")
-    assert "ended after 1 s, the limit" in guest.until("error")["text"]
-    end = guest.until("end")["record"]
-    assert end.totals.n_rounds == len(guest.of("round")) > 0
-
-
-def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker) -> None:
-    """Nobody follows it any more, it does not react: who waits next gets a fresh engine."""
-    queue = Queue(worker, grace_s=0.5)
-    hanging = Guest(queue, job("who=hanging fail=hang at=1"))
-    hanging.until("round")
-    pid = worker.pid
-    hanging.leave()
-    following = Guest(queue, job("who=following"))
-    following.until("done")
-    assert len(following.of("round")) == 3 and not following.of("error")
-    assert worker.pid != pid
-
-
-def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
-    """A worker that says how far a download is may take its time; one that says nothing may not."""
-    said: list[str] = []
-    silent = threading.Event()
-
-    class Loading:
-        capacity = 1
-
-        def start(self, run: str, asked: Any, put: Any) -> None:
-            def go() -> None:
-                for _ in range(8):
-                    time.sleep(0.25)
-                    put({"k": "status", "stage": "loading", "detail": "…"})
-                silent.wait(WAIT_S)
-                put({"k": "done"})
-
-            threading.Thread(target=go, daemon=True).start()
-
-        def stop(self, run: str) -> None:
-            said.append("stop")
-            silent.set()
-
-        def kill(self, run: str) -> None: ...
-
-        def forget(self, visit: str) -> None: ...
-
-        def close(self) -> None: ...
-
-    guest = Guest(Queue(Loading(), limit_s=1.5), job())
-    guest.until("done")
-    assert [event["k"] for event in guest.events] == ["run", *["status"] * 8, "error", "done"]
-    assert said == ["stop"]
-
-
-def test_what_is_kept_of_runs_is_bounded(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that are over are kept for pages that missed something: so many, and no larger than that."""
-    monkeypatch.setattr(queues, "MOST_RUNS_KEPT", 3)
-    queue = Queue(worker)
-
-    async def play(question: str) -> str:
-        batches = [run.pack(events) async for run, events in queue.events(job(question))]
-        return re.search(r'"run":"([^"]+)"', batches[0])[1]
-
-    names = [asyncio.run(play(f"who=k{number}")) for number in range(6)]
-    asyncio.run(play("who=last"))
-    assert [bool(queue.batches(name)) for name in names] == [False, False, False, True, True, True]
-    monkeypatch.setattr(queues, "MOST_BYTES_KEPT", 10)
-    asyncio.run(play("who=large"))
-    assert not any(queue.batches(name) for name in names)
-    assert not queue._line
-
-
-def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(served: tuple[str, int]) -> None:
-    """Eight at once on real models, three with a clip, each sampling from a seed: each answer is the one of a
-    quiet hour."""
-    url, _ = served
-    clip = {"path": str(ROOT / "examples" / "clip.webm"), "name": "clip.webm"}
-    requests = [
-        {
-            "pair": "pocket",
-            "methods": ["ngram" if seed % 2 else "chain"],
-            "media": [clip] if seed > 4 else [],
-            "question": f"What is this, {seed}?",
-            "max_new_tokens": 6,
-            "temperature": 1.3,
-            "seed": seed,
-        }
-        for seed in range(8)
-    ]
-
-    async def together() -> list[list[dict[str, Any]]]:
-        return await asyncio.gather(*(asks(url, one) for one in requests))
-
-    alone = [asyncio.run(asks(url, one)) for one in requests]
-    crowded = asyncio.run(together())
-    answers = []
-    for one, quiet, loud in zip(requests, alone, crowded):
-        assert sentence(quiet) is None and sentence(loud) is None
-        begin = next(event["record"] for event in loud if event["k"] == "begin")
-        assert begin["notes"]["question"] == one["question"] and begin["sampling"]["seed"] == one["seed"]
-        for lane in ("ar", *one["methods"]):
-            assert ids(loud, lane) == ids(quiet, lane) == ids(quiet)
-        answers.append(tuple(ids(loud)))
-    assert len(set(answers)) > 4  # the answers really differ, so that a mix-up would show
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended."""
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]

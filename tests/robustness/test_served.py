@@ -1,0 +1,283 @@
+"""`python app.py` as people start it: what stands open to strangers, what many get, what is written where."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from specvl_demo.ui.page import startup
+from tests.page.conftest import ROOT
+from tests.robustness import soak
+from tests.robustness.footprint import Sample, growth
+from tests.robustness.support import asks, get, ids, sentence, server
+from tests.robustness.visitor import Turned, Visitor
+
+SECRET = "correct-horse-battery"
+PROMPT = "what-nobody-else-may-read"
+
+OPEN = ["/", "/config", "/gradio_api/info", "/gradio_api/startup-events", "/theme.css", "/pwa_icon"]
+SHUT = [
+    "/monitoring",
+    "/monitoring/summary",
+    "/upload",
+    "/nowhere",
+    "/pwa_icon/192",
+    "/gradio_api/call/nope/event",
+    "/gradio_api/deep_link",
+    "/gradio_api/dev/reload",
+    "/gradio_api/file=http://127.0.0.1:1/",
+    "/gradio_api/file=https://example.org/a.png",
+    "/gradio_api/file/etc/passwd",
+    "/gradio_api/mcp/sse",
+    "/gradio_api/proxy=https://example.org/",
+    "/gradio_api/runs",
+    "/gradio_api/run-history/buckets",
+    "/gradio_api/stream/a/0/0/playlist.m3u8",
+    "/gradio_api/vibe-code",
+    "/gradio_api/custom_component/a/client/component/index.js",
+]
+
+
+def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]) -> None:
+    url, _ = served
+    told = get(url, "/gradio_api/info").json()
+    assert sorted(told["named_endpoints"]) == ["/generate", "/race"] and not told["unnamed_endpoints"]
+    for name, first in (("/generate", "method"), ("/race", "methods")):
+        names = [one["parameter_name"] for one in told["named_endpoints"][name]["parameters"]]
+        assert names[:3] == ["prompt", first, "pair"] and len(names) == 14
+    config = get(url, "/config").json()
+    public = [one["api_name"] for one in config["dependencies"] if one["api_visibility"] == "public"]
+    assert sorted(public) == ["generate", "race"]
+
+
+@pytest.mark.parametrize("path", OPEN)
+def test_what_the_page_needs_is_open(served: tuple[str, int], path: str) -> None:
+    assert get(served[0], path).status_code == 200
+
+
+@pytest.mark.parametrize("path", SHUT)
+def test_what_it_does_not_need_is_shut(served: tuple[str, int], path: str) -> None:
+    assert get(served[0], path).status_code == 404
+
+
+OTHERS = ["/etc/passwd", "/proc/self/environ", f"{ROOT}/app.py", f"{ROOT}/assets/pocket/target/config.json"]
+
+
+@pytest.mark.parametrize("path", OTHERS)
+def test_no_file_but_the_pages_own_is_served(served: tuple[str, int], path: str) -> None:
+    assert get(served[0], f"/gradio_api/file={path}").status_code in (403, 404)
+
+
+def test_an_upload_is_limited_before_it_is_read(served: tuple[str, int]) -> None:
+    connection = http.client.HTTPConnection(served[0].removeprefix("http://"), timeout=60)
+    connection.putrequest("POST", "/gradio_api/upload")
+    connection.putheader("content-length", str(2**33))
+    connection.putheader("content-type", "multipart/form-data; boundary=x")
+    connection.endheaders(b"--x")  # the rest never comes: the answer must not wait for it
+    said = connection.getresponse()
+    assert said.status == 413 and "at most 64 MB" in said.read().decode()
+    connection.close()
+
+
+def test_only_uploads_are_taken_as_files(served: tuple[str, int]) -> None:
+    passwd = {"path": "/etc/passwd", "name": "a"}
+    asked = {"pair": "pocket", "question": "?", "methods": [], "media": [passwd]}
+    with pytest.raises(Turned, match="was not uploaded here"):
+        asyncio.run(asks(served[0], asked))
+    asked["media"] = [{"path": 7}]
+    assert "no longer on the server" in sentence(asyncio.run(asks(served[0], asked)))
+
+
+# ---------------------------------------------------------------- many visitors
+
+
+def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(served: tuple[str, int]) -> None:
+    """Eight at once on real models, three with a clip, each sampling from a seed: each answer is the one of a
+    quiet hour."""
+    url, _ = served
+    clip = {"path": str(ROOT / "examples" / "clip.webm"), "name": "clip.webm"}
+    requests = [
+        {
+            "pair": "pocket",
+            "methods": ["ngram" if seed % 2 else "chain"],
+            "media": [clip] if seed > 4 else [],
+            "question": f"What is this, {seed}?",
+            "max_new_tokens": 6,
+            "temperature": 1.3,
+            "seed": seed,
+        }
+        for seed in range(8)
+    ]
+
+    async def together() -> list[list[dict[str, Any]]]:
+        return await asyncio.gather(*(asks(url, one) for one in requests))
+
+    alone = [asyncio.run(asks(url, one)) for one in requests]
+    crowded = asyncio.run(together())
+    answers = set()
+    for one, quiet, loud in zip(requests, alone, crowded):
+        assert sentence(quiet) is None and sentence(loud) is None
+        begin = next(event["record"] for event in loud if event["k"] == "begin")
+        assert begin["notes"]["question"] == one["question"] and begin["sampling"]["seed"] == one["seed"]
+        for lane in ("ar", *one["methods"]):
+            assert ids(loud, lane) == ids(quiet, lane) == ids(quiet)
+        answers.add(tuple(ids(loud)))
+    assert len(answers) > 4  # the answers really differ, so that a mix-up would show
+
+
+def test_a_short_soak_reports_what_became_of_everybody(
+    served: tuple[str, int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = served
+    monkeypatch.setattr(soak, "SETTLE_S", 0.5)
+    code = soak.main(["--minutes", "0.08", "--visitors", "3", "--seed", "5", "--url", url])
+    report = json.loads(capsys.readouterr().out)
+    assert (code, report["wrong"], report["faults"]) == (0, [], [])
+    told = sum(report[name] for name in ("served", "refused", "busy", "stopped", "left", "failed"))
+    assert report["asked"] == told == sum(report["kinds"].values()) >= 3
+    assert report["served"] > 0 and report["failed"] == 0
+    assert report["threads"]["end"] > 0 and report["files"]["end"] > 0
+
+
+def samples(sizes: list[int], extra: bool = False) -> list[Sample]:
+    """Looks at one process of these sizes in MB, a second apart; every other time a decoder is there too."""
+    return [
+        Sample(float(at), {1: mb << 20} | ({100 + at: 500 << 20} if extra and at % 2 else {}), 5, 5)
+        for at, mb in enumerate(sizes)
+    ]
+
+
+def test_growth_is_what_comes_after_the_warm_up_in_what_stays() -> None:
+    rising = samples([100, 400, 700] + [1000 + at for at in range(60)], extra=True)
+    told = growth(rising, settled_at=3.0)
+    assert told["processes"] == 1 and told["start_mb"] == pytest.approx(1005.5, abs=1)
+    assert told["slope_mb_per_min"] == pytest.approx(60.0) and told["growth"] == pytest.approx(
+        0.048, abs=0.003
+    )
+    assert growth(samples([1000] * 30), 0.0)["growth"] == 0.0
+    assert growth(samples([1000] * 5), 0.0)["growth"] is None
+
+
+# ---------------------------------------------------------------- behind a login, with nothing to write to
+
+READ_ONLY = """
+mount --make-rprivate / && mount -o remount,bind,ro / && mount -t tmpfs -o size=64m tmpfs {tmp} || exit 97
+if touch {root}/written 2>/dev/null; then exit 98; fi
+exec {python} {script} "$@"
+"""
+WRAPPER = """
+import os, sys
+env = os.environ | dict(HOME="/nonexistent", HF_HOME="/nonexistent/hub")
+env |= dict(TMPDIR={tmp!r}, GRADIO_TEMP_DIR={tmp!r} + "/gradio")
+os.execvpe("unshare", ["unshare", "-m", "sh", "-c", {script!r}, "sh", *sys.argv[1:]], env)
+"""
+MOUNTS = sys.platform == "linux" and not os.geteuid() and not os.system("unshare -m true 2>/dev/null")
+"""Whether a file system can be mounted read-only here: for that it takes root."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A page behind a login. writable: the one small folder where it may write, which only itself sees."""
+
+    url: str
+    pid: int
+    log: Path
+    writable: Path
+
+    def mount(self, how: str) -> None:
+        """Mount that folder again, "ro" or "rw"."""
+        command = ["nsenter", "-t", str(self.pid), "-m", "mount", "-o", f"remount,bind,{how}"]
+        subprocess.run([*command, str(self.writable)], check=True)
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
+    """The page behind a login that stands in a file. Where that can be had, all its file system is read-only
+    but for one small folder for temporary files, and its home does not exist."""
+    folder = tmp_path_factory.mktemp("closed")
+    writable, script = folder / "writable", ROOT / "app.py"
+    writable.mkdir()
+    if MOUNTS:
+        started = READ_ONLY.format(tmp=writable, root=ROOT, python=sys.executable, script=script)
+        script = folder / "start.py"
+        script.write_text(WRAPPER.format(tmp=str(writable), script=started))
+    logins = folder / "logins.txt"
+    logins.write_text(f"ann:{SECRET}\n\nbob:{SECRET}:2\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(startup.LOGIN_FILE, str(logins))
+        with server(script, folder) as (url, pid):
+            patch.undo()  # other servers stay open
+            yield Closed(url, pid, folder / "log.txt", writable)
+
+
+def test_a_login_closes_everything_but_the_health_check(closed: Closed) -> None:
+    url = closed.url
+    assert get(url, "/gradio_api/startup-events").status_code == 200
+    for path in ("/config", "/gradio_api/info", "/gradio_api/file=/etc/passwd"):
+        assert get(url, path).status_code == 401
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        for path in ("upload", "queue/join", "call/generate", "component_server"):
+            assert client.post(f"/gradio_api/{path}", json={"data": [None] * 14}).status_code == 401
+
+
+def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed) -> None:
+    async def story() -> tuple[list[dict[str, Any]], str]:
+        with pytest.raises(Turned, match="Incorrect credentials"):
+            await Visitor(closed.url, ("ann", "wrong")).__aenter__()
+        async with Visitor(closed.url, ("bob", f"{SECRET}:2")) as bob:
+            asked = {"pair": "pocket", "question": PROMPT, "methods": [], "max_new_tokens": 2}
+            events = [event async for event in bob.ask(asked)]
+            with pytest.raises(Turned) as said:
+                await bob.call("generate", {"prompt": PROMPT, "method": "nonsense"})
+            return events, str(said.value)
+
+    events, said = asyncio.run(story())
+    assert sentence(events) is None and "no method 'nonsense'" in said
+    text = closed.log.read_text()
+    assert "Running on local URL" in text
+    for secret in (SECRET, PROMPT, "wrong"):
+        assert secret not in text
+
+
+@pytest.mark.skipif(not MOUNTS, reason="only root can mount a file system read-only")
+def test_a_read_only_file_system_is_enough(closed: Closed) -> None:
+    """Everything is read-only but one small folder, which is full later, then read-only too."""
+    clip = (ROOT / "examples" / "clip.webm").read_bytes()
+
+    async def visit(refused: str | None) -> list[dict[str, Any]]:
+        """The events of a question about a scene and a clip; where no file can be kept, about nothing."""
+        asked = {"pair": "pocket", "question": "?", "methods": ["sage"], "max_new_tokens": 2}
+        async with Visitor(closed.url, ("ann", SECRET)) as visitor:
+            if refused is None:
+                drawn = await visitor.server("scene", {"seed": 1})
+                asked["media"] = [drawn, await visitor.upload("clip.webm", clip)]
+            else:
+                with pytest.raises(Turned, match=refused):
+                    await visitor.upload("clip.webm", clip)
+                assert refused in (await visitor.server("scene", None))["problem"]
+            return [event async for event in visitor.ask(asked)]
+
+    filler = Path(f"/proc/{closed.pid}/root{closed.writable}/filler")
+    runs = [asyncio.run(visit(None))]
+    try:
+        filler.write_bytes(bytes(40 * 2**20))
+        runs.append(asyncio.run(visit("disk of this machine is full")))
+        closed.mount("ro")
+        runs.append(asyncio.run(visit("folder for uploads cannot be written")))
+    finally:
+        closed.mount("rw")
+        filler.unlink(missing_ok=True)
+    for events in runs:
+        assert sentence(events) is None and events[-1]["k"] == "done"
+        assert len([event for event in events if event["k"] == "end"]) == 2
