@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name in ("page", "robustness"):
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=5))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported out of garbage collections: engines collect after every load and every fault,
+    and would walk over all libraries each time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
