@@ -133,7 +133,7 @@ def ids(events: list[dict[str, Any]], lane: str = "ar") -> list[int]:
     return [one["id"] for r in rounds if r["lane"] == lane for one in r["tokens"]]
 
 
-def get(url: str, path: str) -> httpx.Response:
+def fetch(url: str, path: str, method: str = "GET", **what: Any) -> httpx.Response:
     """One request, past any proxy."""
     with httpx.Client(trust_env=False, verify=False, timeout=60) as client:
-        return client.get(url + path)
+        return client.request(method, url + path, **what)

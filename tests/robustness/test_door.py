@@ -62,25 +62,6 @@ async def chunks(n: int, size: int) -> AsyncIterator[bytes]:
 # ---------------------------------------------------------------- routes, hosts, origins
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/gradio_api/process_recording"),
-        ("POST", "/gradio_api/call/nope"),
-        ("POST", "/gradio_api/run/generate"),
-        ("POST", "/gradio_api/reset"),
-        ("POST", "/upload"),
-        ("PUT", UPLOAD),
-        ("GET", "/gradio_api/file=https://example.org/a"),
-        ("GET", "/gradio_api/call/generate/../x"),
-        ("DELETE", "/"),
-    ],
-)
-def test_what_is_not_on_the_list_is_not_there(tmp_path: Path, method: str, path: str) -> None:
-    answer = ask(tmp_path, method, path, json={} if method == "POST" else None)
-    assert answer.status_code == 404 and answer.json() == {"detail": messages.NOT_FOUND}
-
-
 HOSTS = ["localhost", "127.0.0.1", "[::1]", ".example.org"]
 
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
+from specvl_demo.ui import messages
 from specvl_demo.ui.page import startup
 from tests.page.conftest import ROOT
 from tests.robustness import soak
 from tests.robustness.footprint import Sample, growth
-from tests.robustness.support import asks, get, ids, sentence, server
+from tests.robustness.support import asks, fetch, ids, sentence, server
 from tests.robustness.visitor import Turned, Visitor
 
 SECRET = "correct-horse-battery"
@@ -46,29 +46,40 @@ SHUT = [
     "/gradio_api/stream/a/0/0/playlist.m3u8",
     "/gradio_api/vibe-code",
     "/gradio_api/custom_component/a/client/component/index.js",
+    "/gradio_api/call/generate/../x",
 ]
+NOT_TAKEN = {
+    "/": "DELETE",
+    "/gradio_api/process_recording": "POST",
+    "/gradio_api/call/nope": "POST",
+    "/gradio_api/run/generate": "POST",
+    "/gradio_api/reset": "POST",
+    "/upload": "POST",
+    "/gradio_api/upload": "PUT",
+}
 
 
 def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]) -> None:
     url, _ = served
-    told = get(url, "/gradio_api/info").json()
+    told = fetch(url, "/gradio_api/info").json()
     assert sorted(told["named_endpoints"]) == ["/generate", "/race"] and not told["unnamed_endpoints"]
     for name, first in (("/generate", "method"), ("/race", "methods")):
         names = [one["parameter_name"] for one in told["named_endpoints"][name]["parameters"]]
         assert names[:3] == ["prompt", first, "pair"] and len(names) == 14
-    config = get(url, "/config").json()
+    config = fetch(url, "/config").json()
     public = [one["api_name"] for one in config["dependencies"] if one["api_visibility"] == "public"]
     assert sorted(public) == ["generate", "race"]
 
 
 @pytest.mark.parametrize("path", OPEN)
 def test_what_the_page_needs_is_open(served: tuple[str, int], path: str) -> None:
-    assert get(served[0], path).status_code == 200
+    assert fetch(served[0], path).status_code == 200
 
 
-@pytest.mark.parametrize("path", SHUT)
-def test_what_it_does_not_need_is_shut(served: tuple[str, int], path: str) -> None:
-    assert get(served[0], path).status_code == 404
+@pytest.mark.parametrize(("path", "method"), [*((path, "GET") for path in SHUT), *NOT_TAKEN.items()])
+def test_what_it_does_not_need_is_shut(served: tuple[str, int], path: str, method: str) -> None:
+    answer = fetch(served[0], path, method)
+    assert answer.status_code == 404 and answer.json() == {"detail": messages.NOT_FOUND}
 
 
 OTHERS = ["/etc/passwd", "/proc/self/environ", f"{ROOT}/app.py", f"{ROOT}/assets/pocket/target/config.json"]
@@ -76,7 +87,7 @@ OTHERS = ["/etc/passwd", "/proc/self/environ", f"{ROOT}/app.py", f"{ROOT}/assets
 
 @pytest.mark.parametrize("path", OTHERS)
 def test_no_file_but_the_pages_own_is_served(served: tuple[str, int], path: str) -> None:
-    assert get(served[0], f"/gradio_api/file={path}").status_code in (403, 404)
+    assert fetch(served[0], f"/gradio_api/file={path}").status_code in (403, 404)
 
 
 def test_an_upload_is_limited_before_it_is_read(served: tuple[str, int]) -> None:
@@ -223,12 +234,11 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
 
 def test_a_login_closes_everything_but_the_health_check(closed: Closed) -> None:
     url = closed.url
-    assert get(url, "/gradio_api/startup-events").status_code == 200
+    assert fetch(url, "/gradio_api/startup-events").status_code == 200
     for path in ("/config", "/gradio_api/info", "/gradio_api/file=/etc/passwd"):
-        assert get(url, path).status_code == 401
-    with httpx.Client(base_url=url, trust_env=False) as client:
-        for path in ("upload", "queue/join", "call/generate", "component_server"):
-            assert client.post(f"/gradio_api/{path}", json={"data": [None] * 14}).status_code == 401
+        assert fetch(url, path).status_code == 401
+    for path in ("upload", "queue/join", "call/generate", "component_server"):
+        assert fetch(url, f"/gradio_api/{path}", "POST", json={"data": [None] * 14}).status_code == 401
 
 
 def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed) -> None:
