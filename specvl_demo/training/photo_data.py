@@ -1,4 +1,4 @@
-"""Photographs with captions from disk, and what the tower's frozen lower half makes of them, kept in files.
+"""Photographs with captions from disk, and the ways in which a tower is shown them.
 
 Two layouts of captions are read: Flickr8k's (a line a caption: the file's name, a tab or comma, the
 sentence; a `#0` after the name is dropped) and COCO's (JSON with `images` and `annotations`). The pictures
@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +21,15 @@ import torch
 from PIL import Image, ImageEnhance
 from torch import Tensor
 
-from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
-
 SUFFIXES = {".jpg", ".jpeg", ".png"}
 FLIP, TEST_CROP = 1, 2
+VIEWS = {"train": (0, 1, 3, 4), "things": (0, 1, 3)}
+"""Ways of looking at the pictures of each set that are trained on (see `view`)."""
 HELD_OUT_SHARE = 8
+
+
+Place = tuple[str, int, int]
+"""A set of pictures, a picture's number in it, and a view of it."""
 
 
 @dataclass(frozen=True)
@@ -140,44 +143,7 @@ def view(image: Image.Image, number: int, seed: str, size: int) -> Tensor:
     return (pixels - 127) / 128
 
 
-@torch.inference_mode()
-def extract(
-    tower: EfficientNetLiteModel, paths: Sequence[Path], number: int, out: Path, batch: int = 20
-) -> None:
-    """Write view `number` of all pictures: the finer map and the colours, float16, a row a picture.
-
-    Nothing is done where `out` exists. Fastest with a tower in bfloat16 and channels_last.
-    """
-    if out.exists():
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    dtype = tower.position.dtype
-    part, config = out.with_suffix(".part"), tower.config
-    width = math.prod(config.fine_shape) + math.prod(config.colour_shape)
-    rows = np.lib.format.open_memmap(part, "w+", np.float16, (len(paths), width))
-    for k in range(0, len(paths), batch):
-        some = paths[k : k + batch]
-        pixels = torch.stack([view(Image.open(p), number, p.name, config.image_size) for p in some])
-        fine = tower.lower(pixels.to(dtype, memory_format=torch.channels_last)).float()
-        both = torch.cat([fine.flatten(1), tower.colours(pixels).flatten(1)], 1)
-        rows[k : k + len(both)] = both.half().numpy()
-    rows.flush()
-    part.rename(out)
-
-
-class Views:
-    """All views of one set of pictures that have been written so far."""
-
-    def __init__(self, folder: Path, name: str, config: EfficientNetLiteConfig) -> None:
-        self.fine_shape, self.colour_shape = config.fine_shape, config.colour_shape
-        self.files: dict[int, np.ndarray] = {
-            int(path.stem.rsplit("-", 1)[1]): np.load(path, mmap_mode="r")
-            for path in folder.glob(f"{name}-*.npy")
-        }
-
-    def get(self, places: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        """Finer maps [N, *`fine_shape`] and colours [N, *`colour_shape`] of (picture, view) pairs."""
-        rows = torch.from_numpy(np.stack([self.files[v][i] for i, v in places])).float()
-        split = math.prod(self.fine_shape)
-        fine, colours = rows[:, :split], rows[:, split:]
-        return fine.reshape(-1, *self.fine_shape), colours.reshape(-1, *self.colour_shape)
+def pixels_of(paths: Mapping[str, Sequence[Path]], places: Iterable[Place], size: int) -> Tensor:
+    """Pixels [N, 3, size, size] of pictures, each in one of its views."""
+    shown = ((paths[name][index], number) for name, index, number in places)
+    return torch.stack([view(Image.open(path), number, path.name, size) for path, number in shown])

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
+from specvl_demo.training.photo_data import Place
 from specvl_demo.vlm.photo_assembly import FUSED, LORA_SCALE
 
 FULL = frozenset({"story", "plain", "own", "repeat"})
@@ -38,12 +39,12 @@ class Node:
 
 @dataclass
 class Row:
-    """One training row: pictures as (set, index, view), and a tree whose root holds their image tokens.
+    """One training row: pictures, and a tree whose root holds their image tokens.
 
     sampled: the answers to the first question are to be the model's own; reward: their mean score.
     """
 
-    pictures: list[tuple[str, int, int]]
+    pictures: list[Place]
     root: Node
     sampled: bool = False
     reward: float = math.nan

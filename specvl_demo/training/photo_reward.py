@@ -40,7 +40,7 @@ class Rewarder:
 
     def __init__(self, learner: Learner, language: LlamaForCausalLM, tasks: Tasks, short: Tensor) -> None:
         self.learner, self.tasks = learner, tasks
-        self.tokenizer, self.views = tasks.tokenizer, tasks.views["train"]
+        self.tokenizer = tasks.tokenizer
         self.short = short[short != learner.image]
         self.told = [[caption + END for caption in p.captions] for p in tasks.photos]
         self.cider = Cider(self.told)
@@ -78,7 +78,7 @@ class Rewarder:
         # The base, with the updates of this step.
         self.model.load_state_dict(self.language.state_dict())
         photo_assembly.merge(self.model, self.learner.decoder.lora.state_dict())
-        visual, _ = self.learner.look(*self.views.get([(i, v) for row in rows for _, i, v in row.pictures]))
+        visual, _ = self.learner.look([place for row in rows for place in row.pictures])
         ids = torch.tensor([row.root.ids + row.root.children[0].ids for row in rows])
         x = self.learner.embed(ids.flatten().to(self.learner.device), visual).view(*ids.shape, -1)
         cache, eos = DynamicCache(), self.tokenizer.eos_token_id

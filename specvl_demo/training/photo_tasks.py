@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from specvl_demo.training import photo_writer
-from specvl_demo.training.photo_data import TEST_CROP, Photo, Thing, Views
+from specvl_demo.training.photo_data import VIEWS, Photo, Place, Thing
 from specvl_demo.training.photo_model import Node, Row
 from specvl_demo.training.photo_writer import ANSWER, ASK, CLIP, DIFFERENCE, END, PHRASES, SHORT
 from specvl_demo.vlm.photo_assembly import IMAGE
@@ -90,7 +90,6 @@ class Tasks:
         tokenizer: PreTrainedTokenizerBase,
         photos: Sequence[Photo],
         things: Sequence[Thing],
-        views: dict[str, Views],
         written: Path,
         picture_tokens: int,
         seed: int,
@@ -98,7 +97,7 @@ class Tasks:
         process: int = 0,
         processes: int = 1,
     ) -> None:
-        self.tokenizer, self.photos, self.views = tokenizer, photos, views
+        self.tokenizer, self.photos = tokenizer, photos
         self.picture_tokens, self.seed, self.reward = picture_tokens, seed, reward
         self.process, self.processes = process, processes
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)
@@ -172,13 +171,12 @@ class Tasks:
     def _ask(self, question: str, *answers: Node) -> Node:
         return Node(self.tokens(question + ANSWER), children=list(answers))
 
-    def _row(self, pictures: list[tuple[str, int, int]], nodes: list[Node]) -> Row:
+    def _row(self, pictures: list[Place], nodes: list[Node]) -> Row:
         shown = [*([self.image] * self.picture_tokens), *self.tokens("\n")]
         return Row(pictures, Node([*self.tokens(ASK), *(shown * len(pictures))], children=nodes))
 
-    def _view(self, name: str, index: int, rng: random.Random, test: bool = False) -> tuple[str, int, int]:
-        numbers = [n for n in self.views[name].files if not (test and n == TEST_CROP)]
-        return name, index, rng.choice(numbers)
+    def _view(self, name: str, index: int, rng: random.Random) -> Place:
+        return name, index, rng.choice(VIEWS[name])
 
     def photo(self, index: int, rng: random.Random, sampled: str | None = None) -> Row:
         """One visit to a photograph: all captions, at times questions, a long answer, a second turn.
@@ -220,7 +218,7 @@ class Tasks:
         if rng.random() < DESCRIBED:
             told = self._answer(self._thing(CLOSE, thing.name), "thing")
             nodes.append(self._ask(rng.choice(SHORT), told))
-        return self._row([self._view("things", thing.index, rng, test=True)], nodes)
+        return self._row([self._view("things", thing.index, rng)], nodes)
 
     def pair(self, rng: random.Random) -> Row:
         """Two photographs: both told, and which of them shows what."""

