@@ -40,7 +40,8 @@ LONG = ("Describe the picture in detail.", "Write a short story about this pictu
 
 def ask(loaded: Loaded, asked: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
     """Greedy answers to questions about pictures, each seen in a view: (path, view, question)."""
-    size = loaded.models.target.vlm.model.config.vision_config.image_size
+    model: Any = loaded.models.target.vlm.model
+    size = model.config.vision_config.image_size
 
     def prompt(path: Path, number: int, question: str) -> dict[str, Any]:
         image = Image.open(path).convert("RGB")
@@ -53,7 +54,7 @@ def ask(loaded: Loaded, asked: Iterable[tuple[Path, int, str]], most: int) -> li
 @torch.inference_mode()
 def chat_loss(
     language: nn.Module,
-    head: nn.Module,
+    head: nn.Linear,
     tokenizer: PreTrainedTokenizerBase,
     chats: Sequence[tuple[str, str]],
 ) -> float:
@@ -159,7 +160,8 @@ def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
 
     base: the untrained language model, a folder of transformers. folder: where its answers are kept.
     """
-    model, tokenizer = loaded.models.target.vlm.model, AutoTokenizer.from_pretrained(base)
+    model: Any = loaded.models.target.vlm.model
+    tokenizer = AutoTokenizer.from_pretrained(base)
     told = photo_writer.plain_answers(
         base, folder, photo_writer.plain_prompts()[: min(n, TEST_PROMPTS)], tokenizer
     )

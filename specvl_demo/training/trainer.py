@@ -238,24 +238,26 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            by_shape: dict[torch.Size, list[nn.Parameter]] = {}
+            by_shape: dict[torch.Size, list[tuple[nn.Parameter, Tensor]]] = {}
             for p in group["params"]:
                 if p.grad is not None:
-                    by_shape.setdefault(p.shape, []).append(p)
+                    by_shape.setdefault(p.shape, []).append((p, p.grad))
             for shape, params in by_shape.items():
                 self._step_shape(group, shape, params)
 
-    def _step_shape(self, group: dict, shape: torch.Size, params: list[nn.Parameter]) -> None:
+    def _step_shape(
+        self, group: dict[str, Any], shape: torch.Size, params: list[tuple[nn.Parameter, Tensor]]
+    ) -> None:
         updates = []
-        for p in params:
+        for p, grad in params:
             buffer = self.state[p].setdefault("momentum", torch.zeros_like(p))
-            buffer.lerp_(p.grad, 1 - group["momentum"])
-            updates.append(p.grad.lerp(buffer, group["momentum"]))
+            buffer.lerp_(grad, 1 - group["momentum"])
+            updates.append(grad.lerp(buffer, group["momentum"]))
         x = orthogonal(torch.stack(updates))
         scale = group["lr"] * 0.2 * math.sqrt(max(shape))
-        for p, update in zip(params, x.unbind(0), strict=True):
+        for (p, _), update in zip(params, x.unbind(0), strict=True):
             p.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)
 
 
