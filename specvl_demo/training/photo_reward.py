@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +18,7 @@ from transformers import DynamicCache, LlamaForCausalLM
 
 from specvl_demo.training.photo import Learner
 from specvl_demo.training.photo_model import Node, Row
-from specvl_demo.training.photo_tasks import AHEAD, Tasks
+from specvl_demo.training.photo_tasks import Tasks
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.world.photo_scores import Cider
 
@@ -32,11 +31,7 @@ END = " eos"
 
 
 class Rewarder:
-    """The rows of `Tasks`, with sampled captions below those that ask for them.
-
-    A part of a checkpoint: the captions of a few steps are sampled together, since large batches cost little
-    more than small ones, and a resumed run must go on with the same. language: the base, which is copied.
-    """
+    """The rows of `Tasks`, with sampled captions below those that ask for them. language: the base."""
 
     def __init__(self, learner: Learner, language: LlamaForCausalLM, tasks: Tasks, short: Tensor) -> None:
         self.learner, self.tasks = learner, tasks
@@ -46,25 +41,12 @@ class Rewarder:
         self.cider = Cider(self.told)
         self.language = language
         self.model = copy.deepcopy(language).to(learner.device, learner.dtype).eval().requires_grad_(False)
-        self.sampled: dict[int, list[list[list[int]]]] = {}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The captions of this and the next steps: of each step's rows that asked for some."""
-        return {"sampled": self.sampled}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with a checkpoint's captions, which are the first process's; others sample theirs anew."""
-        self.sampled = state["sampled"] if self.tasks.process == 0 else {}
 
     def rows(self, step: int, n: int) -> list[Row]:
         rows = self.tasks.rows(step, n)
-        if step not in self.sampled:
-            steps = range(step, step - step % AHEAD + AHEAD)
-            asked = {s: [r for r in self.tasks.rows(s, n) if r.sampled] for s in steps}
-            captions = iter(self.sample([row for some in asked.values() for row in some], f"{step}"))
-            self.sampled = {s: [next(captions) for _ in some] for s, some in asked.items()}
-        for row, captions_of_row in zip([r for r in rows if r.sampled], self.sampled[step], strict=True):
-            self._weigh(row, captions_of_row)
+        asked = [row for row in rows if row.sampled]
+        for row, captions in zip(asked, self.sample(asked, f"{step}"), strict=True):
+            self._weigh(row, captions)
         return rows
 
     @torch.no_grad()

@@ -36,8 +36,6 @@ ORDERED = ("First: {}", " Then: {}")
 SHARES = {"thing": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.06}
 VISITS = {"question": 0.4, "long": 0.05, "story": 0.4, "turn": 0.07}
 QUESTIONS, DESCRIBED = 2, 0.4
-AHEAD = 4
-"""Steps that ask for sampled captions in the same words, so that these can be sampled together."""
 # A word that ends a sequence of so many tokens for the second time is repeated; of so many the rest is cut.
 REPEATED, MOST_REPEATED = 4, 40
 TEST_PROMPTS = 200
@@ -270,7 +268,8 @@ class Tasks:
     def rows(self, step: int, n: int) -> list[Row]:
         """This process's rows of a step that has `n` of them: at least one photograph, the rest by chance."""
         rng = random.Random(f"{self.seed}/{step}")
-        question = random.Random(f"{self.seed}/{step // AHEAD}/sampled").choice(SHORT)
+        # Captions that are sampled answer the same question, so that these can be sampled together.
+        question = random.Random(f"{self.seed}/{step}/sampled").choice(SHORT)
         place = step * n
         made = []
         for i in range(n):

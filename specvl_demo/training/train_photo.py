@@ -145,7 +145,7 @@ def train(
     parts: dict[str, Stateful] = {"tower": learner.tower, "lora": learner.decoder.lora}
     source: Tasks | Rewarder = tasks
     if recipe.reward:
-        source = parts["rewarder"] = Rewarder(learner, language, tasks, short)
+        source = Rewarder(learner, language, tasks, short)
     phase = partial(Trainer, folder=folder, identity=identity, average=True, fresh=fresh)
     opts = [learner.optimizer()]
     last = phase("language", parts=parts, opts=opts, steps=recipe.steps, decay=recipe.decay)
