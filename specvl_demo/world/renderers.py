@@ -23,6 +23,10 @@ _POINTING = (0, 0, 0.5, 1, 1.5)
 """Where arrows point, in half turns from the right."""
 
 
+Hand = Callable[[tuple[float, float]], tuple[float, float]]
+"""Where a hand that leans, bends and turns puts a point."""
+
+
 class Spot(NamedTuple):
     """Where a figure goes: radius `r` pixels around (x, y) of a canvas, in one colour."""
 
@@ -31,6 +35,20 @@ class Spot(NamedTuple):
     y: float
     r: float
     fill: tuple[int, int, int]
+
+    def placed(self, points: Points, hand: Hand) -> list[tuple[float, float]]:
+        """The points on the canvas."""
+        return [(self.x + self.r * px, self.y + self.r * py) for px, py in map(hand, points)]
+
+    def polygon(self, points: Points, hand: Hand) -> None:
+        self.canvas.polygon(self.placed(points, hand), self.fill)
+
+    def stroke(self, points: Points, hand: Hand, width: int) -> None:
+        """A line of one width with round ends."""
+        placed = self.placed(points, hand)
+        self.canvas.line(placed, self.fill, width, "curve")
+        for px, py in placed[:: len(placed) - 1]:
+            self.canvas.ellipse([px - width / 2, py - width / 2, px + width / 2, py + width / 2], self.fill)
 
 
 @lru_cache(maxsize=64)
@@ -120,15 +138,11 @@ def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool =
         tilt += rng.choice(_POINTING) * math.pi
     flip = -1 if figure == "moon" and rng and rng.random() < 0.3 else 1
     sx, sy = flip * pick(0.85, 1.1), pick(0.85, 1.1)  # hands differ: a little wider, a little lower
+    c, s = math.cos(tilt), math.sin(tilt)
 
-    def placed(points: Points) -> list[tuple[float, float]]:
-        c, s = math.cos(tilt), math.sin(tilt)
-        return [
-            (x + r * (sx * px * c - sy * py * s), y + r * (sx * px * s + sy * py * c)) for px, py in points
-        ]
-
-    def polygon(points: Points) -> None:
-        canvas.polygon(placed(points), fill)
+    def hand(p: tuple[float, float]) -> tuple[float, float]:
+        px, py = p
+        return sx * px * c - sy * py * s, sx * px * s + sy * py * c
 
     if figure == "circle":
         canvas.ellipse([x - r, y - r, x + r, y + r], fill)
@@ -136,31 +150,24 @@ def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool =
         canvas.ellipse([x - r, y - r, x + r, y + r], outline=fill, width=max(2, round(pick(0.27, 0.42) * r)))
     elif figure == "cross":
         arm = pick(0.26, 0.38)
-        polygon([(-arm, -1), (arm, -1), (arm, 1), (-arm, 1)])
-        polygon([(-1, -arm), (1, -arm), (1, arm), (-1, arm)])
+        spot.polygon([(-arm, -1), (arm, -1), (arm, 1), (-arm, 1)], hand)
+        spot.polygon([(-1, -arm), (1, -arm), (1, arm), (-1, arm)], hand)
     elif figure == "star":
-        polygon(_star(pick(0.36, 0.52)))
+        spot.polygon(_star(pick(0.36, 0.52)), hand)
     elif figure == "moon":
-        polygon(_moon(pick(0.40, 0.55), pick(0.74, 0.86)))
+        spot.polygon(_moon(pick(0.40, 0.55), pick(0.74, 0.86)), hand)
     elif figure == "arrow":
-        polygon(_arrow(pick(0.2, 0.36), pick(0.0, 0.3), pick(0.68, 0.95)))
+        spot.polygon(_arrow(pick(0.2, 0.36), pick(0.0, 0.3), pick(0.68, 0.95)), hand)
     elif figure in _OUTLINES:
-        polygon(_OUTLINES[figure])
+        spot.polygon(_OUTLINES[figure], hand)
     elif rng and rng.random() < 0.5:
         width = max(2, round(pick(0.2, 0.5) * r))
         for line in _PEN[int(figure)]:
-            _stroke(canvas, placed(line), width, fill)
+            spot.stroke(line, hand, width)
     else:
         bold = max(0, round(pick(0.0, 0.16) * r))
         font = _font(max(6, round(2.5 * r)))
         canvas.text((x, y), figure, fill, font, "mm", stroke_width=bold, stroke_fill=fill)
-
-
-def _stroke(canvas: ImageDraw.ImageDraw, points: Points, width: int, fill: tuple[int, int, int]) -> None:
-    """A line of one width with round ends."""
-    canvas.line(points, fill, width, "curve")
-    for px, py in points[:: len(points) - 1]:
-        canvas.ellipse([px - width / 2, py - width / 2, px + width / 2, py + width / 2], fill)
 
 
 # ---------------------------------------------------------------- many hands
@@ -237,35 +244,31 @@ def _other_strokes(digit: int, rng: random.Random) -> list[list[tuple[float, flo
 
 def _freely(spot: Spot, figure: str, rng: random.Random) -> None:
     """The figure in any of its forms, bent by a hand of its own."""
-    canvas, x, y, r, fill = spot
-    u, bend = rng.uniform, _bend(figure, rng)
-
-    def placed(points: Points) -> list[tuple[float, float]]:
-        return [(x + r * px, y + r * py) for px, py in map(bend, points)]
-
+    r, u, hand = spot.r, rng.uniform, _bend(figure, rng)
     if figure == "circle":
-        canvas.polygon(placed(_arc(0, 0, 1, 1, 0, 0.5) + _arc(0, 0, 1, 1, 0.5, 1)), fill)
+        spot.polygon(_arc(0, 0, 1, 1, 0, 0.5) + _arc(0, 0, 1, 1, 0.5, 1), hand)
     elif figure == "ring":
         width = max(2, round(u(0.18, 0.5) * r))
-        _stroke(canvas, placed(_arc(0, 0, 0.8, 0.8, 0, 0.5) + _arc(0, 0, 0.8, 0.8, 0.5, 1)), width, fill)
+        spot.stroke(_arc(0, 0, 0.8, 0.8, 0, 0.5) + _arc(0, 0, 0.8, 0.8, 0.5, 1), hand, width)
     elif not figure.isdigit():
         outline = _other_outline(figure, u)
         soft = u(0.0, 0.22) if rng.random() < 0.4 else 0.0
-        canvas.polygon(placed(_dense(_rounded(outline, soft) if soft else outline, closed=True)), fill)
+        spot.polygon(_dense(_rounded(outline, soft) if soft else outline, closed=True), hand)
     elif rng.random() < 0.7:
         strokes = [_dense(line) for line in _other_strokes(int(figure), rng)]
         if rng.random() < 0.6:
             width = max(1, round(u(0.14, 0.54) * r))
             for line in strokes:
-                _stroke(canvas, placed(line), width, fill)
+                spot.stroke(line, hand, width)
         else:
             for line in strokes:
-                _with_a_nib(canvas, placed(line), u(0.25, 0.65) * r, u(0.06, 0.2) * r, u(-0.9, 0.5), fill)
+                broad, thin, angle = u(0.25, 0.65) * r, u(0.06, 0.2) * r, u(-0.9, 0.5)
+                _with_a_nib(spot, spot.placed(line, hand), broad, thin, angle)
     else:
         _typed(spot, figure, rng)
 
 
-def _bend(figure: str, rng: random.Random) -> Callable[[tuple[float, float]], tuple[float, float]]:
+def _bend(figure: str, rng: random.Random) -> Hand:
     """A hand: how wide, leaning, tapering, wavy and turned it draws."""
     u = rng.uniform
     tilt, sx, sy = u(-0.2, 0.2), u(0.8, 1.12), u(0.85, 1.12)
@@ -309,14 +312,7 @@ def _rounded(points: Points, share: float) -> list[tuple[float, float]]:
     return list(points)
 
 
-def _with_a_nib(
-    canvas: ImageDraw.ImageDraw,
-    points: Points,
-    broad: float,
-    thin: float,
-    angle: float,
-    fill: tuple[int, int, int],
-) -> None:
+def _with_a_nib(spot: Spot, points: Points, broad: float, thin: float, angle: float) -> None:
     """A line by a broad nib held at an angle: thick where it crosses the nib, thin along it."""
     c, s = math.cos(angle), math.sin(angle)
     sides = ((1, 1), (1, -1), (-1, -1), (-1, 1), (1, 1))
@@ -324,7 +320,7 @@ def _with_a_nib(
     for (px, py), (qx, qy) in zip(points, points[1:], strict=False):
         for (ux, uy), (vx, vy) in zip(corners, corners[1:], strict=False):
             swept = [(px + ux, py + uy), (px + vx, py + vy), (qx + vx, qy + vy), (qx + ux, qy + uy)]
-            canvas.polygon(swept, fill)
+            spot.canvas.polygon(swept, spot.fill)
 
 
 def _typed(spot: Spot, digit: str, rng: random.Random) -> None:
