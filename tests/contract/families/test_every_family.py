@@ -296,7 +296,9 @@ def test_captured_states_and_attention_are_the_librarys(here: Here, shown: str) 
     for target in here.targets:
         mine = target.prefill(target.encode(prompt), wish)
         torch.testing.assert_close(mine.hidden, out.hidden_states[-1][0, :n], atol=2e-4, rtol=1e-3)
-        torch.testing.assert_close(mine.layers[0], out.hidden_states[0][0, :n], atol=2e-4, rtol=1e-3)
+        # The library tells what enters an inner layer before DeepStack adds to it.
+        for i in (0,) if here.name.startswith("qwen3") else wish.layers:
+            torch.testing.assert_close(mine.layers[i], out.hidden_states[i][0, :n], atol=2e-4, rtol=1e-3)
         for i in wish.attention:
             wanted = out.attentions[i][0].mean(0)[[n - 1, n - 3], :n]
             torch.testing.assert_close(mine.attention[i], wanted, atol=1e-5, rtol=1e-4)
