@@ -137,13 +137,11 @@ class Capture:
 
     def union(self, other: Capture) -> Capture:
         """Both wishes at once; unlike `rows` become all rows."""
-        rows = self.rows if not other.attention or (self.attention and self.rows == other.rows) else None
-        if not self.attention:
-            rows = other.rows
+        asked = {wish.rows for wish in (self, other) if wish.attention}
         return Capture(
             tuple(sorted({*self.layers, *other.layers})),
             tuple(sorted({*self.attention, *other.attention})),
-            rows,
+            asked.pop() if len(asked) == 1 else None,
         )
 
 
@@ -451,6 +449,7 @@ class Verifier(Protocol):
 
     def begin(self, start: Start) -> None:
         """See the prompt's prefill; refuse what it cannot serve (ValueError with a sentence)."""
+        return None
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """Accept a path of the tree. One device computation and one host read."""

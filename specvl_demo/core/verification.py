@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, TreeShape
-from specvl_demo.core.types import Scores, Start, Verdict
+from specvl_demo.core.types import Scores, Start, Verdict, Verifier
 
 
 def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list[int]:
@@ -33,13 +33,10 @@ def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list
         path.append(follower)
 
 
-class Strict:
-    """Lossless: the emitted tokens are the target's own, for any tree."""
+class Strict(Verifier):
+    """Lossless: the emitted tokens are the target's own, for any tree. Serves every request."""
 
     lossless = True
-
-    def begin(self, start: Start) -> None:
-        """Serves every request."""
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """The longest path of tokens that the target chose at their parents, and its choice at the end."""
