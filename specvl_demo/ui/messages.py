@@ -55,7 +55,6 @@ BY_STATUS = {
     503: "The page is busy or stopping. Try again in a minute.",
 }
 """What is said where the web server's libraries refuse or fail."""
-NOT_TEXT = "{what} must be text, got {kind}."
 TOO_MUCH_TEXT = "{what} is too long: {n} characters, at most {most} are taken."
 NOTHING_ASKED = "Ask a question or add a picture first."
 NO_PAIR = "There is no pair {name!r}. Known: {known}."
@@ -67,8 +66,6 @@ TOO_MANY_LANES = "At most {most} methods race beside the autoregressive lane, go
 TOO_MANY_FILES = "At most {most} pictures and clips fit in one question, got {n}."
 TOO_MANY_SHOWN = "At most {most} pictures and clips fit in one conversation, got {n}. Begin a new one."
 WRONG_KIND = "{what} must be {wanted}, not {kind}."
-NOT_SETTINGS = "Settings must be an object that maps each method to its parameters by name, not {kind!r}."
-NOT_A_VALUE = "The setting {name!r} must be a number, text, true or false, not {kind}."
 NOT_WHOLE = "{what} must be a whole number, got {value!r}."
 TOO_MANY_TURNS = (
     "At most {most} earlier questions are remembered, got {n}. Begin a new conversation, or take an earlier "

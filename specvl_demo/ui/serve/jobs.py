@@ -114,12 +114,12 @@ def _settings(values: Any, pair: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     if values is None:
         return {}
     if not isinstance(values, Mapping) or not all(isinstance(one, Mapping | None) for one in values.values()):
-        raise ValueError(messages.NOT_SETTINGS.format(kind=_brief(values)))
+        raise _wrong("Settings", "an object that maps each method to its parameters by name", values)
     for method, given in values.items():
         _method(method, pair)
         for name, value in (given or {}).items():
             if not isinstance(value, bool | int | float | str):
-                raise ValueError(messages.NOT_A_VALUE.format(name=_brief(name), kind=_kind(value)))
+                raise _wrong(f"The setting {_brief(name)!r}", "a number, text, true or false", value)
     return {method: dict(given or {}) for method, given in values.items()}
 
 
@@ -158,8 +158,12 @@ def _list(value: Any, kind: type, what: str, wanted: str) -> list[Any]:
     given = [] if value is None else value
     wrong = [item for item in given if not isinstance(item, kind)] if isinstance(given, list) else [given]
     if wrong:
-        raise ValueError(messages.WRONG_KIND.format(what=what, wanted=wanted, kind=_kind(wrong[0])))
+        raise _wrong(what, wanted, wrong[0])
     return given
+
+
+def _wrong(what: str, wanted: str, given: Any) -> ValueError:
+    return ValueError(messages.WRONG_KIND.format(what=what, wanted=wanted, kind=_kind(given)))
 
 
 def _kind(value: Any) -> str:
@@ -205,7 +209,7 @@ def _brief(value: Any) -> Any:
 
 def _text(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise ValueError(messages.NOT_TEXT.format(what=what, kind=_kind(value)))
+        raise _wrong(what, "text", value)
     if len(value) > MOST_TEXT:
         raise ValueError(messages.TOO_MUCH_TEXT.format(what=what, n=len(value), most=MOST_TEXT))
     return whole(value)
