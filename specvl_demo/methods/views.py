@@ -87,26 +87,21 @@ class PooledView:
         for span in grids:
             rows, cols = span.rows or 0, span.cols or 0
             stop = span.start + rows * cols
-            small = self._pool(encoded.features[order[span.start : stop]], rows, cols)
-            first = self._first_patches(rows, cols).to(encoded.ids.device) + span.start
+            small, corners = self._pooled(encoded.features[order[span.start : stop]], rows, cols)
+            first = corners.to(encoded.ids.device) + span.start
             piece = _Piece(encoded.ids[first], encoded.visual[first], encoder.project(small), first)
             inserts.append(((span.start, stop), piece))
         return _joined(self.name, encoded, inserts)
 
-    def _pool(self, features: Tensor, rows: int, cols: int) -> Tensor:
-        """[rows·cols, C] → [ceil(rows/pool)·ceil(cols/pool), C]."""
-        pool = self.settings.pool
-        size = (-(-rows // pool), -(-cols // pool))
-        image = features.T.reshape(1, -1, rows, cols).float()
-        return adaptive_avg_pool2d(image, size)[0].flatten(1).T.to(features.dtype)
-
-    def _first_patches(self, rows: int, cols: int) -> Tensor:
-        """The patch in the corner of every block that `_pool` averages, row by row."""
+    def _pooled(self, features: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor]:
+        """[rows·cols, C] → [blocks, C], and which patch is in the corner of every block [blocks]."""
         pool = self.settings.pool
         high, wide = -(-rows // pool), -(-cols // pool)
+        image = features.T.reshape(1, -1, rows, cols).float()
+        small = adaptive_avg_pool2d(image, (high, wide))[0].flatten(1).T.to(features.dtype)
         top = torch.arange(high) * rows // high
         left = torch.arange(wide) * cols // wide
-        return (top[:, None] * cols + left[None]).flatten()
+        return small, (top[:, None] * cols + left[None]).flatten()
 
 
 @dataclass(frozen=True)
@@ -153,26 +148,18 @@ class PrunedView:
         """Text and the visual positions that stay; with nothing to drop, FullView's context bit for bit."""
         visual = encoded.visual.nonzero()[:, 0]
         scores = self._attention(encoded, prefill) if self.layers and len(visual) else None
-        stay = torch.cat(
-            [self._stay(positions, rate, scores) for positions, rate in self._kinds(encoded, visual)]
-        )
+        clip = torch.zeros_like(encoded.visual)
+        for span in encoded.prompt.spans:
+            if span.kind == "video":
+                clip[span.start : span.stop] = True
+        kinds = ((~clip, self.settings.drop_image), (clip, self.settings.drop_video))
+        stay = torch.cat([self._stay(visual[kind[visual]], rate, scores) for kind, rate in kinds])
         if len(stay) == len(visual):
             return encoded.context(self.name)
         text = (~encoded.visual).nonzero()[:, 0]
         how = self.settings.positions
         compact = encoded.positions.ndim == 1 if how == "auto" else how == "compact"
         return encoded.context(self.name, torch.cat([text, stay]).sort().values, compact)
-
-    def _kinds(self, encoded: Encoded, visual: Tensor) -> list[tuple[Tensor, float]]:
-        """Visual positions of pictures and of clips, each with the share to drop."""
-        clip = torch.zeros_like(encoded.visual)
-        for span in encoded.prompt.spans:
-            if span.kind == "video":
-                clip[span.start : span.stop] = True
-        return [
-            (visual[~clip[visual]], self.settings.drop_image),
-            (visual[clip[visual]], self.settings.drop_video),
-        ]
 
     def _stay(self, positions: Tensor, rate: float, scores: Tensor | None) -> Tensor:
         if len(positions) == 0:
