@@ -270,12 +270,10 @@ def parameters(
 
 def alternatives(name: str, slot: Slot) -> list[Part]:
     """The parts that may stand in a slot of a method, its own first."""
-    method = find(name)
-    own = [PARTS[slot][part] for part in method.own(slot).split(AND) if part]
-    if method.options is None:
-        return list(dict.fromkeys([*own, *PARTS[slot].values()]))
-    names = [part if isinstance(part, str) else part.name for part in method.options]
-    return list(dict.fromkeys([*own, *(PARTS[slot][name] for name in names if name in PARTS[slot])]))
+    method, known = find(name), PARTS[slot]
+    others = known if method.options is None else [getattr(one, "name", one) for one in method.options]
+    names = [*method.own(slot).split(AND), *others]
+    return list(dict.fromkeys(known[one] for one in names if one in known))
 
 
 def misfit(choice: Choice, temperature: float = 0.0) -> str | None:

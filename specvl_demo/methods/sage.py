@@ -10,7 +10,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -182,7 +182,15 @@ class EntropyTree:
             tree = RankedTree(ranks).propose(heard, root, room, draws)
         else:
             tree = grown(listener, root, room, want, draws)
-        return replace(tree, notes=self._notes(want, len(tree), static))
+        notes = {
+            "alpha": round(want.alpha, 4),
+            "depth": want.depth,
+            "width": round(want.width, 3),
+            "n_nodes": len(tree),
+            "cap": self.feedback.cap,
+            "static": static,
+        }
+        return replace(tree, notes=notes)
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """Confidence for the next round, and the history (Algorithm 1, phase 3)."""
@@ -205,16 +213,6 @@ class EntropyTree:
     def _note(self, top: Tensor) -> None:
         self._top = top.tolist()
         self._alpha = confidence(self._top)
-
-    def _notes(self, want: Plan, nodes: int, static: bool) -> dict[str, Any]:
-        return {
-            "alpha": round(want.alpha, 4),
-            "depth": want.depth,
-            "width": round(want.width, 3),
-            "n_nodes": nodes,
-            "cap": self.feedback.cap,
-            "static": static,
-        }
 
 
 ENTROPY_TREE = Part(

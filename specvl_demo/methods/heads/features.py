@@ -268,7 +268,12 @@ class FeatureDrafter(NoDrafter):
             first, self._fed = 0, 1
         else:
             self._fed = first + tokens.shape[0]
-            x = self._drafted_rows(head.embed(tokens), _rows(parents, self._own.device))
+            above = _rows(parents, self._own.device)
+            step: Tensor | int = 0
+            if head.n_steps > 1:
+                step = (self._step[above] + 1).clamp_max_(head.n_steps - 1)
+                self._step[first : self._fed] = step
+            x = head.join(head.embed(tokens), self._own[above], step, self._scene)
             hidden = self._stream.extend(x[None], parents)[0]
         self._own[first : self._fed] = hidden
         return self._logp(hidden)
@@ -286,14 +291,6 @@ class FeatureDrafter(NoDrafter):
             self._late += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
             self._known = torch.cat((self._known, known))
         self._fed = 0
-
-    def _drafted_rows(self, embeds: Tensor, parents: Tensor | slice) -> Tensor:
-        """The input of drafted tokens [k, D], the rows up to `_fed`."""
-        step: Tensor | int = 0
-        if self._head.n_steps > 1:
-            step = (self._step[parents] + 1).clamp_max_(self._head.n_steps - 1)
-            self._step[self._fed - embeds.shape[0] : self._fed] = step
-        return self._head.join(embeds, self._own[parents], step, self._scene)
 
 
 def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettings) -> Part:
