@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import plotly.graph_objects as go
@@ -28,9 +29,7 @@ def progress(lanes: Sequence[Lane]) -> go.Figure:
     """Tokens of every lane over its own clock, prefill not counted."""
     figure = _figure("Progress", "seconds on the lane's own clock, without prefill", "tokens")
     for i, lane in enumerate(lanes):
-        tokens = [0]
-        for round_ in lane.rounds:
-            tokens.append(tokens[-1] + len(round_.tokens))
+        tokens = list(accumulate((len(round_.tokens) for round_ in lane.rounds), initial=0))
         _line(figure, lane.begin.title, [0.0, *(r.clock_s for r in lane.rounds)], tokens, i, shape="hv")
     return figure
 
