@@ -83,28 +83,23 @@ def _offspring(
 
 
 class Listener:
-    """Passes questions on to a drafter and remembers the answers, so that the root is asked only once."""
+    """Passes questions on to a drafter and remembers the answers, so that the root is asked only once.
+
+    rows: [V] log-probabilities of every row that was fed in this round.
+    """
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
-        self.said: list[Tensor] = []
+        self.rows: list[Tensor] = []
 
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         """As the drafter's; a second question about the root is answered from memory."""
-        if tuple(parents) == (-1,) and self.said:
-            return self.said[0]
+        if tuple(parents) == (-1,) and self.rows:
+            return self.rows[0][None]
         said = self._drafter.extend(tokens, parents)
         if said is not None:
-            self.said.append(said)
+            self.rows.extend(said.unbind())
         return said
-
-    def row(self, row: int) -> Tensor:
-        """[V] log-probabilities of one fed row of this round."""
-        for said in self.said:
-            if row < len(said):
-                return said[row]
-            row -= len(said)
-        raise IndexError("a row that was not fed in this round")
 
 
 def top_probabilities(said: Tensor, k: int) -> Tensor:

@@ -195,19 +195,19 @@ class EntropyTree:
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """Confidence for the next round, and the history (Algorithm 1, phase 3)."""
         heard = self._heard
-        if heard is None or not heard.said or tree.rows is None:
+        if heard is None or not heard.rows or tree.rows is None:
             return
         self.feedback.update(verdict.n_accepted)
         if self.settings.immediate:
             return
         if self.settings.confidence == "mean":
-            top = torch.cat([top_probabilities(said, self.settings.top_k) for said in heard.said]).mean(0)
+            top = torch.stack([top_probabilities(row, self.settings.top_k) for row in heard.rows]).mean(0)
         else:
             # choice: the paper names no position; the root's output is the one that every round has.
             row = 0
             if self.settings.confidence == "accepted":
                 row = max(tree.rows[node] for node in verdict.path)
-            top = top_probabilities(heard.row(row), self.settings.top_k)
+            top = top_probabilities(heard.rows[row], self.settings.top_k)
         self._note(top)
 
     def _note(self, top: Tensor) -> None:

@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -55,13 +56,10 @@ def weight_grid(views: int, steps: int) -> Tensor:
 
     Ordered as nested loops with view 0 outermost: the first vector gives it no weight, the last gives it all.
     """
-
-    def compositions(parts: int, total: int) -> list[list[int]]:
-        if parts == 1:
-            return [[total]]
-        return [[k, *rest] for k in range(total + 1) for rest in compositions(parts - 1, total - k)]
-
-    return torch.tensor(compositions(views, steps), dtype=torch.float32) / steps
+    # A vector is where views - 1 bars stand among as many parts.
+    last = steps + views - 1
+    bars = torch.tensor([(-1, *bar, last) for bar in combinations(range(last), views - 1)])
+    return (bars.diff() - 1).float() / steps
 
 
 def divergence(target: Tensor, draft: Tensor) -> Tensor:
