@@ -28,10 +28,9 @@ CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(item.path).is_relative_to(ROOT / "tests" / "page") and "page" in getattr(
-            item, "fixturenames", ()
-        ):
+        if item.path.parent == Path(__file__).parent and "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("ui")
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.hookimpl(wrapper=True)

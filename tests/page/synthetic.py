@@ -11,11 +11,12 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from specvl_demo.core.tree import shape_of
 from specvl_demo.methods import base
 from specvl_demo.records import (
     Asked,
-    Begin,
     Candidate,
     End,
     Record,
@@ -27,6 +28,7 @@ from specvl_demo.records import (
     Tree,
     fold,
 )
+from tests.page.light import begin
 
 TEXT = (
     "There are five things in this picture. At the top left there is a large red star, and to the right of "
@@ -76,22 +78,14 @@ class _Lane:
         if method in ("sage", "lvspec"):
             kept = [i for i in range(n_prompt) if not 4 <= i < 4 + n_visual or i % 5 == 0]
             seen = [Seen("pruned", len(kept), kept)]
-        self.begin = Begin(
-            request="synthetic",
-            lane=method,
+        self.begin = replace(
+            begin(method),
             method=method,
-            title={"ar": "Autoregressive", "tabed": "TABED", "sage": "SAGE", "lvspec": "LVSpec"}.get(
-                method, method
-            ),
-            settings={},
+            title=base.find(method).title,
             lossless=method != "lvspec",
-            pair="synthetic",
             models={"target": "made up", "drafter": None if method == "ar" else "made up"},
-            sampling={"temperature": 0.0, "top_p": 1.0, "top_k": 0, "seed": 0},
             max_new_tokens=max(n_tokens, 128),
-            dtype="float32",
             device="none",
-            versions={},
             prompt="What is in the picture?",
             n_prompt=n_prompt,
             n_visual=n_visual,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.page.test_race import drawn, finish_replay
 
-pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
 BAD = ("serious", "critical")
 RULES = {"resultTypes": ["violations"]}
 COLOURS = {**RULES, "runOnly": ["color-contrast", "link-in-text-block"]}

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from specvl_demo.ui.serve.jobs import MOST_SHOWN, MOST_TURNS
 from tests.page.conftest import ROOT, note_sent
 from tests.page.test_files import PNG
 from tests.page.test_race import run_race, unfold
-
-pytestmark = pytest.mark.ui
 
 
 def thumbs(page):

@@ -10,7 +10,6 @@ from playwright.sync_api import expect
 from tests.page.conftest import ready
 from tests.page.test_race import choose, finish_replay
 
-pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
 PHONE, ZOOMED = {"width": 390, "height": 844}, {"width": 720, "height": 450}
 OVERLAPS = """(box) => {
   const all = [...box.querySelectorAll('text.word')].filter((n) => n.textContent.trim());

@@ -6,14 +6,12 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import ROOT, ready
 from tests.page.test_race import finish_replay, run_race, unfold
 from tests.page.test_views import open_tab
 
-pytestmark = pytest.mark.ui
 PNG = (
     "89504e470d0a1a0a0000000d494844520000000100000001080200000090775"
     "3de0000000c4944415478da63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"

@@ -10,8 +10,6 @@ from playwright.sync_api import expect
 from tests.page.conftest import watch
 from tests.page.test_race import FINISHED
 
-pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
-
 
 @pytest.fixture
 def real(page, served: tuple[str, int]) -> Iterator:

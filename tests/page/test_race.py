@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import note_sent
 
-pytestmark = pytest.mark.ui
 LOADING = ("Precision", "Quantisation", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
 SHOWN = "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum + Number(n.dataset.n), 0)"

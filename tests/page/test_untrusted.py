@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from playwright.sync_api import expect
 
 from specvl_demo.report import trace
 from tests.page.synthetic import race_records
 from tests.robustness.test_text import MARKUP
 
-pytestmark = pytest.mark.ui
 TEMPLATE = "${window.hit='template'}"
 """What an engine of templates would run."""
 

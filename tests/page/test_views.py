@@ -7,13 +7,10 @@ import io
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import ready
 from tests.page.test_race import finish_replay, unfold
-
-pytestmark = pytest.mark.ui
 
 
 def open_tab(page, name: str) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import ROOT, note_sent, ready
 from tests.page.test_race import choose, finish_replay, run_race
 
-pytestmark = [pytest.mark.ui, pytest.mark.timeout(600)]
 KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
 

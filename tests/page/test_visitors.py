@@ -14,7 +14,6 @@ from tests.page.conftest import ready
 from tests.page.test_race import run_race
 from tests.robustness.support import until
 
-pytestmark = pytest.mark.ui
 FIELDS = [
     *("text", "token_ids", "method", "pair", "lossless", "n_tokens", "n_rounds", "tau", "accepted_per_round"),
     *("relaxed_tokens", "prefill_s", "decode_s", "tokens_per_s", "stop", "seed"),
