@@ -7,7 +7,7 @@ tokens as when it drafts for real. Knows neither trees nor clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -63,15 +63,9 @@ def measure(
         steps, asked = right(batch, length)
         guessed = [step.tolist() for step in steps]
         for row, mask in enumerate(asked.tolist()):
-            for start, stop in _runs(mask):
-                tally.add([step[row][start:stop] for step in guessed])
+            stop = 0
+            for answer, run in groupby(mask):
+                start, stop = stop, stop + len(list(run))
+                if answer:
+                    tally.add([step[row][start:stop] for step in guessed])
     return tally.report()
-
-
-def _runs(mask: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """[start, stop) of every run of True."""
-    stop = 0
-    for on, run in groupby(mask):
-        start, stop = stop, stop + len(list(run))
-        if on:
-            yield start, stop

@@ -87,17 +87,13 @@ def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
             continue
         found: dict[str, list[str]] = {}
         for name, caption in _captions(path):
-            if name in pictures:
-                found.setdefault(name, []).append(caption)
+            if name in pictures and len(clean(caption).split()) > 2:
+                found.setdefault(name, []).append(clean(caption))
         groups[re.search(r"dev|val", path.name) is not None].update(found)
-    made = {
-        held: [
-            Photo(pictures[name], tuple(c for c in map(clean, captions) if len(c.split()) > 2))
-            for name, captions in sorted(group.items())
-        ]
-        for held, group in groups.items()
-    }
-    train, dev = ([p for p in made[held] if p.captions] for held in (False, True))
+    train, dev = (
+        [Photo(pictures[name], tuple(captions)) for name, captions in sorted(groups[held].items())]
+        for held in (False, True)
+    )
     if not train:
         raise ValueError(
             f"no captioned pictures in {folder}: a captions file in Flickr8k's layout "

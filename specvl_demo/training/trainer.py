@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate import Accelerator, PartialState
@@ -49,13 +50,6 @@ def processes() -> PartialState:
     return PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(days=30))
 
 
-class Stateful(Protocol):
-    """A module, an average of one, or whatever else a checkpoint holds."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Any) -> Any: ...
-
-
 def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """The checkpoint of a run in a folder, None where there is none; ValueError where another wrote it."""
     path = folder / f"{name}.pt"
@@ -88,7 +82,7 @@ class Trainer:
         name: str,
         folder: Path,
         identity: Mapping[str, Any],
-        parts: Mapping[str, Stateful],
+        parts: Mapping[str, nn.Module],
         opts: list[torch.optim.Optimizer],
         steps: int,
         decay: float,
@@ -282,24 +276,15 @@ def optimizers(
     others: list[dict[str, Any]] = []
     seen: set[nn.Parameter] = set()
     for module, factor in parts:
-        mats: list[nn.Parameter] = []
-        rest: list[nn.Parameter] = []
-        for name, p in module.named_parameters():
-            if p in seen or not p.requires_grad:
-                continue
-            seen.add(p)
-            is_matrix = p.ndim == 2 and not any(w in name for w in ("embed", "lm_head", "position"))
-            (mats if is_matrix else rest).append(p)
-        if mats:
-            matrices.append({"params": mats, "lr": muon_lr * factor})
-        if rest:
-            others.append({"params": rest, "lr": lr * factor})
-    opts: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
-    ]
-    if matrices:
-        opts.append(Muon(matrices, lr=muon_lr))
-    return opts
+        new = [(name, p) for name, p in module.named_parameters() if p.requires_grad and p not in seen]
+        seen.update(p for _, p in new)
+        mats = [p for name, p in new if p.ndim == 2 and not re.search("embed|lm_head|position", name)]
+        chosen = set(mats)
+        rest = [p for _, p in new if p not in chosen]
+        matrices += [{"params": mats, "lr": muon_lr * factor}] if mats else []
+        others += [{"params": rest, "lr": lr * factor}] if rest else []
+    adam = torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
+    return [adam, Muon(matrices, lr=muon_lr)] if matrices else [adam]
 
 
 def warm_then_linear(progress: float, decay: float, warm: float = 0.01) -> float:
