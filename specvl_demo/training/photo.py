@@ -82,6 +82,8 @@ class Learner:
         self.recipe, self.paths, self.device, self.dtype = recipe, paths, device, dtype
         self.decoder = Decoder(base.to(device), recipe.rank, dtype).to(device)
         self.tower = tower.float().to(device).to(memory_format=torch.channels_last)
+        half = dtype == torch.bfloat16
+        self.precision = torch.autocast(device.type, torch.bfloat16, enabled=half)
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)
         self.published = {k: v.clone() for k, v in tower.upper.state_dict().items()}
         for p in self.tower.parameters():
@@ -109,15 +111,13 @@ class Learner:
         """What a tower's frozen lower half makes of pictures: finer maps, and colours."""
         pixels = pixels_of(self.paths, places, tower.config.image_size)
         pixels = pixels.to(self.device, memory_format=torch.channels_last)
-        half = self.dtype == torch.bfloat16
-        with torch.no_grad(), torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+        with torch.no_grad(), self.precision:
             return tower.lower(pixels), tower.colours(pixels)
 
     def look(self, places: Iterable[Place]) -> tuple[Tensor, Tensor]:
         """Visual rows [P, rows, D] of pictures; how far the classes moved from the published ones."""
         fine, colours = self.halfway(self.tower, places)
-        half = self.dtype == torch.bfloat16
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+        with self.precision:
             top = self.tower.upper(fine)
             cells = self.tower.cells(top, fine, colours)
             rows = torch.cat([cells, self.tower.words(top).to(cells.dtype)], 1)
