@@ -77,10 +77,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
         yield running
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Before every test: `train` sets the threads it was told to, and all later tests would wait on them."""
     torch.set_num_threads(1)
-    yield
 
 
 @pytest.fixture(scope="session", autouse=True)
