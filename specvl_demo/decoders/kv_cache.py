@@ -7,7 +7,7 @@ overwritten: a rejected branch costs nothing. Knows nothing of models, positions
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -122,7 +122,7 @@ class KVCache:
             data[:, :, :, :, start + first : start + n] = data.index_select(4, source)
         self.length = start + n
 
-    def copy(self, room: int, rows: int | None = None) -> Self:
+    def copy(self, room: int, rows: int | None = None) -> KVCache:
         """The same rows, or the first of them, in buffers of another size."""
         length = self.length if rows is None else rows
         if length > self.length:
@@ -135,7 +135,7 @@ class KVCache:
         twin.length, twin.holes = length, self.holes
         return twin
 
-    def another(self, room: int) -> Self:
+    def another(self, room: int) -> KVCache:
         """An empty cache of this kind."""
         return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype)
 
