@@ -225,15 +225,11 @@ def grown(
     rows: int,
     x: Tensor,
     kept: ForwardOutput | None = None,
-    backend: Backend | None = None,
 ) -> tuple[CachedSequence, Tensor]:
     """A copy of a stream's first `rows` rows, and x [m, k, D] computed behind them. Gives it and the hidden
-    states of what is new [m, k, D].
-
-    room: rows of its cache. backend: which goes on, where another does.
+    states of what is new [m, k, D]. room: rows of its cache.
     """
     twin, new = stream.fork(room, rows), x.shape[1]
-    twin.backend = backend or twin.backend
     hidden = twin.score(x, chain(new - 1), kept)
     twin.keep(range(new))
     return twin, hidden

@@ -120,11 +120,6 @@ class EfficientNetLiteConfig(PretrainedConfig):
         """Channels, rows and columns of the finer map."""
         return self.stages[FINE_STAGES - 1][-1], 2 * self.grid, 2 * self.grid
 
-    @property
-    def colour_shape(self) -> tuple[int, int, int]:
-        """Channels, rows and columns of the mean colours."""
-        return 3, COLOUR_PLACES * self.grid, COLOUR_PLACES * self.grid
-
 
 class SameConv(nn.Conv2d):
     """A convolution padded as TensorFlow's 'same': an odd pixel of padding goes right and below."""
@@ -210,7 +205,7 @@ class EfficientNetLiteModel(PreTrainedModel):
         return super().train(False)
 
     def colours(self, pixel_values: Tensor) -> Tensor:
-        """Mean colours [B, *`colour_shape`] of pictures [B, 3, side, side]."""
+        """Mean colours [B, 3, c·grid, c·grid] of pictures [B, 3, side, side], c = COLOUR_PLACES."""
         return F.avg_pool2d(pixel_values, CELL // COLOUR_PLACES)
 
     def classify(self, top: Tensor) -> Tensor:
@@ -224,8 +219,8 @@ class EfficientNetLiteModel(PreTrainedModel):
         return torch.einsum("bk,bkrd->brd", weights, self.class_words[classes])
 
     def cells(self, top: Tensor, fine: Tensor, colours: Tensor) -> Tensor:
-        """Projected cells [B, grid², width] of the last map, the finer map [B, *`fine_shape`] and the
-        colours [B, *`colour_shape`]."""
+        """Projected cells [B, grid², width] of the last map, the finer map [B, *`fine_shape`] and what
+        `colours` gives."""
         grid = self.config.grid
         parts = (top, F.pixel_unshuffle(fine, 2), F.pixel_unshuffle(colours, COLOUR_PLACES))
         flat = [F.layer_norm(p.flatten(2).transpose(1, 2), (p.shape[1],)) for p in parts[:2]]
