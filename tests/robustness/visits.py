@@ -21,6 +21,7 @@ from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, s
 from specvl_demo.methods.base import METHODS
 from specvl_demo.records import validate_trace
 from tests.robustness import corpus_files
+from tests.robustness.support import sentence
 from tests.robustness.visitor import Turned, Visitor, read
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -98,7 +99,7 @@ class Visit:
         """All events of a race, and the sentence where it was refused; Wrong where people cannot read it."""
         async with aclosing(self.visitor.ask(asked)) as running:
             events = [event async for event in running]
-        said = next((event["text"] for event in events if event["k"] == "error"), None)
+        said = sentence(events)
         if said is not None and (OURS.search(said) or not said.strip()):
             raise Wrong(f"a sentence that is none: {said!r}")
         if said is not None and BUSY.search(said):
