@@ -83,18 +83,6 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick_loads() -> Iterator[None]:
-    """Whoever loads a pair has garbage collected first: over all that tests import this takes seconds, and
-    the models here are tiny.
-    """
-    from specvl_demo.vlm import loading
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loading, "release", lambda: None)
-        yield
-
-
 def tiny_llava(
     layers: int = 3, seed: int = 0, kv_heads: int = 4, decoder: str = "qwen2", vocab: int = VOCAB
 ) -> torch.nn.Module:
