@@ -147,7 +147,7 @@ class Loaded:
     pair: Pair
     models: Models
     prompter: PromptBuilder
-    lexicon: TokenTexts
+    token_texts: TokenTexts
     verdict: Verdict
     versions: dict[str, str]
     _tried: list[bool] = field(default_factory=list)
@@ -267,7 +267,7 @@ def load(
     captioner = None if pair.shipped else _captioner(plan, prompter, tell, machine.offline)
     commonest = _commonest(pair.target, target)
     models = Models(target, drafters, prompter.words(), captioner, commonest)
-    loaded = Loaded(pair, models, prompter, prompter.lexicon(), verdict, versions())
+    loaded = Loaded(pair, models, prompter, prompter.token_texts(), verdict, versions())
     if not machine.per_call:
         loaded.try_out(tell)
     return loaded

@@ -98,7 +98,7 @@ def request(
         id=secrets.token_hex(6),
         prompt=loaded.prompter.prompt(turns, whole(system), max_new_tokens, cache),
         target=loaded.models.target,
-        lexicon=loaded.lexicon,
+        token_texts=loaded.token_texts,
         sampling=sampling or Sampling(),
         max_new_tokens=max_new_tokens,
         detail=detail,

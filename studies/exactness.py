@@ -55,7 +55,7 @@ def counted(name: str, asked: argparse.Namespace) -> str:
         question = " ".join(rng.choices(WORDS, k=rng.randint(3, 9)))
         prompt = prompter.prompt([Turn(question, (zoo.picture(seed),))])
         request = Request(
-            "study", prompt, target, prompter.lexicon(), max_new_tokens=asked.tokens, detail="light"
+            "study", prompt, target, prompter.token_texts(), max_new_tokens=asked.tokens, detail="light"
         )
         shared = SharedPrefill(request)
         lanes = [Lane(name, assemble(choose(name), models), shared) for name in METHODS]

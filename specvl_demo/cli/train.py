@@ -172,7 +172,7 @@ TRAININGS: dict[str, Training] = {
         lambda: standards("train_pocket"),
     ),
     "photo": Training(
-        "Train the photo target's eyes on captioned photographs; a stopped run goes on where it was.",
+        "Train the photo target's vision tower on captioned photographs; a stopped run goes on where it was.",
         photo,
         (
             option("--data", about=f"{PHOTOGRAPHS}; classes to name in things/", type=Path, required=True),

@@ -57,18 +57,18 @@ class TokenTexts:
 class Detokenizer:
     """The text of one answer, token by token."""
 
-    def __init__(self, lexicon: TokenTexts, before: int) -> None:
+    def __init__(self, token_texts: TokenTexts, before: int) -> None:
         """before: the prompt's last token."""
-        self._lexicon = lexicon
+        self._token_texts = token_texts
         self._before = before
         self._open: tuple[int, ...] = ()
 
     def say(self, token: int, last: bool = False) -> str:
         """The piece this token adds; empty while a character is incomplete, unless the answer ends."""
-        piece = self._lexicon.piece(token)
+        piece = self._token_texts.piece(token)
         if self._open or _BROKEN in piece:
             self._open = (*self._open, token)
-            piece = self._lexicon.after(self._before, self._open)
+            piece = self._token_texts.after(self._before, self._open)
             if piece.endswith(_BROKEN) and not last and len(self._open) < 4:
                 return ""
         self._before, self._open = token, ()

@@ -50,7 +50,7 @@ class Request:
     id: str
     prompt: Prompt
     target: Target
-    lexicon: TokenTexts
+    token_texts: TokenTexts
     sampling: Sampling = field(default_factory=Sampling)
     max_new_tokens: int = 160
     detail: Literal["full", "light"] = "full"
@@ -113,12 +113,12 @@ class SharedPrefill:
         if not self._expected[capture]:
             self._prefills.pop(capture, None)
 
-    def encoded(self, eyes: VisionEncoder | Target) -> Encoded:
+    def encoded(self, encoder: VisionEncoder | Target) -> Encoded:
         """The prompt as this model's decoder gets it."""
         # By decoder: a target and a drafter may be two faces of one model, or share all but layers.
-        key = id(getattr(eyes, "encodes_like", eyes.decoder))
+        key = id(getattr(encoder, "encodes_like", encoder.decoder))
         if key not in self._encoded:
-            self._encoded[key] = eyes.encode(self.request.prompt)
+            self._encoded[key] = encoder.encode(self.request.prompt)
         return self._encoded[key]
 
     def prefill(self, capture: Capture) -> Prefill:
@@ -185,10 +185,10 @@ class Lane:
             prefill = shared.prefill_apart(parts.drafter.capture)
         borrowed = 0.0
 
-        def encode(eyes: VisionEncoder) -> Encoded:
+        def encode(encoder: VisionEncoder) -> Encoded:
             nonlocal borrowed
             started = time.perf_counter()
-            seen = shared.encoded(eyes)
+            seen = shared.encoded(encoder)
             if seen is not encoded:
                 borrowed += seen.seconds - (time.perf_counter() - started)
             return seen
@@ -223,7 +223,7 @@ class Lane:
         coupled = parts.draws != "argmax" and not request.sampling.greedy
         self._draws = self._sampler if coupled else None
         self._root = int(prompt.ids[-1])
-        self._recorder = Recorder(request.lexicon, self._root, request.detail == "full")
+        self._recorder = Recorder(request.token_texts, self._root, request.detail == "full")
         self.before = encoded.seconds + prefill.seconds + draft_prefill_s
         return Begin(
             request=request.id,
@@ -253,8 +253,8 @@ class Lane:
 
     def _seen(self) -> list[Seen]:
         """What every view of the drafter saw."""
-        drafter, lexicon = self.parts.drafter, self._request.lexicon
-        words = {view: lexicon.after(self._root, tuple(ids)) for view, ids in drafter.words().items()}
+        drafter, token_texts = self.parts.drafter, self._request.token_texts
+        words = {view: token_texts.after(self._root, tuple(ids)) for view, ids in drafter.words().items()}
         return [
             Seen(view, len(index), index.tolist(), words.get(view, ""))
             for view, index in drafter.seen().items()

@@ -39,9 +39,9 @@ class Written(NamedTuple):
 class Recorder:
     """One lane's. before: the prompt's last token. full: candidates and target log-probabilities too."""
 
-    def __init__(self, lexicon: TokenTexts, before: int, full: bool) -> None:
-        self._word = lexicon.word
-        self._speaker = Detokenizer(lexicon, before)
+    def __init__(self, token_texts: TokenTexts, before: int, full: bool) -> None:
+        self._word = token_texts.word
+        self._detokenizer = Detokenizer(token_texts, before)
         self._full = full
 
     def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int]) -> dict[str, Alternatives] | None:
@@ -87,7 +87,7 @@ class Recorder:
         origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
         end = len(kept) - 1
         return [
-            Token(token, self._speaker.say(token, last=last and i == end), origin)
+            Token(token, self._detokenizer.say(token, last=last and i == end), origin)
             for i, (token, origin) in enumerate(zip(kept, (*origins, "target"), strict=False))
         ]
 

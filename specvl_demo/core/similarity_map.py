@@ -20,7 +20,7 @@ CHUNK = 64
 
 
 @torch.inference_mode()
-def heat(shared: SharedPrefill, ids: Sequence[int]) -> Tensor:
+def similarity_map(shared: SharedPrefill, ids: Sequence[int]) -> Tensor:
     """[len(ids), n_visual] uint8 on the CPU: cosine of a token's last hidden state with a visual position's.
 
     shared: what the lanes of the request had in common; the pictures are not encoded again. 0 and 255 are the

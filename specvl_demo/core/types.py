@@ -290,7 +290,7 @@ class Context:
 class Start:
     """All that a part may look at when a lane begins.
 
-    encoded and prefill are the target's. encode(eyes) gives the prompt as another model sees it, computed
+    encoded and prefill are the target's. encode(encoder) gives the prompt as another model sees it, computed
     once a request and charged to every lane that asks. target_decoder: the target's embeddings and head, to
     share.
     max_nodes: the most nodes that the policy feeds the drafter or has scored in a round.

@@ -101,13 +101,13 @@ class Eagle3Head(FeatureHead):
             self._input_norm = self._input_norm * (n_read * g.width) ** 0.5
         self._table = t.get("embed_tokens.weight")
         if "lm_head.weight" in t:
-            self._speaks = OwnOutput(t["lm_head.weight"])
+            self._output = OwnOutput(t["lm_head.weight"])
         elif "d2t" in t:
             raise ValueError(f"{head.source} is an EAGLE-3 head but lacks lm_head.weight")
         if "d2t" in t:
             # A drafted id i stands for i + d2t[i].
             ids = torch.arange(len(t["d2t"]), device=self.device) + t["d2t"]
-            self._speaks = DraftVocabulary(self._speaks, ids, decoder.vocab)
+            self._output = DraftVocabulary(self._output, ids, decoder.vocab)
         self._mrope, self._sees = bool(g.sections), True
 
     def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:

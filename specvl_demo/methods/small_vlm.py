@@ -40,8 +40,8 @@ class View(Protocol):
     capture: Capture
     """What the view needs of the target's prefill."""
 
-    def see(self, encoded: Encoded, eyes: VisionEncoder, prefill: Prefill) -> Context:
-        """From the drafter's own encoding, its eyes and the target's prefill, what it shall see."""
+    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+        """From the drafter's own encoding, its vision encoder and the target's prefill, what it shall see."""
 
 
 class Mixer(Protocol):
@@ -68,13 +68,13 @@ class SmallVLM:
 
     vlm: the drafting model; the target itself is allowed (self-speculation), it is never changed; a text-only
     language model is given no visual position of any view. views: at least one. mixer: needed for more than
-    one view. speaks: whose output head says the next token, None for its own whole one.
+    one view. output: whose output head gives the next token, None for its own whole one.
     """
 
     settings: Any = ModelSettings()
 
     def __init__(
-        self, vlm: VLM, views: Sequence[View], mixer: Mixer | None = None, speaks: Decoder | None = None
+        self, vlm: VLM, views: Sequence[View], mixer: Mixer | None = None, output: Decoder | None = None
     ) -> None:
         if not views:
             raise ValueError("a small VLM needs at least one view of the prompt")
@@ -82,7 +82,7 @@ class SmallVLM:
             raise ValueError(f"{len(views)} views need a mixture: {', '.join(view.name for view in views)}")
         self.name = vlm.name
         self.vlm, self._views, self._mixer = vlm, tuple(views), mixer
-        self._speaks = speaks or vlm.decoder
+        self._output = output or vlm.decoder
         self.capture: Capture = NOTHING
         for view in views:
             self.capture = self.capture.union(view.capture)
@@ -105,9 +105,9 @@ class SmallVLM:
         }
         mine = self.vlm.decoder.vocab
         size = min(start.vocabulary.size, mine)
-        self._logp = log_probabilities(self._speaks, size, start.vocabulary.banned)
+        self._logp = log_probabilities(self._output, size, start.vocabulary.banned)
         self._foreign = start.target_decoder.vocab > mine
-        self._late: list[int] = []
+        self._pending: list[int] = []
         self._said: list[Tensor] = []
         if self._mixer is not None:
             self._mixer.begin(start, [context.name for context in contexts])
@@ -115,10 +115,10 @@ class SmallVLM:
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         """Log-probabilities [k, V] of the token after each fed node, mixed over the views."""
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            if self._late:
-                tokens = torch.cat((torch.tensor(self._late, device=tokens.device), tokens))
+            if self._pending:
+                tokens = torch.cat((torch.tensor(self._pending, device=tokens.device), tokens))
             hidden = self._stream.root(self._embed(tokens))[:, -1:]
-            self._late, self._said = [], []
+            self._pending, self._said = [], []
         else:
             hidden = self._stream.extend(self._embed(tokens), parents)
         said = self._logp(hidden)
@@ -130,7 +130,7 @@ class SmallVLM:
         rows = fed_rows(tree, verdict.path)
         if not rows:
             # Nothing was drafted in this round, so not even its root was fed.
-            self._late += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
+            self._pending += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
             return
         n = len(rows)
         if self._mixer is not None:
@@ -138,7 +138,7 @@ class SmallVLM:
             logits = scores.logits[:n] if path[-1] == n - 1 else scores.logits[path]
             self._mixer.update(self._at(rows), logits, verdict.tokens[:n])
         self._stream.keep(rows)
-        self._late = verdict.tokens[n - 1 : -1]
+        self._pending = verdict.tokens[n - 1 : -1]
         self._said = []
 
     def close(self, said: Tensor) -> None:
@@ -192,10 +192,10 @@ def small_part(
 
     def build(models: Models, views: Sequence[View], mixer: Mixer | None, chosen: ModelSettings) -> SmallVLM:
         vlm = models.target.vlm if role is None else models.drafter(role)
-        size, speaks = chosen.draft_vocab, None
+        size, output = chosen.draft_vocab, None
         if size:
-            speaks = models.once((vlm, size), lambda: narrowed(vlm.decoder, size, models.commonest))
-        drafter = kind(vlm, views, mixer, speaks)
+            output = models.once((vlm, size), lambda: narrowed(vlm.decoder, size, models.commonest))
+        drafter = kind(vlm, views, mixer, output)
         drafter.settings = chosen
         return drafter
 

@@ -77,7 +77,7 @@ def greedy_texts(
     source = iter(tqdm(prompts, desc="answers", mininterval=5, disable=None))
     while some := list(islice(source, batch)):
         for prompt, ids in zip(some, replies(loaded.models.target, some, most), strict=True):
-            out.append(loaded.lexicon.after(int(prompt["input_ids"][0, -1]), tuple(ids)).strip())
+            out.append(loaded.token_texts.after(int(prompt["input_ids"][0, -1]), tuple(ids)).strip())
     return out
 
 

@@ -44,12 +44,12 @@ def letterboxed(
     """Draw into the box, at several resolutions before resizing, padded with gray to the model's square.
 
     `hard` in [0, 1] scales how often a picture is resized, blurred, noisy or squeezed through JPEG; `free`
-    draws outlines as many hands do.
+    draws outlines as different people do.
     """
     k = rng.choice([1, 1, 1, 1.5, 2, 3]) if rng.random() < hard else 1
     image = world.draw(scene, (round(box[0] * k), round(box[1] * k)), rng, free)
     if rng.random() < 0.5 * hard:
-        image = world.weather(image, rng)
+        image = world.augmented(image, rng)
     if k != 1:
         ways = [Image.Resampling.BILINEAR, Image.Resampling.BICUBIC, Image.Resampling.BOX]
         image = image.resize(box, rng.choice(ways))
@@ -132,7 +132,7 @@ def crowded(rng: random.Random, n: int, hard: float = 1.0) -> tuple[Tensor, Tens
 
 
 @dataclass
-class Glances:
+class VisionOnly:
     """Item `step` is a batch of pictures and their patch labels, for the vision tower alone."""
 
     seed: int

@@ -111,15 +111,15 @@ def main(
     identity = asdict(recipe) | {"base": fingerprints.of_folder(base), "photographs": len(photos)}
     cells = None
     if start:
-        eyes, lora = photo_assembly.read_delta(start)
+        tower_weights, lora = photo_assembly.read_delta(start)
         learner.decoder.lora.load_state_dict(lora)
         identity["start"] = fingerprints.of_folder(start)
         old = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(start))
         if old.config.fine_shape != tower.config.fine_shape:
-            old.load_state_dict(eyes, strict=False)
+            old.load_state_dict(tower_weights, strict=False)
             cells = Cells(learner, old)
         else:
-            learner.tower.load_state_dict(eyes, strict=False)
+            learner.tower.load_state_dict(tower_weights, strict=False)
     shown = tower.config.grid**2 + tower.config.word_rows
     who = state.process_index, state.num_processes
     tasks = Tasks(tokenizer, photos, things, folder, shown, recipe.seed, recipe.reward, *who)
@@ -150,14 +150,14 @@ def train(
     opts = [learner.optimizer()]
     last = phase("language", parts=parts, opts=opts, steps=recipe.steps, decay=recipe.decay)
     if not last.resume():
-        eyes: dict[str, nn.Module] = {"tower": learner.tower}
+        first_parts: dict[str, nn.Module] = {"tower": learner.tower}
         opts, name, steps = [learner.optimizer()], "imitate", recipe.imitate_steps
         task: Cells | Words | None = cells
         if cells is None and "start" not in identity:
-            task = eyes["words"] = words = Words(learner, tasks.photos, tasks.tokenizer)
+            task = first_parts["words"] = words = Words(learner, tasks.photos, tasks.tokenizer)
             opts, name, steps = [*opts, words.optimizer()], "warm", recipe.warm_steps
         if task is not None:
-            first = phase(name, parts=eyes, opts=opts, steps=steps, decay=0.9)
+            first = phase(name, parts=first_parts, opts=opts, steps=steps, decay=0.9)
             first.resume()
             own = slice(tasks.process, None, tasks.processes)
             first.train(lambda step: (task.batch(at)[own] for at in itertools.count(step)), task.loss)

@@ -27,7 +27,7 @@ from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 from specvl_demo import fingerprints
 from specvl_demo.training import pocket, trainer
 from specvl_demo.training.batches import Batch, Conversations, Pointers
-from specvl_demo.training.pictures import Glances, Renderings, stream
+from specvl_demo.training.pictures import Renderings, VisionOnly, stream
 from specvl_demo.training.pocket import rescale, see
 from specvl_demo.training.trainer import Trainer
 
@@ -185,7 +185,7 @@ def train_tower(target: Target, run: Run) -> None:
         last[:] = [pixels]
         return target.pointers.align(see(model, pixels), patches, table)
 
-    run.train(loop, Glances(recipe.seed, recipe.tower_steps, 32), loss)
+    run.train(loop, VisionOnly(recipe.seed, recipe.tower_steps, 32), loss)
     if last:
         rescale(model, last[0])
         loop.save()

@@ -95,8 +95,8 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     if config is None:
         raise ValueError(f"{source} has no config.json: it is not a model that transformers can load.")
     family = config.get("model_type", "")
-    speaks = text and any(name.endswith("ForCausalLM") for name in config.get("architectures") or ())
-    if family not in FAMILIES and not speaks:
+    text_model = text and any(name.endswith("ForCausalLM") for name in config.get("architectures") or ())
+    if family not in FAMILIES and not text_model:
         if family in REFUSED:
             raise ValueError(f"{source} is of type {family!r}, which is not served: {REFUSED[family]}.")
         served = ", ".join(FAMILIES.values())

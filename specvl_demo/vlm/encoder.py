@@ -1,4 +1,4 @@
-"""A loaded Hugging Face vision-language model: its eyes, its decoder, its special tokens.
+"""A loaded Hugging Face vision-language model: its vision encoder, its decoder, its special tokens.
 
 Given a model as the library loads it, turns prompts into decoder inputs by running everything but the
 decoder. The model may be shared by many requests and is never changed.

@@ -46,7 +46,7 @@ class FlorenceCaptions:
         self._begun = [pool.submit(self._caption, item) for item in _shown(prompt.source)]
         pool.shutdown(wait=False)
 
-    def __call__(self, encoded: Encoded, eyes: VisionEncoder) -> list[list[int]]:
+    def __call__(self, encoded: Encoded, encoder: VisionEncoder) -> list[list[int]]:
         """One caption a picture, at its first run of visual tokens; its other runs say nothing.
 
         # choice: a clip is captioned by its middle frame.

@@ -61,7 +61,7 @@ class PromptBuilder:
         """Ids that mean something to the model beyond text; never relaxed by a loose verifier."""
         return frozenset(self._tokenizer.all_special_ids)
 
-    def lexicon(self) -> TokenTexts:
+    def token_texts(self) -> TokenTexts:
         """Ids to text, for the lanes of one request or many."""
         size = len(self._tokenizer)
         return TokenTexts(self._decode, size if size <= _SMALL_VOCABULARY else 0)
@@ -153,19 +153,19 @@ class PromptBuilder:
 
     def _process(self, text: str, prepared: _Prepared) -> dict[str, Any]:
         images: list[Image.Image] = []
-        films: list[VideoFrames] = []
+        clips: list[VideoFrames] = []
         for item in prepared.shown:
             if isinstance(item, VideoFrames) and self._films:
-                films.append(item)
+                clips.append(item)
             else:
                 images += item.frames if isinstance(item, VideoFrames) else (item,)
         more: dict[str, Any] = {}
         if images:
             more["images"] = images
-        if films:
+        if clips:
             # A list for each prompt, of arrays [frames, height, width, 3]: what every processor understands.
-            more["videos"] = [[np.stack([np.asarray(frame) for frame in film.frames]) for film in films]]
-            more["video_metadata"] = [_metadata(film) for film in films]
+            more["videos"] = [[np.stack([np.asarray(frame) for frame in clip.frames]) for clip in clips]]
+            more["video_metadata"] = [_metadata(clip) for clip in clips]
             more["do_sample_frames"] = False
         # The template has written the beginning of the sequence itself.
         begins = bool(self._tokenizer.bos_token) and text.startswith(self._tokenizer.bos_token)
@@ -222,16 +222,16 @@ def _is_words(added: str) -> bool:
     return added.replace(" ", "").isalnum()
 
 
-def _metadata(film: VideoFrames) -> dict[str, Any]:
+def _metadata(clip: VideoFrames) -> dict[str, Any]:
     """What the library wants to know of frames that were sampled already."""
-    n = len(film.frames)
-    span = film.times_s[-1] - film.times_s[0] if len(film.times_s) > 1 else 0.0
+    n = len(clip.frames)
+    span = clip.times_s[-1] - clip.times_s[0] if len(clip.times_s) > 1 else 0.0
     fps = (n - 1) / span if span > 0 else 1.0
     return {
         "total_num_frames": n,
         "fps": fps,
         "frames_indices": list(range(n)),
         "duration": n / fps,
-        "height": film.frames[0].height,
-        "width": film.frames[0].width,
+        "height": clip.frames[0].height,
+        "width": clip.frames[0].width,
     }

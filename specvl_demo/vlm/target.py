@@ -42,7 +42,7 @@ class _Kept:
 
 
 class VLMTarget:
-    """A `core.types.Target` over a `VLM`, which may serve as a drafter's eyes at the same time.
+    """A `core.types.Target` over a `VLM`, which may serve as a drafter's vision encoder at the same time.
 
     exact: score with steps whose rows do not depend on each other, where the decoder proves them.
     """

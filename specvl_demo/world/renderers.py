@@ -137,7 +137,7 @@ def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool =
     if figure == "arrow" and rng:
         tilt += rng.choice(_POINTING) * math.pi
     flip = -1 if figure == "moon" and rng and rng.random() < 0.3 else 1
-    sx, sy = flip * pick(0.85, 1.1), pick(0.85, 1.1)  # hands differ: a little wider, a little lower
+    sx, sy = flip * pick(0.85, 1.1), pick(0.85, 1.1)  # people differ: a little wider, a little lower
     c, s = math.cos(tilt), math.sin(tilt)
 
     def hand(p: tuple[float, float]) -> tuple[float, float]:
@@ -170,7 +170,7 @@ def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool =
         canvas.text((x, y), figure, fill, font, "mm", stroke_width=bold, stroke_fill=fill)
 
 
-# ---------------------------------------------------------------- many hands
+# ---------------------------------------------------------------- outlines of other styles
 
 
 def _other_outline(figure: str, pick: Callable[[float, float], float]) -> list[tuple[float, float]]:

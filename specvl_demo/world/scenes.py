@@ -219,7 +219,7 @@ def draw(
     free: bool = False,
 ) -> Image.Image:
     """Draw at `size` (width, height) in pixels. With `rng` colours, outlines and ground vary a little; with
-    `free` outlines vary as between many hands.
+    `free` outlines vary as different people draw them.
     """
     w, h = size
     k = 2  # drawn at twice the size and averaged down: smooth edges
@@ -259,7 +259,7 @@ def _draw_chart(
     canvas.line(axis, (120, 120, 120), max(2, h // 96))
 
 
-def weather(image: Image.Image, rng: random.Random) -> Image.Image:
+def augmented(image: Image.Image, rng: random.Random) -> Image.Image:
     """What cameras, codecs and resizers do: a slant, blur, brightness, noise, JPEG. Used on half of the
     training pictures.
     """

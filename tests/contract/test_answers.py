@@ -156,7 +156,7 @@ def test_what_the_drafter_saw_is_told(case: str, answers: Callable[..., Any]) ->
     kept = {name: sum(i in visual for i in view.index) for name, view in seen.items()}
     if method == "tabed":
         words = {name: view.words for name, view in seen.items() if view.words}
-        # the fixture's lexicon spells ids; 5 is its newline, 6 and 7 stand before a caption
+        # the fixture's token_texts spells ids; 5 is its newline, 6 and 7 stand before a caption
         assert words["text-only"] == "5 "
         assert words["caption"].startswith("6 7 ") and len(words["caption"].split()) > 2
         assert words.keys() == {"text-only", "caption"}

@@ -10,7 +10,7 @@ import torch
 
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.prefix_cache import PrefixCache
-from specvl_demo.core.similarity_map import heat
+from specvl_demo.core.similarity_map import similarity_map
 from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import NOTHING, Capture, Prompt, Verdict
 from specvl_demo.methods.base import Models, assemble, choose
@@ -127,7 +127,7 @@ def test_a_race_and_its_similarity_map_look_at_a_picture_once(
     lanes = [Lane(name, assemble(choose(name), models), shared) for name in ("ar", "ngram")]
     said = [record.tokens for record in race(lanes) if isinstance(record, Round) and record.lane == "ar"]
     ids = [token.id for tokens in said for token in tokens]
-    assert heat(shared, ids).shape == (len(ids), int(prompt.visual.sum())) and target.looks == 1
+    assert similarity_map(shared, ids).shape == (len(ids), int(prompt.visual.sum())) and target.looks == 1
     target.hook.remove()
 
 

@@ -64,7 +64,7 @@ def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: Prompt
     said = prompter.ids(" a star above. In the top left is a circle top left")
     assert prompter.ids(" top left")[0] in said
     first = prompter.prompt([Turn("what is it?", (PICTURE,))])
-    answer = prompter.lexicon().after(int(first.ids[-1]), tuple(said))
+    answer = prompter.token_texts().after(int(first.ids[-1]), tuple(said))
     second = prompter.prompt([Turn("what is it?", (PICTURE,), answer), Turn("is it above?")])
     known = [*first.ids.tolist(), *said]
     assert second.ids.tolist()[: len(known)] == known
@@ -238,23 +238,23 @@ def test_bytes_that_never_become_a_character_do_not_hold_the_text_back() -> None
 
 
 def test_words_keep_their_space_and_special_tokens_have_names() -> None:
-    lexicon = TokenTexts(decode_bytes)
-    assert lexicon.word(ord(" ")) == " "
-    assert lexicon.word(ord("a")) == "a"
-    assert lexicon.word(256) == "<end>"
+    token_texts = TokenTexts(decode_bytes)
+    assert token_texts.word(ord(" ")) == " "
+    assert token_texts.word(ord("a")) == "a"
+    assert token_texts.word(256) == "<end>"
 
 
 def test_what_was_decoded_once_is_remembered() -> None:
     calls = []
-    lexicon = TokenTexts(lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids))
+    token_texts = TokenTexts(lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids))
     for _ in range(5):
-        Detokenizer(lexicon, ord("x")).say(ord("a"))
-        lexicon.word(ord("b"))
+        Detokenizer(token_texts, ord("x")).say(ord("a"))
+        token_texts.word(ord("b"))
     assert len(calls) <= 4
 
 
 def test_a_small_vocabulary_is_looked_up_ahead() -> None:
     calls = []
-    lexicon = TokenTexts(lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids), 200)
+    token_texts = TokenTexts(lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids), 200)
     calls.clear()
-    assert [lexicon.word(i) for i in (65, 66, 199)][:2] == ["A", "B"] and not calls
+    assert [token_texts.word(i) for i in (65, 66, 199)][:2] == ["A", "B"] and not calls

@@ -84,9 +84,9 @@ class FeatureHead:
         self._steps, self.fixed = FixedSteps(self), bool(getattr(decoder, "fixed", False))
         ids = t.get(DRAFT_IDS)
         # The target's output head, or the rows of it that the head was trained with.
-        self._speaks: Any = decoder
+        self._output: Any = decoder
         if ids is not None:
-            self._speaks = DraftVocabulary(cast("Backend", decoder), ids, decoder.vocab, ids)
+            self._output = DraftVocabulary(cast("Backend", decoder), ids, decoder.vocab, ids)
         self.remarks = head.remarks
         self._geometry = g
         self._rotary = Rotary(g, decoder.device)
@@ -108,7 +108,7 @@ class FeatureHead:
         and was not trained with a draft vocabulary."""
         twin = copy(self)
         if settings.draft_vocab:
-            twin._speaks = narrowed(self._speaks, settings.draft_vocab, commonest)
+            twin._output = narrowed(self._output, settings.draft_vocab, commonest)
         return twin
 
     def new_cache(self, batch: int, room: int) -> KVCache:
@@ -204,7 +204,7 @@ class FeatureHead:
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
         """Predicted features [k, D] -> log-probabilities [k, size] of the next token, never a banned one."""
-        return log_probabilities(self._speaks, size, banned)
+        return log_probabilities(self._output, size, banned)
 
 
 class FeatureDrafter(NoDrafter):
@@ -246,7 +246,7 @@ class FeatureDrafter(NoDrafter):
         self._step = torch.zeros(start.max_nodes, dtype=torch.int64, device=head.device)
         self._scene = head.scene(start)
         self._fed = 0
-        self._late: list[int] = []
+        self._pending: list[int] = []
 
     def close(self, said: Tensor) -> None:
         """Leave the known rows, and which prompt positions they saw, to the conversation's next question."""
@@ -261,8 +261,8 @@ class FeatureDrafter(NoDrafter):
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         head, first = self._head, self._fed
         if not isinstance(parents, Tensor) and parents[0] < 0:
-            if self._late:
-                tokens = torch.cat((torch.tensor(self._late, device=tokens.device), tokens))
+            if self._pending:
+                tokens = torch.cat((torch.tensor(self._pending, device=tokens.device), tokens))
             x = head.join(head.embed(tokens), self._known, 0, self._scene)
             hidden = self._stream.root(x[None])[0, -1:]
             first, self._fed = 0, 1
@@ -285,10 +285,10 @@ class FeatureDrafter(NoDrafter):
         known = features[: len(path)] if path[-1] == len(path) - 1 else features[path]
         if self._fed:
             self._stream.keep([0])
-            self._late, self._known = verdict.tokens[:-1], known
+            self._pending, self._known = verdict.tokens[:-1], known
         else:
             # Nothing was drafted in this round, so not even its root was fed.
-            self._late += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
+            self._pending += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
             self._known = torch.cat((self._known, known))
         self._fed = 0
 

@@ -100,7 +100,7 @@ class Inbox:
         return [run for run, end in list(self._ends.items()) if not end.is_set()]
 
     def forget(self, run: str) -> None:
-        """This run is over; a Stop that comes late is nobody's."""
+        """This run is over; a Stop that comes later is dropped."""
         self._ends.pop(run, None)
 
     def _run(self) -> None:

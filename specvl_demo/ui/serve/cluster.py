@@ -181,7 +181,7 @@ class RayWorkers:
                 actor.stop.remote(run)
 
     def kill(self, run: str) -> None:
-        """End the actor; Ray starts it again, and its death is told like any other."""
+        """End the actor; Ray starts it again, and its clients get an error event."""
         with self._lock:
             actor = self._runs.get(run)
             if actor is not None and not self._closed:

@@ -20,7 +20,7 @@ from specvl_demo import media, pairs, registry, session
 from specvl_demo.core.engine import SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.core.similarity_map import heat
+from specvl_demo.core.similarity_map import similarity_map
 from specvl_demo.machine import detect
 from specvl_demo.records import Asked, Round, Shown
 from specvl_demo.ui import messages
@@ -96,7 +96,7 @@ def events(
 
 def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, list[str]]:
     """By lane, for every token: a byte a visual position, base64. Equal answers are computed once."""
-    known = {ids: heat(shared, ids) for ids in {tuple(ids) for ids in answers.values()}}
+    known = {ids: similarity_map(shared, ids) for ids in {tuple(ids) for ids in answers.values()}}
     text = {
         ids: [base64.b64encode(bytes(row)).decode() for row in rows.tolist()] for ids, rows in known.items()
     }

@@ -56,7 +56,7 @@ class Run:
         self._lock = threading.Lock()
 
     def put(self, event: Event) -> None:
-        """Take an event; from any thread. What comes after done is nobody's any more."""
+        """Take an event; from any thread. Events after done are dropped."""
         with self._lock:
             if self.done:
                 return

@@ -119,7 +119,7 @@ class ProcessWorker:
         self, first_pair: str | None = None, open_engine: Callable[[str | None], Compute] = decoding
     ) -> None:
         self._open = partial(open_engine, first_pair)
-        self._errands: dict[str, PendingJob] = {}
+        self._pending: dict[str, PendingJob] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._process: BaseProcess | None = None
@@ -134,25 +134,25 @@ class ProcessWorker:
     def start(self, run: str, job: Job, put: Put) -> None:
         put({"k": "status", "stage": "starting"})
         with self._lock:
-            self._errands[run] = PendingJob(job, put)
+            self._pending[run] = PendingJob(job, put)
             try:
                 if not self._process.is_alive():
                     self._begin()
             except NO_START:
-                del self._errands[run]
+                del self._pending[run]
                 raise
             self._send(run)
 
     def stop(self, run: str) -> None:
         with self._lock:
-            if run in self._errands:
+            if run in self._pending:
                 self._say("stop", run, None)
 
     def kill(self, run: str) -> None:
-        """End the process; its death is told like any other."""
+        """End the process; its clients get an error event."""
         with self._lock:
-            if run in self._errands:
-                self._errands[run].heard = True  # it is not to be tried again
+            if run in self._pending:
+                self._pending[run].heard = True  # it is not to be tried again
                 self._process.kill()
 
     def forget(self, visit: str) -> None:
@@ -185,8 +185,8 @@ class ProcessWorker:
         self._pipe, self._process = ours, process
 
     def _send(self, run: str) -> None:
-        self._errands[run].tries += 1
-        self._say("job", run, self._errands[run].job)
+        self._pending[run].tries += 1
+        self._say("job", run, self._pending[run].job)
 
     def _say(self, what: str, whose: str, job: Job | None) -> None:
         try:
@@ -207,10 +207,10 @@ class ProcessWorker:
             pipe.close()
             if self._closed or process is not self._process:
                 return
-            for run, errand in list(self._errands.items()):
-                if errand.heard or errand.tries > 1:
+            for run, pending in list(self._pending.items()):
+                if pending.heard or pending.tries > 1:
                     self._lost(run, messages.ENGINE_DIED.format(reason=reason(process.exitcode)))
-            if self._errands:  # handed to a process that was ending already: none of their visitors' business
+            if self._pending:  # they were handed to a process that was ending already: try them once more
                 self._again()
 
     def _again(self) -> None:
@@ -218,24 +218,24 @@ class ProcessWorker:
         try:
             self._begin()
         except NO_START as fault:
-            for run in list(self._errands):
+            for run in list(self._pending):
                 self._lost(run, messages.ENGINE_NO_START.format(reason=fault))
-        for run in self._errands:
+        for run in self._pending:
             self._send(run)
 
     def _give(self, run: str, event: Event) -> None:
-        errand = self._errands.get(run)
-        if errand is None:
+        pending = self._pending.get(run)
+        if pending is None:
             return
-        errand.heard = True
+        pending.heard = True
         if event["k"] == "done":
-            self._errands.pop(run, None)
-        errand.put(event)
+            self._pending.pop(run, None)
+        pending.put(event)
 
     def _lost(self, run: str, sentence: str) -> None:
-        errand = self._errands.pop(run)
+        pending = self._pending.pop(run)
         for event in refusal(sentence):
-            errand.put(event)
+            pending.put(event)
 
 
 def reason(exitcode: int | None) -> str:

@@ -75,7 +75,7 @@ class Here:
     ) -> tuple[list[int], list[Record]]:
         """Ids and records of one method."""
         request = Request(
-            "test", self.prompt(shown), self.target, self.prompter.lexicon(), max_new_tokens=TOKENS
+            "test", self.prompt(shown), self.target, self.prompter.token_texts(), max_new_tokens=TOKENS
         )
         lane = Lane(method, assemble(choose(method, settings), models or self.models), SharedPrefill(request))
         records = list(race([lane]))

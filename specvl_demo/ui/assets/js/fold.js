@@ -107,7 +107,7 @@ export function children(tree) {
   return kids;
 }
 
-/** The drafter's best continuation that was turned down: node numbers, empty where all it drafted was kept, or where the
+/** The drafter's best continuation that was rejected: node numbers, empty where all it drafted was kept, or where the
  *  answer ended within what was kept. */
 export function rejected(round) {
   if (round.tokens[round.tokens.length - 1].origin !== 'target') return [];

@@ -116,7 +116,7 @@ export class LaneView {
     let count = this.text.childNodes.length;
     for (let p = this.nodes.length; p < want; p += 1) {
       const piece = this.lane.pieces[p];
-      for (const turned of this.turnedDown(piece)) { part.append(turned); count += 1; }
+      for (const turned of this.rejectedText(piece)) { part.append(turned); count += 1; }
       const node = this.piece(piece);
       part.append(node);
       count += 1;
@@ -134,7 +134,7 @@ export class LaneView {
   }
 
   /** What the drafter had in place of the target's own tokens of a piece, struck through. */
-  turnedDown({ start, stop }) {
+  rejectedText({ start, stop }) {
     if (this.plain) return [];
     return this.lane.tokens.slice(start, stop).filter((token) => token.origin === 'target').flatMap((token) => {
       const round = this.lane.rounds[token.round];

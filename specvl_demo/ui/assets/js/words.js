@@ -109,7 +109,7 @@ export const W = {
     rounds: 'All rounds', columns: ['Round', 'Drafted', 'Kept', 'Text', 'Draft, ms', 'Verify, ms', 'Commit, ms', 'Other, ms'],
   },
   patches: {
-    heat: 'Heat', heatNote: 'Likeness of the target’s hidden state at this token to each patch of the picture.',
+    heat: 'Similarity', heatNote: 'Likeness of the target’s hidden state at this token to each patch of the picture.',
     seen: (view) => `Drafter: ${view}`, choose: 'What to paint over the picture',
     share: (kept, all) => `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were kept from it.`,
     pooled: (kept, all) => `The drafter saw the mean of blocks of patches, ${kept} instead of ${all}; each bright one stands for its block.`,
