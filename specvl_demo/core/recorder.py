@@ -46,7 +46,7 @@ class Recorder:
 
     def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int]) -> dict[str, Alternatives] | None:
         """What the drafter's views held likely along the path, nothing where a node was not fed; to be asked
-        before the drafter commits.
+        before the drafter commits. ValueError where the tree names rows that the drafter was not asked about.
         """
         if not self._full or tree.rows is None:
             return None
@@ -54,6 +54,11 @@ class Recorder:
         fed = [row for row in rows if row >= 0]
         views: dict[str, Alternatives] = {}
         for view, logp in drafter.views(fed).items() if fed else ():
+            if len(logp) < len(fed):
+                raise ValueError(
+                    f"DraftTree.rows names {len(fed)} rows of the drafter's along the accepted path; it was "
+                    f"asked about {len(logp)} of them. A node that was not fed has row -1"
+                )
             likely = iter(self._likeliest(logp, VIEW_TOP))
             views[view] = [next(likely) if row >= 0 else [] for row in rows]
         return views or None

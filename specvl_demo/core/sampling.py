@@ -125,7 +125,8 @@ class Sampler:
         token is the one for which the uniform lies between p_below and p_below + p.
 
         logits [n, V]: the target's, where they were chosen. rows: the drafter's there, -1 where it was not
-        asked. Both distributions are those after temperature and cuts.
+        asked. Both distributions are those after temperature and cuts. ValueError where `draft` was not
+        called for one of these rows.
         """
         n, ids = len(tokens), torch.tensor(tokens, device=logits.device)
         target, fed = probabilities(logits, self.sampling), [i for i, row in enumerate(rows) if row >= 0]
@@ -133,7 +134,13 @@ class Sampler:
         told: dict[str, list[float | None]] = {"p": p.tolist(), "p_below": p_below.tolist()}
         told |= {name: [None] * n for name in ("q", "q_below", "overlap")}
         if self._drafted and fed:
-            drafted = torch.cat(self._drafted)[[rows[i] for i in fed]].to(ids.device)
+            every = torch.cat(self._drafted)
+            if max(rows) >= len(every):
+                raise ValueError(
+                    f"DraftTree.rows names row {max(rows)} of the drafter, but `draws.draft` was called for "
+                    f"{len(every)} rows; call it once after every `extend`, also where the draft then stops"
+                )
+            drafted = every[[rows[i] for i in fed]].to(ids.device)
             # The drafter may know fewer ids than the target.
             drafted = F.pad(drafted, (0, target.shape[-1] - drafted.shape[-1]))
             q, q_below = _places(drafted, ids[fed])

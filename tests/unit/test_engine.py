@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from specvl_demo import records
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.sampling import Sampling
+from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.records import Begin, Round
@@ -72,6 +74,34 @@ def test_logits_that_are_not_finite_are_told(worst: float) -> None:
     damaged[3] = worst
     with pytest.raises(FloatingPointError, match="logits that are not finite"):
         chained(TableTarget(damaged), 8, 2)
+
+
+class Careless(Chain):
+    """Names rows of the drafter that it never fed, or for which it asked no draw."""
+
+    def propose(self, *asked: Any) -> DraftTree:
+        tree = super().propose(*asked)
+        return replace(tree, rows=[9 if row < 0 else row + 9 for row in tree.rows or []])
+
+
+class OneView(TableDrafter):
+    """With a view that holds what was fed, as a `SmallVLM` has."""
+
+    def views(self, rows: list[int]) -> dict[str, torch.Tensor]:
+        return {"view": self.table[[token for at, token in enumerate(self.fed) if at in rows]]}
+
+
+@pytest.mark.parametrize(
+    ("temperature", "drafter", "said"),
+    [(0.0, OneView, "was not fed has row -1"), (1.0, TableDrafter, "once after every `extend`")],
+)
+def test_a_policy_that_names_rows_it_never_fed_is_told(
+    temperature: float, drafter: type[TableDrafter], said: str
+) -> None:
+    asked = request(TableTarget(CYCLE), sampling=Sampling(temperature))
+    made = replace(parts(drafter(CYCLE), Careless(ChainSettings(3))), draws="shared")
+    with pytest.raises(ValueError, match=said):
+        list(race([Lane("l", made, SharedPrefill(asked))]))
 
 
 def test_light_records_keep_the_tree_and_leave_out_the_rest() -> None:
