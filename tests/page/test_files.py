@@ -158,7 +158,7 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     refused = opened.locator(".vl-refused")
     expect(refused).to_contain_text("notes.txt is not part of the question")
     opened.locator("#vl-run").click()  # never without what was refused
-    expect(opened.locator(".vl-notice")).to_contain_text("Take it away to run without it")
+    expect(opened.locator(".vl-notice")).to_contain_text("Take it off the list to run without it")
     assert not opened.evaluate("specvl.ask.running")
     opened.get_by_role("button", name="Remove notes.txt").click()
     expect(refused.locator("li")).to_have_count(0)

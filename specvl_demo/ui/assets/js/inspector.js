@@ -61,7 +61,7 @@ export class Inspector {
         'aria-label': W.inspect.open(shown(t.text)),
         on: { click: () => this.race.select({ lane: lane.name, token: first + i, picked: true }) } }, tokenChip(t.text, t.origin)))),
       this.times(round), this.notes(round.notes),
-    ];
+    ].filter(Boolean);
   }
 
   token(lane, round, token, index) {

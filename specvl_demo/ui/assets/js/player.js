@@ -112,6 +112,7 @@ export class Player {
     const { race } = this;
     const lane = race.focused;
     if (race.selected) race.select(null);
+    if (this.playing && this.until !== null) race.setHead(this.until); // pressed again: the round on its way is over at once
     if (race.head === null || race.finished) race.setHead(0);
     const k = race.shown(lane);
     if (!lane.rounds[k]) { this.end(); return; }
