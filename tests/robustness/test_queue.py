@@ -270,7 +270,7 @@ def test_a_worker_that_cannot_be_started_again_blocks_nobody(
         guest = Guest(queue, job("fail=die at=-1"))
         guest.until("done")
     assert str(fault) in guest.until("error")["text"] and "could not be started" in guest.events[-2]["text"]
-    assert not queue._line and not worker._errands
+    assert not queue._line and not worker._pending
     served(queue, "after")
     assert worker.pid != before
 
