@@ -8,7 +8,7 @@ const ZERO = {
 };
 
 /** Where the tokens of one character have different origins, the piece takes the one that could change the answer most,
- *  as `report.spans` does. */
+ *  as `report.metrics` does. */
 const RANK = ['relaxed', 'target', 'draft'];
 
 /** One lane: its Begin, its rounds, its End, the totals after every round, and its text in pieces. */
