@@ -152,7 +152,7 @@ class RayWorkers:
         self._ray = ray
         self.capacity = capacity
         self._lock = threading.Lock()
-        self._runs: Event = {}
+        self._runs: dict[str, Any] = {}
         self._stopped: set[str] = set()
         self._closed = False
         if not ray.is_initialized():
