@@ -43,7 +43,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
             type=whole(1, 1024),
             default=1,
         ),
-        option("--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"),
+        option(
+            "--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"
+        ),
         option("--gpus-each", "G", "GPUs of each worker, 0.5 to share one", type=number(0, 64)),
         option(
             "--waiting",
@@ -53,18 +55,23 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
             default=16,
         ),
         option(
-            "--limit", "S", "seconds a run may compute (default: 300)", type=number(1, 86_400), default=300.0
+            "--limit",
+            "S",
+            "seconds a run may compute (default: 300)",
+            type=number(1, 86_400),
+            default=300.0,
         ),
         option(
             "--login-file",
             "F",
-            "who may see the page, a line of user:password each (or SPECVL_LOGIN, SPECVL_LOGIN_FILE)",
+            "who may see the page, a line of user:password each (or SPECVL_LOGIN,"
+            " SPECVL_LOGIN_FILE)",
         ),
         option(
             "--hosts",
             "NAMES",
-            "names the page may be asked for under, with commas; .example.org for all below it, * for any "
-            "(default: this machine's own where --host is local, else any)",
+            "names the page may be asked for under, with commas; .example.org for all below it, *"
+            " for any (default: this machine's own where --host is local, else any)",
             default=given("SPECVL_HOSTS", ""),
         ),
         flag("--share", "also open a public tunnel to this page"),
@@ -76,13 +83,16 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def _port(text: str) -> int:
     if not (text.isdecimal() and 1 <= int(text) <= 65535):
         raise argparse.ArgumentTypeError(
-            f"must be between 1 and 65535, not {text!r}; GRADIO_SERVER_PORT counts where it is not given"
+            f"must be between 1 and 65535, not {text!r}; GRADIO_SERVER_PORT counts where it is not"
+            " given"
         )
     return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build the page and serve it until it is stopped; gives the exit code, 2 where it cannot be served."""
+    """Build the page and serve it until it is stopped; gives the exit code, 2 where it cannot be
+    served.
+    """
     try:
         _serve(argv)
     except (ValueError, OSError) as reason:
@@ -103,10 +113,12 @@ def _serve(argv: Sequence[str] | None) -> None:
         subprocess.run([sys.executable, "-m", "specvl_demo", "fetch", "photo"], check=False)
     pair = pairs.find(options.pair) if options.pair else registry.default_pair()
     tuned.entry(pair.id)
-    # A folder of its own: what is old in it is removed, and other apps of Gradio share the usual one.
+    # A folder of its own: what is old in it is removed, and other apps of Gradio share the usual
+    # one.
     name = f"specvl-demo-{os.getuid()}" if hasattr(os, "getuid") else "specvl-demo"
     os.environ.setdefault("GRADIO_TEMP_DIR", str(Path(tempfile.gettempdir(), name)))
-    # Here, not above: --help answers at once, and the decoding process, which imports this file, is light.
+    # Here, not above: --help answers at once, and the decoding process, which imports this file, is
+    # light.
     from specvl_demo.ui.launch import serve  # noqa: PLC0415
     from specvl_demo.ui.serve.workers import Cluster  # noqa: PLC0415
 

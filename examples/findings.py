@@ -1,7 +1,7 @@
 """What races on the examples show, in words. Every word of it follows from measured records.
 
-Given lanes, gives the figures of a method on an example, sentences about them, and which method shows an
-example best. Knows records and folds; no models, no files.
+Given lanes, gives the figures of a method on an example, sentences about them, and which method
+shows an example best. Knows records and folds; no models, no files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ MOST_WORDS = 3
 
 @dataclass(frozen=True)
 class Finding:
-    """A method on an example. turned: the target's words where drafts were rejected, most often first.
+    """A method on an example. turned: the target's words where drafts were rejected, most often
+    first.
 
     untimed: why its times say nothing, '' where they may be told.
     """
@@ -46,7 +47,9 @@ class Finding:
 
 def find(example: str, plain: Lane, lane: Lane) -> Finding:
     counted = Counter(
-        word for round_ in lane.rounds if corrected(round_) and (word := round_.tokens[-1].text.strip())
+        word
+        for round_ in lane.rounds
+        if corrected(round_) and (word := round_.tokens[-1].text.strip())
     )
     turned = tuple(word for word, _ in counted.most_common(MOST_WORDS))
     n_tokens = len(lane.token_ids)
@@ -69,9 +72,9 @@ def said(found: Finding) -> str:
         kept = f"{found.kept:.1f} drafted tokens kept a round{relaxed}."
         return f"{found.n_tokens} tokens in {rounds}, {found.untimed}: {kept}"
     return (
-        f"{found.speedup:.2f}× autoregressive decoding over {rounds}: {found.kept:.1f} drafted tokens kept a "
-        f"round, which cost {cost['draft']:.1f} autoregressive steps to draft and {cost['verify']:.1f} to "
-        f"verify{relaxed}."
+        f"{found.speedup:.2f}× autoregressive decoding over {rounds}: {found.kept:.1f} drafted"
+        f" tokens kept a round, which cost {cost['draft']:.1f} autoregressive steps to draft and"
+        f" {cost['verify']:.1f} to verify{relaxed}."
     )
 
 
@@ -84,12 +87,19 @@ def lesson(findings: Sequence[Finding]) -> dict[str, dict[str, str]]:
 
     def entry(found: Finding, word: str) -> dict[str, str]:
         others = statistics.median(other.kept for other in findings if other is not found)
-        turned = f" Drafts fell at {_quoted(found.turned)}." if found is worst and found.turned else ""
+        turned = (
+            f" Drafts fell at {_quoted(found.turned)}." if found is worst and found.turned else ""
+        )
         totals = found.comparison.metrics.totals
-        relaxed = f"; {totals.n_relaxed} of {found.n_tokens} tokens relaxed" if not found.lossless else ""
+        relaxed = (
+            f"; {totals.n_relaxed} of {found.n_tokens} tokens relaxed" if not found.lossless else ""
+        )
         rounds = f"{totals.n_rounds} rounds for {found.n_tokens} tokens"
         more = f"{word} drafted tokens are kept here than on the others: {found.kept:.1f} a round"
-        return {"example": found.example, "why": f"{more} against {others:.1f}; {rounds}{relaxed}.{turned}"}
+        return {
+            "example": found.example,
+            "why": f"{more} against {others:.1f}; {rounds}{relaxed}.{turned}",
+        }
 
     return {"shines": entry(best, "More"), "struggles": entry(worst, "Fewer")}
 
@@ -99,9 +109,10 @@ def assign(
 ) -> dict[str, str]:
     """A method for every example, each a different one. found: by method and example.
 
-    Recorded examples get methods with a chart of their own (`charted`), those that gain most in all; the
-    first example, with which most visitors begin, a lossless one, so that they see the same answer twice. Of
-    the others the hardest example gets the method that gains least there, so that a loss is shown too.
+    Recorded examples get methods with a chart of their own (`charted`), those that gain most in
+    all; the first example, with which most visitors begin, a lossless one, so that they see the
+    same answer twice. Of the others the hardest example gets the method that gains least there, so
+    that a loss is shown too.
     """
     examples = list(next(iter(found.values())))
     rest = [example for example in examples if example not in recorded]
@@ -112,13 +123,18 @@ def assign(
             for order in permutations(names, len(tiles))
             if tiles[0] != examples[0] or base.find(order[0]).lossless
         ]
-        gain = lambda order: math.prod(found[name][tile].speedup for name, tile in zip(order, tiles))  # noqa: E731
+
+        def gain(order: tuple[str, ...]) -> float:
+            return math.prod(found[name][tile].speedup for name, tile in zip(order, tiles))
+
         return dict(zip(tiles, max(ranked, key=gain), strict=True))
 
     out = best([name for name in charted if name in found], recorded)
     free = [name for name in found if name not in out.values()]
     if rest:
-        hardest = min(rest, key=lambda tile: statistics.median(by[tile].speedup for by in found.values()))
+        hardest = min(
+            rest, key=lambda tile: statistics.median(by[tile].speedup for by in found.values())
+        )
         out[hardest] = min(free, key=lambda name: found[name][hardest].speedup)
         free.remove(out[hardest])
         out |= best(free, [tile for tile in rest if tile != hardest])

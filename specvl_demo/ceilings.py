@@ -1,8 +1,8 @@
 """The most that a method can gain on a pair and a device, derived from operations and bytes alone.
 
-A forward over n rows takes at least max(bytes read / bandwidth, operations / arithmetic rate). With draft
-depth γ and T nodes verified, a round brings τ tokens for one target forward over T rows (V) and γ draft
-forwards (D): ceiling = τ · step / (V + γ · D). τ follows from a stated acceptance.
+A forward over n rows takes at least max(bytes read / bandwidth, operations / arithmetic rate). With
+draft depth γ and T nodes verified, a round brings τ tokens for one target forward over T rows (V)
+and γ draft forwards (D): ceiling = τ · step / (V + γ · D). τ follows from a stated acceptance.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 LOOKUP_ACCEPTANCE, CHAIN_ACCEPTANCE, TREE_ACCEPTANCE = 0.2, 0.7, 0.8
 """Share of draft levels kept, given that the level above was kept.
 
-# choice: about what trained drafters reach on answers about pictures; a tree's level has several candidates,
-prompt lookup seldom finds any.
+# choice: about what trained drafters reach on answers about pictures; a tree's level has several
+candidates, prompt lookup seldom finds any.
 """
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a data sheet says: memory read a second, dense half-precision operations a second, memory."""
+    """What a data sheet says: memory read a second, dense half-precision operations a second,
+    memory.
+    """
 
     name: str
     bytes_per_s: float
@@ -48,7 +50,9 @@ CPU = Device("two CPU cores", 36e9, 167e9, 16e9)
 
 @dataclass(frozen=True)
 class Shape:
-    """A round's draft: depth in draft forwards, rows that each feeds, nodes verified with the root."""
+    """A round's draft: depth in draft forwards, rows that each feeds, nodes verified with the
+    root.
+    """
 
     depth: int
     width: int
@@ -57,8 +61,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """speedup over AR at an acceptance, with the acceptance length it gives; pays_from: the least acceptance
-    at which the method is as fast as AR, None where it never is."""
+    """speedup over AR at an acceptance, with the acceptance length it gives; pays_from: the least
+    acceptance at which the method is as fast as AR, None where it never is."""
 
     speedup: float
     acceptance: float
@@ -67,14 +71,18 @@ class Ceiling:
 
 
 def device_of(name: str) -> Device:
-    """The device whose data sheet fits a GPU's name, or a CPU's machine. ValueError with the known ones."""
+    """The device whose data sheet fits a GPU's name, or a CPU's machine. ValueError with the known
+    ones.
+    """
     if name.lower() == "cpu":
         return CPU
     words = name.replace("-", " ").split()
     for device in DEVICES:
         if device.name in words:
             return device
-    raise ValueError(f"No data sheet of {name!r} is here; known: {', '.join(d.name for d in DEVICES)}, cpu.")
+    raise ValueError(
+        f"No data sheet of {name!r} is here; known: {', '.join(d.name for d in DEVICES)}, cpu."
+    )
 
 
 SHAPES: dict[str, Callable[[Mapping[str, Any]], Shape]] = {
@@ -90,7 +98,9 @@ SHAPES: dict[str, Callable[[Mapping[str, Any]], Shape]] = {
 
 
 def shape_of(choice: Choice) -> Shape:
-    """The draft of a method with its settings, at its largest. ValueError for a policy that is not known."""
+    """The draft of a method with its settings, at its largest. ValueError for a policy that is not
+    known.
+    """
     if choice.policy.name not in SHAPES:
         raise ValueError(f"The draft of policy {choice.policy.name!r} has no known shape.")
     return SHAPES[choice.policy.name](choice.params)
@@ -106,8 +116,8 @@ def ceiling(
 ) -> Ceiling:
     """The ceiling of a method on a pair; ValueError where the pair lacks its drafter.
 
-    weight_bytes: of one number of the drafter and the caches. target_bytes: of one of the target's weights
-    where it is packed. acceptance: None takes the stated one of its kind of draft.
+    weight_bytes: of one number of the drafter and the caches. target_bytes: of one of the target's
+    weights where it is packed. acceptance: None takes the stated one of its kind of draft.
     """
     shape = shape_of(choice)
     packed = weight_bytes if target_bytes is None else target_bytes

@@ -1,4 +1,6 @@
-"""Short hashes of weights, to stand beside whatever was made with them. Reads files, loads no models."""
+"""Short hashes of weights, to stand beside whatever was made with them. Reads files, loads no
+models.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ BLOCK = 1 << 24
 
 
 def of(one: Checkpoint) -> str | None:
-    """The hash of its files, or the hub's revision of it; None where the hub's cache does not say."""
+    """The hash of its files, or the hub's revision of it; None where the hub's cache does not
+    say.
+    """
     if one.local:
         return of_folder(one.folder)
     found = cached_config(one.id)
@@ -28,7 +32,9 @@ def of_folder(folder: Path) -> str | None:
 
 
 def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> str:
-    """The SHA-256 of files one after the other, in hexadecimal; `tell` hears the share that is read."""
+    """The SHA-256 of files one after the other, in hexadecimal; `tell` hears the share that is
+    read.
+    """
     found, done, total = hashlib.sha256(), 0, max(1, sum(file.stat().st_size for file in files))
     for file in files:
         with file.open("rb") as opened:

@@ -1,6 +1,7 @@
 """What there is to run on: cores, memory, GPUs, and whether the hub may be asked.
 
-Of cores and memory only what this process may use: a container is often lent less than its host has.
+Of cores and memory only what this process may use: a container is often lent less than its host
+has.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     offline: bool = False
     per_call: bool = False
-    """Whether its GPU is lent for a call at a time, so that nothing can be computed on it while loading."""
+    """Whether its GPU is lent for a call at a time, so that nothing can be computed on it while
+    loading.
+    """
 
     @property
     def device(self) -> str:
@@ -51,11 +54,15 @@ class Machine:
     def title(self) -> str:
         gpus = ", ".join(f"{gpu.name} ({gb(gpu.memory_bytes)})" for gpu in self.gpus)
         cores = f"{self.n_cpus} CPU core" + ("s" if self.n_cpus != 1 else "")
-        return f"{cores} ({self.cpu}), {gb(self.memory_bytes)} memory" + (f", {gpus}" if gpus else "")
+        return f"{cores} ({self.cpu}), {gb(self.memory_bytes)} memory" + (
+            f", {gpus}" if gpus else ""
+        )
 
 
 def detect() -> Machine:
-    """This machine. Torch is neither imported nor are devices touched in this process: see `gpus`."""
+    """This machine. Torch is neither imported nor are devices touched in this process: see
+    `gpus`.
+    """
     import psutil  # noqa: PLC0415 - records and traces are read where it is not installed
 
     lent_bytes = lent(_GROUPS, _OWN_GROUP)[1]
@@ -72,9 +79,10 @@ def detect() -> Machine:
 def gpus() -> tuple[Gpu, ...]:
     """The CUDA devices that torch can use.
 
-    A process of its own looks, once: the context that torch makes to look takes half a gigabyte of the first
-    device, which a process that only serves the page would hold for ever. Where the process has a context
-    already, or `spaces` stands for the devices of a ZeroGPU Space, torch is asked here.
+    A process of its own looks, once: the context that torch makes to look takes half a gigabyte of
+    the first device, which a process that only serves the page would hold for ever. Where the
+    process has a context already, or `spaces` stands for the devices of a ZeroGPU Space, torch is
+    asked here.
     """
     if metadata.version("torch").endswith("+cpu"):
         return ()
@@ -146,7 +154,8 @@ def offline() -> bool:
 
 
 def lent(groups: Path, own: Path) -> tuple[float | None, int | None]:
-    """Cores and bytes of memory that a container's limits leave to this process; None where nothing does.
+    """Cores and bytes of memory that a container's limits leave to this process; None where nothing
+    does.
 
     groups: where control groups are mounted. own: the file that names this process's.
     """
@@ -157,11 +166,14 @@ def lent(groups: Path, own: Path) -> tuple[float | None, int | None]:
         if quota.isdigit() and period.isdigit():
             cpus.append(int(quota) / int(period))
         memory += [int(word) for word in _words(folder / "memory.max") if word.isdigit()]
-    # The older layout keeps every kind of limit in a tree of its own; -1 or a number near 2^63 is no limit.
+    # The older layout keeps every kind of limit in a tree of its own; -1 or a number near 2^63 is
+    # no limit.
     old = [_words(groups / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
     if all(words and words[0].isdigit() for words in old):
         cpus.append(int(old[0][0]) / int(old[1][0]))
-    older = (int(word) for word in _words(groups / "memory" / "memory.limit_in_bytes") if word.isdigit())
+    older = (
+        int(word) for word in _words(groups / "memory" / "memory.limit_in_bytes") if word.isdigit()
+    )
     memory += [limit for limit in older if limit < 2**62]
     return min(cpus, default=None), min(memory, default=None)
 

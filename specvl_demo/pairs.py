@@ -1,6 +1,8 @@
-"""Targets and the drafters that fit them: ids, families, licences, sizes. The list itself is `pairs.json`.
+"""Targets and the drafters that fit them: ids, families, licences, sizes. The list itself is
+`pairs.json`.
 
-Ids as in the papers' code and on the model cards; sizes are rounded. Nothing is loaded or fetched here.
+Ids as in the papers' code and on the model cards; sizes are rounded. Nothing is loaded or fetched
+here.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ ASSETS = Path(__file__).resolve().parents[1] / "assets"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One set of weights: a public repository of the hub, or where `local` a folder, which is never fetched:
-    one under assets/ or any other. `params` is rounded.
+    """One set of weights: a public repository of the hub, or where `local` a folder, which is never
+    fetched: one under assets/ or any other. `params` is rounded.
 
-    base: where the folder holds only what was learnt, the package of the weights that it was learnt on
-    (`base_weights`). kv: numbers that its cache keeps of a token, 2 x layers x key heads x their width; 0
-    where they are few or unknown. tower: of `params` those of the vision tower, which no step reads.
+    base: where the folder holds only what was learnt, the package of the weights that it was learnt
+    on (`base_weights`). kv: numbers that its cache keeps of a token, 2 x layers x key heads x their
+    width; 0 where they are few or unknown. tower: of `params` those of the vision tower, which no
+    step reads.
     """
 
     id: str
@@ -59,7 +62,8 @@ class Checkpoint:
 class Pair:
     """A target with the drafters that fit it: same vocabulary, or heads trained on its features.
 
-    knows: what its target was shown. n_frames: of a clip. n_tokens: of a prompt with a picture, and answer.
+    knows: what its target was shown. n_frames: of a clip. n_tokens: of a prompt with a picture, and
+    answer.
     """
 
     id: str
@@ -109,4 +113,6 @@ def find(pair_id: str) -> Pair:
     for pair in PAIRS:
         if pair.id == pair_id:
             return pair
-    raise ValueError(f"There is no pair {pair_id!r}; known: {', '.join(pair.id for pair in PAIRS)}.")
+    raise ValueError(
+        f"There is no pair {pair_id!r}; known: {', '.join(pair.id for pair in PAIRS)}."
+    )

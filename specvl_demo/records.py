@@ -1,8 +1,10 @@
-"""The records of a lane: one `Begin`, a `Round` for every draft-verify-commit, one `End`, as JSON lines.
+"""The records of a lane: one `Begin`, a `Round` for every draft-verify-commit, one `End`, as JSON
+lines.
 
-The classes are the schema: they decode and check what is read, and `schema()` exports them as JSON Schema,
-from which the page's check is made. `validate` and `validate_trace` hold the few rules between fields and
-between records that a schema cannot say; `ui/assets/js/trace.js` mirrors those. Imports no torch.
+The classes are the schema: they decode and check what is read, and `schema()` exports them as JSON
+Schema, from which the page's check is made. `validate` and `validate_trace` hold the few rules
+between fields and between records that a schema cannot say; `ui/assets/js/trace.js` mirrors those.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ LARGEST = 2**53 - 1
 """The largest number of a record: whole numbers up to it are exact in a browser too."""
 
 Origin = Literal["draft", "relaxed", "target"]
-"""draft: drafted, and the target's choice too · relaxed: drafted, accepted all the same · target: its own."""
+"""draft: drafted, and the target's choice too · relaxed: drafted, accepted all the same · target:
+its own.
+"""
 Stop = Literal["eos", "length", "cancelled", "error"]
 PHASES = ("draft_s", "verify_s", "commit_s", "other_s")
 
@@ -56,7 +60,9 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Token(_Part, frozen=True):
-    """One emitted token. text: the piece it adds to the answer, empty while a character is incomplete."""
+    """One emitted token. text: the piece it adds to the answer, empty while a character is
+    incomplete.
+    """
 
     id: Int
     text: str
@@ -75,7 +81,8 @@ class Tree(_Part, frozen=True):
     """The drafted tree of a round; node 0 is the root, the last token that was already decided.
 
     parent: index of each node's parent, -1 for the root, always smaller than the node's own index.
-    draft_logp, target_logp: log-probability of a node's token after its parent, None where not computed.
+    draft_logp, target_logp: log-probability of a node's token after its parent, None where not
+    computed.
     """
 
     tokens: Annotated[list[Int], Meta(min_length=1, max_length=MAX_NODES)]
@@ -86,7 +93,8 @@ class Tree(_Part, frozen=True):
 
 
 class Span(_Part, frozen=True):
-    """Prompt positions [start, stop) that show one picture or one frame, laid out as rows x cols patches.
+    """Prompt positions [start, stop) that show one picture or one frame, laid out as rows x cols
+    patches.
 
     rows and cols are None where the model's tokens form no grid.
     """
@@ -101,10 +109,11 @@ class Span(_Part, frozen=True):
 
 
 class Seen(_Part, frozen=True):
-    """What one view of the drafter saw: its length, and the prompt position that each of its positions is.
+    """What one view of the drafter saw: its length, and the prompt position that each of its
+    positions is.
 
-    -1 stands for a position that is not of the prompt (a caption, a newline in place of a picture); words is
-    the text of those.
+    -1 stands for a position that is not of the prompt (a caption, a newline in place of a picture);
+    words is the text of those.
     """
 
     view: str
@@ -116,11 +125,11 @@ class Seen(_Part, frozen=True):
 class Series(_Part, frozen=True):
     """One line of a chart, or several.
 
-    path: dotted path inside a round, `notes.alpha` say. A number gives one value a round; an object of
-    numbers gives a line for each key, named by it; a list gives a point for each entry.
-    nodes, mark: beside a list, the paths of the tree nodes its entries stand for and of the nodes to mark;
-    marked ones are drawn in the colour of relaxed tokens and named `marked`.
-    axis: "right" draws against a second axis.
+    path: dotted path inside a round, `notes.alpha` say. A number gives one value a round; an object
+    of numbers gives a line for each key, named by it; a list gives a point for each entry. nodes,
+    mark: beside a list, the paths of the tree nodes its entries stand for and of the nodes to mark;
+    marked ones are drawn in the colour of relaxed tokens and named `marked`. axis: "right" draws
+    against a second axis.
     """
 
     path: str
@@ -132,7 +141,9 @@ class Series(_Part, frozen=True):
 
 
 class Chart(_Part, frozen=True):
-    """A chart over rounds that a method declares. shade: how much each round accepted, behind the lines."""
+    """A chart over rounds that a method declares. shade: how much each round accepted, behind the
+    lines.
+    """
 
     id: str
     title: str
@@ -160,9 +171,11 @@ class Asked(_Part, frozen=True):
 
 
 class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
-    """How a lane starts. Seconds are charged to this lane in full, also when lanes shared the computation.
+    """How a lane starts. Seconds are charged to this lane in full, also when lanes shared the
+    computation.
 
-    exactness: one sentence on what a lossless lane guarantees here. charts: those its method declares.
+    exactness: one sentence on what a lossless lane guarantees here. charts: those its method
+    declares.
     """
 
     request: str
@@ -193,21 +206,24 @@ class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
 
     @property
     def before_s(self) -> float:
-        """Seconds before the first round: vision and prefill of the target, and all the drafter did."""
+        """Seconds before the first round: vision and prefill of the target, and all the drafter
+        did.
+        """
         return self.vision_s + self.prefill_s + self.draft_prefill_s
 
 
 class Round(_Part, frozen=True, tag_field="kind", tag="round"):
     """One draft, verify, commit.
 
-    tokens: what this round emitted, after cutting at the end of the answer.
-    path: accepted nodes, root first, so len(path) == 1 + number of draft and relaxed tokens. Token i was
+    tokens: what this round emitted, after cutting at the end of the answer. path: accepted nodes,
+    root first, so len(path) == 1 + number of draft and relaxed tokens. Token i was
         decided at node path[i]; a token that came from the draft is node path[i + 1].
-    candidates: for every token the target's likeliest, most probable first; None when recording is light.
-    views: the same by view name, from the drafter's side, where the drafter has views; one list per token,
+    candidates: for every token the target's likeliest, most probable first; None when recording is
+    light. views: the same by view name, from the drafter's side, where the drafter has views; one
+    list per token,
         empty at nodes that the drafter was never asked about.
-    clock_s: the lane's own clock at the end of this round: the sum of all its rounds' seconds, no prefill.
-    notes: what is particular to the method, by name.
+    clock_s: the lane's own clock at the end of this round: the sum of all its rounds' seconds, no
+    prefill. notes: what is particular to the method, by name.
     """
 
     lane: str
@@ -264,7 +280,9 @@ class Totals(_Part, frozen=True):
 
     @property
     def tau(self) -> float | None:
-        """Acceptance length: tokens per target forward, the target's own included; None before round 1."""
+        """Acceptance length: tokens per target forward, the target's own included; None before
+        round 1.
+        """
         return self.n_tokens / self.n_rounds if self.n_rounds else None
 
     @property
@@ -291,7 +309,8 @@ class Totals(_Part, frozen=True):
 class End(_Part, frozen=True, tag_field="kind", tag="end"):
     """How a lane ended. totals: the fold over the lane's rounds.
 
-    load: share of all cores that other processes used while the race ran; None where it was not measured.
+    load: share of all cores that other processes used while the race ran; None where it was not
+    measured.
     """
 
     lane: str
@@ -308,8 +327,8 @@ _decoder = msgspec.json.Decoder(Record)
 
 def _foreign(value: object) -> NoReturn:
     raise RecordError(
-        f"records hold numbers, text, lists and objects, not a {type(value).__name__}: a method's notes are "
-        "the likeliest place (`.item()` or `.tolist()` makes plain values of a tensor)"
+        f"records hold numbers, text, lists and objects, not a {type(value).__name__}: a method's"
+        " notes are the likeliest place (`.item()` or `.tolist()` makes plain values of a tensor)"
     )
 
 
@@ -321,7 +340,9 @@ def schema() -> dict[str, Any]:
 
 
 def fold(rounds: Iterable[Round]) -> Totals:
-    """Totals over rounds, added in their order (so that equal rounds give equal sums, bit for bit)."""
+    """Totals over rounds, added in their order (so that equal rounds give equal sums, bit for
+    bit).
+    """
     totals = Totals()
     for round_ in rounds:
         totals = totals.plus(round_)
@@ -357,14 +378,19 @@ class _Head(Struct):
 
 
 def _other_format(line: str) -> str | None:
-    """The sentence for a begin of another version of the format, whatever its fields are; None for ours."""
+    """The sentence for a begin of another version of the format, whatever its fields are; None for
+    ours.
+    """
     try:
         head = msgspec.json.decode(line, type=_Head)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     if head.kind != "begin" or head.schema == SCHEMA:
         return None
-    return f"written in format {head.schema}, read here is format {SCHEMA}: open it with its own version"
+    return (
+        f"written in format {head.schema}, read here is format {SCHEMA}: open it with its own"
+        " version"
+    )
 
 
 def write(path: str | Path, records: Iterable[Record]) -> None:
@@ -378,11 +404,15 @@ def validate(record: Record) -> None:
         _validate_round(record)
     elif isinstance(record, Begin):
         _need(
-            record.n_visual <= record.n_prompt, f"{record.n_visual} visual of {record.n_prompt} prompt tokens"
+            record.n_visual <= record.n_prompt,
+            f"{record.n_visual} visual of {record.n_prompt} prompt tokens",
         )
         for span in record.spans:
             _need(span.start < span.stop <= record.n_prompt, f"span {span} is outside the prompt")
-            _need((span.rows or 1) * (span.cols or 1) <= MAX_PATCHES, f"span {span} has too many patches")
+            _need(
+                (span.rows or 1) * (span.cols or 1) <= MAX_PATCHES,
+                f"span {span} has too many patches",
+            )
 
 
 class Lane(NamedTuple):
@@ -402,7 +432,9 @@ class Lane(NamedTuple):
 
 
 def gather(running: Iterable[Record]) -> list[Lane]:
-    """The lanes of a race, in order of their begin; RecordError where a record stands out of order."""
+    """The lanes of a race, in order of their begin; RecordError where a record stands out of
+    order.
+    """
     lanes: dict[str, Lane] = {}
     for record in running:
         name = record.lane
@@ -414,7 +446,10 @@ def gather(running: Iterable[Record]) -> list[Lane]:
         lane = lanes[name]
         _need(lane.end is None, f"lane {name!r} has a record after its end")
         if isinstance(record, Round):
-            _need(record.index == len(lane.rounds), f"lane {name!r}: round {record.index} is out of order")
+            _need(
+                record.index == len(lane.rounds),
+                f"lane {name!r}: round {record.index} is out of order",
+            )
             lane.rounds.append(record)
         else:
             lanes[name] = lane._replace(end=record)
@@ -450,14 +485,18 @@ def _validate_lane(begin: Begin, rounds: list[Round], end: End | None) -> None:
     if end is not None:
         for name in Totals.__struct_fields__:
             found, folded = getattr(end.totals, name), getattr(totals, name)
-            _need(_close(found, folded), f"{lane}: total {name} is {found}, the rounds give {folded}")
+            _need(
+                _close(found, folded), f"{lane}: total {name} is {found}, the rounds give {folded}"
+            )
 
 
 def _validate_round(r: Round) -> None:
     tree, path, size = r.tree, r.path, len(r.tree.tokens)
     _need(len(tree.parent) == size, f"{size} nodes but {len(tree.parent)} parents")
     _need(tree.parent[0] == -1, f"the root's parent is -1, got {tree.parent[0]}")
-    _need(all(0 <= p < i for i, p in enumerate(tree.parent) if i), "a parent comes before its child")
+    _need(
+        all(0 <= p < i for i, p in enumerate(tree.parent) if i), "a parent comes before its child"
+    )
     for name in ("texts", "draft_logp", "target_logp"):
         n = size if getattr(tree, name) is None else len(getattr(tree, name))
         _need(n == size, f"{name} has {n} entries for {size} nodes")

@@ -31,8 +31,8 @@ COMMONEST = "commonest.json"
 
 
 def default_pair() -> Pair:
-    """The pair a visitor starts with: the photo pair where its weights and a drafter are, else the drawn
-    scenes'."""
+    """The pair a visitor starts with: the photo pair where its weights and a drafter are, else the
+    drawn scenes'."""
     photo = pairs.find("photo")
     ready = there(photo.target) and base_weights.why_not(photo.target.folder) is None
     # Without a drafter there is nothing to race.
@@ -41,7 +41,9 @@ def default_pair() -> Pair:
 
 
 def roles_here(pair: Pair) -> dict[Role, Checkpoint]:
-    """The drafters of a pair that can be had: local ones only where their weights are really there."""
+    """The drafters of a pair that can be had: local ones only where their weights are really
+    there.
+    """
     return {role: one for role, one in pair.drafters.items() if not one.local or there(one)}
 
 
@@ -54,16 +56,17 @@ def roles_of(choices: Sequence[Choice]) -> list[Role]:
 def choose(
     pair: Pair, name: str, settings: Mapping[str, Value] | None = None, temperature: float = 0.0
 ) -> Choice:
-    """A method set up for a pair. ValueError with a sentence where something is unknown or does not fit.
+    """A method set up for a pair. ValueError with a sentence where something is unknown or does not
+    fit.
 
-    `preset` among the settings names the changes to start from; without it those made for the pair, else
-    those of the paper.
+    `preset` among the settings names the changes to start from; without it those made for the pair,
+    else those of the paper.
     """
     if name not in base.METHODS:
         raise ValueError(
-            f"There is no method {name!r}; known: {', '.join(_possible(pair, temperature))}; others need a "
-            f"drafter that {pair.id} does not have here (`python -m specvl_demo train` trains one). Your own "
-            "are read from the files that SPECVL_METHODS names."
+            f"There is no method {name!r}; known: {', '.join(_possible(pair, temperature))}; others"
+            f" need a drafter that {pair.id} does not have here (`python -m specvl_demo train`"
+            " trains one). Your own are read from the files that SPECVL_METHODS names."
         )
     method = base.find(name)
     rest = {key: value for key, value in (settings or {}).items() if key != "preset"}
@@ -82,21 +85,24 @@ def choose(
 
 
 def standard(pair: Pair, name: str) -> str | None:
-    """The preset a method starts from: the one made for the pair, or for the same with a drafter that sees,
-    else the paper's, where it has any."""
+    """The preset a method starts from: the one made for the pair, or for the same with a drafter
+    that sees, else the paper's, where it has any."""
     names = (pair.id, pair.id.removesuffix("-text"), "paper")
     return next((one for one in names if one in base.find(name).presets), None)
 
 
 def presets(pair: Pair, name: str) -> dict[str, Mapping[str, Value]]:
-    """The presets of a method by name, with the one that `bench tune` found for this pair on this machine."""
+    """The presets of a method by name, with the one that `bench tune` found for this pair on this
+    machine.
+    """
     own = dict(base.find(name).presets)
     start = own.get(standard(pair, name) or "", {})
     return own | {key: {**start, **found} for key, found in tuned.presets(pair.id, name).items()}
 
 
 def served(pair: Pair, temperature: float = 0.0) -> list[str]:
-    """The methods that the pair's drafters serve with the parts they have by default, `custom` left out.
+    """The methods that the pair's drafters serve with the parts they have by default, `custom` left
+    out.
 
     ValueError with a sentence where what was tuned here cannot be read.
     """
@@ -105,7 +111,9 @@ def served(pair: Pair, temperature: float = 0.0) -> list[str]:
 
 def _possible(pair: Pair, temperature: float) -> list[str]:
     """Those that `served` gives, and `custom` where its own parts can be chosen."""
-    tuned.entry(pair.id)  # once, so that a damaged file does not look like a method that is not served
+    tuned.entry(
+        pair.id
+    )  # once, so that a damaged file does not look like a method that is not served
     names = []
     for name in base.METHODS:
         try:
@@ -125,9 +133,11 @@ def verdict(pair: Pair, name: str, machine: Machine) -> Verdict:
     return available(pair, machine, roles=[one for one in pair.drafters if one == role])
 
 
-def ceiling(pair: Pair, name: str, machine: Machine, runs: Verdict) -> tuple[str, ceilings.Ceiling] | None:
-    """The most that a method can gain where it would run, and for which device that is derived; None where it
-    does not run, or nothing says."""
+def ceiling(
+    pair: Pair, name: str, machine: Machine, runs: Verdict
+) -> tuple[str, ceilings.Ceiling] | None:
+    """The most that a method can gain where it would run, and for which device that is derived;
+    None where it does not run, or nothing says."""
     if not runs.ok:
         return None
     gpu = "cpu" if runs.device == "cpu" else machine.gpus[int(runs.device.rpartition(":")[2])].name
@@ -142,7 +152,9 @@ def ceiling(pair: Pair, name: str, machine: Machine, runs: Verdict) -> tuple[str
 
 @dataclass(frozen=True)
 class Loaded:
-    """A pair in memory: models for the lanes, how the target is asked, and what the records say of it all."""
+    """A pair in memory: models for the lanes, how the target is asked, and what the records say of
+    it all.
+    """
 
     pair: Pair
     models: Models
@@ -153,25 +165,35 @@ class Loaded:
     _tried: list[bool] = field(default_factory=list)
 
     def try_out(self, tell: Callable[[str], None]) -> None:
-        """Find out, once, how this device runs the models' steps best and whether they are exact."""
+        """Find out, once, how this device runs the models' steps best and whether they are
+        exact.
+        """
         if self._tried:
             return
         self._tried.append(True)
         target = self.models.target
         for one in (target.vlm, *self.models.drafters.values()):
-            if (try_steps := getattr(one, "calibrate", None)) and (reason := try_steps()) is not None:
+            if (try_steps := getattr(one, "calibrate", None)) and (
+                reason := try_steps()
+            ) is not None:
                 tell(f"{one.name}: {reason}")
         if target.exact and target.least_rows is None:
-            tell(f"Lossless answers are {target.exactness(1)} to AR's: a row's numbers depend on the others.")
+            tell(
+                f"Lossless answers are {target.exactness(1)} to AR's: a row's numbers depend on the"
+                " others."
+            )
 
     @property
     def remarks(self) -> list[str]:
         """What a user should know of the trained heads before trusting them, in sentences."""
-        return [said for one in self.models.drafters.values() for said in getattr(one, "remarks", ())]
+        return [
+            said for one in self.models.drafters.values() for said in getattr(one, "remarks", ())
+        ]
 
 
 def remarks(pair: Pair) -> list[str]:
-    """What the heads' configurations leave out or have otherwise than the target's, as far as files are here.
+    """What the heads' configurations leave out or have otherwise than the target's, as far as files
+    are here.
 
     Weights are not read; `Loaded.remarks` says more.
     """
@@ -193,8 +215,8 @@ def load(
 ) -> Loaded:
     """Bring up a pair's target and its drafters of these roles (None: all that can be had).
 
-    options: None takes those of the environment. ValueError with a sentence where the pair does not run here,
-    a role is missing, or weights cannot be had.
+    options: None takes those of the environment. ValueError with a sentence where the pair does not
+    run here, a role is missing, or weights cannot be had.
     """
     options = Options.of_environment() if options is None else options
     machine = detect()
@@ -217,7 +239,9 @@ def load(
     loading.release()
     loading.share(machine.n_cpus)
     tell = progress or (lambda text: None)
-    plan = loading.Plan(verdict.dtype, verdict.device, verdict.split, verdict.quantised, options.pickles)
+    plan = loading.Plan(
+        verdict.dtype, verdict.device, verdict.split, verdict.quantised, options.pickles
+    )
 
     def folder(one: Checkpoint, pickles: bool = options.pickles) -> Path:
         if one.base:
@@ -231,7 +255,8 @@ def load(
     model = loading.model(weights, plan, pair.target.id)
     # The shipped models were trained on Pillow's resizing; torchvision resizes a little otherwise.
     prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
-    # choice: float32 is left as it is: where rounding differs it changed no token of any answer measured.
+    # choice: float32 is left as it is: where rounding differs it changed no token of any answer
+    # measured.
     exact = options.exact == "on" or (options.exact is None and verdict.dtype != "float32")
     packed = verdicts.PACKED.get(verdict.quantised)
     name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
@@ -247,7 +272,9 @@ def load(
         elif role == "small":
             # Drafters are small: whole, and beside the target's first layers.
             sees = compatibility.is_vlm(folder(one))
-            small = loading.model(folder(one), replace(plan, split={}, quantised="none"), one.id, sees)
+            small = loading.model(
+                folder(one), replace(plan, split={}, quantised="none"), one.id, sees
+            )
             if not sees:
                 _same_words(weights, pair.target.id, folder(one), one.id)
                 drafters[role] = LanguageModel(small, one.title, prompter.special_ids)
@@ -257,7 +284,9 @@ def load(
                 again = PromptBuilder(loading.processor(folder(one), one.id), small).again
             drafters[role] = VLM(small, one.title, prompter.special_ids, again=again)
         elif role == "assistant":
-            own = loading.model(folder(one), replace(plan, split={}, quantised="none"), one.id, sees=False)
+            own = loading.model(
+                folder(one), replace(plan, split={}, quantised="none"), one.id, sees=False
+            )
             drafters[role] = Assistant(own, model, one.title)
         else:
             # Heads open .bin files as plain weights only: nothing in them can run.
@@ -274,7 +303,9 @@ def load(
 
 
 def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) -> None:
-    """ValueError with a sentence where a language model's ids mean other words than its target's."""
+    """ValueError with a sentence where a language model's ids mean other words than its
+    target's.
+    """
     from specvl_demo.vlm import compatibility
 
     first = replace(compatibility.read(str(target), offline=True), id=target_id)
@@ -288,7 +319,8 @@ def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
     """The target's ids, those it says most first: as counted in the folder of a local target (see
     `studies.commonest`), then the others.
 
-    # choice: where nobody counted, the vocabulary's own order: byte-pair merges are learnt commonest first.
+    # choice: where nobody counted, the vocabulary's own order: byte-pair merges are learnt
+    commonest first.
     """
     counted = target.folder / COMMONEST
     said = json.loads(counted.read_text()) if target.local and counted.is_file() else []
@@ -296,10 +328,14 @@ def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
     return list(dict.fromkeys([*sorted(model.vocabulary.eos), *said, *every]))
 
 
-def _captioner(plan: Plan, prompter: PromptBuilder, tell: Callable[[str], None], offline: bool) -> Any:
-    """Brings Florence-2 up when it is first asked for, and keeps it: by the longest caption, a captioner.
+def _captioner(
+    plan: Plan, prompter: PromptBuilder, tell: Callable[[str], None], offline: bool
+) -> Any:
+    """Brings Florence-2 up when it is first asked for, and keeps it: by the longest caption, a
+    captioner.
 
-    # choice: the small published drafters (68M) cannot describe a picture; the pocket drafter can, and does.
+    # choice: the small published drafters (68M) cannot describe a picture; the pocket drafter can,
+    and does.
     """
     held: list[Any] = []
 
@@ -318,10 +354,11 @@ def _captioner(plan: Plan, prompter: PromptBuilder, tell: Callable[[str], None],
 
 
 def custom(target: str, drafter: str | None = None) -> Pair:
-    """A pair of any two models of a known family, by folder or hub id, checked before weights are fetched.
+    """A pair of any two models of a known family, by folder or hub id, checked before weights are
+    fetched.
 
-    The drafter may also be the folder of a trained head, or an EAGLE-3 head of the hub. Reads configurations,
-    tokenizers and lists of files. ValueError with a sentence where they do not fit.
+    The drafter may also be the folder of a trained head, or an EAGLE-3 head of the hub. Reads
+    configurations, tokenizers and lists of files. ValueError with a sentence where they do not fit.
     """
     from specvl_demo.vlm import compatibility
 
@@ -335,7 +372,9 @@ def custom(target: str, drafter: str | None = None) -> Pair:
             drafters["eagle3"] = _checkpoint(head)
         elif role is not None:
             folder = Path(drafter).resolve()
-            drafters[role] = Checkpoint(str(folder), compatibility.stored(folder) / 2, "see its folder", True)
+            drafters[role] = Checkpoint(
+                str(folder), compatibility.stored(folder) / 2, "see its folder", True
+            )
         else:
             second = compatibility.read(drafter, alone, text=True)
             reason = compatibility.misfit(first, second)

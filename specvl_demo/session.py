@@ -1,5 +1,5 @@
-"""From a loaded pair and a question to the records of a race: functions for the command line, the page and
-the bench, and the classes `Pair` and `Race` of the public interface.
+"""From a loaded pair and a question to the records of a race: functions for the command line, the
+page and the bench, and the classes `Pair` and `Race` of the public interface.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ def turn(
     answer: str | None = None,
     most_pixels: int | None = None,
 ) -> Turn:
-    """A turn of a conversation from decoded media. An empty question asks to describe what is shown.
+    """A turn of a conversation from decoded media. An empty question asks to describe what is
+    shown.
 
-    Pictures of more pixels than that (None: `picture_pixels`) are made smaller: families that cut a picture
-    by its size would make thousands of tokens of a photograph from a telephone.
+    Pictures of more pixels than that (None: `picture_pixels`) are made smaller: families that cut a
+    picture by its size would make thousands of tokens of a photograph from a telephone.
     """
     most = picture_pixels() if most_pixels is None else most_pixels
     shown = tuple(one if isinstance(one, VideoFrames) else _within(one, most) for one in media)
@@ -68,7 +69,9 @@ def picture_pixels() -> int:
     """
     named = os.environ.get("SPECVL_PICTURE_PIXELS") or str(PICTURE_PIXELS)
     if not named.isdecimal() or int(named) < LEAST_PIXELS:
-        raise ValueError(f"SPECVL_PICTURE_PIXELS is a number from {LEAST_PIXELS} on, not {named!r}.")
+        raise ValueError(
+            f"SPECVL_PICTURE_PIXELS is a number from {LEAST_PIXELS} on, not {named!r}."
+        )
     return int(named)
 
 
@@ -132,11 +135,11 @@ def lanes(
 def warm(
     loaded: Loaded, asked: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
 ) -> None:
-    """Let every lane run a few tokens whose records are thrown away; what they encode and prefill stays in
-    `shared`.
+    """Let every lane run a few tokens whose records are thrown away; what they encode and prefill
+    stays in `shared`.
 
-    Whoever computes first pays for allocations and kernels chosen on first use; in a race that is AR, and
-    every speedup would be flattered. What has answered in this conversation is warm.
+    Whoever computes first pays for allocations and kernels chosen on first use; in a race that is
+    AR, and every speedup would be flattered. What has answered in this conversation is warm.
     """
     cache = asked.prompt.cache
     warmed = set() if cache is None else cache.warm
@@ -160,10 +163,11 @@ def race(
     shared: SharedPrefill | None = None,
     notes: Asked | None = None,
 ) -> Iterator[Record]:
-    """The records of a race between these choices. warmed: they ran just before, so no warm-up is needed.
+    """The records of a race between these choices. warmed: they ran just before, so no warm-up is
+    needed.
 
-    shared: the request's, for who wants more of it afterwards. notes: what a person asked, told with the
-    first lane alone.
+    shared: the request's, for who wants more of it afterwards. notes: what a person asked, told
+    with the first lane alone.
     """
     shared = shared or SharedPrefill(asked)
     running = lanes(loaded, asked, choices, shared)
@@ -179,12 +183,14 @@ def race(
 
 
 class Race:
-    """Methods answering one question side by side. Iterating gives records as they come, and again as often
-    as wanted; everything else first runs the race to its end. lock: held while a record is made, so that
-    threads may share the race, and races a pair.
+    """Methods answering one question side by side. Iterating gives records as they come, and again
+    as often as wanted; everything else first runs the race to its end. lock: held while a record is
+    made, so that threads may share the race, and races a pair.
     """
 
-    def __init__(self, running: Iterator[Record], lock: AbstractContextManager[Any] | None = None) -> None:
+    def __init__(
+        self, running: Iterator[Record], lock: AbstractContextManager[Any] | None = None
+    ) -> None:
         self._running = running
         self._lock = lock or nullcontext()
         self._records: list[Record] = []
@@ -203,7 +209,9 @@ class Race:
 
     @property
     def lanes(self) -> list[LaneRecords]:
-        """Every lane's Begin, Rounds and End, in the order of the methods; `.text` is its answer."""
+        """Every lane's Begin, Rounds and End, in the order of the methods; `.text` is its
+        answer.
+        """
         return gather(self)
 
     def table(self) -> str:
@@ -247,8 +255,8 @@ class Pair:
     ) -> Race:
         """A race of methods on one question about picture and clip files.
 
-        settings: parameters by method. ValueError with a sentence where something is unknown or does not fit,
-        before anything is computed.
+        settings: parameters by method. ValueError with a sentence where something is unknown or
+        does not fit, before anything is computed.
         """
         pair = self._loaded.pair
         for name, value, kind, what in (
@@ -266,26 +274,38 @@ class Pair:
         methods = _listed("methods", methods, (str,), "names of methods")
         for name, own in (settings or {}).items():
             if name not in methods:
-                raise ValueError(f"settings names {name!r}, which is none of methods: {', '.join(methods)}.")
+                raise ValueError(
+                    f"settings names {name!r}, which is none of methods: {', '.join(methods)}."
+                )
             if not isinstance(own, Mapping):
-                raise ValueError(f'settings[{name!r}] is no dictionary such as {{"gamma": 4}}, but {own!r}.')
+                raise ValueError(
+                    f'settings[{name!r}] is no dictionary such as {{"gamma": 4}}, but {own!r}.'
+                )
         if not 0 <= seed <= records.MAX_SEED:
             raise ValueError(f"seed is from 0 to {records.MAX_SEED}, not {seed}.")
         if not methods:
             raise ValueError("methods names no method.")
         if not question.strip() and not images and not videos:
             raise ValueError("There is nothing to answer: give a question, images or videos.")
-        chosen = [registry.choose(pair, name, (settings or {}).get(name), temperature) for name in methods]
+        chosen = [
+            registry.choose(pair, name, (settings or {}).get(name), temperature) for name in methods
+        ]
         pictures, clips = load_media(images, videos, pair.n_frames)
         turns = [turn(question, [*pictures, *clips])]
-        asked = request(self._loaded, turns, max_new_tokens, Sampling(temperature, top_p=top_p, seed=seed))
+        asked = request(
+            self._loaded, turns, max_new_tokens, Sampling(temperature, top_p=top_p, seed=seed)
+        )
         return Race(race(self._loaded, asked, chosen, notes=Asked(question)), self._lock)
 
 
 def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> list[Any]:
-    """The items of an argument of `Pair.race`; ValueError with a sentence where it is no list of these."""
+    """The items of an argument of `Pair.race`; ValueError with a sentence where it is no list of
+    these.
+    """
     if isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Iterable):
-        raise ValueError(f"{name} is a list of {what}, not an object of type {type(given).__name__}.")
+        raise ValueError(
+            f"{name} is a list of {what}, not an object of type {type(given).__name__}."
+        )
     items = list(given)
     for item in items:
         if not isinstance(item, kinds):
@@ -297,4 +317,6 @@ def load(pair: str, dtype: str | None = None) -> Pair:
     """See `specvl_demo.load`."""
     if dtype not in (None, *verdicts.DTYPE_BYTES):
         raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(verdicts.DTYPE_BYTES)}.")
-    return Pair(registry.load(pairs.find(pair), options=verdicts.Options.of_environment(dtype=dtype)))
+    return Pair(
+        registry.load(pairs.find(pair), options=verdicts.Options.of_environment(dtype=dtype))
+    )

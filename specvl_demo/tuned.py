@@ -1,7 +1,8 @@
-"""Presets that were measured on this machine: written by `bench tune`, offered as the preset `tuned-here`.
+"""Presets that were measured on this machine: written by `bench tune`, offered as the preset
+`tuned-here`.
 
-One JSON file of the person who runs the software, by pair and method. Knows what was chosen, where, when and
-on which inputs; nothing of how. Standard library only.
+One JSON file of the person who runs the software, by pair and method. Knows what was chosen, where,
+when and on which inputs; nothing of how. Standard library only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def here() -> str:
 
 
 def presets(pair: str, method: str) -> dict[str, Mapping[str, Value]]:
-    """The tuned preset of a method by its name; empty where none was tuned for this pair on this machine."""
+    """The tuned preset of a method by its name; empty where none was tuned for this pair on this
+    machine.
+    """
     found = (entry(pair) or {}).get("methods", {}).get(method)
     return {NAME: found["settings"]} if found else {}
 
@@ -51,9 +54,11 @@ def entry(pair: str) -> dict[str, Any] | None:
 
 
 def write(pair: str, told: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]]) -> Path:
-    """Keep presets of a pair beside those of other pairs and of methods that were not tuned this time.
+    """Keep presets of a pair beside those of other pairs and of methods that were not tuned this
+    time.
 
-    told: when, on which inputs, with which weights. methods: `settings`, and what they promise, by name.
+    told: when, on which inputs, with which weights. methods: `settings`, and what they promise, by
+    name.
     """
     path, kept = place(), (entry(pair) or {}).get("methods", {})
     rows = {name: {**row, **told} for name, row in methods.items()}

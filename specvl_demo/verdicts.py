@@ -1,7 +1,8 @@
-"""Whether a pair, and each method on it, runs on a machine: by sizes alone, nothing is fetched or loaded.
+"""Whether a pair, and each method on it, runs on a machine: by sizes alone, nothing is fetched or
+loaded.
 
-Memory counted: weights of the target and of the drafters asked for, keys and values of every lane, and what a
-process takes beside them.
+Memory counted: weights of the target and of the drafters asked for, keys and values of every lane,
+and what a process takes beside them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ QUANTISED_BYTES: dict[str, float] = {"8bit": 1.2, "4bit": 0.7}
 PACKED: dict[str, str] = {"8bit": "8-bit", "4bit": "4-bit"}
 
 PROCESS_BYTES: dict[str, int] = {"cpu": 450_000_000, "cuda": 1_200_000_000}
-"""Beside weights and caches: the libraries, the device's context, what a forward over a prompt needs."""
+"""Beside weights and caches: the libraries, the device's context, what a forward over a prompt
+needs.
+"""
 LAYOUTS = 1.5
 """The fused CPU decoder keeps the weights as the library has them, and packed in half precision."""
 CACHE_SPARE = 1.2
@@ -42,10 +45,10 @@ BFLOAT16_FROM = (8, 0)
 class Options:
     """How weights are to be brought up; None leaves it to what fits.
 
-    dtype: else bfloat16 on a GPU that has it, float16 on an older one, float32 on a CPU. quantised: the
-    target's weights in 8 or 4 bits on a GPU; else 4 bits where nothing else fits. exact: steps whose rows do
-    not depend on each other, where the loaded target proves them. pickles: read .bin files too, which can run
-    code.
+    dtype: else bfloat16 on a GPU that has it, float16 on an older one, float32 on a CPU. quantised:
+    the target's weights in 8 or 4 bits on a GPU; else 4 bits where nothing else fits. exact: steps
+    whose rows do not depend on each other, where the loaded target proves them. pickles: read .bin
+    files too, which can run code.
     """
 
     dtype: Dtype | None = None
@@ -55,16 +58,23 @@ class Options:
 
     @classmethod
     def of_environment(cls, pickles: bool = False, **asked: str | None) -> Options:
-        """What is asked, and of what is left open what SPECVL_DTYPE, SPECVL_QUANTISED and SPECVL_EXACT say.
+        """What is asked, and of what is left open what SPECVL_DTYPE, SPECVL_QUANTISED and
+        SPECVL_EXACT say.
 
         ValueError with a sentence where they name nothing known.
         """
         found: dict[str, Any] = {}
-        known_by = {"dtype": get_args(Dtype), "quantised": get_args(Quantised), "exact": get_args(Switch)}
+        known_by = {
+            "dtype": get_args(Dtype),
+            "quantised": get_args(Quantised),
+            "exact": get_args(Switch),
+        }
         for name, known in known_by.items():
             value = os.environ.get(f"SPECVL_{name.upper()}") or None
             if value is not None and value not in known:
-                raise ValueError(f"SPECVL_{name.upper()} is one of {', '.join(known)}, not {value!r}.")
+                raise ValueError(
+                    f"SPECVL_{name.upper()} is one of {', '.join(known)}, not {value!r}."
+                )
             found[name] = asked.get(name) or value
         return cls(**found, pickles=pickles)
 
@@ -87,7 +97,10 @@ class Verdict:
 
 
 def available(
-    pair: Pair, machine: Machine, options: Options | None = None, roles: Collection[Role] | None = None
+    pair: Pair,
+    machine: Machine,
+    options: Options | None = None,
+    roles: Collection[Role] | None = None,
 ) -> Verdict:
     """Whether the pair runs on the machine with its drafters of these roles (None: all).
 
@@ -107,7 +120,9 @@ def available(
         if needs <= memory_bytes * USABLE_SHARE:
             reason = f"Runs on {name} in {place.dtype}{packed}, needs about {gb(needs)}{after}."
             return replace(place, ok=True, reason=reason, needs_bytes=needs, must_fetch=bool(fetch))
-        tried.append(f"{gb(needs)} in {place.dtype}{packed} on {name}, which has {gb(memory_bytes)}")
+        tried.append(
+            f"{gb(needs)} in {place.dtype}{packed} on {name}, which has {gb(memory_bytes)}"
+        )
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
     return Verdict(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
 
@@ -122,7 +137,8 @@ def needs_bytes(
 ) -> int:
     """Memory for the target and its drafters of these roles (None: all) while lanes race.
 
-    n_lanes: each keeps keys and values of its own; one more copy is the prefill's while the last lane begins.
+    n_lanes: each keeps keys and values of its own; one more copy is the prefill's while the last
+    lane begins.
     """
     each = DTYPE_BYTES[dtype]
     weights = pair.target.params * QUANTISED_BYTES.get(quantised, each)
@@ -159,18 +175,28 @@ def cached(one: Checkpoint) -> bool:
 def config(one: Checkpoint) -> dict[str, Any] | None:
     """A checkpoint's config.json, where its folder or the hub's local cache has it."""
     file = one.folder / "config.json" if one.local else fingerprints.cached_config(one.id)
-    return json.loads(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else None
+    return (
+        json.loads(file.read_text(encoding="utf-8"))
+        if file is not None and file.is_file()
+        else None
+    )
 
 
 def _not_here(pair: Pair, wanted: Collection[Checkpoint], machine: Machine) -> str | None:
     if pair.target.local and not there(pair.target):
-        lost = "are missing from assets; train or copy them" if pair.target.shipped else "are not there"
+        lost = (
+            "are missing from assets; train or copy them"
+            if pair.target.shipped
+            else "are not there"
+        )
         return f"The weights of {pair.target.id} {lost}."
     if pair.target.base and (reason := base_weights.why_not(pair.target.folder)):
         return reason
     fetch = [one for one in wanted if not one.local and not cached(one)]
     if fetch and machine.offline:
-        return f"Not in the local cache, and HF_HUB_OFFLINE forbids to fetch its {gb(_stored(fetch))}."
+        return (
+            f"Not in the local cache, and HF_HUB_OFFLINE forbids to fetch its {gb(_stored(fetch))}."
+        )
     return None
 
 
@@ -193,13 +219,15 @@ def _stored(some: Collection[Checkpoint]) -> float:
 
 
 def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Verdict]]:
-    """Name, memory and how the pair would run there. Best first: one GPU, several, then one with packed
-    weights, then the processor."""
+    """Name, memory and how the pair would run there. Best first: one GPU, several, then one with
+    packed weights, then the processor."""
 
     def half(capability: tuple[int, int]) -> Dtype:
         return options.dtype or ("bfloat16" if capability >= BFLOAT16_FROM else "float16")
 
-    def untried(device: str, dtype: Dtype, split: Mapping[int, int], quantised: Quantised) -> Verdict:
+    def untried(
+        device: str, dtype: Dtype, split: Mapping[int, int], quantised: Quantised
+    ) -> Verdict:
         return Verdict(False, "", device, dtype, split=split, quantised=quantised)
 
     asked = options.quantised or "none"

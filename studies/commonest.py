@@ -1,9 +1,11 @@
-"""Which tokens does a pair's target say most? For `draft_vocab`, which lets a drafter say these alone.
+"""Which tokens does a pair's target say most? For `draft_vocab`, which lets a drafter say these
+alone.
 
-    python -m studies.commonest ID [questions] [FILE]      FILE: commonest.json in the target's folder
+    python -m studies.commonest ID [questions] [FILE]      FILE: commonest.json in the target's
+    folder
 
-Asks the plain model held-out questions, counts the ids of its answers, prints how much of them the most said
-256, 512 ... cover, and writes the list, most said first.
+Asks the plain model held-out questions, counts the ids of its answers, prints how much of them the
+most said 256, 512 ... cover, and writes the list, most said first.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ def main(argv: list[str]) -> int:
     loaded = registry.load(pairs.find(argv[0]), ())
     plain = registry.choose(loaded.pair, "ar")
     said: Counter[int] = Counter()
-    # choice: calibration questions of other seeds would do as well; nothing is trained on the counts.
+    # choice: calibration questions of other seeds would do as well; nothing is trained on the
+    # counts.
     asked = cases.mixed(int(argv[1]) if len(argv) > 1 else 200)
     for request in requests(loaded, asked, 160, GREEDY):
         said.update(answer(request, loaded, plain)[0])

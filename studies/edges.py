@@ -2,8 +2,8 @@
 
     python -m studies.edges [turns] [long] [gamma] [grid]      without a name: all of them
 
-On the pocket pair, greedy, float32. Prints one JSON document. Every lossless run is held against the plain
-model token for token; of lossy ones it is told how many ended otherwise.
+On the pocket pair, greedy, float32. Prints one JSON document. Every lossless run is held against
+the plain model token for token; of lossy ones it is told how many ended otherwise.
 """
 
 from __future__ import annotations
@@ -64,12 +64,16 @@ def compare(asked: Request, loaded: Loaded, choices: dict[str, Choice]) -> Itera
 
 
 def methods(loaded: Loaded) -> dict[str, Choice]:
-    return {name: registry.choose(loaded.pair, name) for name in registry.served(loaded.pair) if name != "ar"}
+    return {
+        name: registry.choose(loaded.pair, name)
+        for name in registry.served(loaded.pair)
+        if name != "ar"
+    }
 
 
 def turns(loaded: Loaded) -> list[dict[str, Any]]:
-    """A conversation of eight questions, each method with a prefix cache of its own, beside the plain model
-    without any."""
+    """A conversation of eight questions, each method with a prefix cache of its own, beside the
+    plain model without any."""
     picture = cases.pocket()[0].shown
     rows = []
     for name, choice in methods(loaded).items():
@@ -83,13 +87,17 @@ def turns(loaded: Loaded) -> list[dict[str, Any]]:
             ids, _, _ = answer(kept, loaded, choice)
             same, tokens = same + (ids == plain), tokens + len(ids)
             said.append(replace(now[-1], answer=text))
-        rows.append({"name": name, "lossless": choice.lossless, "same": same, "of": TURNS, "tokens": tokens})
+        rows.append(
+            {"name": name, "lossless": choice.lossless, "same": same, "of": TURNS, "tokens": tokens}
+        )
     return rows
 
 
 @contextmanager
 def endless(loaded: Loaded) -> Iterator[None]:
-    """The end of sequence is a token like any other: every answer has all the tokens it may have."""
+    """The end of sequence is a token like any other: every answer has all the tokens it may
+    have.
+    """
     vlm = loaded.models.target.vlm
     before = vlm.vocabulary
     vlm.vocabulary = replace(before, eos=frozenset())

@@ -1,9 +1,11 @@
-"""Tokens that differ in half precision between plain decoding and lossless methods, on random models.
+"""Tokens that differ in half precision between plain decoding and lossless methods, on random
+models.
 
-    python -m studies.exactness [--prompts 200] [--dtype bfloat16] [--tokens 16] [--families ...] [--plain]
+    python -m studies.exactness [--prompts 200] [--dtype bfloat16] [--tokens 16] [--families ...]
+    [--plain]
 
-A drafter with noise drafts for every prompt, by every lossless method that needs no trained head; `--plain`
-leaves the exact steps out.
+A drafter with noise drafts for every prompt, by every lossless method that needs no trained head;
+`--plain` leaves the exact steps out.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ WORDS = zoo.TEXT[0].split() + zoo.TEXT[1].split()
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     options.add_argument("--prompts", type=int, default=200)
     options.add_argument("--dtype", default="bfloat16")
     options.add_argument("--tokens", type=int, default=16)
@@ -55,7 +59,12 @@ def counted(name: str, asked: argparse.Namespace) -> str:
         question = " ".join(rng.choices(WORDS, k=rng.randint(3, 9)))
         prompt = prompter.prompt([Turn(question, (zoo.picture(seed),))])
         request = Request(
-            "study", prompt, target, prompter.token_texts(), max_new_tokens=asked.tokens, detail="light"
+            "study",
+            prompt,
+            target,
+            prompter.token_texts(),
+            max_new_tokens=asked.tokens,
+            detail="light",
         )
         shared = SharedPrefill(request)
         lanes = [Lane(name, assemble(choose(name), models), shared) for name in METHODS]
@@ -67,8 +76,8 @@ def counted(name: str, asked: argparse.Namespace) -> str:
             differ[lane.begin.lane] += sum(a != b for a, b in pairs)
     parted = ", ".join(f"{method} {n}" for method, n in differ.items() if n)
     return (
-        f"{differ.total()} of {n_tokens} tokens in {n_answers} answers differ ({parted or 'none'}); "
-        f"{n_accepted / n_tokens:.0%} were drafted; {target.exactness(26)}"
+        f"{differ.total()} of {n_tokens} tokens in {n_answers} answers differ ({parted or 'none'});"
+        f" {n_accepted / n_tokens:.0%} were drafted; {target.exactness(26)}"
     )
 
 

@@ -1,10 +1,12 @@
-"""How soon a follow-up question begins to be answered, beside the first question of its conversation.
+"""How soon a follow-up question begins to be answered, beside the first question of its
+conversation.
 
     python -m studies.followups [--pair pocket] [--methods ar,chain,hivis] [--repeats 8]
 
-Prints one JSON document: a row a method and kind of picture with the median milliseconds from the question to
-its first tokens (prompt, vision, prefill, the drafter's prefill, first round), of the first question and of
-the follow-up, and the median ratio within a conversation. What the prefix cache keeps makes the difference.
+Prints one JSON document: a row a method and kind of picture with the median milliseconds from the
+question to its first tokens (prompt, vision, prefill, the drafter's prefill, first round), of the
+first question and of the follow-up, and the median ratio within a conversation. What the prefix
+cache keeps makes the difference.
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ FIRST, THEN = "Describe what you see.", "What colour is the background?"
 MAX_NEW_TOKENS = 48
 
 
-def conversation(loaded: Loaded, choice: Choice, shown: Image.Image | VideoFrames) -> tuple[float, float]:
+def conversation(
+    loaded: Loaded, choice: Choice, shown: Image.Image | VideoFrames
+) -> tuple[float, float]:
     """Seconds to the first tokens of a question, and of its follow-up."""
     cache = PrefixCache()
     first, answer = ask(loaded, choice, [Turn(FIRST, (shown,))], cache)
     return first, ask(loaded, choice, [Turn(FIRST, (shown,), answer), Turn(THEN)], cache)[0]
 
 
-def ask(loaded: Loaded, choice: Choice, turns: Sequence[Turn], cache: PrefixCache) -> tuple[float, str]:
+def ask(
+    loaded: Loaded, choice: Choice, turns: Sequence[Turn], cache: PrefixCache
+) -> tuple[float, str]:
     """Seconds to the first tokens, and the whole answer."""
     started = time.perf_counter()
     request = session.request(loaded, turns, MAX_NEW_TOKENS, detail="light", cache=cache)

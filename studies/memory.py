@@ -1,8 +1,10 @@
-"""Memory as it is predicted and as it is measured: a 2B shape with random weights, two lanes, on a CPU.
+"""Memory as it is predicted and as it is measured: a 2B shape with random weights, two lanes, on a
+CPU.
 
     python -m studies.memory [--dtype bfloat16] [--tokens 512]
 
-Peak resident memory of this process beside `verdicts.needs_bytes` for the same shape. Needs 6 GB in bfloat16.
+Peak resident memory of this process beside `verdicts.needs_bytes` for the same shape. Needs 6 GB in
+bfloat16.
 """
 
 from __future__ import annotations
@@ -38,11 +40,16 @@ def main() -> None:
     head = text["hidden_size"] // text["num_attention_heads"]
     kv = 2 * math.prod((text["num_hidden_layers"], text["num_key_value_heads"], head))
     target = VLMTarget(VLM(model, NAME))
-    ids = torch.randint(10, 1000, (asked.tokens - NEW_TOKENS,), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(
+        10, 1000, (asked.tokens - NEW_TOKENS,), generator=torch.Generator().manual_seed(0)
+    )
     prompt = Prompt(ids, torch.zeros_like(ids, dtype=torch.bool), {"input_ids": ids[None]})
     request = Request("memory", prompt, target, TokenTexts(str), max_new_tokens=NEW_TOKENS)
     shared = SharedPrefill(request)
-    lanes = [Lane(name, assemble(choose(name), Models(target, {}, {})), shared) for name in ("ar", "ngram")]
+    lanes = [
+        Lane(name, assemble(choose(name), Models(target, {}, {})), shared)
+        for name in ("ar", "ngram")
+    ]
     records = list(race(lanes))
     one = Checkpoint(NAME, params, "", kv=kv)
     pair = Pair("memory", NAME, "", one, {}, n_tokens=asked.tokens)

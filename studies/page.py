@@ -1,7 +1,8 @@
-"""What the page costs: from an engine's event to the paint that shows it, and what watching costs the engine.
+"""What the page costs: from an engine's event to the paint that shows it, and what watching costs
+the engine.
 
-    python -m studies.page stream      made-up lanes at 60 rounds a second
-    python -m studies.page observer    the engine's speed with a page watching over its speed without one
+    python -m studies.page stream      made-up lanes at 60 rounds a second python -m studies.page
+    observer    the engine's speed with a page watching over its speed without one
 
 For a machine with nothing else to do, with the browser of the tests. Prints one JSON document.
 """
@@ -68,9 +69,14 @@ def watch_race(page: Page) -> list[Any]:
     """One race of what the page asks, to its end: its lanes' names and totals."""
     page.evaluate("() => { window.before = specvl.race.meta; }")
     page.locator("#vl-run").click()
-    page.wait_for_function("specvl.race.meta !== window.before && specvl.race.meta.source === 'live'")
-    # Seldom: asked in every frame, as is the standard, the question itself would keep the page painting.
-    page.wait_for_function("!specvl.ask.running && specvl.race.finished", polling=250, timeout=300_000)
+    page.wait_for_function(
+        "specvl.race.meta !== window.before && specvl.race.meta.source === 'live'"
+    )
+    # Seldom: asked in every frame, as is the standard, the question itself would keep the page
+    # painting.
+    page.wait_for_function(
+        "!specvl.ask.running && specvl.race.finished", polling=250, timeout=300_000
+    )
     lanes: list[Any] = page.evaluate("specvl.race.list.map((lane) => [lane.name, lane.end.totals])")
     return lanes
 
@@ -100,7 +106,10 @@ def stream() -> dict[str, Any]:
     return {
         "rounds": len(late),
         "rounds_per_s": len(late) / seconds,
-        "event_to_paint_ms": {"median": statistics.median(late), "p95": late[int(0.95 * (len(late) - 1))]},
+        "event_to_paint_ms": {
+            "median": statistics.median(late),
+            "p95": late[int(0.95 * (len(late) - 1))],
+        },
         "longest_task_ms": max(told["tasks"], default=0.0),
         "last_state_shown": shown == sum(totals["n_tokens"] for _, totals in lanes),
     }
@@ -109,9 +118,9 @@ def stream() -> dict[str, Any]:
 def observer() -> dict[str, Any]:
     """Decode tokens a second of the pocket pair, races with a page watching and without, in turns.
 
-    The engine has the first core, browser and page server share the last one, as a visitor's machine is
-    another one than the server's. ratio: median of the ratios of neighbouring races; spread: their
-    interquartile range. pinned: whether all could be held to their cores.
+    The engine has the first core, browser and page server share the last one, as a visitor's
+    machine is another one than the server's. ratio: median of the ratios of neighbouring races;
+    spread: their interquartile range. pinned: whether all could be held to their cores.
     """
     with tempfile.TemporaryDirectory() as folder:
         serving = serve(ROOT / "app.py", Path(folder))
@@ -122,7 +131,9 @@ def observer() -> dict[str, Any]:
         with opened(url) as page:
             page.locator("[data-example=scene]").click()
             watch_race(page)
-            browsers = [one for one in psutil.Process().children(recursive=True) if "chrom" in one.name()]
+            browsers = [
+                one for one in psutil.Process().children(recursive=True) if "chrom" in one.name()
+            ]
             pinned = _held([*browsers, server], max) and _held(server.children(recursive=True), min)
             for _ in range(PAIRS):
                 lanes = watch_race(page)
@@ -137,7 +148,9 @@ def observer() -> dict[str, Any]:
                 )
                 alone.append([lane["tokens_per_s"] for lane in told["lanes"]])
         serving.close()
-    columns = [[b / a for a, b in zip(*pair, strict=True)] for pair in zip(zip(*alone), zip(*watched))]
+    columns = [
+        [b / a for a, b in zip(*pair, strict=True)] for pair in zip(zip(*alone), zip(*watched))
+    ]
     quarters = [statistics.quantiles(ratios, n=4) for ratios in columns]
     return {
         "pinned": pinned,
@@ -161,11 +174,15 @@ def _held(processes: list[psutil.Process], which: Callable[[set[int]], int]) -> 
 
 
 def _speed(totals: dict[str, float]) -> float:
-    return totals["n_tokens"] / sum(totals[f"{phase}_s"] for phase in ("draft", "verify", "commit", "other"))
+    return totals["n_tokens"] / sum(
+        totals[f"{phase}_s"] for phase in ("draft", "verify", "commit", "other")
+    )
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     options.add_argument("what", choices=("stream", "observer"))
     what = options.parse_args().what
     load = os.getloadavg()[0]

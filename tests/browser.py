@@ -2,8 +2,8 @@
 
     python -m tests.browser     install one where none starts
 
-By the system's package manager if that asks nothing (root, or sudo without a password), else by Playwright.
-Where neither can, the page's tests skip.
+By the system's package manager if that asks nothing (root, or sudo without a password), else by
+Playwright. Where neither can, the page's tests skip.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ PATIENCE_S = 600
 
 
 def find(play: Playwright) -> str | None:
-    """The first browser here that really starts: a package's stub, or one that lacks libraries, does not."""
+    """The first browser here that really starts: a package's stub, or one that lacks libraries,
+    does not.
+    """
     for path in (*map(shutil.which, NAMES), play.chromium.executable_path):
         if path and Path(path).exists():
             with suppress(Error):
@@ -57,7 +59,9 @@ def ways() -> list[tuple[str, list[list[str]]]]:
 
 
 def run(commands: list[list[str]]) -> bool:
-    """Whether all commands end well. They say nothing: a download that fails would fill the screen."""
+    """Whether all commands end well. They say nothing: a download that fails would fill the
+    screen.
+    """
     try:
         for command in commands:
             subprocess.run(command, timeout=PATIENCE_S, capture_output=True, check=True)

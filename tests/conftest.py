@@ -1,4 +1,5 @@
-"""Shared by all tests: one thread, and a family of tiny random models in the shape of the pocket pair.
+"""Shared by all tests: one thread, and a family of tiny random models in the shape of the pocket
+pair.
 
 The drafter is the target with noise on its weights, so that it is right often but not always.
 """
@@ -13,13 +14,15 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-# One thread before torch starts its own: on a shared machine waiting threads cost more than they bring.
+# One thread before torch starts its own: on a shared machine waiting threads cost more than they
+# bring.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 # What somebody tuned on this machine must not change what is tested.
 os.environ["SPECVL_TUNED"] = os.devnull
-# What somebody fetched must not change it either: the photo pair is tested where a test asks for its weights.
+# What somebody fetched must not change it either: the photo pair is tested where a test asks for
+# its weights.
 os.environ["SPECVL_CACHE"] = f"{tempfile.gettempdir()}/specvl-tests-empty"
 
 import pytest
@@ -37,8 +40,9 @@ PER_IMAGE = 9
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Try tests again that talk to servers and browsers in processes of their own, when they fail: a machine
-    that others keep busy may hold one up beyond any patience. The summary names every test that needed it.
+    """Try tests again that talk to servers and browsers in processes of their own, when they fail:
+    a machine that others keep busy may hold one up beyond any patience. The summary names every
+    test that needed it.
     """
     for item in items:
         if item.path.parent.name in ("page", "robustness"):
@@ -46,8 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported out of garbage collections: engines collect after every load and every fault,
-    and would walk over all libraries each time.
+    """Leave what was imported out of garbage collections: engines collect after every load and
+    every fault, and would walk over all libraries each time.
     """
     gc.collect()
     gc.freeze()
@@ -55,8 +59,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def own_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let tests without a browser run event loops: once it has begun, playwright keeps one running in this
-    thread, beside which `asyncio.run` would be refused.
+    """Let tests without a browser run event loops: once it has begun, playwright keeps one running
+    in this thread, beside which `asyncio.run` would be refused.
     """
     if "playwright" in request.fixturenames:
         yield
@@ -69,7 +73,9 @@ def own_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """`python app.py` as it is started by people, for all tests that need it: its address and its process."""
+    """`python app.py` as it is started by people, for all tests that need it: its address and its
+    process.
+    """
     from tests.page.conftest import ROOT
     from tests.robustness.support import server
 
@@ -79,15 +85,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Before every test: `train` sets the threads it was told to, and all later tests would wait on them."""
+    """Before every test: `train` sets the threads it was told to, and all later tests would wait on
+    them.
+    """
     torch.set_num_threads(1)
 
 
 def tiny_llava(
     layers: int = 3, seed: int = 0, kv_heads: int = 4, decoder: str = "qwen2", vocab: int = VOCAB
 ) -> torch.nn.Module:
-    """A random LLaVA like the pocket target: SigLIP tower, all its patches, Qwen2 or Llama decoder, tied
-    head."""
+    """A random LLaVA like the pocket target: SigLIP tower, all its patches, Qwen2 or Llama decoder,
+    tied head."""
     import transformers as hf
 
     torch.manual_seed(seed)
@@ -128,7 +136,8 @@ def tiny_llava(
         for name, weight in model.named_parameters():
             if "norm" in name or name.endswith("bias"):
                 weight += 0.2 * torch.randn(weight.shape, generator=generator)
-        # A placeholder in an answer would be one more picture in the next prompt, which no processor allows.
+        # A placeholder in an answer would be one more picture in the next prompt, which no
+        # processor allows.
         model.get_input_embeddings().weight[IMAGE] = 0
     model.generation_config.eos_token_id = EOS
     return model
@@ -155,10 +164,14 @@ def tiny_prompt(pictures: int = 1, words: int = 7, seed: int = 0, vocab: int = V
 
     ids = [1, *text(3), *[IMAGE] * (PER_IMAGE * pictures), *text(words)]
     spans = tuple(
-        Span("image", i, 0, 4 + i * PER_IMAGE, 4 + (i + 1) * PER_IMAGE, 3, 3) for i in range(pictures)
+        Span("image", i, 0, 4 + i * PER_IMAGE, 4 + (i + 1) * PER_IMAGE, 3, 3)
+        for i in range(pictures)
     )
     tensor = torch.tensor(ids)
-    inputs: dict[str, torch.Tensor] = {"input_ids": tensor[None], "attention_mask": torch.ones(1, len(ids))}
+    inputs: dict[str, torch.Tensor] = {
+        "input_ids": tensor[None],
+        "attention_mask": torch.ones(1, len(ids)),
+    }
     if pictures:
         inputs["pixel_values"] = torch.randn(pictures, 3, 48, 48, generator=generator)
     return Prompt(tensor, tensor == IMAGE, inputs, spans, "what is this?")
@@ -199,7 +212,9 @@ def small(llava: torch.nn.Module) -> object:
 def models(target: object, small: object) -> object:
     from specvl_demo.methods.base import Models
 
-    return Models(target, {"small": small}, {"newline": (5,), "caption": (6, 7), "describe": (8, 9, 10)})
+    return Models(
+        target, {"small": small}, {"newline": (5,), "caption": (6, 7), "describe": (8, 9, 10)}
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,8 @@
-"""Pictures and clips made on the spot, whole and broken, for the tests of everything that takes uploads.
+"""Pictures and clips made on the spot, whole and broken, for the tests of everything that takes
+uploads.
 
-Every maker returns bytes (or writes a file) whose right decoding is known: left half red, right half blue.
+Every maker returns bytes (or writes a file) whose right decoding is known: left half red, right
+half blue.
 """
 
 from __future__ import annotations
@@ -67,9 +69,15 @@ def good_pictures() -> dict[str, bytes]:
     rgb = halves()
     clear = rgb.convert("RGBA")
     clear.putpixel((0, 0), (0, 0, 0, 0))
-    moving = {"save_all": True, "append_images": [Image.new("RGB", SIZE, (0, 200, 0))], "duration": 100}
+    moving = {
+        "save_all": True,
+        "append_images": [Image.new("RGB", SIZE, (0, 200, 0))],
+        "duration": 100,
+    }
     files = {f"plain.{fmt.lower()}": encode(rgb, fmt) for fmt in ("PNG", "WEBP", "GIF", "BMP")}
-    files |= {f"animated.{fmt.lower()}": encode(rgb, fmt, **moving) for fmt in ("PNG", "WEBP", "GIF")}
+    files |= {
+        f"animated.{fmt.lower()}": encode(rgb, fmt, **moving) for fmt in ("PNG", "WEBP", "GIF")
+    }
     files |= {
         "palette.bmp": encode(rgb.quantize(8), "BMP"),
         "palette_alpha.png": encode(rgb.quantize(8), "PNG", transparency=7),
@@ -109,7 +117,9 @@ def write_clip(path: Path, codec: str = "mp4v", n_frames: int = 24, fps: float =
 
 
 def turned(mp4: bytes) -> bytes:
-    """The clip with a display matrix that says: turn clockwise by 90 degrees, as phones write it."""
+    """The clip with a display matrix that says: turn clockwise by 90 degrees, as phones write
+    it.
+    """
     at = mp4.index(b"tkhd") + 4
     matrix_at = at + 4 + 36  # version and flags, then the fields of version 0 before the matrix
     one, w = 1 << 16, 1 << 30

@@ -43,7 +43,9 @@ class FakeClock:
 
 @dataclass
 class TableTarget:
-    """A target whose logits depend on the last token alone: table [V, V]. Checks every tree it is given."""
+    """A target whose logits depend on the last token alone: table [V, V]. Checks every tree it is
+    given.
+    """
 
     table: Tensor
     eos: frozenset[int] = frozenset()
@@ -60,7 +62,9 @@ class TableTarget:
 
     def encode(self, prompt: Prompt) -> Encoded:
         n = len(prompt)
-        return Encoded(prompt.ids, prompt.visual, torch.zeros(n, 1), torch.arange(n), prompt, seconds=0.25)
+        return Encoded(
+            prompt.ids, prompt.visual, torch.zeros(n, 1), torch.arange(n), prompt, seconds=0.25
+        )
 
     def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
         return Prefill(encoded, encoded.embeds[:-1], encoded.ids.tolist(), seconds=0.5)
@@ -106,7 +110,9 @@ class TableSession:
 
 
 class TableDrafter(NoDrafter):
-    """Says what a table [V, V] of log-probabilities says after the last token. Feeds rows like a real one."""
+    """Says what a table [V, V] of log-probabilities says after the last token. Feeds rows like a
+    real one.
+    """
 
     name = "table drafter"
 

@@ -1,5 +1,5 @@
-"""Random heads for tiny targets: as modules that can learn, and built for drafting from the same tensors; and
-one lane on its way, by hand or to its end."""
+"""Random heads for tiny targets: as modules that can learn, and built for drafting from the same
+tensors; and one lane on its way, by hand or to its end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ def random_module(kind: str, geometry: Geometry = GEOMETRY, seed: int = 0) -> to
 
 
 def built(
-    module: torch.nn.Module, kind: str, decoder: Decoder, geometry: Geometry = GEOMETRY, **own: object
+    module: torch.nn.Module,
+    kind: str,
+    decoder: Decoder,
+    geometry: Geometry = GEOMETRY,
+    **own: object,
 ) -> Any:
     """The module's tensors behind the lean forward."""
     own = {"method": kind, **own}

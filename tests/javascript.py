@@ -23,21 +23,29 @@ def node() -> str | None:
     return str(ours) if ours.exists() else shutil.which("node")
 
 
-needs_node = pytest.mark.skipif(node() is None, reason="needs a JavaScript engine: node, or playwright's own")
+needs_node = pytest.mark.skipif(
+    node() is None, reason="needs a JavaScript engine: node, or playwright's own"
+)
 
 
 def run(folder: Path, body: str, data: Any) -> Any:
-    """What `body` makes of `data`: statements of a function (data, load); load gives a script by name."""
+    """What `body` makes of `data`: statements of a function (data, load); load gives a script by
+    name.
+    """
     for script in SCRIPTS.glob("*.js"):
         shutil.copy(script, folder / script.name)
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "run.mjs").write_text(
-        "import { readFileSync } from 'node:fs';\n"
-        "const load = (name) => import(new URL(name, import.meta.url));\n"
-        f"const f = async (data, load) => {{ {body} }};\n"
-        "process.stdout.write(JSON.stringify(await f(JSON.parse(readFileSync(0, 'utf8')), load)));\n"
+        "import { readFileSync } from 'node:fs';\nconst load = (name) => import(new URL(name,"
+        f" import.meta.url));\nconst f = async (data, load) => {{ {body}"
+        " };\nprocess.stdout.write(JSON.stringify(await f(JSON.parse(readFileSync(0, 'utf8')),"
+        " load)));\n"
     )
     done = subprocess.run(
-        [str(node()), "run.mjs"], input=json.dumps(data).encode(), cwd=folder, capture_output=True, check=True
+        [str(node()), "run.mjs"],
+        input=json.dumps(data).encode(),
+        cwd=folder,
+        capture_output=True,
+        check=True,
     )
     return json.loads(done.stdout)

@@ -1,4 +1,6 @@
-"""A pair on disk in the shape of the pocket pair, with random weights: for tests that load as users do."""
+"""A pair on disk in the shape of the pocket pair, with random weights: for tests that load as users
+do.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,10 @@ from pathlib import Path
 
 import torch
 
-WORDS = "what is in the picture describe a small large red green blue circle square star above below left"
+WORDS = (
+    "what is in the picture describe a small large red green blue circle square star above below"
+    " left"
+)
 
 
 def tokenizer() -> object:

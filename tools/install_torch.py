@@ -2,9 +2,9 @@
 
     python tools/install_torch.py VERSION [--index URL] [--accelerator auto|cpu|cuda]
 
-Without a GPU, Linux takes the CPU build from the configured package indexes, else from PyTorch's own index,
-else the plain wheel, which brings CUDA. What fails falls to the next with one line; pip's own words appear
-only where nothing worked. Needs the standard library only.
+Without a GPU, Linux takes the CPU build from the configured package indexes, else from PyTorch's
+own index, else the plain wheel, which brings CUDA. What fails falls to the next with one line;
+pip's own words appear only where nothing worked. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -41,10 +41,22 @@ def ways(version: str, index: str, accelerator: str) -> list[tuple[str, list[str
 
 
 def install(arguments: list[str]) -> str:
-    """Run pip, its progress shown; gives what it said to standard error where it failed, else nothing."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--progress-bar", "on"]
+    """Run pip, its progress shown; gives what it said to standard error where it failed, else
+    nothing.
+    """
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--progress-bar",
+        "on",
+    ]
     done = subprocess.run([*pip, *arguments], stderr=subprocess.PIPE, text=True, errors="replace")
-    return "" if done.returncode == 0 else done.stderr.strip() or f"pip ended with {done.returncode}"
+    return (
+        "" if done.returncode == 0 else done.stderr.strip() or f"pip ended with {done.returncode}"
+    )
 
 
 def main() -> int:

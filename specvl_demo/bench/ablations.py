@@ -1,7 +1,7 @@
 """Trained heads beside each other on one target, each drafting the same chain and the same tree.
 
-Given a folder of heads, one folder each with the card that `train` writes; what was not trained alike is
-told.
+Given a folder of heads, one folder each with the card that `train` writes; what was not trained
+alike is told.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def report(asked: Asked) -> dict[str, Any]:
     heads: name, parameters and steps of each; unlike: sentences on what was not trained alike.
     """
     if asked.heads is None:
-        raise ValueError("--suite ablations needs --heads: a folder with a folder for each trained head.")
+        raise ValueError(
+            "--suite ablations needs --heads: a folder with a folder for each trained head."
+        )
     loaded, found = asked.load([], None), asked.cases(cases.pocket)
     heads = opened(loaded, asked.heads)
     choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
@@ -65,7 +67,8 @@ def report(asked: Asked) -> dict[str, Any]:
         loaded, found, choices, asked.repeats, asked.max_new_tokens, peers=(), tell=asked.tell
     )
     told = [
-        {"head": one.name, "parameters": one.card["parameters"], "steps": one.card["steps"]} for one in heads
+        {"head": one.name, "parameters": one.card["parameters"], "steps": one.card["steps"]}
+        for one in heads
     ]
     own = {one.name: fingerprints.of_folder(one.folder) for one in heads}
     machine = measured["machine"]
@@ -74,8 +77,8 @@ def report(asked: Asked) -> dict[str, Any]:
 
 
 def opened(loaded: Loaded, folder: Path) -> list[Trained]:
-    """The heads in the folders of `folder`, by name; ValueError with a sentence where there are none, or one
-    has no card or does not fit the target."""
+    """The heads in the folders of `folder`, by name; ValueError with a sentence where there are
+    none, or one has no card or does not fit the target."""
     found, target = [], loaded.models.target
     config: Any = target.vlm.model.config
     text = config.get_text_config().to_dict()
@@ -84,7 +87,9 @@ def opened(loaded: Loaded, folder: Path) -> list[Trained]:
         try:
             card = json.loads((one / "card.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise ValueError(f"{one} has no card.json that can be read; `train` writes one.") from None
+            raise ValueError(
+                f"{one} has no card.json that can be read; `train` writes one."
+            ) from None
         role = checkpoints.role_in(one)
         if role is not None:
             found.append(Trained(one, role, head, card))
@@ -94,15 +99,17 @@ def opened(loaded: Loaded, folder: Path) -> list[Trained]:
 
 
 def unlike(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One sentence for everything that the cards of several heads say differently: data, steps, and what of
-    the recipe all or some of them have."""
+    """One sentence for everything that the cards of several heads say differently: data, steps, and
+    what of the recipe all or some of them have."""
     values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, card in cards.items():
         said = {key: card.get(key) for key in ("weights", "data", "conversations", "steps")}
         for key, value in {**card["recipe"], **said}.items():
             values[key][json.dumps(value)].append(name)
     return [
-        f"{key}: " + "; ".join(f"{value} for {', '.join(names)}" for value, names in by.items()) + "."
+        f"{key}: "
+        + "; ".join(f"{value} for {', '.join(names)}" for value, names in by.items())
+        + "."
         for key, by in sorted(values.items())
         if len(by) > 1
     ]

@@ -1,7 +1,7 @@
 """What a bench asks: named lists of questions with pictures, the same on every machine.
 
-`held_out` scenes are never drawn in training; `calibration` scenes are never held out, so that what is tuned
-on them can be judged on the others.
+`held_out` scenes are never drawn in training; `calibration` scenes are never held out, so that what
+is tuned on them can be judged on the others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from specvl_demo.world.texts import Sample, text_of
 POCKET = (("describe", 3), ("clip", 2), ("chart", 2), ("compare", 2), ("count", 1), ("where", 1))
 FOLLOWED_UP = 2
 """Cases of a conversation: a scene described, then one more question about it."""
-CALIBRATION = (("describe", 3), ("clip", 1), ("chart", 1), ("compare", 1), ("count", 1), ("where", 1))
+CALIBRATION = (
+    ("describe", 3),
+    ("clip", 1),
+    ("chart", 1),
+    ("compare", 1),
+    ("count", 1),
+    ("where", 1),
+)
 CALIBRATION_SEED = 8 * 10**11
 """Far above what training draws, far below what is held out."""
 TEXTS = (
@@ -32,14 +39,17 @@ TEXTS = (
     "What can you see in a picture?",
     "Tell me about bar charts.",
 )
-"""Questions without a picture: nothing the pocket target was taught, which is why they make it ramble."""
+"""Questions without a picture: nothing the pocket target was taught, which is why they make it
+ramble.
+"""
 
 
 @dataclass(frozen=True)
 class Case:
     """One question with what it shows, and what was said before it.
 
-    reference: an answer to compare with, where the source gives one; kind: what sort of question it is.
+    reference: an answer to compare with, where the source gives one; kind: what sort of question it
+    is.
     """
 
     name: str
@@ -56,7 +66,9 @@ class Case:
 
 
 def pocket() -> list[Case]:
-    """Held-out scenes, charts, pairs of pictures, clips and follow-up questions; short and long answers."""
+    """Held-out scenes, charts, pairs of pictures, clips and follow-up questions; short and long
+    answers.
+    """
     cases = [_held_out(kind, number) for kind, count in POCKET for number in range(count)]
     return cases + [_follow_up(number) for number in range(FOLLOWED_UP)]
 
@@ -71,7 +83,9 @@ def calibration() -> list[Case]:
 
 
 def mixed(n: int) -> list[Case]:
-    """`n` held-out questions of every kind in turn: scenes, charts, pairs, clips, follow-ups, text alone."""
+    """`n` held-out questions of every kind in turn: scenes, charts, pairs, clips, follow-ups, text
+    alone.
+    """
     kinds = [*KINDS_OF_TURN, "follow-up", "text"]
     return [_any(kinds[i % len(kinds)], i // len(kinds)) for i in range(n)]
 
@@ -82,7 +96,9 @@ def scenes_alone(n: int) -> list[Case]:
 
 def clip(n: int, first: int = 0) -> VideoFrames:
     """A clip of `n` held-out scenes that have nothing to do with each other."""
-    return VideoFrames(tuple(held_out("describe", number)[1][0] for number in range(first, first + n)))
+    return VideoFrames(
+        tuple(held_out("describe", number)[1][0] for number in range(first, first + n))
+    )
 
 
 def _any(kind: str, number: int) -> Case:

@@ -1,7 +1,8 @@
-"""Anyone's own questions as cases: a file of JSON lines, or a public data set by its hub id or from a folder.
+"""Anyone's own questions as cases: a file of JSON lines, or a public data set by its hub id or from
+a folder.
 
-A line and a row of a data set are read alike, by the usual names of columns; what those cannot say of a
-published set is data (`SETS`). Rows come through the `datasets` package where it is installed.
+A line and a row of a data set are read alike, by the usual names of columns; what those cannot say
+of a published set is data (`SETS`). Rows come through the `datasets` package where it is installed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ ANSWER = ("reference", "answer", "answers", "label", "gpt_answer", "caption")
 class Published:
     """What of a data set is read: its split and config. ask: the question, where the set has none.
 
-    ending: completes the names of its clips, which lie in archives of the repository and must be unpacked.
+    ending: completes the names of its clips, which lie in archives of the repository and must be
+    unpacked.
     """
 
     split: str = "test"
@@ -57,13 +59,16 @@ SETS: dict[str, Published] = {
 def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> list[Case]:
     """The first `most` cases of a JSON-lines file, a data set's folder or a data set of the hub.
 
-    media: a folder of unpacked clips. ValueError with a sentence where something is missing or unreadable.
+    media: a folder of unpacked clips. ValueError with a sentence where something is missing or
+    unreadable.
     """
     path = Path(data)
     if path.is_file():
         return list(islice(_lines(path, n_frames), most))
     if not path.is_dir() and (data.endswith((".jsonl", ".json")) or data.count("/") != 1):
-        raise ValueError(f"There is no file or folder {data}, and a data set of the hub is named OWNER/NAME.")
+        raise ValueError(
+            f"There is no file or folder {data}, and a data set of the hub is named OWNER/NAME."
+        )
     by_name = {known.rsplit("/", 1)[-1].lower(): one for known, one in SETS.items()}
     published = by_name.get(path.name.lower(), Published())
 
@@ -92,7 +97,9 @@ def _lines(path: Path, n_frames: int) -> Iterable[Case]:
                 name = str(row.get("id", f"{path.stem}-{number}"))
                 yield _case(name, row, lambda name: path.parent / name, n_frames)
             except json.JSONDecodeError as fault:
-                raise ValueError(f"{path.name}, line {number}: not a line of JSON ({fault.msg}).") from None
+                raise ValueError(
+                    f"{path.name}, line {number}: not a line of JSON ({fault.msg})."
+                ) from None
             except (ValueError, TypeError) as fault:
                 raise ValueError(f"{path.name}, line {number}: {fault}") from None
 
@@ -106,7 +113,9 @@ def _rows(data: str, published: Published, most: int) -> list[Mapping[str, Any]]
         ) from None
     local = Path(data).is_dir()
     if not local and offline():
-        raise ValueError(f"HF_HUB_OFFLINE forbids to fetch {data}; name a folder that holds it instead.")
+        raise ValueError(
+            f"HF_HUB_OFFLINE forbids to fetch {data}; name a folder that holds it instead."
+        )
     try:
         # A stream: the first rows come without the gigabytes behind them.
         rows = datasets.load_dataset(
@@ -118,7 +127,9 @@ def _rows(data: str, published: Published, most: int) -> list[Mapping[str, Any]]
         return list(islice(rows, most))
     except (OSError, ValueError, RuntimeError) as fault:
         reason = " ".join(str(fault).split())[:200]
-        raise ValueError(f"The data set {data} cannot be read: {type(fault).__name__}: {reason}") from None
+        raise ValueError(
+            f"The data set {data} cannot be read: {type(fault).__name__}: {reason}"
+        ) from None
 
 
 def _case(
@@ -128,7 +139,9 @@ def _case(
     question = ask or _first(row, QUESTION)
     if not isinstance(question, str) or not question.strip():
         known = ", ".join(row) or "nothing"
-        raise ValueError(f"a question is needed, under {' or '.join(QUESTION)}; {name} has {known}.")
+        raise ValueError(
+            f"a question is needed, under {' or '.join(QUESTION)}; {name} has {known}."
+        )
     choices = _all(row, CHOICES)
     lines = [*map(str, _all(row, CONTEXT)), question]
     lines += [f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
@@ -137,7 +150,12 @@ def _case(
     files = [place(one) for one in shown if isinstance(one, str)]
     opened = load_any(files, n_frames) if files else []
     answer = _first(row, ANSWER)
-    if choices and isinstance(answer, int) and not isinstance(answer, bool) and answer < len(choices):
+    if (
+        choices
+        and isinstance(answer, int)
+        and not isinstance(answer, bool)
+        and answer < len(choices)
+    ):
         answer = LETTERS[answer]
     if isinstance(answer, list | tuple):
         answer = answer[0] if answer else None
@@ -158,8 +176,8 @@ def _unpacked(name: str, media: Path | None) -> Path:
     """The clip of this name anywhere below the folder of unpacked clips."""
     if media is None:
         raise ValueError(
-            f"This data set names its clips ({name}) and packs them into archives: unpack those and "
-            "name their folder with --media."
+            f"This data set names its clips ({name}) and packs them into archives: unpack those and"
+            " name their folder with --media."
         )
     found = sorted(media.rglob(Path(name).name))
     if not found:
@@ -174,4 +192,6 @@ def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
 def _all(row: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
     """The values of all these columns, lists taken apart."""
     values = [row[name] for name in names if row.get(name) not in (None, "")]
-    return [one for value in values for one in (value if isinstance(value, list | tuple) else [value])]
+    return [
+        one for value in values for one in (value if isinstance(value, list | tuple) else [value])
+    ]

@@ -1,6 +1,7 @@
 """All that only the device at hand can tell, in one run: steps, exactness by type, peers, memory.
 
-A part that fails is told in a sentence, and the others go on: a machine with a GPU is lent for minutes.
+A part that fails is told in a sentence, and the others go on: a machine with a GPU is lent for
+minutes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ BACKENDS = {"eager": "hf", "fixed shapes": "static"}
 """Decoders whose steps are compared; on a CUDA device those of fixed shapes are graphs."""
 NODES = (1, 2, 4, 8, 16, 32, 64)
 CONTEXT = 1024
-FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError, NotImplementedError)
+FAULTS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+    IndexError,
+    NotImplementedError,
+)
 
 Rows = list[dict[str, Any]]
 
@@ -45,8 +54,8 @@ def report(asked: Asked) -> dict[str, Any]:
 
 
 def _in_own_type(asked: Asked) -> tuple[dict[str, Any], Rows]:
-    """The machine with what was loaded, and the parts in the device's own type; the models go with the call,
-    before they are loaded in another one."""
+    """The machine with what was loaded, and the parts in the device's own type; the models go with
+    the call, before they are loaded in another one."""
     loaded = asked.load(asked.roles, None)
     return provenance.describe(loaded), [
         _part("Steps, eager and in fixed shapes", lambda: _steps(loaded, asked.repeats)),
@@ -67,11 +76,17 @@ def _gpu() -> dict[str, Any]:
     if not torch.cuda.is_available():
         return {}
     gpu = torch.cuda.get_device_properties(0)
-    return {"gpu": gpu.name, "capability": f"{gpu.major}.{gpu.minor}", "toolkit": torch.version.cuda}
+    return {
+        "gpu": gpu.name,
+        "capability": f"{gpu.major}.{gpu.minor}",
+        "toolkit": torch.version.cuda,
+    }
 
 
 def _steps(loaded: Loaded, repeats: int) -> Rows:
-    """Milliseconds of verification by nodes on both decoders, and whether they choose the same tokens."""
+    """Milliseconds of verification by nodes on both decoders, and whether they choose the same
+    tokens.
+    """
     models = {"target": loaded.models.target.vlm.model}
     if "small" in loaded.models.drafters:
         models["small drafter"] = loaded.models.drafters["small"].model
@@ -84,7 +99,12 @@ def _steps(loaded: Loaded, repeats: int) -> Rows:
             found[label] = steps.costs(decoder, name, limits, CONTEXT, NODES, max(5, repeats))
         eager, fixed = found.values()
         for one, other in zip(eager, fixed, strict=True):
-            row = {"model": name, "nodes": one["rows"], "eager_ms": one["ms"], "fixed_ms": other["ms"]}
+            row = {
+                "model": name,
+                "nodes": one["rows"],
+                "eager_ms": one["ms"],
+                "fixed_ms": other["ms"],
+            }
             rows.append(row | {"gain": one["ms"] / other["ms"], "bound_ms": one["bound_ms"]})
     return rows
 
@@ -92,13 +112,20 @@ def _steps(loaded: Loaded, repeats: int) -> Rows:
 def _beside(loaded: Loaded, asked: Asked) -> Rows:
     """Every method and every way of the library on a few held-out scenes, with the limits found."""
     sizes = asked.repeats, asked.max_new_tokens
-    found = measure.bench(loaded, cases.scenes_alone(3), asked.choices, *sizes, list(PEERS), asked.tell)
+    found = measure.bench(
+        loaded, cases.scenes_alone(3), asked.choices, *sizes, list(PEERS), asked.tell
+    )
     columns = ("method", "tau", "tokens_per_s", "speedup_vs_ar", "speedup_vs_hf_generate", "limit")
-    return [{key: row[key] for key in (*columns, "identical_to_ar", "note")} for row in found["rows"]]
+    return [
+        {key: row[key] for key in (*columns, "identical_to_ar", "note")} for row in found["rows"]
+    ]
 
 
 def _memory(loaded: Loaded) -> Rows:
-    measured, predicted = peak_bytes(loaded.models.target.decoder.device), loaded.verdict.needs_bytes
+    measured, predicted = (
+        peak_bytes(loaded.models.target.decoder.device),
+        loaded.verdict.needs_bytes,
+    )
     return [
         {
             "predicted_gb": predicted / 1e9,

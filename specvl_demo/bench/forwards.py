@@ -1,6 +1,8 @@
-"""A method's rounds with the forwards they made: how long each draft step and each verification took.
+"""A method's rounds with the forwards they made: how long each draft step and each verification
+took.
 
-Drafter and target session are wrapped, so that exactly what a round runs is timed, by the device's own clock.
+Drafter and target session are wrapped, so that exactly what a round runs is timed, by the device's
+own clock.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ NO_MODEL = ("none", "ngram")
 
 @dataclass(frozen=True)
 class TimedRound:
-    """A round with its forwards. steps: (nodes fed, seconds) of each draft step, the root's first."""
+    """A round with its forwards. steps: (nodes fed, seconds) of each draft step, the root's
+    first.
+    """
 
     round: Round
     verify_s: float
@@ -79,7 +83,9 @@ class _Log:
 
 
 class _Logged:
-    """A drafter, or the target and its session, whose forwards are logged; otherwise what it wraps."""
+    """A drafter, or the target and its session, whose forwards are logged; otherwise what it
+    wraps.
+    """
 
     def __init__(self, inner: Any, log: _Log) -> None:
         self._inner, self._log = inner, log

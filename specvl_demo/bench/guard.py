@@ -1,6 +1,7 @@
 """Is it worse than it was? A new bench beside a recorded one, row by row.
 
-Of speeds only ratios are compared, and only between runs on the same device, type and number of threads.
+Of speeds only ratios are compared, and only between runs on the same device, type and number of
+threads.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ from typing import Any
 REPEATS = 2
 """Of a run that is only compared, where nobody names a number."""
 TAU_LOOSE = 0.01
-"""Share by which τ may fall with the same weights and settings: rounding differs between machines."""
+"""Share by which τ may fall with the same weights and settings: rounding differs between
+machines.
+"""
 LOOSE, SPREADS = 0.15, 2.0
-"""A ratio may fall by this share, or by so many times the spreads of both runs where that is more."""
+"""A ratio may fall by this share, or by so many times the spreads of both runs where that is
+more.
+"""
 CLOCKED = ("speedup_vs_ar", "speedup_vs_hf_generate", "efficiency")
 ASKED, MACHINE = ("pair", "cases", "max_new_tokens"), ("device", "dtype", "threads")
 
@@ -41,10 +46,14 @@ def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding
     old, new = settings_of(recorded), settings_of(now)
     for key in ASKED:
         if old[key] != new[key]:
-            raise ValueError(f"The two were not asked the same: {key} was {old[key]!r}, is {new[key]!r}.")
+            raise ValueError(
+                f"The two were not asked the same: {key} was {old[key]!r}, is {new[key]!r}."
+            )
     then, here = recorded["machine"], now["machine"]
     others = [f"{key} was {then.get(key)}, is {here.get(key)}" for key in MACHINE]
-    others = [text for key, text in zip(MACHINE, others, strict=True) if then.get(key) != here.get(key)]
+    others = [
+        text for key, text in zip(MACHINE, others, strict=True) if then.get(key) != here.get(key)
+    ]
     unclocked = "the machine is busy" if here.get("busy") else ", ".join(others)
     rows = {row["method"]: row for row in now["rows"]}
     found = []
@@ -61,11 +70,17 @@ def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding
 
 def _as_it_was(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
     """Whether all that was recorded still holds; what came later is no matter."""
-    return old is not None and new is not None and all(new.get(key) == value for key, value in old.items())
+    return (
+        old is not None
+        and new is not None
+        and all(new.get(key) == value for key, value in old.items())
+    )
 
 
 def _row(old: Mapping[str, Any], new: Mapping[str, Any], same: bool, unclocked: str) -> Finding:
-    """same: weights and settings are. unclocked: why speeds are not compared, empty where they are."""
+    """same: weights and settings are. unclocked: why speeds are not compared, empty where they
+    are.
+    """
     faults: list[str] = []
     told: list[str] = []
     if old.get("identical_to_ar") and not new.get("identical_to_ar"):

@@ -51,9 +51,10 @@ def lossless(
     tell: Tell = silent,
     sampling: Sampling = GREEDY,
 ) -> dict[str, Any]:
-    """`machine, settings, rows`: how often each lossless method differs from AR, where first, and how many
-    nats lay between the target's two likeliest tokens there. When sampling, also how often the target's token
-    was drafted where something was (`accepted`), and the most that any coupling could reach (`possible`)."""
+    """`machine, settings, rows`: how often each lossless method differs from AR, where first, and
+    how many nats lay between the target's two likeliest tokens there. When sampling, also how often
+    the target's token was drafted where something was (`accepted`), and the most that any coupling
+    could reach (`possible`)."""
     # With Gumbel noise a seed stands for another answer, in AR too.
     plain = next((one for one in choices if one.method.name == "ar"), base.choose("ar"))
     chosen = [choice for choice in choices if choice.lossless and choice.method.name != "ar"]
@@ -96,7 +97,11 @@ def lossless(
         "max_new_tokens": max_new_tokens,
         "sampling": "greedy" if sampling.greedy else vars(sampling),
     }
-    return {"machine": provenance.describe(loaded), "settings": settings, "rows": list(rows.values())}
+    return {
+        "machine": provenance.describe(loaded),
+        "settings": settings,
+        "rows": list(rows.values()),
+    }
 
 
 def _overlaps(lane: Lane) -> Iterator[tuple[bool, float]]:

@@ -1,9 +1,9 @@
 """Methods beside each other on one machine: interleaved repeats, medians, spread, limits.
 
-Every method runs alone, one after the other on the same case, in an order that shifts with every repeat, then
-the next case. A rate is Σ tokens / Σ seconds of a repeat, ratios are taken within a repeat, figures are
-medians over repeats. `limit` is the speedup if nothing but the models' forwards took time; `efficiency`, the
-forwards' share of the rounds, says how much of it was reached.
+Every method runs alone, one after the other on the same case, in an order that shifts with every
+repeat, then the next case. A rate is Σ tokens / Σ seconds of a repeat, ratios are taken within a
+repeat, figures are medians over repeats. `limit` is the speedup if nothing but the models' forwards
+took time; `efficiency`, the forwards' share of the rounds, says how much of it was reached.
 """
 
 from __future__ import annotations
@@ -36,7 +36,14 @@ Load = Callable[[Sequence[Role], str | None], Loaded]
 GREEDY = Sampling()
 
 COLUMNS = (
-    *("method", "tau", "tokens_per_s", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
+    *(
+        "method",
+        "tau",
+        "tokens_per_s",
+        "speedup_vs_ar",
+        "speedup_vs_hf_generate",
+        "speedup_vs_hf_assisted",
+    ),
     *("limit", "efficiency", "share_draft", "share_verify", "share_commit", "share_other"),
     *("identical_to_ar", "relaxed_share", "repeats", "spread"),
 )
@@ -57,8 +64,8 @@ AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
 class Asked:
     """What a bench was asked for. choices: `ar` first.
 
-    prompts: how many, where a suite can ask any number. busy: figures are wanted even where others use the
-    machine. heads: the folder of the ablations suite. sampling: of the lossless suite.
+    prompts: how many, where a suite can ask any number. busy: figures are wanted even where others
+    use the machine. heads: the folder of the ablations suite. sampling: of the lossless suite.
     """
 
     pair: Pair
@@ -99,12 +106,16 @@ class Repeat:
     def add(self, name: str, lane: Lane, rounds: Iterable[TimedRound]) -> None:
         before, seconds = lane.begin.before_s, [one.seconds for one in lane.rounds]
         ids = lane.token_ids
-        self.answers[name].append(Answer(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids)))
+        self.answers[name].append(
+            Answer(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids))
+        )
         self.lanes[name].append(lane)
         self.rounds[name] += rounds
 
     def rate(self, name: str, total: bool = False) -> float | None:
-        """Tokens a second of decoding, or from pictures to answer; None where nothing was measured."""
+        """Tokens a second of decoding, or from pictures to answer; None where nothing was
+        measured.
+        """
         some = self.answers.get(name, ())
         tokens = sum(len(one.token_ids) if total else one.n_decoded for one in some)
         seconds = sum(one.total_s if total else one.decode_s for one in some)
@@ -125,7 +136,11 @@ def requests(
     """The cases as requests to the loaded target, each with the next seed."""
     return [
         session.request(
-            loaded, case.turns, max_new_tokens, replace(sampling, seed=sampling.seed + at), detail="light"
+            loaded,
+            case.turns,
+            max_new_tokens,
+            replace(sampling, seed=sampling.seed + at),
+            detail="light",
         )
         for at, case in enumerate(cases)
     ]
@@ -133,11 +148,15 @@ def requests(
 
 def answers(asked: Asked) -> dict[str, Any]:
     """Every method on the shipped cases, or on the person's own, beside the library's ways."""
-    small: list[Role] = ["small"] if asked.peers and "small" in registry.roles_here(asked.pair) else []
+    small: list[Role] = (
+        ["small"] if asked.peers and "small" in registry.roles_here(asked.pair) else []
+    )
     loaded = asked.load(list(dict.fromkeys([*asked.roles, *small])), None)
     peers = list(PEERS) if asked.peers else [HF_GENERATE]
     found = asked.cases(cases.pocket)
-    return bench(loaded, found, asked.choices, asked.repeats, asked.max_new_tokens, peers, asked.tell)
+    return bench(
+        loaded, found, asked.choices, asked.repeats, asked.max_new_tokens, peers, asked.tell
+    )
 
 
 def bench(
@@ -189,7 +208,9 @@ def bench(
 def held_back(report: dict[str, Any]) -> dict[str, Any]:
     if not report["machine"].get("busy"):
         return report
-    return report | {"rows": [row | dict.fromkeys(set(RATIOS) & set(row)) for row in report["rows"]]}
+    return report | {
+        "rows": [row | dict.fromkeys(set(RATIOS) & set(row)) for row in report["rows"]]
+    }
 
 
 def spread(values: Sequence[float]) -> float | None:

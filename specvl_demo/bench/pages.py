@@ -22,7 +22,15 @@ DECODING = (
     *("speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
     *("limit", "efficiency", "where", "same", "spread"),
 )
-SHORT = ("method", "drafts", "tau", "tokens_per_s", "speedup_vs_ar", "speedup_vs_hf_generate", "same")
+SHORT = (
+    "method",
+    "drafts",
+    "tau",
+    "tokens_per_s",
+    "speedup_vs_ar",
+    "speedup_vs_hf_generate",
+    "same",
+)
 """Columns where a section names the methods it shows."""
 COMPARED = ("tau", "speedup_vs_ar")
 """What of a head's chain and tree stands side by side."""
@@ -48,13 +56,14 @@ HEADS = {
     "logit_gap": "logit gap there",
 }
 ASKED = (
-    "{cases} cases, at most {max_new_tokens} tokens, {repeats} interleaved repeats; medians, spread is the "
-    "interquartile range over the median. τ: tokens per target forward, the target's own included. limit: "
-    "the speedup if nothing but the models' forwards took time; efficiency: how much of it was reached."
+    "{cases} cases, at most {max_new_tokens} tokens, {repeats} interleaved repeats; medians, spread"
+    " is the interquartile range over the median. τ: tokens per target forward, the target's own"
+    " included. limit: the speedup if nothing but the models' forwards took time; efficiency: how"
+    " much of it was reached."
 )
 BUSY = (
-    "The machine was busy: others used {share:.0f} % of it, so ratios are left out. Measure again when it "
-    "has nothing else to do, or ask for them with --busy."
+    "The machine was busy: others used {share:.0f} % of it, so ratios are left out. Measure again"
+    " when it has nothing else to do, or ask for them with --busy."
 )
 
 
@@ -88,7 +97,11 @@ def origin(machine: Mapping[str, Any]) -> str:
         f"{threads} thread{'s' if threads > 1 else ''}" if threads else None,
         f"{machine['dtype']} on {machine.get('device')}" if machine.get("dtype") else None,
         ", ".join(f"{name} {version}" for name, version in (versions or {}).items()),
-        "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v) if weights else None,
+        (
+            "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v)
+            if weights
+            else None
+        ),
         f"commit {machine['commit']}" if machine.get("commit") else None,
         machine.get("when"),
         f"others used {100 * _others(machine):.0f} % of the machine" if "busy" in machine else None,
@@ -107,7 +120,12 @@ def answers(report: Report) -> Page:
         {**row, "where": _where(row), "same": _same(row), "drafts": drafts.get(row["method"])}
         for row in report["rows"]
     ]
-    said = [f"{row['method']}: {row[key]}" for row in rows for key in ("note", "held_back_by") if row[key]]
+    said = [
+        f"{row['method']}: {row[key]}"
+        for row in rows
+        for key in ("note", "held_back_by")
+        if row[key]
+    ]
     two = [("Decoding", rows, DECODING), ("From pictures to answer", rows, measure.TOTAL)]
     return Page([(head, rows, columns) for head, rows, columns in two], _asked(report), said)
 
@@ -134,12 +152,16 @@ def steps(report: Report) -> Page:
     ar = next(row for row in report["rows"] if row["step"] == "step")
     ridge = machine["flops_per_s"] / machine["bytes_per_s"] * ar["bytes"] / ar["flops"]
     card = (
-        f"Roofline: {machine['bytes_per_s'] / 1e9:.1f} GB/s read, {machine['flops_per_s'] / 1e9:.0f} GFLOP/s "
-        f"in matrix products. An AR step reads {ar['bytes'] / 1e6:.1f} MB and computes "
-        f"{ar['flops'] / 1e6:.1f} MFLOP: at least {ar['bound_ms']:.2f} ms, by {ar['bound_by']}; "
-        f"measured {ar['ms']:.2f} ms. Up to {ridge:.0f} rows cost no more than one where memory binds."
+        f"Roofline: {machine['bytes_per_s'] / 1e9:.1f} GB/s read,"
+        f" {machine['flops_per_s'] / 1e9:.0f} GFLOP/s in matrix products. An AR step reads"
+        f" {ar['bytes'] / 1e6:.1f} MB and computes {ar['flops'] / 1e6:.1f} MFLOP: at least"
+        f" {ar['bound_ms']:.2f} ms, by {ar['bound_by']}; measured {ar['ms']:.2f} ms. Up to"
+        f" {ridge:.0f} rows cost no more than one where memory binds."
     )
-    timed, bound = ("step", "model", "rows", "ms", "vs_step"), ("bound_ms", "bound_by", "share", "spread")
+    timed, bound = (
+        ("step", "model", "rows", "ms", "vs_step"),
+        ("bound_ms", "bound_by", "share", "spread"),
+    )
     alone = [
         {**row, "MB": row["bytes"] / 1e6, "MFLOP": row["flops"] / 1e6}
         for row in report["rows"]
@@ -167,10 +189,13 @@ def tuned(report: Report) -> Page:
 
 
 def ceilings(report: Report) -> Page:
-    stated = ", ".join(f"{share:.0%} for {kind}" for kind, share in report["settings"]["acceptance"].items())
+    stated = ", ".join(
+        f"{share:.0%} for {kind}" for kind, share in report["settings"]["acceptance"].items()
+    )
     said = (
-        "Derived from data sheets (bandwidth, dense half-precision arithmetic, memory), weights and caches; "
-        f"nothing of it is measured. Acceptance a draft level: {stated}. Blank: does not fit one such device."
+        "Derived from data sheets (bandwidth, dense half-precision arithmetic, memory), weights"
+        f" and caches; nothing of it is measured. Acceptance a draft level: {stated}. Blank: does"
+        " not fit one such device."
     )
     return Page([("", report["rows"], list(report["rows"][0]))], [said])
 
@@ -193,12 +218,13 @@ def differences(report: Report) -> Page:
 def write(page: Page, path: Path, name: str) -> None:
     """Put a page into the section of a file that is kept for it: all of it, or a few methods' rows.
 
-    Sections begin with `<!-- bench:NAME:begin -->` or `<!-- bench:NAME:begin METHOD METHOD -->` and end with
-    `<!-- bench:NAME:end -->`. ValueError where the file has none.
+    Sections begin with `<!-- bench:NAME:begin -->` or `<!-- bench:NAME:begin METHOD METHOD -->` and
+    end with `<!-- bench:NAME:end -->`. ValueError where the file has none.
     """
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     section = re.compile(
-        rf"(<!-- bench:{re.escape(name)}:begin((?: \S+)*) -->\n).*?(<!-- bench:{re.escape(name)}:end -->)",
+        rf"(<!-- bench:{re.escape(name)}:begin((?: \S+)*) -->\n).*?(<!--"
+        rf" bench:{re.escape(name)}:end -->)",
         re.DOTALL,
     )
     found = section.search(text)
@@ -225,10 +251,14 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
         ]
     elif rows and "bound_ms" in rows[0]:
         verify = [row for row in rows if row["step"] in ("step", "verify")]
-        figure = go.Figure(layout={"title": "Verification against nodes, and what the machine allows"})
+        figure = go.Figure(
+            layout={"title": "Verification against nodes, and what the machine allows"}
+        )
         figure.update_xaxes(title="nodes of the tree, root included").update_yaxes(title="ms")
         for key, name in (("ms", "measured"), ("bound_ms", "bound")):
-            figure.add_scatter(x=[row["rows"] for row in verify], y=[row[key] for row in verify], name=name)
+            figure.add_scatter(
+                x=[row["rows"] for row in verify], y=[row[key] for row in verify], name=name
+            )
         figures = [figure]
     else:
         raise ValueError(f"The suite {report['suite']} has no charts; pocket and steps have.")

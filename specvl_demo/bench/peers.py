@@ -1,6 +1,7 @@
 """Hugging Face's own `generate` on the same weights: the baseline nobody can call home-made.
 
-Assisted generation shows its drafter no picture (the library drops the pixels): its row is a blind drafter's.
+Assisted generation shows its drafter no picture (the library drops the pixels): its row is a blind
+drafter's.
 """
 
 from __future__ import annotations
@@ -25,15 +26,21 @@ GAMMA = 5
 
 @dataclass(frozen=True)
 class Peer:
-    """One way in which the library decodes. like: our method of the same kind, whose draft length it gets."""
+    """One way in which the library decodes. like: our method of the same kind, whose draft length
+    it gets.
+    """
 
     like: str | None = None
     assisted: bool = False
     note: str = ""
 
     def gamma(self, choices: Sequence[Choice]) -> int:
-        """How many tokens it drafts a round: as many as our own method of its kind, tuned or not."""
-        alike = (c.params["gamma"] for c in choices if c.method.name == self.like and "gamma" in c.params)
+        """How many tokens it drafts a round: as many as our own method of its kind, tuned or
+        not.
+        """
+        alike = (
+            c.params["gamma"] for c in choices if c.method.name == self.like and "gamma" in c.params
+        )
         return int(next(alike, GAMMA))
 
     def about(self, gamma: int) -> str | None:
@@ -43,17 +50,20 @@ class Peer:
 
 PEERS: dict[str, Peer] = {
     HF_GENERATE: Peer(),
-    HF_ASSISTED: Peer("chain", assisted=True, note="The library's assistant never sees the picture."),
+    HF_ASSISTED: Peer(
+        "chain", assisted=True, note="The library's assistant never sees the picture."
+    ),
     HF_LOOKUP: Peer("ngram"),
 }
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, ours or the library's, in seconds. before_s: from the pixels to the start of decoding.
+    """One answer, ours or the library's, in seconds. before_s: from the pixels to the start of
+    decoding.
 
-    first_s: to the first emitted tokens. decode_s: of decoding, in which `n_decoded` tokens came; the
-    library's first emission holds the prefill, so its rate is taken from what follows.
+    first_s: to the first emitted tokens. decode_s: of decoding, in which `n_decoded` tokens came;
+    the library's first emission holds the prefill, so its rate is taken from what follows.
     """
 
     token_ids: list[int]
@@ -107,7 +117,9 @@ class Library:
 
     @torch.inference_mode()
     def _generate(self, peer: Peer, gamma: int, request: Request) -> Answer:
-        """Greedy `model.generate` in the peer's way, which drafts `gamma` tokens a round where it drafts."""
+        """Greedy `model.generate` in the peer's way, which drafts `gamma` tokens a round where it
+        drafts.
+        """
         more: dict[str, Any] = {}
         if peer.assisted:
             assistant = self._models.drafter("small").model

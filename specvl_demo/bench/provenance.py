@@ -1,4 +1,6 @@
-"""Where a figure comes from: the machine, how busy it was, the versions, the weights, the commit."""
+"""Where a figure comes from: the machine, how busy it was, the versions, the weights, the
+commit.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Watch:
-    """How busy the machine is with others' work while something is measured. Start, measure, read once."""
+    """How busy the machine is with others' work while something is measured. Start, measure, read
+    once.
+    """
 
     def __init__(self) -> None:
         self._before = psutil.cpu_percent(interval=1.0) / 100
@@ -58,7 +62,9 @@ def describe(loaded: Loaded | None = None) -> dict[str, Any]:
 
 def processor() -> str:
     info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
+    lines = (
+        info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
+    )
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.processor() or platform.machine())
 
@@ -71,7 +77,8 @@ def commit() -> str | None:
 
 
 def weights(pair: Pair) -> dict[str, str | None]:
-    """What the figures were measured with: of every checkpoint the hash of its files, or the hub's revision.
+    """What the figures were measured with: of every checkpoint the hash of its files, or the hub's
+    revision.
 
     None where the hub's cache does not say.
     """

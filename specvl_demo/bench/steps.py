@@ -1,4 +1,5 @@
-"""What one step costs: AR step, verification, draft step, prefill, each beside what the machine allows.
+"""What one step costs: AR step, verification, draft step, prefill, each beside what the machine
+allows.
 
 Costs depend on shapes, not on what weights say: random weights do, without a download.
 """
@@ -34,7 +35,9 @@ WIDTH = 8
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the machine was seen to do: bytes read a second, and operations a second in the decoder's type."""
+    """What the machine was seen to do: bytes read a second, and operations a second in the
+    decoder's type.
+    """
 
     bytes_per_s: float
     flops_per_s: float
@@ -43,7 +46,8 @@ class Bounds:
 Cost = dict[str, Any]
 """One step, a row of the report. rows: tokens fed. ms: median. spread: (highest - lowest) / median.
 
-bound_ms: the least that memory and arithmetic allow; share: bound / median. vs_step: in steps of one row.
+bound_ms: the least that memory and arithmetic allow; share: bound / median. vs_step: in steps of
+one row.
 """
 
 
@@ -70,7 +74,9 @@ def costs(
     repeats: int = 20,
     step: str = "verify",
 ) -> list[Cost]:
-    """The costs of scoring `rows` nodes behind `context` tokens, head and choice of tokens included."""
+    """The costs of scoring `rows` nodes behind `context` tokens, head and choice of tokens
+    included.
+    """
     found: list[Cost] = []
     ids = torch.arange(context, device=decoder.device) % decoder.vocab
     sequence, _, _ = prefill(decoder, [text_context(decoder, ids)], context + max(rows))
@@ -90,7 +96,9 @@ def costs(
     return found
 
 
-def prefill_cost(decoder: Backend, name: str, limits: Bounds, length: int, repeats: int = 5) -> Cost:
+def prefill_cost(
+    decoder: Backend, name: str, limits: Bounds, length: int, repeats: int = 5
+) -> Cost:
     """A pass over a prompt; its head reads one row alone."""
     context = text_context(decoder, torch.arange(length, device=decoder.device) % decoder.vocab)
     times = _times(lambda: prefill(decoder, [context], 0)[1], decoder.device, repeats)
@@ -105,7 +113,8 @@ def suite(
     repeats: int = 20,
     size: int | None = None,
 ) -> dict[str, Any]:
-    """`machine, settings, rows`, as `bench --suite steps --json` prints them. rows must begin with 1.
+    """`machine, settings, rows`, as `bench --suite steps --json` prints them. rows must begin with
+    1.
 
     decoders: the target's by its name, and a drafter's behind it.
     """
@@ -124,12 +133,19 @@ def suite(
         "torch": torch.__version__,
         **asdict(limits),
     }
-    settings = {"context": context, "rows": list(rows), "repeats": repeats, "models": list(decoders)}
+    settings = {
+        "context": context,
+        "rows": list(rows),
+        "repeats": repeats,
+        "models": list(decoders),
+    }
     return {"machine": machine, "settings": settings, "rows": found}
 
 
 def report(asked: Asked) -> dict[str, Any]:
-    """What a step costs: a pair on disk as it is, hub pairs by shape with random weights, nothing fetched."""
+    """What a step costs: a pair on disk as it is, hub pairs by shape with random weights, nothing
+    fetched.
+    """
     settings = asked.settings
     if set(settings) - {"context", "graphs"} or not settings.get("context", "1").isdigit():
         raise ValueError("--suite steps takes --set context=TOKENS and --set graphs=true.")
@@ -142,7 +158,9 @@ def report(asked: Asked) -> dict[str, Any]:
 
 
 def _draft_rows(loaded: Loaded, choices: Sequence[Choice]) -> list[Cost]:
-    """Draft steps as rounds run them, views and heads included: one method of each drafter, in AR steps."""
+    """Draft steps as rounds run them, views and heads included: one method of each drafter, in AR
+    steps.
+    """
     (request,) = measure.requests(loaded, cases.scenes_alone(1), 64)
     alike = {(one.drafter.name, len(one.views)): one for one in reversed(choices)}
     ar = next(one for one in choices if one.method.name == "ar")
@@ -160,7 +178,9 @@ def _draft_rows(loaded: Loaded, choices: Sequence[Choice]) -> list[Cost]:
 
 
 def _decoders(asked: Asked, graphs: bool) -> tuple[Loaded | None, dict[str, Backend]]:
-    """The target's decoder by its name and a small drafter's, with the pair where it was loaded for them."""
+    """The target's decoder by its name and a small drafter's, with the pair where it was loaded for
+    them.
+    """
     models: dict[str, nn.Module]
     pair, backend, loaded = asked.pair, "static" if graphs else "auto", None
     if pair.local:
@@ -174,12 +194,16 @@ def _decoders(asked: Asked, graphs: bool) -> tuple[Loaded | None, dict[str, Back
         needs = verdicts.DTYPE_BYTES[dtype] * sum(map(random_models.n_weights, names)) / 1e9
         there = (machine.gpus[0][1] if machine.gpus else machine.memory_bytes) / 1e9
         if needs > there * verdicts.USABLE_SHARE:
-            raise ValueError(f"{names[0]} in {dtype} needs {needs:.0f} GB; there are {there:.0f} GB here.")
+            raise ValueError(
+                f"{names[0]} in {dtype} needs {needs:.0f} GB; there are {there:.0f} GB here."
+            )
         models = {name: random_models.random_model(name, dtype, machine.device) for name in names}
     else:
         known = ", ".join(("pocket", *random_models.PAIRS))
         raise ValueError(f"The steps suite knows no shapes for {pair.id}; it knows: {known}.")
-    return loaded, {name: VLM(model, name, backend=backend).decoder for name, model in models.items()}
+    return loaded, {
+        name: VLM(model, name, backend=backend).decoder for name, model in models.items()
+    }
 
 
 def _bushy(size: int) -> TreeShape:

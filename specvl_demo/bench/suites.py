@@ -18,12 +18,16 @@ from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PAIRS, Pair
 from specvl_demo.verdicts import Quantised
 
-WAYS: tuple[tuple[Quantised, float], ...] = (("none", 2.0), ("4bit", verdicts.QUANTISED_BYTES["4bit"]))
+WAYS: tuple[tuple[Quantised, float], ...] = (
+    ("none", 2.0),
+    ("4bit", verdicts.QUANTISED_BYTES["4bit"]),
+)
 """How a target's weights may lie on a device, and bytes of each."""
 
 
 def derived() -> Report:
-    """`machine, settings, rows`: a row a pair, with the method of the highest ceiling on every device.
+    """`machine, settings, rows`: a row a pair, with the method of the highest ceiling on every
+    device.
 
     By their data sheets; nothing is measured.
     """
@@ -31,7 +35,9 @@ def derived() -> Report:
     for pair in (pair for pair in PAIRS if not pair.shipped):
         choices = [registry.choose(pair, name) for name in registry.served(pair) if name != "ar"]
         row: dict[str, str | None] = {"pair": pair.id}
-        rows.append(row | {device.name: _best(pair, choices, device) for device in ceilings.DEVICES})
+        rows.append(
+            row | {device.name: _best(pair, choices, device) for device in ceilings.DEVICES}
+        )
     acceptance = {
         "lookup": ceilings.LOOKUP_ACCEPTANCE,
         "chain": ceilings.CHAIN_ACCEPTANCE,

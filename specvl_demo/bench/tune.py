@@ -1,7 +1,8 @@
 """The settings that make each method fastest on this machine, found on calibration inputs.
 
-Climbs over the settings of a method's draft policy, and of a chain where the method may draft one, by the
-speed it measures on the cases; then lets the best few run interleaved with the presets there were.
+Climbs over the settings of a method's draft policy, and of a chain where the method may draft one,
+by the speed it measures on the cases; then lets the best few run interleaved with the presets there
+were.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from specvl_demo.report.metrics import Metrics
 from specvl_demo.report.metrics import measure as metrics
 
 LADDERS: dict[str, dict[str, tuple[float, ...]]] = {
-    "chain": {"gamma": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12), "floor": (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)},
+    "chain": {
+        "gamma": (1, 2, 3, 4, 5, 6, 7, 8, 10, 12),
+        "floor": (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4),
+    },
     "branches": {"gamma": (2, 3, 4, 5, 6, 8, 10), "count": (1, 2, 3)},
     "beam": {"gamma": (2, 3, 4, 5, 6, 8), "beams": (1, 2, 3, 4)},
     "static-tree": {"tree_nodes": (3, 4, 6, 8, 10, 12, 14, 18, 22, 26)},
@@ -40,7 +44,9 @@ LADDERS: dict[str, dict[str, tuple[float, ...]]] = {
         "max_width": (1, 2, 3, 4, 6, 8),
     },
 }
-"""What is tried, by policy: sizes and shapes alone. What a verifier lets pass would change answers."""
+"""What is tried, by policy: sizes and shapes alone. What a verifier lets pass would change
+answers.
+"""
 FINALISTS = 2
 """Of each policy."""
 COLUMNS = ("method", "settings", "tau", "measured", "standard", "paper", "tried")
@@ -82,12 +88,18 @@ class Bench:
 
     def best(self, policy: str) -> list[Trial]:
         """Everything that was tried with a policy, best first."""
-        some = [one for one in self.tried.values() if one and self.choice(one.settings).policy.name == policy]
+        some = [
+            one
+            for one in self.tried.values()
+            if one and self.choice(one.settings).policy.name == policy
+        ]
         return sorted(some, key=lambda one: -one.speedup)
 
 
 def answer(loaded: Loaded, asked: Sequence[Request], choice: Choice) -> Metrics:
-    lanes = [lane for one in asked for lane in gather(engine.race(session.lanes(loaded, one, [choice])))]
+    lanes = [
+        lane for one in asked for lane in gather(engine.race(session.lanes(loaded, one, [choice])))
+    ]
     return metrics(lanes)
 
 
@@ -129,12 +141,17 @@ def report(asked: Asked) -> dict[str, Any]:
     tuned_on = f"Tuned on {len(found)} cases: {source}; other inputs may want other settings."
     about = {"tuned_on": tuned_on, "when": machine["when"], "weights": machine["weights"]}
     kept: dict[str, dict[str, Value]] = {
-        row["method"]: {key: row[key] for key in ("settings", "tau", "measured", "standard")} for row in rows
+        row["method"]: {key: row[key] for key in ("settings", "tau", "measured", "standard")}
+        for row in rows
     }
     held = machine["busy"] and not asked.busy
     return {
         "machine": machine,
-        "settings": {"pair": asked.pair.id, "cases": [case.name for case in found], "repeats": asked.repeats},
+        "settings": {
+            "pair": asked.pair.id,
+            "cases": [case.name for case in found],
+            "repeats": asked.repeats,
+        },
         "tuned_on": tuned_on,
         "written": None if held else str(tuned.write(asked.pair.id, about, kept)),
         "rows": rows,
@@ -143,11 +160,15 @@ def report(asked: Asked) -> dict[str, Any]:
 
 def tunable(pair: Pair) -> list[str]:
     """The speculative methods of a pair whose policy has something to tune."""
-    return [name for name in registry.served(pair) if registry.choose(pair, name).policy.name in LADDERS]
+    return [
+        name for name in registry.served(pair) if registry.choose(pair, name).policy.name in LADDERS
+    ]
 
 
 def policies(bench: Any) -> list[str]:
-    """The policy a method has, and the chain where it may draft one: branches must earn their cost."""
+    """The policy a method has, and the chain where it may draft one: branches must earn their
+    cost.
+    """
     own, others = bench.choice({}).policy.name, base.alternatives(bench.name, "policy")
     return [own, *(part.name for part in others if part.name == "chain" != own)]
 
@@ -181,8 +202,12 @@ def _next(ladder: Sequence[float], value: float, way: int) -> float | None:
     return None if not beyond else min(beyond) if way > 0 else max(beyond)
 
 
-def _final(bench: Bench, cases: Sequence[Case], repeats: int, max_new_tokens: int) -> dict[str, Any]:
-    """Finalists and presets run interleaved with AR; what there was stays where nothing beats it."""
+def _final(
+    bench: Bench, cases: Sequence[Case], repeats: int, max_new_tokens: int
+) -> dict[str, Any]:
+    """Finalists and presets run interleaved with AR; what there was stays where nothing beats
+    it.
+    """
     own, *_ = policies(bench)
     start = bench.trial(start_of(bench, own))
     finalists = {"standard": start} if start is not None else {}

@@ -1,6 +1,7 @@
 """`generate` and `race`: one question, answered by one method or by several side by side.
 
-Everything that can be refused is refused before torch is imported; the answer streams while it is made.
+Everything that can be refused is refused before torch is imported; the answer streams while it is
+made.
 """
 
 from __future__ import annotations
@@ -54,20 +55,28 @@ def race(options: argparse.Namespace) -> int:
 def batch(options: argparse.Namespace) -> int:
     """Every question of a file on one load: a JSON line in, a JSON line out, in their order.
 
-    A line that cannot be answered gives {"id", "error"}, and the rest goes on; exit code 1 where any did.
+    A line that cannot be answered gives {"id", "error"}, and the rest goes on; exit code 1 where
+    any did.
     """
     if not options.json:
         raise Refused("--batch prints JSON lines; add --json.")
     if options.prompt or options.image or options.video or options.trace:
         raise Refused(
-            "--batch takes prompts and files from its lines; leave --prompt, --image, --video and --trace."
+            "--batch takes prompts and files from its lines; leave --prompt, --image, --video and"
+            " --trace."
         )
     pair = find_pair(options)
     (choice,) = pick([options.method], options.set, pair, options.temperature)
     try:
-        lines = [line for line in Path(options.batch).read_text(encoding="utf-8").split("\n") if line.strip()]
+        lines = [
+            line
+            for line in Path(options.batch).read_text(encoding="utf-8").split("\n")
+            if line.strip()
+        ]
     except OSError as fault:
-        raise Refused(f"--batch {options.batch} cannot be read: {fault.strerror or fault}.") from None
+        raise Refused(
+            f"--batch {options.batch} cannot be read: {fault.strerror or fault}."
+        ) from None
     except ValueError:
         raise Refused(f"--batch {options.batch} is not UTF-8 text.") from None
     from specvl_demo import session
@@ -101,14 +110,18 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _question(line: str, answer: dict[str, object]) -> Question:
-    """The question of a line; its id goes into the answer as soon as it is known. ValueError on bad lines."""
+    """The question of a line; its id goes into the answer as soon as it is known. ValueError on bad
+    lines.
+    """
     try:
         data = msgspec.json.decode(line)
         if isinstance(data, dict) and isinstance(data.get("id"), str | int):
             answer["id"] = data["id"]
         asked = msgspec.convert(data, Question)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
-        raise ValueError(f'A line is {{"id", "prompt", "images", "video"}} in JSON: {fault}') from None
+        raise ValueError(
+            f'A line is {{"id", "prompt", "images", "video"}} in JSON: {fault}'
+        ) from None
     if not asked.prompt.strip() and not asked.images and not asked.video:
         raise ValueError("There is nothing to answer: give a prompt, images or a video.")
     return asked
@@ -119,7 +132,8 @@ def pick(
 ) -> list[Choice]:
     """Each method with its settings, checked against the pair; ValueError with a sentence.
 
-    `METHOD.KEY=VALUE` reaches one method; a bare KEY all of them that have it, and at least one must.
+    `METHOD.KEY=VALUE` reaches one method; a bare KEY all of them that have it, and at least one
+    must.
     """
     chosen, used = [], set()
     for name in names:
@@ -128,7 +142,9 @@ def pick(
         for key, value in settings:
             owner, dot, inner = key.rpartition(".")
             if dot and owner not in names:
-                raise Refused(f"--set {key}: {owner} does not run here; running: {', '.join(names)}.")
+                raise Refused(
+                    f"--set {key}: {owner} does not run here; running: {', '.join(names)}."
+                )
             if owner == name or (not dot and (len(names) == 1 or inner in known)):
                 mine[inner] = value
                 used.add(key)
@@ -140,7 +156,9 @@ def pick(
 
 
 def find_pair(options: argparse.Namespace) -> Pair:
-    """The pair that was named, or one of the two models that were; ValueError with what is wrong."""
+    """The pair that was named, or one of the two models that were; ValueError with what is
+    wrong.
+    """
     if options.drafter is not None and options.target is None:
         raise Refused("--drafter drafts for a --target; name that too.")
     if options.target is not None:
@@ -162,7 +180,9 @@ def _names(options: argparse.Namespace) -> list[str]:
 
 
 def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
-    """Check everything, load, answer; records go to the trace and, without --json, to the terminal."""
+    """Check everything, load, answer; records go to the trace and, without --json, to the
+    terminal.
+    """
     pair = find_pair(options)
     chosen = pick(names, options.set, pair, options.temperature)
     if not options.prompt.strip() and not options.image and not options.video:
@@ -181,7 +201,11 @@ def load(
     options: argparse.Namespace, pair: Pair, roles: Sequence[Role], dtype: str | None = None
 ) -> registry.Loaded:
     """The pair with drafters of these roles, as the options ask; dtype goes before theirs."""
-    asked = {"dtype": dtype or options.dtype, "quantised": options.quantised, "exact": options.exact}
+    asked = {
+        "dtype": dtype or options.dtype,
+        "quantised": options.quantised,
+        "exact": options.exact,
+    }
     settings = verdicts.Options.of_environment(options.allow_pickle, **asked)
     return registry.load(pair, roles, progress.tell, settings)
 
@@ -244,7 +268,9 @@ def _opened(path: str | None) -> Iterator[TextIO | None]:
 
 
 def _unwritable(path: str, fault: Exception) -> Refused:
-    return Refused(f"--trace {path} cannot be written: {getattr(fault, 'strerror', None) or fault}.")
+    return Refused(
+        f"--trace {path} cannot be written: {getattr(fault, 'strerror', None) or fault}."
+    )
 
 
 def _say_numbers(lanes: list[Lane]) -> None:

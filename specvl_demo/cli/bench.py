@@ -1,4 +1,6 @@
-"""`bench`: a suite measured, then printed as Markdown or JSON, put into a file, or held against a record."""
+"""`bench`: a suite measured, then printed as Markdown or JSON, put into a file, or held against a
+record.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def run(options: argparse.Namespace) -> int:
     recorded = guard.settings_of(before) if before is not None else {}
     name = options.action or (before or {}).get("suite") or options.suite
     try:
-        report = {"suite": name, **suites.find(name).run(_asked(options, pair, chosen, name, recorded))}
+        report = {
+            "suite": name,
+            **suites.find(name).run(_asked(options, pair, chosen, name, recorded)),
+        }
     finally:
         progress.done()
     if before is None:
@@ -47,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
-    """The report as JSON, as Markdown, as charts, in sections of files; without ratios where the machine was
-    busy."""
+    """The report as JSON, as Markdown, as charts, in sections of files; without ratios where the
+    machine was busy."""
     from specvl_demo.bench import measure, pages, suites
 
     shown = report if options.busy else measure.held_back(report)
@@ -69,7 +74,9 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
     return 0
 
 
-def _choices(options: argparse.Namespace, pair: Pair, recorded: Mapping[str, Any] | None) -> list[Choice]:
+def _choices(
+    options: argparse.Namespace, pair: Pair, recorded: Mapping[str, Any] | None
+) -> list[Choice]:
     """`ar`, then the methods that were named, all that the pair serves, or those of the record."""
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
     names = registry.served(pair, options.temperature) if names == ["all"] else names
@@ -82,9 +89,15 @@ def _choices(options: argparse.Namespace, pair: Pair, recorded: Mapping[str, Any
 
 
 def _asked(
-    options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice], name: str, recorded: Mapping[str, Any]
+    options: argparse.Namespace,
+    pair: Pair,
+    chosen: Sequence[Choice],
+    name: str,
+    recorded: Mapping[str, Any],
 ) -> Any:
-    """What the suite is to do: as the options say, else as the record was made, else as the suite does."""
+    """What the suite is to do: as the options say, else as the record was made, else as the suite
+    does.
+    """
     from specvl_demo.bench.guard import REPEATS
     from specvl_demo.bench.suites import Asked, find
     from specvl_demo.core.sampling import Sampling
@@ -99,7 +112,9 @@ def _asked(
         pair=pair,
         choices=chosen,
         repeats=options.repeats or (REPEATS if recorded else suite.repeats),
-        max_new_tokens=options.max_new_tokens or recorded.get("max_new_tokens") or suite.max_new_tokens,
+        max_new_tokens=options.max_new_tokens
+        or recorded.get("max_new_tokens")
+        or suite.max_new_tokens,
         prompts=options.prompts or suite.prompts,
         load=partial(load, options, pair),
         tell=progress.tell,

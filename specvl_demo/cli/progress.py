@@ -1,4 +1,6 @@
-"""What is going on, on one line of a terminal that is wiped when it is done. Silent everywhere else."""
+"""What is going on, on one line of a terminal that is wiped when it is done. Silent everywhere
+else.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ from specvl_demo.report import tables, trace
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check lists every problem and refuses with the first; the others refuse a trace that is not sound."""
+    """Check lists every problem and refuses with the first; the others refuse a trace that is not
+    sound.
+    """
     if options.action == "schema":
         sys.stdout.write(json.dumps(records.schema(), indent=1) + "\n")
         return 0
@@ -31,8 +33,12 @@ def run(options: argparse.Namespace) -> int:
 
         out = Path(options.out or Path(options.file).with_suffix(".plots.html"))
         if out.suffix.lower() not in (".html", ".htm"):
-            raise Refused(f"--out {out} must end in .html: a page with its charts is written, no picture.")
-        text = html.page(lanes) if options.action == "html" else html.file(plots.figures(lanes), name)
+            raise Refused(
+                f"--out {out} must end in .html: a page with its charts is written, no picture."
+            )
+        text = (
+            html.page(lanes) if options.action == "html" else html.file(plots.figures(lanes), name)
+        )
         try:
             out.write_text(text, encoding="utf-8")
         except (OSError, ValueError) as fault:
@@ -44,8 +50,7 @@ def run(options: argparse.Namespace) -> int:
         rounds = sum(len(lane.rounds) for lane in lanes)
         cut = [lane.begin.lane for lane in lanes if lane.end is None]
         sys.stdout.write(
-            f"{name} is sound: {len(lanes)} lanes, {rounds} rounds, totals equal the sums over the rounds"
-            + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "")
-            + ".\n"
+            f"{name} is sound: {len(lanes)} lanes, {rounds} rounds, totals equal the sums over the"
+            " rounds" + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "") + ".\n"
         )
     return 0

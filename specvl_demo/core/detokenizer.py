@@ -1,8 +1,8 @@
 """Token ids to pieces of text, as they are decided.
 
-Given a function that decodes ids, gives the piece each token adds: a character spread over several tokens
-appears with the token that completes it. Works on token ids alone, so a click on a piece of text leads to its
-token.
+Given a function that decodes ids, gives the piece each token adds: a character spread over several
+tokens appears with the token that completes it. Works on token ids alone, so a click on a piece of
+text leads to its token.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
 def whole(text: str) -> str:
-    """The text with halves of characters (lone surrogates) replaced: no tokenizer takes them, nor UTF-8."""
+    """The text with halves of characters (lone surrogates) replaced: no tokenizer takes them, nor
+    UTF-8.
+    """
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -28,7 +30,8 @@ class Decode(Protocol):
 class TokenTexts:
     """Remembers what ids decode to; shared by the lanes of one tokenizer.
 
-    vocabulary: ids below this are looked up at once, so that no lane pays for being the first to say them.
+    vocabulary: ids below this are looked up at once, so that no lane pays for being the first to
+    say them.
     """
 
     def __init__(self, decode: Decode, vocabulary: int = 0) -> None:
@@ -64,7 +67,9 @@ class Detokenizer:
         self._open: tuple[int, ...] = ()
 
     def say(self, token: int, last: bool = False) -> str:
-        """The piece this token adds; empty while a character is incomplete, unless the answer ends."""
+        """The piece this token adds; empty while a character is incomplete, unless the answer
+        ends.
+        """
         piece = self._token_texts.piece(token)
         if self._open or _BROKEN in piece:
             self._open = (*self._open, token)

@@ -1,8 +1,9 @@
 """The one loop: lanes that draft, verify and commit round by round, and races between them.
 
-Given a target, a prompt and the parts of a method, gives records. Autoregressive decoding is a lane whose
-tree has one node. A lane's own clock is its compute time alone; a race always advances the lane that is
-furthest behind. Knows tokens, seconds and records; nothing of pictures, files or pages.
+Given a target, a prompt and the parts of a method, gives records. Autoregressive decoding is a lane
+whose tree has one node. A lane's own clock is its compute time alone; a race always advances the
+lane that is furthest behind. Knows tokens, seconds and records; nothing of pictures, files or
+pages.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from specvl_demo.core.types import (
 from specvl_demo.records import MAX_NEW_TOKENS, Begin, Chart, End, Record, Round, Seen, Stop, Totals
 
 NOT_FINITE = (
-    "{name} gave logits that are not finite: its weights are damaged, or the dtype is too narrow for it. "
-    "Try --dtype float32, or load the weights again."
+    "{name} gave logits that are not finite: its weights are damaged, or the dtype is too narrow"
+    " for it. Try --dtype float32, or load the weights again."
 )
 
 
@@ -43,8 +44,8 @@ NOT_FINITE = (
 class Request:
     """One question to one target, whatever methods answer it.
 
-    detail "light" leaves out candidates and the target's log-probabilities. cancelled is asked before every
-    round.
+    detail "light" leaves out candidates and the target's log-probabilities. cancelled is asked
+    before every round.
     """
 
     id: str
@@ -60,17 +61,19 @@ class Request:
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_new_tokens <= MAX_NEW_TOKENS:
-            raise ValueError(f"max_new_tokens is from 1 to {MAX_NEW_TOKENS}, got {self.max_new_tokens}")
+            raise ValueError(
+                f"max_new_tokens is from 1 to {MAX_NEW_TOKENS}, got {self.max_new_tokens}"
+            )
 
 
 @dataclass(frozen=True)
 class Parts:
     """One row of the method table, assembled for one lane.
 
-    draws: what is drafted at a temperature above 0: the drafter's token at the target's own draw (a uniform,
-    or Gumbel noise for both), or its likeliest.
-    ahead: begins work that needs the prompt alone and may run while the target prefills (a captioner's);
-    whoever wants its result waits for it.
+    draws: what is drafted at a temperature above 0: the drafter's token at the target's own draw (a
+    uniform, or Gumbel noise for both), or its likeliest. ahead: begins work that needs the prompt
+    alone and may run while the target prefills (a captioner's); whoever wants its result waits for
+    it.
     """
 
     method: str
@@ -94,7 +97,8 @@ class Parts:
 class SharedPrefill:
     """What the lanes of a request compute once: encodings by model, prefills by capture.
 
-    A prefill holds keys and values of the whole prompt; it is dropped when all lanes made for it have begun.
+    A prefill holds keys and values of the whole prompt; it is dropped when all lanes made for it
+    have begun.
     """
 
     def __init__(self, request: Request) -> None:
@@ -124,16 +128,16 @@ class SharedPrefill:
     def prefill(self, capture: Capture) -> Prefill:
         """The target's pass over the prompt, keeping what `capture` asks for.
 
-        One pass per capture, not one for all: a lane that asks for nothing is not charged for what others
-        keep.
+        One pass per capture, not one for all: a lane that asks for nothing is not charged for what
+        others keep.
         """
         if capture not in self._prefills:
             self._prefills[capture] = self.prefill_apart(capture)
         return self._prefills[capture]
 
     def prefill_apart(self, capture: Capture) -> Prefill:
-        """A pass of one lane's own: it computes something else meanwhile, and nobody else shall wait for
-        that."""
+        """A pass of one lane's own: it computes something else meanwhile, and nobody else shall
+        wait for that."""
         target = self.request.target
         return target.prefill(self.encoded(target), capture)
 
@@ -212,14 +216,17 @@ class Lane:
         parts.verifier.begin(start)
         parts.drafter.begin(start)
         watch.lap("draft")
-        # What was taken from the lanes' common store costs this lane as much as if it had made it itself.
+        # What was taken from the lanes' common store costs this lane as much as if it had made it
+        # itself.
         draft_prefill_s = max(0.0, watch.read()["draft"] + borrowed)
         self._watch, self._session = watch, session
         device = target.decoder.device
         self._device = device
         self._eos = target.vocabulary.eos
         n_positions = self._most + parts.policy.max_nodes
-        self._sampler = Sampler(request.sampling, n_positions, device, gumbel=parts.draws == "gumbel")
+        self._sampler = Sampler(
+            request.sampling, n_positions, device, gumbel=parts.draws == "gumbel"
+        )
         coupled = parts.draws != "argmax" and not request.sampling.greedy
         self._draws = self._sampler if coupled else None
         self._root = int(prompt.ids[-1])
@@ -254,7 +261,9 @@ class Lane:
     def _seen(self) -> list[Seen]:
         """What every view of the drafter saw."""
         drafter, token_texts = self.parts.drafter, self._request.token_texts
-        words = {view: token_texts.after(self._root, tuple(ids)) for view, ids in drafter.words().items()}
+        words = {
+            view: token_texts.after(self._root, tuple(ids)) for view, ids in drafter.words().items()
+        }
         return [
             Seen(view, len(index), index.tolist(), words.get(view, ""))
             for view, index in drafter.seen().items()
@@ -275,7 +284,9 @@ class Lane:
         root = torch.tensor([self._root], device=self._device)
         tree = policy.propose(drafter, root, self._remaining - 1, self._draws)
         if len(tree) > policy.max_nodes:
-            raise ValueError(f"the policy proposed {len(tree)} nodes; its max_nodes is {policy.max_nodes}")
+            raise ValueError(
+                f"the policy proposed {len(tree)} nodes; its max_nodes is {policy.max_nodes}"
+            )
         watch.lap("draft_s")
         scores = session.score(tree)
         verdict = self.parts.verifier.verify(tree, scores, self._sampler)
@@ -316,14 +327,18 @@ class Lane:
         """Close the lane; one that is not done counts as cancelled."""
         self.stop = self.stop or "cancelled"
         if self._session is not None:
-            said = torch.tensor([int(self._request.prompt.ids[-1]), *self._said], device=self._device)
+            said = torch.tensor(
+                [int(self._request.prompt.ids[-1]), *self._said], device=self._device
+            )
             # On nobody's clock.
             self._session.close(said)
             self.parts.drafter.close(said)
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes())
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:
-        """What of a round's tokens is kept: up to the first end of sequence, never more than asked for."""
+        """What of a round's tokens is kept: up to the first end of sequence, never more than asked
+        for.
+        """
         kept = list(tokens[: self._remaining])
         end = next((i for i, token in enumerate(kept) if token in self._eos), None)
         if end is not None:
@@ -338,7 +353,9 @@ class Lane:
 
 
 def race(lanes: Sequence[Lane]) -> Iterator[Record]:
-    """Run lanes side by side: always the one whose own clock is furthest behind; the first of equals."""
+    """Run lanes side by side: always the one whose own clock is furthest behind; the first of
+    equals.
+    """
     for lane in lanes:
         yield lane.begin()
     running = list(lanes)

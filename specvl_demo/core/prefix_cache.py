@@ -1,8 +1,8 @@
 """Prefix caching: what a conversation's questions have in common is computed once.
 
-A conversation holds one `PrefixCache`, and its prompts carry it. Models and drafters leave entries under keys
-of their own and go on from as many leading rows as match the next prompt; an encoding goes on where the next
-prompt shows the same and then only text. Whoever holds it holds the tensors.
+A conversation holds one `PrefixCache`, and its prompts carry it. Models and drafters leave entries
+under keys of their own and go on from as many leading rows as match the next prompt; an encoding
+goes on where the next prompt shows the same and then only text. Whoever holds it holds the tensors.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PADDING = torch.iinfo(torch.int64).min
 def row_keys(contexts: Sequence[Context], said: Tensor | None = None) -> Tensor:
     """[1 + axes, m, N] int64: the key and the positions of every row of m left-padded contexts.
 
-    said: [r] ids of text that follows in all of them. Rows with equal keys up to and including their own hold
-    equal keys and values.
+    said: [r] ids of text that follows in all of them. Rows with equal keys up to and including
+    their own hold equal keys and values.
     """
     size = max(len(context.ids) for context in contexts)
     more = 0 if said is None else len(said)
@@ -63,8 +63,8 @@ def common(first: Tensor, second: Tensor) -> int:
 
 
 def new_columns(keys: Tensor, contexts: Sequence[Context]) -> int | None:
-    """How many of the contexts' last columns follow rows with these keys, at least one; None where none are
-    shared, or where a picture is among what is new.
+    """How many of the contexts' last columns follow rows with these keys, at least one; None where
+    none are shared, or where a picture is among what is new.
     """
     size = max(len(context.ids) for context in contexts)
     new = size - min(common(keys, row_keys(contexts)), size - 1)
@@ -73,8 +73,9 @@ def new_columns(keys: Tensor, contexts: Sequence[Context]) -> int | None:
 
 
 def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | None:
-    """The prompt's encoding without another look, by that of the conversation so far: where it shows the same
-    pictures at the same places and then only text. None where that cannot be seen to hold.
+    """The prompt's encoding without another look, by that of the conversation so far: where it
+    shows the same pictures at the same places and then only text. None where that cannot be seen to
+    hold.
     """
     start = int(before.visual.nonzero()[-1]) + 1 if bool(before.visual.any()) else 0
     ids, visual = prompt.ids.to(before.ids.device), prompt.visual.to(before.ids.device)
@@ -86,7 +87,8 @@ def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | No
         torch.equal(ids[:start], before.ids[:start])
         and not bool(visual[start:].any())
         and _same_pictures(before.prompt, prompt)
-        # Families differ in what they do to text: hold the rule against what this one did last time.
+        # Families differ in what they do to text: hold the rule against what this one did last
+        # time.
         and torch.equal(before.embeds[start:], decoder.embed(told))
         and torch.equal(positions, (first + following[: len(told)]).expand_as(positions))
         and (blocks is None or bool((blocks[start:] < 0).all()))
@@ -108,7 +110,9 @@ def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | No
 
 
 def _same_pictures(first: Prompt, second: Prompt) -> bool:
-    """Whether two prompts give a model the same pixels and grids; what has an entry a token is left out."""
+    """Whether two prompts give a model the same pixels and grids; what has an entry a token is left
+    out.
+    """
 
     def shown(prompt: Prompt) -> Mapping[str, Any]:
         text = (1, len(prompt))

@@ -1,7 +1,8 @@
 """What a round leaves behind: tokens with their text and origin, the tree, likely alternatives.
 
-Given a scored tree and what was kept of it, gives the parts of a Round. Probabilities are the models' own,
-before temperature and cuts. Knows records and tensors; nothing of clocks, caches or rules of acceptance.
+Given a scored tree and what was kept of it, gives the parts of a Round. Probabilities are the
+models' own, before temperature and cuts. Knows records and tensors; nothing of clocks, caches or
+rules of acceptance.
 """
 
 from __future__ import annotations
@@ -37,16 +38,21 @@ class Written(NamedTuple):
 
 
 class Recorder:
-    """One lane's. before: the prompt's last token. full: candidates and target log-probabilities too."""
+    """One lane's. before: the prompt's last token. full: candidates and target log-probabilities
+    too.
+    """
 
     def __init__(self, token_texts: TokenTexts, before: int, full: bool) -> None:
         self._word = token_texts.word
         self._detokenizer = Detokenizer(token_texts, before)
         self._full = full
 
-    def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int]) -> dict[str, Alternatives] | None:
-        """What the drafter's views held likely along the path, nothing where a node was not fed; to be asked
-        before the drafter commits. ValueError where the tree names rows that the drafter was not asked about.
+    def ask(
+        self, drafter: Drafter, tree: DraftTree, path: Sequence[int]
+    ) -> dict[str, Alternatives] | None:
+        """What the drafter's views held likely along the path, nothing where a node was not fed; to
+        be asked before the drafter commits. ValueError where the tree names rows that the drafter
+        was not asked about.
         """
         if not self._full or tree.rows is None:
             return None
@@ -56,8 +62,9 @@ class Recorder:
         for view, logp in drafter.views(fed).items() if fed else ():
             if len(logp) < len(fed):
                 raise ValueError(
-                    f"DraftTree.rows names {len(fed)} rows of the drafter's along the accepted path; it was "
-                    f"asked about {len(logp)} of them. A node that was not fed has row -1"
+                    f"DraftTree.rows names {len(fed)} rows of the drafter's along the accepted"
+                    f" path; it was asked about {len(logp)} of them. A node that was not fed has"
+                    " row -1"
                 )
             likely = iter(self._likeliest(logp, VIEW_TOP))
             views[view] = [next(likely) if row >= 0 else [] for row in rows]
@@ -72,8 +79,8 @@ class Recorder:
         said: dict[str, Alternatives] | None,
         last: bool,
     ) -> Written:
-        """kept: the emitted ids, the verdict's or the first of them. said: what `ask` gave. last: the answer
-        ends here.
+        """kept: the emitted ids, the verdict's or the first of them. said: what `ask` gave. last:
+        the answer ends here.
         """
         n, logits = len(kept), scores.logits
         tokens = tree.tokens.to(logits.device)
@@ -84,7 +91,9 @@ class Recorder:
             logp = logits.log_softmax(-1, dtype=torch.float32)
             target_logp = [None, *logp[tree.shape.parent_on(logits.device), tokens][1:].tolist()]
             candidates = self._likeliest(logp[verdict.path[:n]], TOP)
-        drawn = Tree(ids, list(tree.shape.parent), list(map(self._word, ids)), draft_logp, target_logp)
+        drawn = Tree(
+            ids, list(tree.shape.parent), list(map(self._word, ids)), draft_logp, target_logp
+        )
         path = verdict.path[: min(n, verdict.n_accepted) + 1]
         return Written(self._tokens(verdict, kept, last), drawn, path, candidates, said)
 
@@ -100,6 +109,10 @@ class Recorder:
         """The k likeliest tokens of every row of log-probabilities [n, V]."""
         top = logp.topk(min(k, logp.shape[-1]), dim=-1)
         return [
-            [Candidate(i, self._word(i), prob) for i, prob in zip(ids, probs, strict=True) if prob > 0]
+            [
+                Candidate(i, self._word(i), prob)
+                for i, prob in zip(ids, probs, strict=True)
+                if prob > 0
+            ]
             for ids, probs in zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
         ]

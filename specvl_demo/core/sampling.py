@@ -1,9 +1,10 @@
 """How the target chooses its token at every node of a tree, greedy or by chance.
 
-Given logits [T, V] and the tree they belong to. One draw per answer position, fixed by the seed before
-anything is decoded: a token depends on its position and its distribution alone, not on how the tree around it
-looked. So with one seed a lossless method and AR say the same, also when sampling. A drafter may be given the
-same draws: its drafts are then still a function of the text so far and of the draws.
+Given logits [T, V] and the tree they belong to. One draw per answer position, fixed by the seed
+before anything is decoded: a token depends on its position and its distribution alone, not on how
+the tree around it looked. So with one seed a lossless method and AR say the same, also when
+sampling. A drafter may be given the same draws: its drafts are then still a function of the text so
+far and of the draws.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ COUPLED = 0.85
 class Sampling:
     """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit.
 
-    # choice: nothing between 0 and a thousandth, which no answer could tell from greedy and no float holds.
+    # choice: nothing between 0 and a thousandth, which no answer could tell from greedy and no
+    float holds.
     """
 
     temperature: float = 0.0
@@ -58,7 +60,8 @@ class Sampling:
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """Logits [..., V] -> the processed distribution [..., V] in float32.
 
-    Temperature, then top-k, then top-p, as in Hugging Face's `generate`. Greedy gives the plain softmax.
+    Temperature, then top-k, then top-p, as in Hugging Face's `generate`. Greedy gives the plain
+    softmax.
     """
     logits = logits.float()
     if sampling.greedy:
@@ -77,11 +80,12 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 class Sampler:
-    """One lane's choice of tokens. `n_positions`: the longest answer plus the deepest tree, in tokens.
+    """One lane's choice of tokens. `n_positions`: the longest answer plus the deepest tree, in
+    tokens.
 
-    gumbel: a position's draw is one exponential per token instead of one uniform, and its token the argmax of
-    p / E. The law is the same; two distributions that are given the same draw agree more often when both are
-    flat.
+    gumbel: a position's draw is one exponential per token instead of one uniform, and its token the
+    argmax of p / E. The law is the same; two distributions that are given the same draw agree more
+    often when both are flat.
     """
 
     def __init__(
@@ -99,18 +103,20 @@ class Sampler:
     def choose(self, logits: Tensor, tree: DraftTree) -> Tensor:
         """The target's token at every node: logits [T, V] -> ids [T].
 
-        By chance: the inverse of the distribution function at the draw of the node's answer position. Nodes
-        of one depth share a draw; a walk meets only one of them, chosen by earlier draws, so the answer's law
-        is exact.
+        By chance: the inverse of the distribution function at the draw of the node's answer
+        position. Nodes of one depth share a draw; a walk meets only one of them, chosen by earlier
+        draws, so the answer's law is exact.
         """
         if self.sampling.greedy:
             return logits.argmax(-1)
         return self._at(probabilities(logits, self.sampling), tree.shape.depth, tree.shape.depth_on)
 
     def draft(self, logp: Tensor, depth: int) -> Tensor:
-        """What the drafter would say with the target's own draw: its log-probabilities [k, V] -> ids [k].
+        """What the drafter would say with the target's own draw: its log-probabilities [k, V] ->
+        ids [k].
 
-        depth: how far the fed nodes are below the root. To be called once for every `Drafter.extend`.
+        depth: how far the fed nodes are below the root. To be called once for every
+        `Drafter.extend`.
         """
         probs = probabilities(logp, self.sampling)
         self._drafted.append(probs)
@@ -119,17 +125,21 @@ class Sampler:
     def told(
         self, logits: Tensor, tokens: Sequence[int], rows: Sequence[int]
     ) -> dict[str, list[float | None]]:
-        """For the record, of the emitted tokens: probability p, draft probability q, and the overlap
-        sum min(p, q), which bounds how often any draft can be the target's token; without Gumbel noise also
-        the uniform, and how much of either distribution stands before the token (p_below, q_below). The
-        token is the one for which the uniform lies between p_below and p_below + p.
+        """For the record, of the emitted tokens: probability p, draft probability q, and the
+        overlap sum min(p, q), which bounds how often any draft can be the target's token; without
+        Gumbel noise also the uniform, and how much of either distribution stands before the token
+        (p_below, q_below). The token is the one for which the uniform lies between p_below and
+        p_below + p.
 
-        logits [n, V]: the target's, where they were chosen. rows: the drafter's there, -1 where it was not
-        asked. Both distributions are those after temperature and cuts. ValueError where `draft` was not
-        called for one of these rows.
+        logits [n, V]: the target's, where they were chosen. rows: the drafter's there, -1 where it
+        was not asked. Both distributions are those after temperature and cuts. ValueError where
+        `draft` was not called for one of these rows.
         """
         n, ids = len(tokens), torch.tensor(tokens, device=logits.device)
-        target, fed = probabilities(logits, self.sampling), [i for i, row in enumerate(rows) if row >= 0]
+        target, fed = (
+            probabilities(logits, self.sampling),
+            [i for i, row in enumerate(rows) if row >= 0],
+        )
         p, p_below = _places(target, ids)
         told: dict[str, list[float | None]] = {"p": p.tolist(), "p_below": p_below.tolist()}
         told |= {name: [None] * n for name in ("q", "q_below", "overlap")}
@@ -137,8 +147,9 @@ class Sampler:
             every = torch.cat(self._drafted)
             if max(rows) >= len(every):
                 raise ValueError(
-                    f"DraftTree.rows names row {max(rows)} of the drafter, but `draws.draft` was called for "
-                    f"{len(every)} rows; call it once after every `extend`, also where the draft then stops"
+                    f"DraftTree.rows names row {max(rows)} of the drafter, but `draws.draft` was"
+                    f" called for {len(every)} rows; call it once after every `extend`, also where"
+                    " the draft then stops"
                 )
             drafted = every[[rows[i] for i in fed]].to(ids.device)
             # The drafter may know fewer ids than the target.
@@ -162,7 +173,9 @@ class Sampler:
     def _at(
         self, probs: Tensor, depth: Sequence[int], depth_on: Callable[[torch.device], Tensor | int]
     ) -> Tensor:
-        """ids [k] that these distributions [k, V] give at the draws of positions `depth` below the root."""
+        """ids [k] that these distributions [k, V] give at the draws of positions `depth` below the
+        root.
+        """
         if self.gumbel:
             noise = torch.stack([self._exponentials(self._emitted + d, probs) for d in depth])
             return (probs / noise).argmax(-1)
@@ -171,10 +184,14 @@ class Sampler:
         return torch.searchsorted(mass, (draws * mass[:, -1]).unsqueeze(-1), right=True).squeeze(-1)
 
     def _exponentials(self, at: int, like: Tensor) -> Tensor:
-        """[V] standard exponentials of an answer position; of a smaller vocabulary the first ones."""
+        """[V] standard exponentials of an answer position; of a smaller vocabulary the first
+        ones.
+        """
         kept = self._noise.get(at)
         if kept is None or len(kept) < like.shape[-1]:
-            generator = torch.Generator().manual_seed((self.sampling.seed * 0x9E3779B1 + at) % 2**63)
+            generator = torch.Generator().manual_seed(
+                (self.sampling.seed * 0x9E3779B1 + at) % 2**63
+            )
             # From single uniforms, so that the first ones are the same however many are drawn.
             uniform = torch.rand(like.shape[-1], generator=generator, dtype=torch.float64)
             kept = (-torch.log1p(-uniform)).clamp_min(1e-300).to(like.device)
@@ -183,17 +200,23 @@ class Sampler:
 
 
 def _places(probs: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Where ids [n] stand in distributions [n, V]: their probability [n], and that of all before them [n]."""
+    """Where ids [n] stand in distributions [n, V]: their probability [n], and that of all before
+    them [n].
+    """
     own = probs.gather(-1, ids[:, None])
-    return own[:, 0], ((probs.double().cumsum(-1).gather(-1, ids[:, None]) - own)[:, 0]).clamp_min(0)
+    return own[:, 0], ((probs.double().cumsum(-1).gather(-1, ids[:, None]) - own)[:, 0]).clamp_min(
+        0
+    )
 
 
 def best(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The k tokens to draft after each fed node: (scores, log-probabilities, ids), each [n, k], best first.
+    """The k tokens to draft after each fed node: (scores, log-probabilities, ids), each [n, k],
+    best first.
 
-    Without draws the likeliest, scored by log-probability. With draws the coupled token comes first: it is
-    the target's with a probability near Σ min(p, q), the others share what is left in proportion to q.
-    # choice: that probability is taken as COUPLED for the scores, which only decide what a full tree keeps.
+    Without draws the likeliest, scored by log-probability. With draws the coupled token comes
+    first: it is the target's with a probability near Σ min(p, q), the others share what is left in
+    proportion to q. # choice: that probability is taken as COUPLED for the scores, which only
+    decide what a full tree keeps.
     """
     k = min(k, logp.shape[-1])
     if draws is None:

@@ -1,7 +1,8 @@
-"""How much each token of an answer has to do with each patch of a picture, by the target's own hidden states.
+"""How much each token of an answer has to do with each patch of a picture, by the target's own
+hidden states.
 
-Given a request and an answer, scores the answer once more as one chain: works after any method, costs no lane
-anything. Knows positions that are visual; nothing of pictures.
+Given a request and an answer, scores the answer once more as one chain: works after any method,
+costs no lane anything. Knows positions that are visual; nothing of pictures.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ CHUNK = 64
 
 @torch.inference_mode()
 def similarity_map(shared: SharedPrefill, ids: Sequence[int]) -> Tensor:
-    """[len(ids), n_visual] uint8 on the CPU: cosine of a token's last hidden state with a visual position's.
+    """[len(ids), n_visual] uint8 on the CPU: cosine of a token's last hidden state with a visual
+    position's.
 
-    shared: what the lanes of the request had in common; the pictures are not encoded again. 0 and 255 are the
-    extremes over the whole answer; [len(ids), 0] where the prompt shows nothing.
+    shared: what the lanes of the request had in common; the pictures are not encoded again. 0 and
+    255 are the extremes over the whole answer; [len(ids), 0] where the prompt shows nothing.
     """
     asked = shared.request
     visual = asked.prompt.visual

@@ -1,7 +1,7 @@
 """Token trees: parents, depths, ancestor masks, paths.
 
-Given a parent list, derives everything else once. Knows trees and tokens, nothing of models. Node 0 is the
-root: the last token that is already decided. A parent always comes before its child.
+Given a parent list, derives everything else once. Knows trees and tokens, nothing of models. Node 0
+is the root: the last token that is already decided. A parent always comes before its child.
 """
 
 from __future__ import annotations
@@ -84,10 +84,14 @@ class TreeShape:
 
     def parent_on(self, device: torch.device) -> Tensor:
         """[T] int64 parent on a device with the root as its own parent, kept for the next time."""
-        return self._kept(("parent", device), lambda: torch.tensor((0, *self.parent[1:]), device=device))
+        return self._kept(
+            ("parent", device), lambda: torch.tensor((0, *self.parent[1:]), device=device)
+        )
 
     def paths_on(self, device: torch.device) -> Tensor:
-        """[T, depth + 1] int64: every node's ancestor at every depth, itself at its own, 0 below that."""
+        """[T, depth + 1] int64: every node's ancestor at every depth, itself at its own, 0 below
+        that.
+        """
 
         def make() -> Tensor:
             paths = torch.zeros(len(self), max(self.depth) + 1, dtype=torch.int64)
@@ -103,8 +107,8 @@ class TreeShape:
     def additive(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Additive mask [T, length + T]: a node sees all cached tokens, its ancestors and itself.
 
-        A view into a wider buffer that stays with the shape, so that a recurring shape costs nothing; unless
-        it is large, since many shapes are kept.
+        A view into a wider buffer that stays with the shape, so that a recurring shape costs
+        nothing; unless it is large, since many shapes are kept.
         """
         size = len(self)
         kept = self._store.get(("mask", dtype, device))
@@ -143,9 +147,11 @@ def chain(length: int) -> TreeShape:
 class DraftTree:
     """A drafted tree.
 
-    tokens: [T] int64 on any device, root first. logp: [T] log-probability of each node's token after its
+    tokens: [T] int64 on any device, root first. logp: [T] log-probability of each node's token
+    after its
         parent as the drafter saw it (root 0), None where the drafter gives none.
-    rows: for every node the drafter's row it was fed as, -1 where it was not fed (leaves); None when the
+    rows: for every node the drafter's row it was fed as, -1 where it was not fed (leaves); None
+    when the
         drafter keeps no rows.
     notes: what the policy wants recorded about this tree; plain Python values.
     """
@@ -161,16 +167,21 @@ class DraftTree:
 
 
 def ranked(paths: Sequence[Sequence[int]]) -> tuple[TreeShape, tuple[int, ...]]:
-    """Shape of a tree given as rank paths, and every node's rank among its parent's guesses (root 0).
+    """Shape of a tree given as rank paths, and every node's rank among its parent's guesses (root
+    0).
 
-    A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root; nodes are
-    numbered by (length, path). Every prefix of a path must be a path too.
+    A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root; nodes
+    are numbered by (length, path). Every prefix of a path must be a path too.
     """
     order = sorted({tuple(p) for p in paths}, key=lambda p: (len(p), p))
     number = {(): 0, **{path: i + 1 for i, path in enumerate(order)}}
     missing = [path for path in order if path[:-1] not in number]
     if missing or () in order:
         raise ValueError(
-            f"a rank path needs every shorter path it goes through; {missing or [()]} does not have one"
+            f"a rank path needs every shorter path it goes through; {missing or [()]} does not"
+            " have one"
         )
-    return shape_of((-1, *(number[path[:-1]] for path in order))), (0, *(path[-1] for path in order))
+    return shape_of((-1, *(number[path[:-1]] for path in order))), (
+        0,
+        *(path[-1] for path in order),
+    )

@@ -1,11 +1,11 @@
 """The types that all parts share, and the protocols of the parts.
 
-Shape letters, once for the whole package: `n` prompt length · `P` prefilled positions (n - 1) · `T` tree
-nodes with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `m` views in a batch · `c` length
-of a view.
-Positions of a decoder are [n], or [3, n] for models with three-axis rotary positions.
-Knows tensors; knows nothing of pictures beyond "these positions are visual", nothing of JSON.
-Whoever writes a part reads here what the others promise; of views and mixtures, in `methods.small_vlm`.
+Shape letters, once for the whole package: `n` prompt length · `P` prefilled positions (n - 1) · `T`
+tree nodes with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `m` views in a batch
+· `c` length of a view. Positions of a decoder are [n], or [3, n] for models with three-axis rotary
+positions. Knows tensors; knows nothing of pictures beyond "these positions are visual", nothing of
+JSON. Whoever writes a part reads here what the others promise; of views and mixtures, in
+`methods.small_vlm`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from specvl_demo.records import Span
 class Prompt:
     """One request's input, ready for a model.
 
-    ids: [n] int64, placeholders of visual tokens expanded. visual: [n] bool. text: what the user asked, as
-    templated.
-    inputs: what the processor returned (ids, pixels, grids...), passed on to the model and never looked into
-    here. source: what it was made from, for a model that prepares pictures in its own way; opaque too.
-    cache: of the conversation it belongs to; None: everything is computed afresh, and nothing is kept. The
-    last token is text; it stays out of the prefill and is the root of the first round, so that `target KV
-    length == n + emitted - 1` holds from the start and every token is decided in a round.
+    ids: [n] int64, placeholders of visual tokens expanded. visual: [n] bool. text: what the user
+    asked, as templated. inputs: what the processor returned (ids, pixels, grids...), passed on to
+    the model and never looked into here. source: what it was made from, for a model that prepares
+    pictures in its own way; opaque too. cache: of the conversation it belongs to; None: everything
+    is computed afresh, and nothing is kept. The last token is text; it stays out of the prefill and
+    is the root of the first round, so that `target KV length == n + emitted - 1` holds from the
+    start and every token is decided in a round.
     """
 
     ids: Tensor
@@ -47,10 +47,13 @@ class Prompt:
     def __post_init__(self) -> None:
         if self.ids.ndim != 1 or self.visual.shape != self.ids.shape:
             raise ValueError(
-                f"ids and visual must both be [n], got {list(self.ids.shape)}, {list(self.visual.shape)}"
+                f"ids and visual must both be [n], got {list(self.ids.shape)},"
+                f" {list(self.visual.shape)}"
             )
         if len(self) < 2 or bool(self.visual[-1]):
-            raise ValueError("a prompt needs at least two tokens and must end with text, not with a picture")
+            raise ValueError(
+                "a prompt needs at least two tokens and must end with text, not with a picture"
+            )
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -60,16 +63,17 @@ class Prompt:
 class Encoded:
     """A prompt as one model's decoder gets it: the vision tower has run, its tokens are merged in.
 
-    ids [n], visual [n] (as in the prompt), embeds [n, D], positions [n] or [3, n]. prompt: the one that was
+    ids [n], visual [n] (as in the prompt), embeds [n, D], positions [n] or [3, n]. prompt: the one
+    that was
         encoded.
-    features: [n_visual, C] vision features before the projector, in the order of the visual positions; None
+    features: [n_visual, C] vision features before the projector, in the order of the visual
+    positions; None
         where the family has no separate projector.
-    blocks: [n] int64, positions of the same block >= 0 see each other both ways (Gemma 3's pictures); None:
-    causal.
-    deepstack: [levels, n_visual, D] rows added to the visual positions after the first layers (Qwen3-VL);
-    else None.
-    seconds: what the encoding took; every lane that uses it is charged in full.
-    index: [n] the target's prompt position of every position, -1 for none, where a drafter prepares pictures
+    blocks: [n] int64, positions of the same block >= 0 see each other both ways (Gemma 3's
+    pictures); None: causal. deepstack: [levels, n_visual, D] rows added to the visual positions
+    after the first layers (Qwen3-VL); else None. seconds: what the encoding took; every lane that
+    uses it is charged in full. index: [n] the target's prompt position of every position, -1 for
+    none, where a drafter prepares pictures
         in its own way and its prompt is another one; None where it is the same prompt.
     keys: [n] int64, equal where two encodings of a conversation have the
         same token, or the same place of the same pictures; None: the ids.
@@ -94,19 +98,24 @@ class Encoded:
         return torch.where(positions >= 0, self.index[positions.clamp_min(0)], -1)
 
     def context(self, name: str, keep: Tensor | None = None, compact: bool = False) -> Context:
-        """What is left when only the prompt positions `keep` (ascending, [c] int64) stay; None keeps all.
+        """What is left when only the prompt positions `keep` (ascending, [c] int64) stay; None
+        keeps all.
 
-        The prompt's last token is never part of a context. compact renumbers positions 0..c-1 instead of
-        keeping the gaps, which only decoders with one position axis can take.
+        The prompt's last token is never part of a context. compact renumbers positions 0..c-1
+        instead of keeping the gaps, which only decoders with one position axis can take.
         """
         last = self.ids.shape[0] - 1
         index = torch.arange(last, device=self.ids.device) if keep is None else keep[keep < last]
         if compact and self.positions.ndim != 1:
-            raise ValueError("positions of three axes keep their gaps; use compact=False with this model")
+            raise ValueError(
+                "positions of three axes keep their gaps; use compact=False with this model"
+            )
         visual = self.visual[index]
         rows = self.visual.cumsum(0)[index[visual]] - 1
         positions = (
-            torch.arange(index.shape[0], device=index.device) if compact else self.positions[..., index]
+            torch.arange(index.shape[0], device=index.device)
+            if compact
+            else self.positions[..., index]
         )
         return Context(
             name=name,
@@ -126,8 +135,9 @@ class Encoded:
 class Capture:
     """What a prefill should keep beside the last hidden states.
 
-    layers: i is the input of decoder layer i (0: embeddings), as in Hugging Face's `hidden_states[i]`.
-    attention: layers whose attention probabilities are kept, mean over heads, for the query rows `rows`
+    layers: i is the input of decoder layer i (0: embeddings), as in Hugging Face's
+    `hidden_states[i]`. attention: layers whose attention probabilities are kept, mean over heads,
+    for the query rows `rows`
         (prompt positions, negative ones count from the end of the prefill; None: all).
     """
 
@@ -169,7 +179,8 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Scores:
-    """The target's word on every node: logits [T, V] of the next token, hidden [T, D] after the norm.
+    """The target's word on every node: logits [T, V] of the next token, hidden [T, D] after the
+    norm.
 
     Row i was computed at node i, that is with node i's token as input and its ancestors as context.
     layers: {i: [T, D]} where the lane asked for them: in the capture that `Target.open` was given.
@@ -184,9 +195,9 @@ class Scores:
 class Verdict:
     """Which drafted tokens stay.
 
-    path: accepted nodes, root first: path[0] == 0. relaxed: for path[1:], True where the target alone would
-    have said something else. tokens: the ids to emit, the accepted ones and the target's own token, so that
-    len(tokens) == len(path).
+    path: accepted nodes, root first: path[0] == 0. relaxed: for path[1:], True where the target
+    alone would have said something else. tokens: the ids to emit, the accepted ones and the
+    target's own token, so that len(tokens) == len(path).
     """
 
     path: list[int]
@@ -203,7 +214,8 @@ class Verdict:
 @dataclass(frozen=True)
 class Vocabulary:
     """What may be drafted. size: ids below it exist in target and drafter. banned: never drafted
-    (placeholders of pictures and clips). eos: end of sequence. special: never relaxed (eos included).
+    (placeholders of pictures and clips). eos: end of sequence. special: never relaxed (eos
+    included).
     """
 
     size: int
@@ -246,18 +258,20 @@ class VisionEncoder(Protocol):
         """Vision tower, projector, merge."""
 
     def project(self, features: Tensor) -> Tensor:
-        """Vision features before the projector [r, C] -> embeddings [r, D]; ValueError without one."""
+        """Vision features before the projector [r, C] -> embeddings [r, D]; ValueError without
+        one.
+        """
 
 
 @dataclass(frozen=True)
 class Context:
     """What one view shows the drafter; c positions, the prompt's last token not included.
 
-    ids [c], visual [c] bool, embeds [c, D]; positions [c] or [3, c]; next_position: the position of the root,
-    that is of the prompt's last token, in this context (a number, the same on all axes).
-    index: [c] prompt position of every context position, -1 where it is not one of the prompt's. blocks [c],
-    keys [c] and deepstack [levels, visual positions, D]: as in Encoded, cut to these positions. Most views
-    are `encoded.context(name, keep)`.
+    ids [c], visual [c] bool, embeds [c, D]; positions [c] or [3, c]; next_position: the position of
+    the root, that is of the prompt's last token, in this context (a number, the same on all axes).
+    index: [c] prompt position of every context position, -1 where it is not one of the prompt's.
+    blocks [c], keys [c] and deepstack [levels, visual positions, D]: as in Encoded, cut to these
+    positions. Most views are `encoded.context(name, keep)`.
     """
 
     name: str
@@ -290,11 +304,11 @@ class Context:
 class Start:
     """All that a part may look at when a lane begins.
 
-    encoded and prefill are the target's. encode(encoder) gives the prompt as another model sees it, computed
-    once a request and charged to every lane that asks. target_decoder: the target's embeddings and head, to
-    share.
-    max_nodes: the most nodes that the policy feeds the drafter or has scored in a round.
-    session: the lane's own on the target, to read; it stands before the root.
+    encoded and prefill are the target's. encode(encoder) gives the prompt as another model sees it,
+    computed once a request and charged to every lane that asks. target_decoder: the target's
+    embeddings and head, to share. max_nodes: the most nodes that the policy feeds the drafter or
+    has scored in a round. session: the lane's own on the target, to read; it stands before the
+    root.
     """
 
     prompt: Prompt
@@ -310,7 +324,9 @@ class Start:
 
 
 class Target(Protocol):
-    """The model whose answer counts. Shared by lanes; all that belongs to one lane is in its Session."""
+    """The model whose answer counts. Shared by lanes; all that belongs to one lane is in its
+    Session.
+    """
 
     name: str
 
@@ -324,16 +340,20 @@ class Target(Protocol):
         """Run the vision tower once; positions and merged embeddings as the decoder gets them."""
 
     def prefill(self, encoded: Encoded, capture: Capture = ...) -> Prefill:
-        """One pass over positions 0..n-2, or over those that are not in the conversation's prefix cache."""
+        """One pass over positions 0..n-2, or over those that are not in the conversation's prefix
+        cache.
+        """
 
-    def open(self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...) -> Session:
-        """A lane's own copy of the prefill's cache, with room for the answer and one tree of max_nodes.
-        capture.layers are kept for every scored tree too.
+    def open(
+        self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...
+    ) -> Session:
+        """A lane's own copy of the prefill's cache, with room for the answer and one tree of
+        max_nodes. capture.layers are kept for every scored tree too.
         """
 
     def exactness(self, max_nodes: int) -> str:
-        """What a lossless lane with trees of so many nodes gives: "exact", or a few words on what may differ
-        from plain decoding."""
+        """What a lossless lane with trees of so many nodes gives: "exact", or a few words on what
+        may differ from plain decoding."""
 
     def stopwatch(self) -> Stopwatch:
         """A stopwatch that fits the device."""
@@ -350,7 +370,9 @@ class Session(Protocol):
         """Tokens in the cache: prompt + emitted - 1."""
 
     def rows(self, layer: int) -> Tensor:
-        """Keys and values of all decided rows in a layer [2, 1, heads, length, width]; to be read only."""
+        """Keys and values of all decided rows in a layer [2, 1, heads, length, width]; to be read
+        only.
+        """
 
     def score(self, tree: DraftTree) -> Scores:
         """One forward over all nodes of the tree."""
@@ -359,15 +381,17 @@ class Session(Protocol):
         """Keep these nodes of the scored tree (root first), forget the others."""
 
     def close(self, said: Tensor) -> None:
-        """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix cache."""
+        """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix
+        cache.
+        """
 
 
 class Drafter(Protocol):
     """Guesses what the target will say. A drafter object serves one lane.
 
-    In a round, the first `extend` feeds the root (and whatever accepted tokens it has not seen yet); every
-    fed node gets a row number, in order, from 0. `extend` then feeds nodes whose parents are earlier rows.
-    What a drafter that derives from it leaves out does and says nothing.
+    In a round, the first `extend` feeds the root (and whatever accepted tokens it has not seen
+    yet); every fed node gets a row number, in order, from 0. `extend` then feeds nodes whose
+    parents are earlier rows. What a drafter that derives from it leaves out does and says nothing.
     """
 
     name: str
@@ -379,14 +403,17 @@ class Drafter(Protocol):
         return None
 
     def close(self, said: Tensor) -> None:
-        """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix cache."""
+        """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix
+        cache.
+        """
         return None
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """Feed k nodes: tokens [k] int64, their parents' rows (the root has none: parents is (-1,), k is 1).
+        """Feed k nodes: tokens [k] int64, their parents' rows (the root has none: parents is (-1,),
+        k is 1).
 
-        Gives log-probabilities [k, V] of the token after each, over Vocabulary.size ids, banned ones at -inf;
-        None when it has nothing to propose there.
+        Gives log-probabilities [k, V] of the token after each, over Vocabulary.size ids, banned
+        ones at -inf; None when it has nothing to propose there.
         """
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
@@ -394,14 +421,17 @@ class Drafter(Protocol):
         return None
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
-        """Log-probabilities [len(rows), V] of every view at rows fed in this round; empty without views.
+        """Log-probabilities [len(rows), V] of every view at rows fed in this round; empty without
+        views.
 
         Only asked before the commit of the same round, for the record.
         """
         return {}
 
     def seen(self) -> Mapping[str, Tensor]:
-        """Context.index by view name: what each view saw of the prompt; empty where that says nothing."""
+        """Context.index by view name: what each view saw of the prompt; empty where that says
+        nothing.
+        """
         return {}
 
     def words(self) -> Mapping[str, Sequence[int]]:
@@ -423,18 +453,20 @@ class NoDrafter(Drafter):
 
 
 class Policy(Protocol):
-    """Decides the shape of the tree. A policy object serves one lane. One that derives from this need not
-    say what `update` does."""
+    """Decides the shape of the tree. A policy object serves one lane. One that derives from this
+    need not say what `update` does."""
 
     max_nodes: int
-    """The most nodes of its trees, the root included. One that feeds the drafter more in a round says in
-    `max_fed` how many."""
+    """The most nodes of its trees, the root included. One that feeds the drafter more in a round
+    says in `max_fed` how many."""
 
-    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+    def propose(
+        self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
+    ) -> DraftTree:
         """Draft at most `room` tokens deep below root [1]; room 0 gives the root alone.
 
-        draws: gives the token that the drafter says with the target's own draw; None when greedy, or where
-        the likeliest tokens are drafted.
+        draws: gives the token that the drafter says with the target's own draw; None when greedy,
+        or where the likeliest tokens are drafted.
         """
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
@@ -456,7 +488,9 @@ class Verifier(Protocol):
 
 
 class Stopwatch(Protocol):
-    """Splits a round's time into phases. Implemented by targets, which know how their device keeps time."""
+    """Splits a round's time into phases. Implemented by targets, which know how their device keeps
+    time.
+    """
 
     def start(self) -> None: ...
 

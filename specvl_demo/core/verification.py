@@ -1,9 +1,10 @@
 """Verification: which drafted tokens stay, given the target's scores of a drafted tree.
 
-Strict verification keeps exactly what the target would have said itself. A drafted tree is a function of the
-text so far and of the seed's draws, so one rule is exact for chains and trees, greedy and sampled: choose the
-target's token at every node, then walk from the root to the child that carries it. Relaxed verification is
-the frame for methods that let other tokens through, and are not lossless.
+Strict verification keeps exactly what the target would have said itself. A drafted tree is a
+function of the text so far and of the seed's draws, so one rule is exact for chains and trees,
+greedy and sampled: choose the target's token at every node, then walk from the root to the child
+that carries it. Relaxed verification is the frame for methods that let other tokens through, and
+are not lossless.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Strict(Verifier):
     lossless = True
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
-        """The longest path of tokens that the target chose at their parents, and its choice at the end."""
+        """The longest path of tokens that the target chose at their parents, and its choice at the
+        end.
+        """
         chosen_there = sampler.choose(scores.logits, tree)
         tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
         path = walk(tree.shape, tokens, chosen)
@@ -48,10 +51,11 @@ class Strict(Verifier):
 
 @dataclass(frozen=True)
 class Branch:
-    """One way from the root to a leaf; all lists have one entry per drafted token, the root has none.
+    """One way from the root to a leaf; all lists have one entry per drafted token, the root has
+    none.
 
-    draft and target: the drafted token and the target's own in its place. signal: the verifier's number.
-    free: neither token is one of those that must never be relaxed.
+    draft and target: the drafted token and the target's own in its place. signal: the verifier's
+    number. free: neither token is one of those that must never be relaxed.
     """
 
     nodes: Sequence[int]
@@ -69,8 +73,8 @@ class Branch:
 class RelaxedVerifier(ABC):
     """The longest accepted branch wins, the first of equals; a subclass says which tokens may stay.
 
-    Every branch is judged by itself. End-of-sequence, special and placeholder tokens are never relaxed, on
-    either side.
+    Every branch is judged by itself. End-of-sequence, special and placeholder tokens are never
+    relaxed, on either side.
     """
 
     lossless = False
@@ -80,8 +84,9 @@ class RelaxedVerifier(ABC):
         """Refuses sampling: both papers compare with the target's likeliest token."""
         if not start.sampling.greedy:
             raise ValueError(
-                f"{self.name} compares drafts with the target's likeliest token and has no meaning at "
-                f"temperature {start.sampling.temperature:g}; set it to 0 or choose a lossless method"
+                f"{self.name} compares drafts with the target's likeliest token and has no meaning"
+                f" at temperature {start.sampling.temperature:g}; set it to 0 or choose a lossless"
+                " method"
             )
         vocabulary = start.vocabulary
         self._never = vocabulary.special | vocabulary.eos | set(vocabulary.banned)
@@ -116,10 +121,14 @@ class RelaxedVerifier(ABC):
     def notes(self, branch: Branch) -> Mapping[str, Any]:
         """What to record about the branch that won; plain Python values."""
 
-    def _branches(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> tuple[list[int], list[Branch]]:
+    def _branches(
+        self, tree: DraftTree, scores: Scores, sampler: Sampler
+    ) -> tuple[list[int], list[Branch]]:
         choice = sampler.choose(scores.logits, tree)
         # One host read for all three: ids stay exact in float32 below 2^24, above any vocabulary.
-        table = torch.stack([tree.tokens.float(), choice.float(), self.signal(scores, tree).float()]).tolist()
+        table = torch.stack(
+            [tree.tokens.float(), choice.float(), self.signal(scores, tree).float()]
+        ).tolist()
         tokens, chosen = [int(t) for t in table[0]], [int(t) for t in table[1]]
         branches = []
         for leaf, below in enumerate(tree.shape.children):
@@ -127,6 +136,9 @@ class RelaxedVerifier(ABC):
                 continue
             path = tree.shape.path(leaf)
             draft, target = [tokens[n] for n in path[1:]], [chosen[n] for n in path[:-1]]
-            free = [d not in self._never and t not in self._never for d, t in zip(draft, target, strict=True)]
+            free = [
+                d not in self._never and t not in self._never
+                for d, t in zip(draft, target, strict=True)
+            ]
             branches.append(Branch(path[1:], draft, target, [table[2][n] for n in path[1:]], free))
         return chosen, branches

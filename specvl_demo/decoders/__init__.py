@@ -1,9 +1,11 @@
-"""The decoder runtime: KV cache, cached sequences, backends and timing. Knows no pictures and no methods.
+"""The decoder runtime: KV cache, cached sequences, backends and timing. Knows no pictures and no
+methods.
 
-The one thing that happens at import: torchvision is made importable where its compiled operators cannot load,
-before the first import of transformers, which fails where torchvision does. PyPI has torchvision for Linux
-linked against CUDA only; beside a CPU build of torch its import ends at the first operator that it wants to
-describe. Processors need none of them, only the transforms: telling torch two schemas is enough.
+The one thing that happens at import: torchvision is made importable where its compiled operators
+cannot load, before the first import of transformers, which fails where torchvision does. PyPI has
+torchvision for Linux linked against CUDA only; beside a CPU build of torch its import ends at the
+first operator that it wants to describe. Processors need none of them, only the transforms: telling
+torch two schemas is enough.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ _SCHEMAS = (
 
 
 def _declared() -> torch.library.Library | None:
-    """Declare the schemas where the operators are missing. The declaration lives as long as what is returned;
-    None where there is nothing to mend: no torchvision, or one whose operators load."""
+    """Declare the schemas where the operators are missing. The declaration lives as long as what is
+    returned; None where there is nothing to mend: no torchvision, or one whose operators load."""
     found = find_spec("torchvision")
     if found is None or found.origin is None:
         return None

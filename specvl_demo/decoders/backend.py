@@ -1,7 +1,8 @@
-"""One forward of a decoder: what it is given, what it can keep, and the interface both backends serve.
+"""One forward of a decoder: what it is given, what it can keep, and the interface both backends
+serve.
 
-Given embeddings, positions, masks and a cache as arguments, so that models are shared and never changed.
-Knows nothing of trees, prompts or vision towers.
+Given embeddings, positions, masks and a cache as arguments, so that models are shared and never
+changed. Knows nothing of trees, prompts or vision towers.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from specvl_demo.decoders.kv_cache import KVCache
 class ForwardOutput:
     """What a forward puts aside on request.
 
-    layers: {i: [B, T, D]} input of layer i. attention: {layer: [B, rows, S]} probabilities over all S keys,
-    mean over heads, for the query rows of the capture (counted within this forward).
+    layers: {i: [B, T, D]} input of layer i. attention: {layer: [B, rows, S]} probabilities over all
+    S keys, mean over heads, for the query rows of the capture (counted within this forward).
     """
 
     capture: Capture = NOTHING
@@ -34,10 +35,10 @@ class ForwardOutput:
 class ForwardInput:
     """Arguments of one forward over T new rows of B sequences behind `cache.length` cached ones.
 
-    x: [B, T, D] embeddings. positions: [B or 1, T] int64, or [3, B or 1, T].
-    mask: additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None: every row sees all before it
-        and itself. window_mask: the same for layers with a sliding window; required where the decoder has
-        some and a mask is given.
+    x: [B, T, D] embeddings. positions: [B or 1, T] int64, or [3, B or 1, T]. mask: additive [T, S]
+    or [B or 1, 1, T, S] with S = cache.length + T; None: every row sees all before it
+        and itself. window_mask: the same for layers with a sliding window; required where the
+        decoder has some and a mask is given.
     columns: for exact steps, of an `exact.RowOrder`; masks are then its own, [T, R + W].
     visual [B, T] bool and deepstack [levels, visual rows, D] go together.
     """
@@ -56,10 +57,10 @@ class ForwardInput:
 class Backend(Decoder, Protocol):
     """A decoder that runs here.
 
-    window: width of its sliding window, None where no layer has one. near_blocks: whether a block's positions
-    see each other both ways in those layers alone, and inside the window. axes: 3 where positions have three.
-    n_weights: numbers that every step reads, of the layers and the head; n_bytes: in as many bytes. n_cached:
-    numbers cached for a row.
+    window: width of its sliding window, None where no layer has one. near_blocks: whether a block's
+    positions see each other both ways in those layers alone, and inside the window. axes: 3 where
+    positions have three. n_weights: numbers that every step reads, of the layers and the head;
+    n_bytes: in as many bytes. n_cached: numbers cached for a row.
     """
 
     window: int | None
@@ -82,10 +83,12 @@ class Backend(Decoder, Protocol):
 def attention_of(
     queries: Tensor, keys: Tensor, mask: Tensor | None, rows: tuple[int, ...] | None, scale: float
 ) -> Tensor:
-    """Attention probabilities [B, rows, S], mean over heads, computed beside a fused kernel that keeps none.
+    """Attention probabilities [B, rows, S], mean over heads, computed beside a fused kernel that
+    keeps none.
 
-    queries [B, heads, T, width], keys [B, kv_heads, S, width]; mask additive or bool (True: seen), [T, S] or
-    [B or 1, 1, T, S], or None for causal. rows: which of the T queries, from the end if negative; None: all.
+    queries [B, heads, T, width], keys [B, kv_heads, S, width]; mask additive or bool (True: seen),
+    [T, S] or [B or 1, 1, T, S], or None for causal. rows: which of the T queries, from the end if
+    negative; None: all.
     """
     batch, heads, size, width = queries.shape
     n_keys = keys.shape[2]
@@ -99,7 +102,8 @@ def attention_of(
         ahead = torch.arange(n_keys, device=queries.device) > (at + n_keys - size)[:, None]
         scores = scores.masked_fill(ahead, -torch.inf)
     elif mask.dtype == torch.bool:
-        # What the library makes by itself for a sliding window says who is seen, instead of adding anything.
+        # What the library makes by itself for a sliding window says who is seen, instead of adding
+        # anything.
         scores = scores.masked_fill(~mask[..., at, :], -torch.inf)
     else:
         scores = scores + mask[..., at, :]

@@ -1,7 +1,8 @@
 """A drafter whose output head has rows for the ids that its target says most, and for no others.
 
-A head over a whole vocabulary can cost as much as the drafter's layers. What is not drafted can still be
-said: the target's own tokens come from its own head. Sources: FR-Spec (arXiv 2502.14856), EAGLE-3 (arXiv
+A head over a whole vocabulary can cost as much as the drafter's layers. What is not drafted can
+still be said: the target's own tokens come from its own head. Sources: FR-Spec (arXiv 2502.14856),
+EAGLE-3 (arXiv
 2503.01840).
 """
 
@@ -18,10 +19,12 @@ from specvl_demo.decoders.backend import Backend
 
 
 class DraftVocabulary:
-    """A backend whose head says R ids, as one that says the target's V: ids without a row are at -inf.
+    """A backend whose head says R ids, as one that says the target's V: ids without a row are at
+    -inf.
 
-    ids: [R], the target's id of each row, the commonest first. vocab: V. rows: [R], which row of the inner
-    head says each; None where that head has these rows alone. narrow: hidden [..., D] -> logits [..., R].
+    ids: [R], the target's id of each row, the commonest first. vocab: V. rows: [R], which row of
+    the inner head says each; None where that head has these rows alone. narrow: hidden [..., D] ->
+    logits [..., R].
     """
 
     def __init__(self, inner: Backend, ids: Tensor, vocab: int, rows: Tensor | None = None) -> None:
@@ -43,7 +46,9 @@ class DraftVocabulary:
 
 
 def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVocabulary:
-    """A decoder that says `size` ids: the first of its own draft vocabulary, else of `commonest`."""
+    """A decoder that says `size` ids: the first of its own draft vocabulary, else of
+    `commonest`.
+    """
     if isinstance(decoder, DraftVocabulary):
         inner, ids, rows = decoder.inner, decoder.ids[:size], decoder.rows[:size]
         return DraftVocabulary(inner, ids, decoder.vocab, rows)
@@ -52,9 +57,11 @@ def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVoca
     return DraftVocabulary(decoder, ids, decoder.vocab, ids)
 
 
-def log_probabilities(decoder: Decoder, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-    """A decoder's output head as drafters ask it: hidden states [..., D] -> log-probabilities [..., size] of
-    the next token, never a `banned` one."""
+def log_probabilities(
+    decoder: Decoder, size: int, banned: Sequence[int]
+) -> Callable[[Tensor], Tensor]:
+    """A decoder's output head as drafters ask it: hidden states [..., D] -> log-probabilities [...,
+    size] of the next token, never a `banned` one."""
     if isinstance(decoder, DraftVocabulary):
         return normalized(decoder.narrow, decoder.ids, decoder.vocab, size, banned)
     never = torch.tensor([i for i in banned if i < size], dtype=torch.int64, device=decoder.device)
@@ -65,9 +72,11 @@ def log_probabilities(decoder: Decoder, size: int, banned: Sequence[int]) -> Cal
 def normalized(
     narrow: Callable[[Tensor], Tensor], ids: Tensor, vocab: int, size: int, banned: Sequence[int]
 ) -> Callable[[Tensor], Tensor]:
-    """The same for a head that says `ids` [R] of V: it is normalized over these alone, a twelfth of the work
-    where the others are -inf anyway."""
-    unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device)) | (ids >= size)
+    """The same for a head that says `ids` [R] of V: it is normalized over these alone, a twelfth of
+    the work where the others are -inf anyway."""
+    unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device)) | (
+        ids >= size
+    )
     never = unsaid.nonzero()[:, 0]
 
     def said(hidden: Tensor) -> Tensor:

@@ -1,8 +1,10 @@
-"""Steps of fixed shapes, so that a CUDA device can replay them as graphs: of decoders and of trained heads.
+"""Steps of fixed shapes, so that a CUDA device can replay them as graphs: of decoders and of
+trained heads.
 
-Small calls (a step, a tree, a draft, also exact ones and those that keep layer states) are padded to one of a
-few row counts, read a whole cache under a mask, and write where a tensor says; prefills and calls that keep
-attention go the ordinary way. On a CPU the same step runs without a graph, which is what tests hold.
+Small calls (a step, a tree, a draft, also exact ones and those that keep layer states) are padded
+to one of a few row counts, read a whole cache under a mask, and write where a tensor says; prefills
+and calls that keep attention go the ordinary way. On a CPU the same step runs without a graph,
+which is what tests hold.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ LEAST_ROWS = 512
 
 
 class StepShape(NamedTuple):
-    """What a graph is recorded for. rows: padded. layers: whose inputs are kept. tail: columns behind the
-    cache's in the mask of an exact step, 0 in an ordinary one."""
+    """What a graph is recorded for. rows: padded. layers: whose inputs are kept. tail: columns
+    behind the cache's in the mask of an exact step, 0 in an ordinary one."""
 
     rows: int
     layers: tuple[int, ...]
@@ -34,11 +36,12 @@ class StepShape(NamedTuple):
 
 
 class StaticCache(HFCache):
-    """A cache that can also be written at rows given by a tensor and read as a whole. It keeps the graphs
-    that were recorded over its buffers, and goes back to its decoder when nobody uses it any more.
+    """A cache that can also be written at rows given by a tensor and read as a whole. It keeps the
+    graphs that were recorded over its buffers, and goes back to its decoder when nobody uses it any
+    more.
 
-    room: rows there is room for now. Behind them lie as many as the largest call, so that padding is always
-    written somewhere.
+    room: rows there is room for now. Behind them lie as many as the largest call, so that padding
+    is always written somewhere.
     """
 
     room = 0
@@ -65,7 +68,9 @@ class StaticCache(HFCache):
             self._steps.step(self, shape)
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """As any cache; at `self.at` and with the whole buffer as answer while a fixed step runs."""
+        """As any cache; at `self.at` and with the whole buffer as answer while a fixed step
+        runs.
+        """
         if self.at is None:
             return super().write(layer, keys, values)
         data = self.layer(layer)
@@ -98,7 +103,9 @@ class _Rows(NamedTuple):
 
 @dataclass
 class _Step:
-    """The buffers of one step shape on one cache, and the graph over them where the device has graphs."""
+    """The buffers of one step shape on one cache, and the graph over them where the device has
+    graphs.
+    """
 
     call: ForwardInput
     at: Tensor
@@ -132,8 +139,8 @@ class Host(Protocol):
 class FixedSteps:
     """The fixed steps of one host, and the caches that they are recorded on.
 
-    A graph is bound to its buffers, so that caches are used again, one lane after the other: a pair records
-    as often as lanes hold caches at once. seen: step shapes that were run.
+    A graph is bound to its buffers, so that caches are used again, one lane after the other: a pair
+    records as often as lanes hold caches at once. seen: step shapes that were run.
     """
 
     def __init__(self, host: Host) -> None:
@@ -145,7 +152,9 @@ class FixedSteps:
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)
     def lent(self, batch: int, room: int) -> StaticCache:
-        """A cache that is free, else a new one in place of the one that has been free for longest."""
+        """A cache that is free, else a new one in place of the one that has been free for
+        longest.
+        """
         span = _span(room + BUCKETS[-1])
         for cache in self.free:
             if (cache.batch, cache.span) == (batch, span):
@@ -155,7 +164,9 @@ class FixedSteps:
         return StaticCache(self, self.host.layouts(), batch, span).lend(room)
 
     def forward(self, call: ForwardInput, otherwise: Callable[[ForwardInput], Tensor]) -> Tensor:
-        """Hidden states [B, T, D]; the cache is T rows longer afterwards. otherwise: the ordinary way."""
+        """Hidden states [B, T, D]; the cache is T rows longer afterwards. otherwise: the ordinary
+        way.
+        """
         shape, cache, size = self._shape(call), call.cache, call.x.shape[1]
         if shape is None or not isinstance(cache, StaticCache):
             return otherwise(call)
@@ -168,7 +179,9 @@ class FixedSteps:
             step.graph.replay()
         cache.advance(size)
         hidden = step.hidden[:, :size].clone()
-        call.kept.layers |= {i: states[:, :size].clone() for i, states in step.call.kept.layers.items()}
+        call.kept.layers |= {
+            i: states[:, :size].clone() for i, states in step.call.kept.layers.items()
+        }
         if len(cache.layouts) in shape.layers:
             call.kept.layers[len(cache.layouts)] = hidden
         return hidden
@@ -178,7 +191,8 @@ class FixedSteps:
         size, capture = call.x.shape[1], call.kept.capture
         if call.deepstack is not None or size > BUCKETS[-1]:
             return None
-        # Many rows without a mask are a causal prefill; one row alone sees just what lies before it.
+        # Many rows without a mask are a causal prefill; one row alone sees just what lies before
+        # it.
         if (call.mask is None and size > 1) or capture.attention:
             return None
         tail = 0 if call.columns is None else call.columns.shape[1] - call.cache.span
@@ -219,7 +233,9 @@ class FixedSteps:
         return _Step(call, torch.arange(rows, device=device))
 
     def _fill(self, step: _Step, call: ForwardInput) -> None:
-        """Put a call into the buffers. Rows of padding are written behind it and see themselves alone."""
+        """Put a call into the buffers. Rows of padding are written behind it and see themselves
+        alone.
+        """
         size, rows, cache = call.x.shape[1], len(step.at), call.cache
         step.call.x.zero_()[:, :size] = call.x
         step.call.positions.zero_()[..., :size] = call.positions
@@ -296,8 +312,8 @@ class StaticDecoder(HFDecoder):
 
 
 def _span(rows: int) -> int:
-    """Rows of a cache: the next of four sizes between a power of two and its double, so that questions of
-    about one length share caches."""
+    """Rows of a cache: the next of four sizes between a power of two and its double, so that
+    questions of about one length share caches."""
     quarter = LEAST_ROWS // 4
     while 8 * quarter < rows:
         quarter *= 2

@@ -1,8 +1,8 @@
 """A lean forward over the weights of a small Llama-type decoder on a CPU.
 
-Given a Hugging Face decoder and its head, copies their weights into a layout that suits one to a few rows at
-a time and computes the same hidden states and logits (a test holds it against its twin, `huggingface`). Keeps
-nothing of a request: positions, masks and the cache are arguments.
+Given a Hugging Face decoder and its head, copies their weights into a layout that suits one to a
+few rows at a time and computes the same hidden states and logits (a test holds it against its twin,
+`huggingface`). Keeps nothing of a request: positions, masks and the cache are arguments.
 """
 
 from __future__ import annotations
@@ -35,12 +35,20 @@ def why_not(decoder: nn.Module) -> str | None:
     if name not in _PLAIN:
         return f"{name} is not one of the plain decoders {', '.join(_PLAIN)}"
     if weight.device.type != "cpu" or weight.dtype not in _DTYPES:
-        return f"it runs on {weight.device.type} in {weight.dtype}; lean is for float32 and bfloat16 on a CPU"
+        return (
+            f"it runs on {weight.device.type} in {weight.dtype}; lean is for float32 and bfloat16"
+            " on a CPU"
+        )
     if weight.dtype == torch.bfloat16 and matrix.PACKING is None:
         return "this torch has no products of float32 rows with a matrix in half precision"
     if config.hidden_size > _WIDEST:
-        return f"it is {config.hidden_size} wide; above {_WIDEST} the library's own kernels are as fast"
-    if types != {"full_attention"} or (name == "MistralModel" and config.sliding_window is not None):
+        return (
+            f"it is {config.hidden_size} wide; above {_WIDEST} the library's own kernels are as"
+            " fast"
+        )
+    if types != {"full_attention"} or (
+        name == "MistralModel" and config.sliding_window is not None
+    ):
         return "it attends through a sliding window"
     if rope != "default":
         return f"its rotary positions are of type {rope}"
@@ -67,11 +75,11 @@ class _Layer(NamedTuple):
 class FusedDecoder:
     """A `backend.Backend` whose matrices are laid out for one to a few rows (`matrix.Matrix`).
 
-    RMSNorm is x / hypot(|x|, sqrt(D eps)) times a weight that holds sqrt(D); sqrt(D eps) is carried as one
-    more number of x, so that a length is the root by itself. Rotary pairs lie side by side (rows of q and
-    k are permuted alike, which their product cannot see), so a rotation is one complex product. What layers
-    write and read in turn lies in one buffer a forward, seen through views made once. In bfloat16 weights
-    alone are so; all that is computed, and the cache, is float32.
+    RMSNorm is x / hypot(|x|, sqrt(D eps)) times a weight that holds sqrt(D); sqrt(D eps) is carried
+    as one more number of x, so that its norm is the whole denominator. Rotary pairs lie side by
+    side (rows of q and k are permuted alike, which their product cannot see), so a rotation is one
+    complex product. Layers write to and read from one buffer per forward, through views made once.
+    In bfloat16 only the weights are stored so; everything computed, and the cache, is float32.
     """
 
     window: int | None = None
@@ -104,7 +112,8 @@ class FusedDecoder:
             self._norm = decoder.norm.weight.float() * self.width**0.5
             positions = torch.arange(min(config.max_position_embeddings, _LONGEST)).float()
             angles = positions[:, None] * decoder.rotary_emb.inv_freq.float()
-            # [positions, 1, width / 2]: the turn of every rotary pair at every position, for all heads.
+            # [positions, 1, width / 2]: the turn of every rotary pair at every position, for all
+            # heads.
             self._turns = torch.polar(torch.ones_like(angles), angles)[:, None]
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -115,7 +124,9 @@ class FusedDecoder:
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         kept = Matrix(self._output[rows].float())
-        return lambda hidden: kept(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], len(rows))
+        return lambda hidden: kept(hidden.reshape(-1, self.width)).view(
+            *hidden.shape[:-1], len(rows)
+        )
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         layer = Layout(self.device, self._kv_heads, self._head_width)
@@ -130,8 +141,8 @@ class FusedDecoder:
             raise ValueError("several rows behind cached ones need a mask")
         heads, kv_heads, head = self._heads, self._kv_heads, self._head_width
         all_heads, row = heads + 2 * kv_heads, (heads + 2 * kv_heads) * head
-        # Views into the joint projection [B, T, all heads, width]: queries [B, heads, T, width], and keys and
-        # values as the cache has them, [2, B, kv_heads, T, width].
+        # Views into the joint projection [B, T, all heads, width]: queries [B, heads, T, width],
+        # and keys and values as the cache has them, [2, B, kv_heads, T, width].
         as_queries = (batch, heads, size, head), (size * row, head, row, 1)
         as_cached = (
             (2, batch, kv_heads, size, head),
@@ -159,7 +170,12 @@ class FusedDecoder:
                 a = ordered_attention(q, keys[i], values[i], mask, call.columns, head**-0.5)
             else:
                 a = F.scaled_dot_product_attention(
-                    q, keys[i], values[i], attn_mask=mask, is_causal=causal, enable_gqa=heads != kv_heads
+                    q,
+                    keys[i],
+                    values[i],
+                    attn_mask=mask,
+                    is_causal=causal,
+                    enable_gqa=heads != kv_heads,
                 )
             if i in kept.capture.attention:
                 kept.attention[i] = attention_of(q, keys[i], mask, kept.capture.rows, head**-0.5)
@@ -175,7 +191,9 @@ class FusedDecoder:
         return hidden
 
     def _turned(self, positions: Tensor) -> Tensor:
-        """[B or 1, T, all heads, width / 2] complex: turns queries and keys, leaves values as they are."""
+        """[B or 1, T, all heads, width / 2] complex: turns queries and keys, leaves values as they
+        are.
+        """
         turns = self._turns[positions]
         heads = turns.expand(-1, -1, self._heads + self._kv_heads, -1)
         return torch.cat((heads, torch.ones_like(turns).expand(-1, -1, self._kv_heads, -1)), dim=2)

@@ -1,8 +1,8 @@
 """The decoder of any Hugging Face vision-language model, driven with explicit masks and positions.
 
-Given a model's decoder, embeddings and head as they were loaded; changes nothing but which attention function
-the decoder calls. Hybrid sliding windows, three-axis positions and DeepStack are served here. Keeps nothing
-of a request: positions, masks and the cache are arguments.
+Given a model's decoder, embeddings and head as they were loaded; changes nothing but which
+attention function the decoder calls. Hybrid sliding windows, three-axis positions and DeepStack are
+served here. Keeps nothing of a request: positions, masks and the cache are arguments.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ class HFDecoder:
     """A `backend.Backend` over `model.get_decoder()`."""
 
     def __init__(self, model: nn.Module) -> None:
-        # Here, not above: the page's server and the list of methods never build a decoder, and these two take
-        # as long as torch itself.
+        # Here, not above: the page's server and the list of methods never build a decoder, and
+        # these two take as long as torch itself.
         from transformers import AttentionInterface  # noqa: PLC0415
         from transformers.masking_utils import AttentionMaskInterface, sdpa_mask  # noqa: PLC0415
 
         AttentionInterface.register(ATTENTION, _attention)
-        # Without a mask function of the same name the library would leave padded batches without a mask.
+        # Without a mask function of the same name the library would leave padded batches without a
+        # mask.
         AttentionMaskInterface.register(ATTENTION, sdpa_mask)
         self._decoder = model.get_decoder()
         self._decoder.set_attn_implementation(ATTENTION)
         self._embeddings = model.get_input_embeddings()
         self._head = model.get_output_embeddings()
         if self._head is None:
-            raise ValueError(f"{type(model).__name__} has no output head; load it with its language model")
+            raise ValueError(
+                f"{type(model).__name__} has no output head; load it with its language model"
+            )
         config = self._decoder.config
         types = set(getattr(config, "layer_types", None) or ())
         window = getattr(config, "sliding_window", None)
@@ -85,7 +88,8 @@ class HFDecoder:
         return len({layer.device for layer in self.layouts()}) > 1
 
     def layouts(self) -> list[Layout]:
-        """Where every layer keeps its rows: on several devices where a model larger than a card was spread.
+        """Where every layer keeps its rows: on several devices where a model larger than a card was
+        spread.
 
         Asked anew each time: on a ZeroGPU Space the weights move after they were loaded.
         """
@@ -93,7 +97,9 @@ class HFDecoder:
         return [Layout(next(layer.parameters()).device, *shape) for layer, shape in layers]
 
     def embed(self, ids: Tensor) -> Tensor:
-        """ids [...] -> embeddings [..., D], by the module: some families scale what the table holds."""
+        """ids [...] -> embeddings [..., D], by the module: some families scale what the table
+        holds.
+        """
         return self._embeddings(ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -182,8 +188,8 @@ class HFCache(KVCache):
 
 
 class _CacheLayer(CacheLayerMixin):
-    """One layer's view of the cache. Keeps all tokens also for sliding layers: the window is the mask's
-    business, since the distance between two nodes of a tree is not that of their rows.
+    """One layer's view of the cache. Keeps all tokens also for sliding layers: the window is the
+    mask's business, since the distance between two nodes of a tree is not that of their rows.
     """
 
     is_sliding = False
@@ -197,7 +203,9 @@ class _CacheLayer(CacheLayerMixin):
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
         """Nothing to do: the buffer exists."""
 
-    def update(self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         return self._cache.write(self._layer, keys, values)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -214,7 +222,9 @@ class _CacheLayer(CacheLayerMixin):
 
 @dataclass
 class _Asked:
-    """Travels through the decoder's keyword arguments to the attention function. device: for what is kept."""
+    """Travels through the decoder's keyword arguments to the attention function. device: for what
+    is kept.
+    """
 
     device: torch.device
     kept: ForwardOutput
@@ -235,8 +245,8 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """The library's fused attention; on request also probabilities, and query heads packed as rows.
 
-    Packing lets the heads of a group share keys and values, which the library would copy once a head for
-    every masked call. Exact.
+    Packing lets the heads of a group share keys and values, which the library would copy once a
+    head for every masked call. Exact.
     """
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if specvl is not None and module.layer_idx in specvl.kept.capture.attention:
@@ -247,7 +257,13 @@ def _attention(
         mixed = ordered_attention(query, key, value, attention_mask[0, 0], columns, scale)
         return mixed.transpose(1, 2).contiguous(), None
     groups, size = query.shape[1] // key.shape[1], query.shape[2]
-    if specvl is None or not specvl.packed or groups == 1 or size > _PACKED_ROWS or attention_mask is None:
+    if (
+        specvl is None
+        or not specvl.packed
+        or groups == 1
+        or size > _PACKED_ROWS
+        or attention_mask is None
+    ):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward  # noqa: PLC0415
 
         return sdpa_attention_forward(
@@ -256,5 +272,7 @@ def _attention(
     batch, heads, _, width = query.shape
     packed = query.reshape(batch, key.shape[1], groups * size, width)
     mask = attention_mask.repeat(1, 1, groups, 1)
-    mixed = nn.functional.scaled_dot_product_attention(packed, key, value, attn_mask=mask, scale=scaling)
+    mixed = nn.functional.scaled_dot_product_attention(
+        packed, key, value, attn_mask=mask, scale=scaling
+    )
     return mixed.reshape(batch, heads, size, width).transpose(1, 2).contiguous(), None

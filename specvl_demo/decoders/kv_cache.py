@@ -24,19 +24,22 @@ class Layout(NamedTuple):
 class KVCache:
     """One batch of rows for all layers of a decoder.
 
-    blocks: a buffer [layers, 2, batch, heads, room, width] for all layers of one layout, keys at index 0 of
-        the second axis and values at index 1. Most decoders have one; spread over devices, one on each.
-    layouts: of every layer.
-    length: rows that are written in every layer. Layers write behind it; `advance` moves it.
-    whole: layers read all of the buffer, not just what is written, while this is set.
-    holes: the first rows that some of the layers have nothing in; who computes the layers looks past them.
+    blocks: a buffer [layers, 2, batch, heads, room, width] for all layers of one layout, keys at
+    index 0 of
+        the second axis and values at index 1. Most decoders have one; spread over devices, one on
+        each.
+    layouts: of every layer. length: rows that are written in every layer. Layers write behind it;
+    `advance` moves it. whole: layers read all of the buffer, not just what is written, while this
+    is set. holes: the first rows that some of the layers have nothing in; who computes the layers
+    looks past them.
     """
 
     whole, holes = False, 0
 
     def __init__(self, layers: Sequence[Layout], batch: int, room: int, dtype: torch.dtype) -> None:
         self.layouts, kinds = list(layers), list(dict.fromkeys(layers))
-        # Not cleared: a follow-up question copies rows twice, and clearing room took as long as that.
+        # Not cleared: a follow-up question copies rows twice, and clearing room took as long as
+        # that.
         self.blocks = [
             torch.empty(
                 *(self.layouts.count(kind), 2, batch, kind.heads, room, kind.width),
@@ -45,7 +48,9 @@ class KVCache:
             )
             for kind in kinds
         ]
-        self._places = [(kinds.index(kind), self.layouts[:i].count(kind)) for i, kind in enumerate(layers)]
+        self._places = [
+            (kinds.index(kind), self.layouts[:i].count(kind)) for i, kind in enumerate(layers)
+        ]
         self.length = 0
 
     @property
@@ -75,7 +80,9 @@ class KVCache:
         return self.blocks[block][index]
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put [batch, heads, k, width] behind `length`; gives keys and values of all rows including them."""
+        """Put [batch, heads, k, width] behind `length`; gives keys and values of all rows including
+        them.
+        """
         end, data = self._end(keys.shape[2]), self.layer(layer)
         data[0, :, :, self.length : end].copy_(keys)
         data[1, :, :, self.length : end].copy_(values)
@@ -83,13 +90,17 @@ class KVCache:
         return data[0, :, :, :end], data[1, :, :, :end]
 
     def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """For every layer, all of one layout: the slot of the next k rows [2, batch, heads, k, width], and
-        keys and values up to and including it, or all of the buffer. One slicing for all layers, for a
-        forward that cannot afford one a layer.
+        """For every layer, all of one layout: the slot of the next k rows [2, batch, heads, k,
+        width], and keys and values up to and including it, or all of the buffer. One slicing for
+        all layers, for a forward that cannot afford one a layer.
         """
         end, (data,) = self._end(k), self.blocks
         seen = data if self.whole else data[:, :, :, :, :end]
-        return data[:, :, :, :, self.length : end].unbind(0), seen[:, 0].unbind(0), seen[:, 1].unbind(0)
+        return (
+            data[:, :, :, :, self.length : end].unbind(0),
+            seen[:, 0].unbind(0),
+            seen[:, 1].unbind(0),
+        )
 
     def clear(self) -> None:
         """Make what is not written zero, for who reads the whole buffer."""
@@ -109,7 +120,8 @@ class KVCache:
     def keep(self, start: int, rows: Sequence[int]) -> None:
         """Of the rows behind `start` keep these, in this order; the others are forgotten.
 
-        rows count from `start`. Decided on the host: rows that already lie in place are not touched.
+        rows count from `start`. Decided on the host: rows that already lie in place are not
+        touched.
         """
         n = len(rows)
         first = next((i for i, row in enumerate(rows) if row != i), n)
@@ -141,5 +153,7 @@ class KVCache:
 
     def _end(self, k: int) -> int:
         if self.length + k > self.room:
-            raise ValueError(f"the cache has room for {self.room} rows; {self.length} + {k} do not fit")
+            raise ValueError(
+                f"the cache has room for {self.room} rows; {self.length} + {k} do not fit"
+            )
         return self.length + k

@@ -1,7 +1,7 @@
 """Matrices laid out once for products with one to a few rows.
 
-On a CPU in half precision where that changes nothing, or nothing that matters: a step of a decoder reads
-every weight once, and reading is what it waits for. Knows nothing of models.
+On a CPU in half precision where that changes nothing, or nothing that matters: a step of a decoder
+reads every weight once, and reading is what it waits for. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import torch
 from torch import Tensor
 
 _LEAST = 90_000
-"""Numbers of a matrix below which it stays in a CPU's caches, and a product costs what its call costs."""
+"""Numbers of a matrix below which it stays in a CPU's caches, and a product costs what its call
+costs.
+"""
 _LARGE, _FEW = 300_000, 2
 """A smaller matrix is multiplied with this few rows as fast without packing."""
 
 
 def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
-    """FBGEMM's operators that pack a matrix in half precision and multiply float32 rows by it, summing in
-    float32. They are none of torch's public ones: None where this build lacks them or they do something else.
+    """FBGEMM's operators that pack a matrix in half precision and multiply float32 rows by it,
+    summing in float32. They are none of torch's public ones: None where this build lacks them or
+    they do something else.
     """
     try:
         pack = torch.ops.quantized.linear_prepack_fp16
@@ -38,9 +41,9 @@ PACKING = _packing()
 
 
 def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
-    """(numbers in half precision, factor): float32 numbers whose product with the factor, a power of two, is
-    exactly `weight`. None where half precision cannot hold them, as it can all that was stored in float16 and
-    nearly always bfloat16's."""
+    """(numbers in half precision, factor): float32 numbers whose product with the factor, a power
+    of two, is exactly `weight`. None where half precision cannot hold them, as it can all that was
+    stored in float16 and nearly always bfloat16's."""
     exact = weight.float()
     most = max(abs(bound.item()) for bound in exact.aminmax())
     if not 0 < most < math.inf:
@@ -56,14 +59,17 @@ def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
 class Matrix:
     """y = x Wᵀ for rows x [rows, in], with W [out, in].
 
-    Packed by FBGEMM where W is on a CPU and half precision holds its numbers: such a product costs half the
-    reading, needs no copy into blocks, sums in float32, and gives a row the same bits whatever stands beside
-    it. Otherwise, and for one or two rows where caches hold the matrix, the library's product. Both give the
-    weight's own precision. n_bytes: what a product with one row reads.
+    Packed by FBGEMM where W is on a CPU and half precision holds its numbers: such a product costs
+    half the reading, needs no copy into blocks, sums in float32, and gives a row the same bits
+    whatever stands beside it. Otherwise, and for one or two rows where caches hold the matrix, the
+    library's product. Both give the weight's own precision. n_bytes: what a product with one row
+    reads.
     """
 
     def __init__(self, weight: Tensor, rounded: bool = False) -> None:
-        """weight: [out, in]. rounded: its numbers may be rounded to half precision, as a drafter's may."""
+        """weight: [out, in]. rounded: its numbers may be rounded to half precision, as a drafter's
+        may.
+        """
         self.numel = weight.numel()
         self.n_bytes = self.numel * weight.dtype.itemsize
         self.dtype = weight.dtype
@@ -81,7 +87,9 @@ class Matrix:
             self._table = weight.t() if weight.is_cuda else weight.t().contiguous()
 
     def packed(self, x: Tensor) -> Tensor | None:
-        """[rows, in] -> [rows, out] by the packed matrix; None where the library's product is as fast."""
+        """[rows, in] -> [rows, out] by the packed matrix; None where the library's product is as
+        fast.
+        """
         if self._packed is None or PACKING is None or (self._plain_few and x.shape[0] <= _FEW):
             return None
         product = PACKING[1](x if x.dtype == torch.float32 else x.float(), self._packed)

@@ -1,8 +1,8 @@
 """One decoder's sequence as it grows by trees: cache, positions and masks belong together here.
 
-Given embeddings of tree nodes and their parents, gives hidden states, and keeps the path that was chosen.
-Serves m aligned sequences at once (the views of a drafter), left-padded so that new rows share their columns.
-Knows nothing of tokens, pictures or acceptance.
+Given embeddings of tree nodes and their parents, gives hidden states, and keeps the path that was
+chosen. Serves m aligned sequences at once (the views of a drafter), left-padded so that new rows
+share their columns. Knows nothing of tokens, pictures or acceptance.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from specvl_demo.decoders.kv_cache import KVCache
 class CachedSequence:
     """m sequences on one decoder.
 
-    length: rows that are decided, the same for all sequences. Nodes fed behind them are numbered 0, 1, ...
-    until `keep` decides which of them stay.
+    length: rows that are decided, the same for all sequences. Nodes fed behind them are numbered 0,
+    1, ... until `keep` decides which of them stay.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class CachedSequence:
         self._pad: Tensor | None = None
         self._padded = pad
         if pad is not None:
-            self._pad = torch.zeros(pad.shape[0], 1, 1, cache.room, dtype=backend.dtype, device=pad.device)
+            self._pad = torch.zeros(
+                pad.shape[0], 1, 1, cache.room, dtype=backend.dtype, device=pad.device
+            )
             self._pad[:, 0, 0, : pad.shape[1]].masked_fill_(pad, self._low)
         self._block: Tensor | None = None
         self._depth: Tensor | None = None
@@ -65,16 +67,23 @@ class CachedSequence:
         """
         rows = self.length if rows is None else rows
         following = self._next[:, 0] - (self.length - rows)
-        return CachedSequence(self.backend, self.cache.copy(room, rows), following, self._axes, self._padded)
+        return CachedSequence(
+            self.backend, self.cache.copy(room, rows), following, self._axes, self._padded
+        )
 
     def score(
-        self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None = None, least: int | None = None
+        self,
+        x: Tensor,
+        shape: TreeShape,
+        kept: ForwardOutput | None = None,
+        least: int | None = None,
     ) -> Tensor:
         """All nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D].
 
-        least: rows from which a step is exact (`trials.least_rows`). Where the tree allows it the step is
-        then padded and ordered; hidden [1, rows, D] and what is kept have padding behind the nodes, so that
-        the head is exact too. Wants one sequence without padding, its cache cleared.
+        least: rows from which a step is exact (`trials.least_rows`). Where the tree allows it the
+        step is then padded and ordered; hidden [1, rows, D] and what is kept have padding behind
+        the nodes, so that the head is exact too. Wants one sequence without padding, its cache
+        cleared.
         """
         if least is not None and len(shape) <= exact.MOST_NODES:
             return self._score_exactly(x, shape, kept, least)
@@ -83,8 +92,8 @@ class CachedSequence:
         return self._run(x, shape.depth_on(x.device), mask, kept)
 
     def root(self, x: Tensor) -> Tensor:
-        """The first forward of a round: x [m, k, D] -> hidden [m, k, D]. The last row is the round's root,
-        node 0; rows before it are decided tokens that were not fed yet.
+        """The first forward of a round: x [m, k, D] -> hidden [m, k, D]. The last row is the
+        round's root, node 0; rows before it are decided tokens that were not fed yet.
         """
         late = x.shape[1] - 1
         hidden = self.score(x, chain(late))
@@ -125,10 +134,14 @@ class CachedSequence:
         self._next = self._next + len(nodes)
         self._fed = 0
 
-    def _score_exactly(self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None, least: int) -> Tensor:
+    def _score_exactly(
+        self, x: Tensor, shape: TreeShape, kept: ForwardOutput | None, least: int
+    ) -> Tensor:
         size, rows = len(shape), exact.padded(len(shape), least)
         self.cache.truncate(self.length)
-        ordered = exact.order(shape, rows, self.length, self.cache.span, self.backend.window, x.device)
+        ordered = exact.order(
+            shape, rows, self.length, self.cache.span, self.backend.window, x.device
+        )
         x = F.pad(x, (0, 0, 0, rows - size))
         hidden = self._forward(
             x, F.pad(shape.depth_on(x.device), (0, rows - size)), kept, **ordered._asdict()
@@ -140,8 +153,8 @@ class CachedSequence:
     def _run(
         self, x: Tensor, depth: Tensor, mask: Tensor | None, kept: ForwardOutput | None = None
     ) -> Tensor:
-        """depth: of all nodes of this round, the new ones last. mask [k, length + nodes], or None where each
-        new node sees all before it.
+        """depth: of all nodes of this round, the new ones last. mask [k, length + nodes], or None
+        where each new node sees all before it.
         """
         size = x.shape[1]
         self.cache.truncate(self.length + self._fed)
@@ -160,14 +173,17 @@ class CachedSequence:
         call = ForwardInput(x, positions, self.cache, **masks, kept=kept or ForwardOutput())
         return self.backend.forward(call)
 
-    def _masks(self, mask: Tensor | None, depth: Tensor, size: int) -> tuple[Tensor | None, Tensor | None]:
+    def _masks(
+        self, mask: Tensor | None, depth: Tensor, size: int
+    ) -> tuple[Tensor | None, Tensor | None]:
         """The mask with padding, and the same for layers with a sliding window."""
         end, window = self.length + depth.shape[0], self.backend.window
         window_mask = mask
         if window is not None and end > window:
             if mask is None:
                 mask = torch.zeros(size, end, dtype=self.backend.dtype, device=depth.device)
-            # Rows count along the sequence: two siblings are equally far from what lies before them.
+            # Rows count along the sequence: two siblings are equally far from what lies before
+            # them.
             place = torch.cat((torch.arange(self.length, device=depth.device), self.length + depth))
             far = place[-size:, None] - place >= window
             window_mask = mask.masked_fill(far, self._low)
@@ -178,7 +194,9 @@ class CachedSequence:
         return mask, window_mask
 
     def _buffers(self, rows: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Additive ancestor mask of fed nodes [R, room + R], zero in the first `room` columns; depths [R]."""
+        """Additive ancestor mask of fed nodes [R, room + R], zero in the first `room` columns;
+        depths [R].
+        """
         if self._block is None or self._block.shape[0] < rows:
             size, room = max(64, 2 * rows), self.cache.room
             block = torch.zeros(size, room + size, dtype=x.dtype, device=x.device)
@@ -215,7 +233,9 @@ class Prefix:
 
     @classmethod
     def of(cls, stream: CachedSequence, contexts: Sequence[Context], said: Tensor) -> Prefix:
-        """A copy of a stream's decided rows: those of its contexts, then of as many tokens that were said."""
+        """A copy of a stream's decided rows: those of its contexts, then of as many tokens that
+        were said.
+        """
         return cls(row_keys(contexts, said)[..., : stream.length], stream.fork(stream.length))
 
 
@@ -226,8 +246,8 @@ def grown(
     x: Tensor,
     kept: ForwardOutput | None = None,
 ) -> tuple[CachedSequence, Tensor]:
-    """A copy of a stream's first `rows` rows, and x [m, k, D] computed behind them. Gives it and the hidden
-    states of what is new [m, k, D]. room: rows of its cache.
+    """A copy of a stream's first `rows` rows, and x [m, k, D] computed behind them. Gives it and
+    the hidden states of what is new [m, k, D]. room: rows of its cache.
     """
     twin, new = stream.fork(room, rows), x.shape[1]
     hidden = twin.score(x, chain(new - 1), kept)
@@ -242,12 +262,12 @@ def prefill(
     capture: Capture = NOTHING,
     prefix: Prefix | None = None,
 ) -> tuple[CachedSequence, Tensor, ForwardOutput]:
-    """Run m contexts in one forward: a stream of their rows, hidden states [m, N, D], and what was captured.
+    """Run m contexts in one forward: a stream of their rows, hidden states [m, N, D], and what was
+    captured.
 
-    N is the longest context; shorter ones are padded on the left, their hidden states are the last c of a
-    row.
-    room: rows of the cache, at least N. prefix: where the contexts begin as it does, only the last columns
-    are computed, and hidden states and captures are theirs.
+    N is the longest context; shorter ones are padded on the left, their hidden states are the last
+    c of a row. room: rows of the cache, at least N. prefix: where the contexts begin as it does,
+    only the last columns are computed, and hidden states and captures are theirs.
     """
     lengths = [context.ids.shape[0] for context in contexts]
     size, padded = max(lengths), min(lengths) < max(lengths)
@@ -287,7 +307,9 @@ def prefill(
     return CachedSequence(backend, cache, following, axes, pad if padded else None), hidden, kept
 
 
-def _prompt_masks(backend: Backend, contexts: Sequence[Context], pad: Tensor) -> tuple[Tensor, Tensor | None]:
+def _prompt_masks(
+    backend: Backend, contexts: Sequence[Context], pad: Tensor
+) -> tuple[Tensor, Tensor | None]:
     """Additive masks [m, 1, N, N]: causal, both ways inside a block, no padding."""
     size, device = pad.shape[1], pad.device
     at = torch.arange(size, device=device)
@@ -302,12 +324,16 @@ def _prompt_masks(backend: Backend, contexts: Sequence[Context], pad: Tensor) ->
             same = (blocks[:, None] == blocks) & (blocks >= 0)
             if not backend.near_blocks:
                 allowed[row, 0, start:, start:] |= same
-            near[row, 0, start:, start:] |= same & ~far[start:, start:] if backend.near_blocks else same
+            near[row, 0, start:, start:] |= (
+                same & ~far[start:, start:] if backend.near_blocks else same
+            )
     # Rows of padding see themselves, or their softmax would be over nothing.
     itself = torch.eye(size, dtype=torch.bool, device=device)
     low = torch.finfo(backend.dtype).min
 
     def additive(seen: Tensor) -> Tensor:
-        return torch.zeros(seen.shape, dtype=backend.dtype, device=device).masked_fill_(~(seen | itself), low)
+        return torch.zeros(seen.shape, dtype=backend.dtype, device=device).masked_fill_(
+            ~(seen | itself), low
+        )
 
     return additive(allowed), additive(near) if backend.window is not None else None

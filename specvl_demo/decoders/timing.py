@@ -1,7 +1,7 @@
 """How a device keeps time and counts memory.
 
-Given a device, splits a round into phases without stopping the device for every one of them. Knows nothing of
-what the phases are.
+Given a device, splits a round into phases without stopping the device for every one of them. Knows
+nothing of what the phases are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class HostClock:
 
 
 class CudaClock:
-    """For CUDA: events in the stream, read once a round; the device's waiting for the host counts too."""
+    """For CUDA: events in the stream, read once a round; the device's waiting for the host counts
+    too.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.current_stream(device)

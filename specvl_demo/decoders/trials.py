@@ -1,7 +1,9 @@
-"""What is tried on a loaded decoder before lanes begin: are its steps exact, and are fixed shapes faster?
+"""What is tried on a loaded decoder before lanes begin: are its steps exact, and are fixed shapes
+faster?
 
-Exact steps (see `exact`) are tried from every row count on; steps of fixed shapes (see `fixed_shapes`) beside
-eager ones, also those of trained heads. Random tokens will do: nothing here looks at what they say.
+Exact steps (see `exact`) are tried from every row count on; steps of fixed shapes (see
+`fixed_shapes`) beside eager ones, also those of trained heads. Random tokens will do: nothing here
+looks at what they say.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import settle
 
 _PROMPT, _STEPS, _TREES = 150, 4, (2, 7, 13, 26, 61)
-"""Of the trial of exact steps: tokens before the steps, steps, and trees: one of every row count."""
+"""Of the trial of exact steps: tokens before the steps, steps, and trees: one of every row
+count.
+"""
 _SPARE = 300
 """Rows of the cache behind those that are used, so that its sums are as long as a real answer's."""
 TIE_NATS = 0.05
@@ -45,7 +49,9 @@ def random_ids(backend: Backend, n: int) -> Tensor:
 
 
 def text_context(backend: Backend, rows: Tensor) -> Context:
-    """These input rows [n, D], or the embeddings of these tokens [n], and nothing else, as a prompt."""
+    """These input rows [n, D], or the embeddings of these tokens [n], and nothing else, as a
+    prompt.
+    """
     every = torch.arange(len(rows), device=rows.device)
     positions = every if backend.axes == 1 else every.expand(backend.axes, -1)
     text = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
@@ -62,8 +68,8 @@ def started(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
 def least_rows(backend: Backend) -> int | None:
     """The least row count that makes steps of this decoder exact; None where none does.
 
-    Logits, keys and values of a path's nodes in random trees, bit for bit beside those of AR steps. Costs
-    about a dozen forwards.
+    Logits, keys and values of a path's nodes in random trees, bit for bit beside those of AR steps.
+    Costs about a dozen forwards.
     """
     rng = random.Random(0)
     ids = random_ids(backend, _PROMPT + exact.MOST_NODES)
@@ -76,11 +82,15 @@ def least_rows(backend: Backend) -> int | None:
         return stream
 
     def made(stream: CachedSequence, nodes: Sequence[int], logits: Tensor) -> list[Tensor]:
-        """What steps gave for nodes fed behind the start: logits [n, V], and keys and values a layer
-        [n, 2, 1, heads, width]: those of a precision above the logits' show what rounding hides in them."""
+        """What steps gave for nodes fed behind the start: logits [n, V], and keys and values a
+        layer [n, 2, 1, heads, width]: those of a precision above the logits' show what rounding
+        hides in them."""
         rows = [start.length + node for node in nodes]
         layers = range(backend.n_layers)
-        return [logits, *(stream.cache.layer(i)[:, :, :, rows].permute(3, 0, 1, 2, 4) for i in layers)]
+        return [
+            logits,
+            *(stream.cache.layer(i)[:, :, :, rows].permute(3, 0, 1, 2, 4) for i in layers),
+        ]
 
     def by_steps(least: int) -> list[Tensor]:
         """What AR steps give, padded to so many rows."""
@@ -124,7 +134,8 @@ def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
 
 @dataclass(frozen=True)
 class Trial:
-    """Seconds of a step and a tree, eager and in fixed shapes. agree: whether both chose the same tokens.
+    """Seconds of a step and a tree, eager and in fixed shapes. agree: whether both chose the same
+    tokens.
 
     fault: what went wrong in fixed shapes, in a line.
     """
@@ -143,8 +154,8 @@ class Trial:
             return "Steps are launched one by one: graphs of them chose other tokens here."
         if self.fixed_s > self.eager_s:
             return (
-                f"Steps are launched one by one: {self.eager_s * 1e3:.1f} ms for a step and a tree, "
-                f"{self.fixed_s * 1e3:.1f} ms as graphs."
+                f"Steps are launched one by one: {self.eager_s * 1e3:.1f} ms for a step and a tree,"
+                f" {self.fixed_s * 1e3:.1f} ms as graphs."
             )
         return None
 
@@ -173,12 +184,16 @@ def tried(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) 
         fixed_s, said = _timed(switched, rows, logits)
         trial = Trial(eager_s, fixed_s, _agree(truth, said))
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
-        trial = Trial(eager_s, 0.0, False, (str(fault).splitlines() or [type(fault).__name__])[0][:200])
+        trial = Trial(
+            eager_s, 0.0, False, (str(fault).splitlines() or [type(fault).__name__])[0][:200]
+        )
     switched.fixed = trial.reason is None
     return trial
 
 
-def _timed(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) -> tuple[float, Tensor]:
+def _timed(
+    switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]
+) -> tuple[float, Tensor]:
     """Median seconds of all shapes once, and their logits [nodes, V]."""
     stream = started(switched, rows[:_BEFORE], 2 * TRIED_ROWS)
 

@@ -1,7 +1,8 @@
-"""Pictures and clips from files: what a file really is, whether it fits, and its upright RGB pixels.
+"""Pictures and clips from files: what a file really is, whether it fits, and its upright RGB
+pixels.
 
-Given paths and limits; gives PIL images, and for clips uniformly sampled frames with their real timestamps.
-Knows nothing of models, prompts or the page.
+Given paths and limits; gives PIL images, and for clips uniformly sampled frames with their real
+timestamps. Knows nothing of models, prompts or the page.
 """
 
 from specvl_demo.media.files import Limits, MediaError

@@ -13,18 +13,24 @@ from pathlib import Path
 
 
 class MediaError(ValueError):
-    """A picture or clip that cannot be used; the message is one sentence for the person who sent it."""
+    """A picture or clip that cannot be used; the message is one sentence for the person who sent
+    it.
+    """
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What is accepted. The defaults bound what one request holds: eight pictures of 75 MB at the worst."""
+    """What is accepted. The defaults bound what one request holds: eight pictures of 75 MB at the
+    worst.
+    """
 
     max_items: int = 8  # pictures and clips together
     max_bytes: int = 64 * 2**20  # of one file
     max_pixels: int = 25_000_000  # of one picture, or of one frame of a clip
     max_aspect: int = 100  # longer side over shorter side; beyond it nothing is left after resizing
-    max_scans: int = 100  # passes of a JPEG over its pixels: cameras write 1, progressive files about 10
+    max_scans: int = (
+        100  # passes of a JPEG over its pixels: cameras write 1, progressive files about 10
+    )
     max_clip_s: float = 600.0
     max_clip_frames: int = 40_000  # declared by the container: ten minutes at 60 a second, and some
     max_frame_side: int = 1280  # sampled frames are shrunk to this before they leave the decoder
@@ -35,7 +41,9 @@ PICTURE_FORMATS = ("PNG", "JPEG", "WebP", "GIF", "BMP", "AVIF")
 CLIP_FORMATS = ("MP4", "WebM", "AVI", "GIF", "WebP")
 HEAD_BYTES = 32
 NAME = "{name}"
-"""Stands for the name of a file in sentences of the decoding process, which cannot know what to show."""
+"""Stands for the name of a file in sentences of the decoding process, which cannot know what to
+show.
+"""
 _NAME_CHARACTERS = 80
 
 # Known by their first bytes, to be named in a refusal.
@@ -65,7 +73,9 @@ _UNSUPPORTED = {
 
 
 def sniff(head: bytes) -> str | None:
-    """The format of a file by its first 32 bytes, or None; with a `?` where it is known but not supported."""
+    """The format of a file by its first 32 bytes, or None; with a `?` where it is known but not
+    supported.
+    """
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return "PNG"
     if head.startswith(b"\xff\xd8\xff"):
@@ -100,14 +110,16 @@ def _by_brand(head: bytes) -> str:
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """A file's name as a sentence can carry it: nothing a terminal obeys, nothing that turns the direction of
-    reading, not longer than a line."""
+    """A file's name as a sentence can carry it: nothing a terminal obeys, nothing that turns the
+    direction of reading, not longer than a line."""
     name = os.fspath(path)
     joiner = "\N{ZERO WIDTH JOINER}"  # emoji are made with it
     name = "".join(
-        c
-        if c == joiner or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-        else "\N{REPLACEMENT CHARACTER}"
+        (
+            c
+            if c == joiner or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+            else "\N{REPLACEMENT CHARACTER}"
+        )
         for c in name
     )
     return (
@@ -118,7 +130,9 @@ def shown(path: str | os.PathLike[str]) -> str:
 
 
 def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | None]:
-    """A regular file within the byte limit, and its format; pipes, devices, folders are refused unopened."""
+    """A regular file within the byte limit, and its format; pipes, devices, folders are refused
+    unopened.
+    """
     path = Path(path)
     name = shown(path.name or path)
     try:
@@ -129,7 +143,8 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
             raise MediaError(f"{name} is empty.")
         if info.st_size > limits.max_bytes:
             raise MediaError(
-                f"{name} is larger than {limits.max_bytes / 2**20:.0f} MB, the most that is accepted."
+                f"{name} is larger than {limits.max_bytes / 2**20:.0f} MB, the most that is"
+                " accepted."
             )
         with path.open("rb") as file:
             return path, sniff(file.read(HEAD_BYTES))
@@ -150,7 +165,8 @@ def check_size(name: str, width: int, height: int, limits: Limits) -> None:
         raise MediaError(f"{name} declares a size of {width}×{height} pixels.")
     if width * height > limits.max_pixels:
         raise MediaError(
-            f"{name} has {width}×{height} pixels; at most {limits.max_pixels / 1e6:.0f} million are accepted."
+            f"{name} has {width}×{height} pixels; at most {limits.max_pixels / 1e6:.0f} million are"
+            " accepted."
         )
     if max(width, height) > limits.max_aspect * min(width, height):
         raise MediaError(

@@ -1,7 +1,7 @@
 """From files to pictures and clips, in processes of their own under a hard time limit.
 
-Given paths and limits. Whatever a file does to a decoder, this process goes on and says what happened.
-Pictures of one request share a process, each MP4, WebM or AVI has its own.
+Given paths and limits. Whatever a file does to a decoder, this process goes on and says what
+happened. Pictures of one request share a process, each MP4, WebM or AVI has its own.
 """
 
 from __future__ import annotations
@@ -60,10 +60,12 @@ def load_media(
     n_frames: int = 8,
     limits: Limits | None = None,
 ) -> tuple[list[Image.Image], list[VideoFrames]]:
-    """All pictures and clips of one request: upright RGB pictures, of an animation the first frame, and
-    `n_frames` uniformly sampled frames of every clip, or all it has. An animated GIF or WebP may be either.
+    """All pictures and clips of one request: upright RGB pictures, of an animation the first frame,
+    and `n_frames` uniformly sampled frames of every clip, or all it has. An animated GIF or WebP
+    may be either.
 
-    MediaError, also where the decoder crashes, runs out of memory or out of `limits.decode_s` seconds.
+    MediaError, also where the decoder crashes, runs out of memory or out of `limits.decode_s`
+    seconds.
     """
     wanted = [*((path, "picture") for path in images), *((path, "clip") for path in clips)]
     found = _load(wanted, n_frames, limits)
@@ -73,7 +75,9 @@ def load_media(
 def load_any(
     paths: Sequence[str | os.PathLike[str]], n_frames: int = 8, limits: Limits | None = None
 ) -> list[Visual]:
-    """Pictures and clips, whatever the files turn out to be; an animation counts as a clip if it moves."""
+    """Pictures and clips, whatever the files turn out to be; an animation counts as a clip if it
+    moves.
+    """
     return _load([(path, "any") for path in paths], n_frames, limits)
 
 
@@ -122,7 +126,9 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
     """One process for these files; it is killed at the deadline `until`."""
     seconds = max(0.0, until - time.monotonic())
     job = {
-        "items": [{"path": str(path.resolve()), "kind": kind, "want": want} for path, kind, want in items],
+        "items": [
+            {"path": str(path.resolve()), "kind": kind, "want": want} for path, kind, want in items
+        ],
         "n_frames": n_frames,
         "limits": asdict(limits),
         "seconds": seconds,
@@ -138,7 +144,8 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
         )
     except OSError as fault:
         raise MediaError(
-            f"{shown(items[0][0].name)} could not be decoded: no decoder process ({fault.strerror})."
+            f"{shown(items[0][0].name)} could not be decoded: no decoder process"
+            f" ({fault.strerror})."
         ) from None
     late = threading.Event()
 
@@ -187,4 +194,6 @@ def _read(pipe: BinaryIO, path: Path, kind: str, limits: Limits, late: threading
         raise MediaError(f"{name} took longer than {limits.decode_s:g} seconds to decode.")
     if not frames:
         raise MediaError(f"{name} is damaged: its {kind} data stopped the decoder.")
-    return VideoFrames(tuple(frames), tuple(header["times_s"])) if "times_s" in header else frames[0]
+    return (
+        VideoFrames(tuple(frames), tuple(header["times_s"])) if "times_s" in header else frames[0]
+    )

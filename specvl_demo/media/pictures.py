@@ -1,7 +1,8 @@
 """Upright 8-bit RGB pictures from the bytes of files, and their fit into a square.
 
-Given bytes and limits, gives PIL images. The size is checked after the header is read and before a pixel is.
-Files of visitors are decoded in a process of their own (`worker`), which calls `decode_picture` there.
+Given bytes and limits, gives PIL images. The size is checked after the header is read and before a
+pixel is. Files of visitors are decoded in a process of their own (`worker`), which calls
+`decode_picture` there.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ _DECODE_FAULTS = (
     zlib.error,
     Image.DecompressionBombError,
 )
-# Opening reads the header alone; the lock is for the warning filter, which Python keeps per process.
+# Opening reads the header alone; the lock is for the warning filter, which Python keeps per
+# process.
 _HEADER_LOCK = threading.Lock()
 
 
@@ -64,7 +66,9 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """8-bit RGB from any Pillow mode: 16-bit and float greys are scaled, transparency is laid on white."""
+    """8-bit RGB from any Pillow mode: 16-bit and float greys are scaled, transparency is laid on
+    white.
+    """
     if image.mode.startswith(("I", "F")):
         values = np.asarray(image).astype(np.float32)
         if image.mode == "F":
@@ -83,12 +87,15 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def decode_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.Image:
-    """An upright RGB picture from the bytes of a file of this format; the first frame of an animation.
+    """An upright RGB picture from the bytes of a file of this format; the first frame of an
+    animation.
 
     MediaError where it cannot be decoded or is beyond the limits.
     """
     if kind == "AVIF" and not features.check("avif"):
-        raise MediaError(f"{name} is AVIF, which this machine has no decoder for; send PNG, JPEG or WebP.")
+        raise MediaError(
+            f"{name} is AVIF, which this machine has no decoder for; send PNG, JPEG or WebP."
+        )
     image = open_picture(data, kind, name, limits)
     with _faults_told(name, kind, limits):
         image.load()
@@ -96,7 +103,9 @@ def decode_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.I
 
 
 def open_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.Image:
-    """The picture, its header read and its declared size within the limits; no pixel is decoded yet."""
+    """The picture, its header read and its declared size within the limits; no pixel is decoded
+    yet.
+    """
     _check_declared(data, kind, name, limits)
     with _faults_told(name, kind, limits):
         image = _open(data, kind)
@@ -110,7 +119,8 @@ def _faults_told(name: str, kind: str, limits: Limits) -> Iterator[None]:
         yield
     except Image.DecompressionBombError:
         raise MediaError(
-            f"{name} declares far more than {limits.max_pixels / 1e6:.0f} million pixels, the most accepted."
+            f"{name} declares far more than {limits.max_pixels / 1e6:.0f} million pixels, the most"
+            " accepted."
         ) from None
     except _DECODE_FAULTS:
         raise _damaged(name, kind) from None
@@ -123,16 +133,19 @@ def _damaged(name: str, kind: str) -> MediaError:
 def _check_declared(data: bytes, kind: str, name: str, limits: Limits) -> None:
     """What must be known before the library opens a file at all."""
     if kind == "JPEG":
-        # Every pass of a progressive file costs as much as the whole picture and may be a few bytes long.
+        # Every pass of a progressive file costs as much as the whole picture and may be a few bytes
+        # long.
         n_scans = count_scans(data)
         if n_scans is None:
             raise _damaged(name, kind)
         if n_scans > limits.max_scans:
             raise MediaError(
-                f"{name} goes {n_scans} times over its pixels; at most {limits.max_scans} times are accepted."
+                f"{name} goes {n_scans} times over its pixels; at most {limits.max_scans} times are"
+                " accepted."
             )
     if kind == "WebP" and data[12:16] == b"VP8X" and len(data) >= 30:
-        # The library reserves two canvases when it opens the file, before anybody can ask for the size.
+        # The library reserves two canvases when it opens the file, before anybody can ask for the
+        # size.
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
         check_size(name, width, height, limits)
 
@@ -146,10 +159,11 @@ _MOST_SEGMENTS = 10_000
 
 
 def count_scans(data: bytes) -> int | None:
-    """How often a JPEG goes over its pixels, by its markers to the end of the image (ISO 10918-1, annex B).
+    """How often a JPEG goes over its pixels, by its markers to the end of the image (ISO 10918-1,
+    annex B).
 
-    What stands in a segment, such as a thumbnail, or behind the end, such as a camera's clip, does not count.
-    None where there are more segments than any file needs.
+    What stands in a segment, such as a thumbnail, or behind the end, such as a camera's clip, does
+    not count. None where there are more segments than any file needs.
     """
     scans, at = 0, 2
     for _ in range(_MOST_SEGMENTS):

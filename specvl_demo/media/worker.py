@@ -1,7 +1,9 @@
-"""Decodes untrusted files in a process of its own: a job as JSON in, for every file a header and RGB out.
+"""Decodes untrusted files in a process of its own: a job as JSON in, for every file a header and
+RGB out.
 
-Started by `load` only. Limits its own memory, CPU time and files first: the worst a file can do is to end it.
-A fault it understands goes into the header as `error`; anything else ends it, and the parent says so.
+Started by `load` only. Limits its own memory, CPU time and files first: the worst a file can do is
+to end it. A fault it understands goes into the header as `error`; anything else ends it, and the
+parent says so.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from specvl_demo.media.files import CLIP_FORMATS, NAME, PICTURE_FORMATS, Limits, MediaError, check_size
+from specvl_demo.media.files import (
+    CLIP_FORMATS,
+    NAME,
+    PICTURE_FORMATS,
+    Limits,
+    MediaError,
+    check_size,
+)
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -26,8 +35,8 @@ MEMORY_BYTES = 4 * 2**30
 
 
 def limit_resources(cpu_s: float) -> None:
-    """Cap memory and CPU time, forbid writing files where the system can (POSIX); elsewhere the parent's wall
-    time alone holds."""
+    """Cap memory and CPU time, forbid writing files where the system can (POSIX); elsewhere the
+    parent's wall time alone holds."""
     try:
         import resource
     except ImportError:
@@ -44,7 +53,9 @@ def check(width: int, height: int, n_frames: int, duration_s: float | None, limi
     """Refuse by what the container declares, before a frame is decoded."""
     check_size(NAME, width, height, limits)
     if n_frames > limits.max_clip_frames:
-        raise MediaError(f"{NAME} declares {n_frames} frames; at most {limits.max_clip_frames} are accepted.")
+        raise MediaError(
+            f"{NAME} declares {n_frames} frames; at most {limits.max_clip_frames} are accepted."
+        )
     if duration_s is not None and duration_s > limits.max_clip_s:
         most = f"{limits.max_clip_s:.0f}"
         raise MediaError(f"{NAME} runs {duration_s:.0f} seconds; at most {most} are accepted.")
@@ -80,7 +91,9 @@ def probe(path: str, limits: Limits) -> dict:
 
 
 def by_decord(path: str, n: int) -> tuple[list, list[float], int]:
-    """Frames, times and the number of source frames; decord indexes the packets, so its count is exact."""
+    """Frames, times and the number of source frames; decord indexes the packets, so its count is
+    exact.
+    """
     import decord
 
     try:
@@ -93,7 +106,9 @@ def by_decord(path: str, n: int) -> tuple[list, list[float], int]:
 
 
 def by_opencv(path: str, facts: dict, n: int, limits: Limits) -> tuple[list, list[float], int]:
-    """The same by reading through the clip once; where no count is declared, a first pass counts."""
+    """The same by reading through the clip once; where no count is declared, a first pass
+    counts.
+    """
     import cv2
 
     n_source = facts["n_frames"]
@@ -119,14 +134,20 @@ def by_opencv(path: str, facts: dict, n: int, limits: Limits) -> tuple[list, lis
     return frames, times, n_source
 
 
-def by_pillow(data: bytes, kind: str, n: int, limits: Limits) -> tuple[list, list[float], int, float | None]:
-    """Frames of an animated GIF or WebP with the times their delays add up to, and the whole duration."""
+def by_pillow(
+    data: bytes, kind: str, n: int, limits: Limits
+) -> tuple[list, list[float], int, float | None]:
+    """Frames of an animated GIF or WebP with the times their delays add up to, and the whole
+    duration.
+    """
     import numpy as np
 
     from specvl_demo.media.pictures import open_picture, to_rgb
 
     image = open_picture(data, kind, NAME, limits)
-    n_source = gif_frames(data, limits.max_clip_frames) if kind == "GIF" else getattr(image, "n_frames", 1)
+    n_source = (
+        gif_frames(data, limits.max_clip_frames) if kind == "GIF" else getattr(image, "n_frames", 1)
+    )
     if n_source < 2:
         raise MediaError(f"{NAME} is a still picture, not a clip: send it as a picture.")
     check(*image.size, n_source, None, limits)
@@ -143,7 +164,9 @@ def by_pillow(data: bytes, kind: str, n: int, limits: Limits) -> tuple[list, lis
 
 
 def gif_frames(data: bytes, most: int) -> int:
-    """Frames of a GIF by its blocks alone, counted to `most` + 1; where it ends early, those begun so far."""
+    """Frames of a GIF by its blocks alone, counted to `most` + 1; where it ends early, those begun
+    so far.
+    """
     at, found = 13 + (3 << ((data[10] & 7) + 1) if data[10] & 0x80 else 0), 0
     while at < len(data) and found <= most:
         if data[at] == 0x2C:
@@ -161,7 +184,9 @@ def gif_frames(data: bytes, most: int) -> int:
 
 
 def decode(item: dict, n: int, limits: Limits) -> tuple[dict, list]:
-    """The header of one file and its pictures: one, or the sampled frames of a clip with their `times_s`."""
+    """The header of one file and its pictures: one, or the sampled frames of a clip with their
+    `times_s`.
+    """
     source = Path(item["path"])
     kind, want = item["kind"], item["want"]
     if kind in PICTURE_FORMATS:
@@ -194,14 +219,17 @@ def clip(
     if not frames:
         raise MediaError(f"{NAME} holds no frame that can be decoded.")
     times = ordered(times, duration_s)
-    check(*frames[0].shape[1::-1], n_source, max(times[-1], duration_s or 0.0), limits)  # as it really is
+    check(
+        *frames[0].shape[1::-1], n_source, max(times[-1], duration_s or 0.0), limits
+    )  # as it really is
     return {"times_s": times}, [shrink(frame, limits.max_frame_side) for frame in frames]
 
 
 def ordered(times: list[float], duration_s: float | None) -> list[float]:
     """Times in seconds that never run back and start at 0 or later.
 
-    Where a file's own do not, they are spread evenly over its duration (one second where it has none).
+    Where a file's own do not, they are spread evenly over its duration (one second where it has
+    none).
     """
     sound = all(map(math.isfinite, times)) and times[0] >= 0
     if not sound or any(b < a for a, b in itertools.pairwise(times)):
@@ -226,7 +254,9 @@ def answer(item: dict, n: int, limits: Limits) -> None:
     except MediaError as refusal:
         header = {"error": str(refusal)}
     except MemoryError:
-        header = {"error": f"{NAME} needs more than {MEMORY_BYTES / 2**30:.0f} GB of memory to decode."}
+        header = {
+            "error": f"{NAME} needs more than {MEMORY_BYTES / 2**30:.0f} GB of memory to decode."
+        }
     header["sizes"] = [image.size for image in images]
     out = sys.stdout.buffer
     out.write(json.dumps(header).encode() + b"\n")
@@ -241,8 +271,9 @@ def _end_with_the_reader() -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Read the job from standard input, answer it file by file, and end at once: decoders may hang in their
-    own clean-up. Where standard input closes before, nobody waits for the answers any more."""
+    """Read the job from standard input, answer it file by file, and end at once: decoders may hang
+    in their own clean-up. Where standard input closes before, nobody waits for the answers any
+    more."""
     job = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_end_with_the_reader, daemon=True).start()
     limits = Limits(**job["limits"])

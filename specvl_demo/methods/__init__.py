@@ -1,6 +1,8 @@
-"""Decoding methods, one file each. Importing the package fills the tables of `base` from every file in it.
+"""Decoding methods, one file each. Importing the package fills the tables of `base` from every file
+in it.
 
-Files named in the environment variable SPECVL_METHODS are read after them; see docs/adding-a-method.md.
+Files named in the environment variable SPECVL_METHODS are read after them; see
+docs/adding-a-method.md.
 """
 
 import os
@@ -22,7 +24,9 @@ def _read(path: str) -> None:
     if name in sys.modules:
         there = getattr(sys.modules[name], "__file__", None)
         if there is None or not Path(there).exists() or not Path(there).samefile(path):
-            raise ValueError(f"{OUTSIDE} names {path}, but another module is called {name}: rename the file")
+            raise ValueError(
+                f"{OUTSIDE} names {path}, but another module is called {name}: rename the file"
+            )
         return
     sys.modules[name] = module_from_spec(spec)
     try:

@@ -1,4 +1,6 @@
-"""Autoregressive decoding, the baseline: the same loop with a tree of one node and nothing drafted."""
+"""Autoregressive decoding, the baseline: the same loop with a tree of one node and nothing
+drafted.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class OneNode(Policy):
 
     max_nodes = 1
 
-    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+    def propose(
+        self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
+    ) -> DraftTree:
         """The root alone; the drafter is not asked."""
         return DraftTree(root, chain(0))
 
@@ -34,14 +38,20 @@ AR = register(
         verifier=STRICT,
         order=0,
         learn=Learn(
-            does="The target writes one token, reads it back, writes the next. Each token costs a full "
-            "pass over all its weights, and on most machines moving those weights is what takes the time: "
-            "the arithmetic units wait. A pass over six tokens costs little more than a pass over one. "
-            "Every other method here makes use of that.",
-            shines="Where nothing can be guessed, and where every unit is busy already: large batches.",
+            does=(
+                "The target writes one token, reads it back, writes the next. Each token costs a"
+                " full pass over all its weights, and on most machines moving those weights is what"
+                " takes the time: the arithmetic units wait. A pass over six tokens costs little"
+                " more than a pass over one. Every other method here makes use of that."
+            ),
+            shines=(
+                "Where nothing can be guessed, and where every unit is busy already: large batches."
+            ),
             struggles="Alone with one question: most of the machine idles.",
-            look="One node per tree, one token per round, τ = 1. Its speed is the measure for all others: "
-            "same model, same loop, same kernels.",
+            look=(
+                "One node per tree, one token per round, τ = 1. Its speed is the measure for all"
+                " others: same model, same loop, same kernels."
+            ),
             formula=r"y_t = \text{argmax } p_target \text{( · | } y_{< t} \text{ )}",
             aloud="the next token is the target’s likeliest",
         ),

@@ -1,8 +1,9 @@
-"""Methods as data: drafter x views x tree policy x verifier, with presets, charts and what Learn says.
+"""Methods as data: drafter x views x tree policy x verifier, with presets, charts and what Learn
+says.
 
-Every file of this folder declares settings and parts and registers its method here; `register` does the same
-for a file outside the package. Command line, page and docs read these tables. `assemble` turns a choice into
-the parts of a lane.
+Every file of this folder declares settings and parts and registers its method here; `register` does
+the same for a file outside the package. Command line, page and docs read these tables. `assemble`
+turns a choice into the parts of a lane.
 """
 
 from __future__ import annotations
@@ -42,11 +43,12 @@ CHAIN, TREE = frozenset({"chain"}), frozenset({"chain", "tree"})
 class Part:
     """A drafter, view, mixture, tree policy or verifier that methods are made of.
 
-    build: makes a new object for one lane. Drafters are called with (models, views, mixer, settings), views
-    with (models, settings), mixtures, policies and verifiers with (settings); settings is an instance of
-    `settings`. gives: what a drafter offers; needs: what a policy or verifier asks of the drafter (names in
-    OFFERS). role: which of a pair's models a drafter runs on, None for none. label: names a policy with its
-    settings in the title of a method whose own policy is another.
+    build: makes a new object for one lane. Drafters are called with (models, views, mixer,
+    settings), views with (models, settings), mixtures, policies and verifiers with (settings);
+    settings is an instance of `settings`. gives: what a drafter offers; needs: what a policy or
+    verifier asks of the drafter (names in OFFERS). role: which of a pair's models a drafter runs
+    on, None for none. label: names a policy with its settings in the title of a method whose own
+    policy is another.
     """
 
     slot: Slot
@@ -71,9 +73,10 @@ STRICT = Part("verifier", "strict", "strict verification", lambda settings: Stri
 class Method:
     """One row of the method table.
 
-    views: empty for drafters that have none. defaults: parameters that differ from the parts' own. options:
-    other parts that may take the place of its own, or the names of parts of other files; None allows all.
-    presets: named changes of parameters and, by slot, of parts. order: where it stands among the others.
+    views: empty for drafters that have none. defaults: parameters that differ from the parts' own.
+    options: other parts that may take the place of its own, or the names of parts of other files;
+    None allows all. presets: named changes of parameters and, by slot, of parts. order: where it
+    stands among the others.
     """
 
     name: str
@@ -97,7 +100,11 @@ class Method:
 
     def own(self, slot: Slot) -> str:
         """The part it has by default, by name; views joined."""
-        return AND.join(view.name for view in self.views) if slot == "views" else getattr(self, slot).name
+        return (
+            AND.join(view.name for view in self.views)
+            if slot == "views"
+            else getattr(self, slot).name
+        )
 
     @property
     def parts(self) -> list[Part]:
@@ -111,11 +118,15 @@ METHODS: dict[str, Method] = {}
 
 
 def register(method: Method) -> Method:
-    """Add a method and its parts to the tables. ValueError where a name is taken, or the row is not legal."""
+    """Add a method and its parts to the tables. ValueError where a name is taken, or the row is not
+    legal.
+    """
     if not isinstance(method, Method):
         raise ValueError(f"register takes a Method, not an object of type {type(method).__name__}.")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", method.name):
-        raise ValueError(f"A method's name has letters, digits, - and _ alone, not {method.name!r}.")
+        raise ValueError(
+            f"A method's name has letters, digits, - and _ alone, not {method.name!r}."
+        )
     if method.name in METHODS:
         raise ValueError(f"There is a method {method.name!r} already; choose another name.")
     for part in method.parts:
@@ -138,7 +149,9 @@ def register(method: Method) -> Method:
 
 
 def _check(method: Method) -> None:
-    """ValueError or TypeError where defaults, presets, charts or the policy are not what they must be."""
+    """ValueError or TypeError where defaults, presets, charts or the policy are not what they must
+    be.
+    """
     policy = assembled_policy(choose(method.name))
     lacking = [name for name in ("max_nodes", "propose", "update") if not hasattr(policy, name)]
     if lacking:
@@ -199,11 +212,15 @@ class Choice:
 
     def of(self, part: Part) -> Settings:
         """The settings of one of its parts."""
-        return part.settings(**{param.name: self.params[param.name] for param in part.settings.params()})
+        return part.settings(
+            **{param.name: self.params[param.name] for param in part.settings.params()}
+        )
 
 
 def shape(settings: Mapping[str, Value]) -> str:
-    """What is drafted in a round with these settings, as records and reports have them: "chain of 8"."""
+    """What is drafted in a round with these settings, as records and reports have them: "chain of
+    8".
+    """
     part = PARTS["policy"][str(settings["policy"])]
     if part.label is None:
         return part.title
@@ -227,10 +244,11 @@ def choose(
     preset: Mapping[str, Value] | None = None,
     temperature: float = 0.0,
 ) -> Choice:
-    """A method with these settings; ValueError with a sentence where something is unknown or does not fit.
+    """A method with these settings; ValueError with a sentence where something is unknown or does
+    not fit.
 
-    settings: parameters by name, and parts by slot (drafter, views, policy, verifier; views joined with "+").
-    preset: the changes of parameters and parts to start from.
+    settings: parameters by name, and parts by slot (drafter, views, policy, verifier; views joined
+    with "+"). preset: the changes of parameters and parts to start from.
     """
     method, settings, start = find(name), dict(settings or {}), preset or {}
     views_asked = "views" in settings
@@ -259,7 +277,9 @@ def choose(
 
 
 def parameters(
-    name: str, settings: Mapping[str, Value] | None = None, preset: Mapping[str, Value] | None = None
+    name: str,
+    settings: Mapping[str, Value] | None = None,
+    preset: Mapping[str, Value] | None = None,
 ) -> list[Param]:
     """What can be set on a method with these parts, each with its value there as default."""
     choice = choose(name, settings, preset)
@@ -271,7 +291,9 @@ def parameters(
 def alternatives(name: str, slot: Slot) -> list[Part]:
     """The parts that may stand in a slot of a method, its own first."""
     method, known = find(name), PARTS[slot]
-    others = known if method.options is None else [getattr(one, "name", one) for one in method.options]
+    others = (
+        known if method.options is None else [getattr(one, "name", one) for one in method.options]
+    )
     names = [*method.own(slot).split(AND), *others]
     return list(dict.fromkeys(known[one] for one in names if one in known))
 
@@ -284,7 +306,10 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
         asked = policy if lacking[0] in policy.needs else verifier
         return f"{_a(asked)} needs a drafter that {OFFERS[lacking[0]]}; {drafter.name!r} does not."
     if not policy.needs and drafter.gives:
-        return f"Policy {policy.name!r} drafts nothing: {drafter.title} would never be asked; choose another."
+        return (
+            f"Policy {policy.name!r} drafts nothing: {drafter.title} would never be asked; choose"
+            " another."
+        )
     if choice.views and "views" not in drafter.gives:
         return f"The drafter {drafter.name!r} sees the prompt in its own way; leave views empty."
     if not choice.views and "views" in drafter.gives:
@@ -294,8 +319,8 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
         return "A view is named twice; each view of the prompt counts once."
     if verifier.greedy_only and temperature > 0:
         return (
-            f"{_a(verifier)} compares drafts with the target's likeliest token and is not defined for "
-            "sampling; set the temperature to 0 or choose strict verification."
+            f"{_a(verifier)} compares drafts with the target's likeliest token and is not defined"
+            " for sampling; set the temperature to 0 or choose strict verification."
         )
     return None
 
@@ -304,11 +329,12 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
 class Models:
     """What a pair has loaded.
 
-    drafters: by role ("small": a VLM; heads by their names). words: token ids that views put in place of
-    pictures, by purpose: "newline"; "caption", what stands before one; "describe", what follows a picture to
-    have the drafter caption it, up to where its answer begins. captioner: brings up a model that describes
-    pictures, called when a caption view is first wanted; None where the drafter does it itself. commonest:
-    ids, those that the target says most first, as far as anybody knows.
+    drafters: by role ("small": a VLM; heads by their names). words: token ids that views put in
+    place of pictures, by purpose: "newline"; "caption", what stands before one; "describe", what
+    follows a picture to have the drafter caption it, up to where its answer begins. captioner:
+    brings up a model that describes pictures, called when a caption view is first wanted; None
+    where the drafter does it itself. commonest: ids, those that the target says most first, as far
+    as anybody knows.
     """
 
     target: VLMTarget
@@ -329,14 +355,17 @@ class Models:
         if role not in self.drafters:
             known = ", ".join(self.drafters) or "none"
             raise ValueError(
-                f"This pair has no drafter of kind {role!r} for {self.target.name}; it has: {known}."
+                f"This pair has no drafter of kind {role!r} for {self.target.name}; it has:"
+                f" {known}."
             )
         return self.drafters[role]
 
     def word(self, purpose: str) -> tuple[int, ...]:
         """The token ids for a purpose; ValueError where the pair gives none."""
         if purpose not in self.words:
-            raise ValueError(f"The pair of {self.target.name} says no {purpose!r} words for this view.")
+            raise ValueError(
+                f"The pair of {self.target.name} says no {purpose!r} words for this view."
+            )
         return tuple(self.words[purpose])
 
 
@@ -348,7 +377,9 @@ def assembled_policy(choice: Choice) -> Any:
 def assemble(choice: Choice, models: Models) -> Parts:
     """New parts for one lane."""
     views = [view.build(models, choice.of(view)) for view in choice.views]
-    mixer = next((part.build(choice.of(part)) for part in choice.parts if part.slot == "mixture"), None)
+    mixer = next(
+        (part.build(choice.of(part)) for part in choice.parts if part.slot == "mixture"), None
+    )
     drafter = choice.drafter.build(models, views, mixer, choice.of(choice.drafter))
     return Parts(
         method=choice.method.name,
@@ -368,7 +399,9 @@ def assemble(choice: Choice, models: Models) -> Parts:
 def _part(method: Method, slot: Slot, name: str) -> Part:
     known = PARTS[slot]
     if name not in known:
-        raise ValueError(f"There is no {slot.removesuffix('s')} {name!r}; known: {', '.join(known)}.")
+        raise ValueError(
+            f"There is no {slot.removesuffix('s')} {name!r}; known: {', '.join(known)}."
+        )
     allowed = alternatives(method.name, slot)
     if known[name] not in allowed:
         names = ", ".join(part.name for part in allowed) or "nothing"

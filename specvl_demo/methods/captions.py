@@ -1,4 +1,5 @@
-"""The caption view: words in place of a picture, a captioner's or the drafter's own (arXiv 2601.20357).
+"""The caption view: words in place of a picture, a captioner's or the drafter's own (arXiv
+2601.20357).
 
 The drafter's own captions take one forward of all pictures a token; the question comes as ids.
 """
@@ -12,7 +13,15 @@ from typing import cast
 
 import torch
 
-from specvl_demo.core.types import NOTHING, Capture, Context, Encoded, Prefill, Prompt, VisionEncoder
+from specvl_demo.core.types import (
+    NOTHING,
+    Capture,
+    Context,
+    Encoded,
+    Prefill,
+    Prompt,
+    VisionEncoder,
+)
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import Models, Part
@@ -21,7 +30,9 @@ from specvl_demo.methods.views import spliced
 from specvl_demo.vlm.layouts import visual_runs
 
 Captioner = Callable[[Encoded, VisionEncoder], Sequence[Sequence[int]]]
-"""Token ids of a caption for every run of visual positions, from the drafter's encoding and its encoder."""
+"""Token ids of a caption for every run of visual positions, from the drafter's encoding and its
+encoder.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,8 +46,8 @@ class CaptionSettings(Settings):
 class CaptionView:
     """Words instead of a picture: every run of visual positions becomes `prefix` and a caption.
 
-    ahead: begins the captions from the prompt alone, while the target prefills; None where the captioner
-    wants the drafter's encoding first.
+    ahead: begins the captions from the prompt alone, while the target prefills; None where the
+    captioner wants the drafter's encoding first.
 
     # choice: an empty caption leaves the prefix ("image: ") alone.
     """
@@ -55,7 +66,9 @@ class CaptionView:
             raise ValueError(
                 f"the captioner gave {len(captions)} captions for {len(runs)} runs of visual tokens"
             )
-        inserts = [(run, (*self.prefix, *caption)) for run, caption in zip(runs, captions, strict=True)]
+        inserts = [
+            (run, (*self.prefix, *caption)) for run, caption in zip(runs, captions, strict=True)
+        ]
         return spliced(self.name, encoded, encoder, inserts)
 
 
@@ -63,8 +76,9 @@ class CaptionView:
 class OwnCaptions:
     """A `Captioner`: greedy answers of the drafter itself.
 
-    ask: token ids that follow a picture to have it described, up to where the answer begins. stop: ids that
-    end it. banned: ids that never stand in a text (placeholders). length: longest caption, in tokens.
+    ask: token ids that follow a picture to have it described, up to where the answer begins. stop:
+    ids that end it. banned: ids that never stand in a text (placeholders). length: longest caption,
+    in tokens.
     """
 
     ask: Sequence[int]
@@ -75,7 +89,8 @@ class OwnCaptions:
     def __call__(self, encoded: Encoded, encoder: VisionEncoder) -> list[list[int]]:
         """One caption for every run, cut before its end token.
 
-        # choice: a picture is described in the context of what stands before it, as the drafter has learnt.
+        # choice: a picture is described in the context of what stands before it, as the drafter has
+        learnt.
         """
         runs, decoder = visual_runs(encoded.visual), encoder.decoder
         if not runs:
@@ -110,7 +125,9 @@ def _caption_view(models: Models, settings: CaptionSettings) -> CaptionView:
         captions = models.captioner(settings.caption_length)
         return CaptionView(captions, models.word("caption"), ahead=captions.ahead)
     vocabulary = models.target.vocabulary
-    own = OwnCaptions(models.word("describe"), vocabulary.eos, vocabulary.banned, settings.caption_length)
+    own = OwnCaptions(
+        models.word("describe"), vocabulary.eos, vocabulary.banned, settings.caption_length
+    )
     return CaptionView(own, models.word("caption"))
 
 

@@ -32,23 +32,30 @@ class DepthSettings(PolicySettings):
 class ChainSettings(DepthSettings):
     """How long a chain is, at most and where the drafter grows unsure.
 
-    # choice: `floor` bounds the product of the drafter's probabilities, the value of a path in EAGLE-2 (arXiv
-    2406.16858, §4.1); DISCO (arXiv 2405.04304) learns when to stop instead. The token that falls below it is
-    still verified, for a row costs a target less than the forward that drafted it.
+    # choice: `floor` bounds the product of the drafter's probabilities, the value of a path in
+    EAGLE-2 (arXiv
+    2406.16858, §4.1); DISCO (arXiv 2405.04304) learns when to stop instead. The token that falls
+    below it is still verified, for a row costs a target less than the forward that drafted it.
     """
 
-    floor: float = setting(0.0, "probability of the whole chain below which drafting stops", 0.0, 1.0)
+    floor: float = setting(
+        0.0, "probability of the whole chain below which drafting stops", 0.0, 1.0
+    )
 
 
 class Chain(Policy):
-    """Drafts up to `gamma` tokens in a row: each the drafter's at the target's draw, or its likeliest."""
+    """Drafts up to `gamma` tokens in a row: each the drafter's at the target's draw, or its
+    likeliest.
+    """
 
     def __init__(self, settings: ChainSettings) -> None:
         self.gamma = settings.gamma
         self.floor = math.log(settings.floor) if settings.floor else None
         self.max_nodes = self.gamma + 1
 
-    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+    def propose(
+        self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
+    ) -> DraftTree:
         """Shorter where there is less room, or the drafter is unsure or has nothing to propose."""
         tokens, logps = [root], []
         total = 0.0
@@ -102,15 +109,25 @@ register(
         presets={"photo": {"gamma": 12, "floor": 0.04}, "pocket": {"gamma": 10}},
         order=10,
         learn=Learn(
-            does="A small model guesses the next few tokens in a row. The target reads them all in one "
-            "pass and says at each place what it would have written. Guesses are kept up to the first that "
-            "differs; there the target’s own token stands. The answer is exactly the target’s, for every "
-            "temperature.",
-            shines="Text that follows from its own words: long accepted runs at the price of one pass.",
-            struggles="Where the picture decides each word: every guess after the first wrong one is lost.",
-            look="γ nodes in a line. Where the text follows from its own words, long runs are kept; where "
-            "the picture decides, short ones. Too large a γ pays for guesses that fall with the first "
-            "wrong one; with a floor drafting stops where the drafter itself doubts its chain.",
+            does=(
+                "A small model guesses the next few tokens in a row. The target reads them all in"
+                " one pass and says at each place what it would have written. Guesses are kept up"
+                " to the first that differs; there the target’s own token stands. The answer is"
+                " exactly the target’s, for every temperature."
+            ),
+            shines=(
+                "Text that follows from its own words: long accepted runs at the price of one pass."
+            ),
+            struggles=(
+                "Where the picture decides each word: every guess after the first wrong one is"
+                " lost."
+            ),
+            look=(
+                "γ nodes in a line. Where the text follows from its own words, long runs are kept;"
+                " where the picture decides, short ones. Too large a γ pays for guesses that fall"
+                " with the first wrong one; with a floor drafting stops where the drafter itself"
+                " doubts its chain."
+            ),
             formula=r"S = \frac{τ}{ρ_draft + ρ_verify} ≤ τ",
             aloud="speedup equals tau over the cost of drafting and verifying, at most tau",
             url="https://arxiv.org/abs/2404.08856",
@@ -129,12 +146,16 @@ register(
         options=None,
         order=1000,
         learn=Learn(
-            does="A method is a drafter, the views through which it sees the prompt, a shape for what it "
-            "drafts, and a verifier. Any combination that makes sense runs: a mixture of views in an "
-            "entropy tree, a fixed tree with relaxed verification. What does not fit together is refused "
-            "with the reason.",
-            look="Which part makes the difference: change one menu at a time and race the two against each "
-            "other.",
+            does=(
+                "A method is a drafter, the views through which it sees the prompt, a shape for"
+                " what it drafts, and a verifier. Any combination that makes sense runs: a mixture"
+                " of views in an entropy tree, a fixed tree with relaxed verification. What does"
+                " not fit together is refused with the reason."
+            ),
+            look=(
+                "Which part makes the difference: change one menu at a time and race the two"
+                " against each other."
+            ),
         ),
     )
 )

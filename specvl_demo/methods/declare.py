@@ -1,7 +1,7 @@
 """What a method's file declares: settings with bounds, choices and help, and what Learn says.
 
-The command line, the page and the docs read `Settings.params`; the part that the settings are for receives
-the instance itself.
+The command line, the page and the docs read `Settings.params`; the part that the settings are for
+receives the instance itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def setting(
     choices: tuple[str, ...] = (),
     last: bool = False,
 ) -> Any:
-    """A field of a `Settings` class. low and high are inclusive; choices: for text, all that it may be.
+    """A field of a `Settings` class. low and high are inclusive; choices: for text, all that it may
+    be.
 
     last: shown behind the others, and only given by name.
     """
@@ -69,14 +70,18 @@ class Param:
             what = "a whole number" if self.kind == "int" else "a number"
             raise ValueError(f"{self.name} is {what}, not {text!r}.") from None
         # Written so that a NaN is refused too.
-        if not (self.low is None or number >= self.low) or not (self.high is None or number <= self.high):
+        if not (self.low is None or number >= self.low) or not (
+            self.high is None or number <= self.high
+        ):
             raise ValueError(f"{self.name} is {_between(self.low, self.high)}, not {text}.")
         return number
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a part that has none; others derive from it and declare fields with `setting`."""
+    """The settings of a part that has none; others derive from it and declare fields with
+    `setting`.
+    """
 
     def __post_init__(self) -> None:
         """ValueError with a sentence where a value is out of bounds."""
@@ -87,15 +92,17 @@ class Settings:
     def params(cls) -> tuple[Param, ...]:
         """What can be set, with defaults."""
         in_order = sorted(fields(cls), key=lambda one: one.kw_only is True)
-        return tuple(Param(one.name, cast("Value", one.default), **one.metadata) for one in in_order)
+        return tuple(
+            Param(one.name, cast("Value", one.default), **one.metadata) for one in in_order
+        )
 
 
 @dataclass(frozen=True)
 class Learn:
     """What the page teaches about a method.
 
-    does: the idea. shines, struggles: where it is fast and where not. look: what to watch in its charts.
-    formula: in the notation of `tex`; aloud: how it is read to those who do not see it.
+    does: the idea. shines, struggles: where it is fast and where not. look: what to watch in its
+    charts. formula: in the notation of `tex`; aloud: how it is read to those who do not see it.
     url: of the paper. published: the paper's own speedup and the setting it was measured in.
     """
 
@@ -146,7 +153,8 @@ class ModelSettings(Settings):
 
     draft_vocab: int = setting(
         0,
-        "tokens it can say, those that the target says most: a smaller output head, the same answer; 0: all",
+        "tokens it can say, those that the target says most: a smaller output head, the same"
+        " answer; 0: all",
         0,
         1_000_000,
         last=True,
@@ -159,8 +167,8 @@ class PolicySettings(Settings):
 
     draws: str = setting(
         "shared",
-        "at a temperature above 0 draft the drafter's token at the target's own draw (shared; gumbel: with "
-        "Gumbel noise for both), or its likeliest (argmax)",
+        "at a temperature above 0 draft the drafter's token at the target's own draw (shared;"
+        " gumbel: with Gumbel noise for both), or its likeliest (argmax)",
         choices=("shared", "gumbel", "argmax"),
         last=True,
     )

@@ -1,9 +1,10 @@
-"""DREAM (Hu et al., arXiv 2505.19201): block, gated cross-attention to the target's features, block, norm.
+"""DREAM (Hu et al., arXiv 2505.19201): block, gated cross-attention to the target's features,
+block, norm.
 
-Given the target's last hidden states, which come out of forwards that are made anyway, and its attention over
-the prompt, drafts from token embeddings; what the target knows enters by cross-attention alone. Query i is
-token i: it sees features of tokens before i and predicts feature i, hence token i + 1; a drafted row sees its
-ancestors' predictions in their place.
+Given the target's last hidden states, which come out of forwards that are made anyway, and its
+attention over the prompt, drafts from token embeddings; what the target knows enters by
+cross-attention alone. Query i is token i: it sees features of tokens before i and predicts feature
+i, hence token i + 1; a drafted row sees its ancestors' predictions in their place.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
-from specvl_demo.methods.heads.blocks import POSITIONS, Block, CrossBlock, Geometry, direction, root_of
+from specvl_demo.methods.heads.blocks import (
+    POSITIONS,
+    Block,
+    CrossBlock,
+    Geometry,
+    direction,
+    root_of,
+)
 from specvl_demo.methods.heads.checkpoints import BLOCK, FIRST, Format, Head, add_format
 from specvl_demo.methods.heads.features import IMPORTANCE_ROWS, FeatureHead, Opening, head_part
 from specvl_demo.methods.tree import STATIC_TREE
@@ -43,27 +51,31 @@ class DreamSettings(ModelSettings):
         0.0,
         1.0,
     )
-    ancestry: bool = setting(True, "branches of a tree are apart in cross-attention; false: as published")
+    ancestry: bool = setting(
+        True, "branches of a tree are apart in cross-attention; false: as published"
+    )
 
 
 class DreamHead(FeatureHead):
     """The weights of a DREAM head. A row is a token's embedding and the feature before it [k, 2D].
 
-    A row of its cache holds a query's keys and values in the two blocks and, in the third layer, those of the
-    feature before the query, so that a row sees features where it sees queries. Visual tokens whose queries
-    are left out have their features alone: as many holes lie before the first query. No feature lies before
-    the prompt's first token, so that row 0 has none.
+    A row of its cache holds a query's keys and values in the two blocks and, in the third layer,
+    those of the feature before the query, so that a row sees features where it sees queries. Visual
+    tokens whose queries are left out have their features alone: as many holes lie before the first
+    query. No feature lies before the prompt's first token, so that row 0 has none.
     """
 
     n_layers = 3
     window = POSITIONS
-    """Wider than any request: it gives steps of fixed shapes a second mask, over queries, with the holes."""
+    """Wider than any request: it gives steps of fixed shapes a second mask, over queries, with the
+    holes.
+    """
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
         super().__init__(head, decoder)
         self.input_width = 2 * self.width
-        # choice: ours say what they were trained with; of published ones the paper does, though their code
-        # leaves compression out (the preset `published-code`).
+        # choice: ours say what they were trained with; of published ones the paper does, though
+        # their code leaves compression out (the preset `published-code`).
         self._look(head.own.get("keep", PAPER_KEEP))
 
     def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
@@ -74,13 +86,14 @@ class DreamHead(FeatureHead):
     def _look(self, keep: float, ancestry: bool = True) -> None:
         """keep: at this share of the visual tokens. ancestry: whether branches are apart.
 
-        The published code has no tree mask there: a row sees all earlier levels and the rows of its own level
-        up to itself. Drafts stay lossless either way.
+        The published code has no tree mask there: a row sees all earlier levels and the rows of its
+        own level up to itself. Drafts stay lossless either way.
         """
         self._keep, self._ancestry, self.capture = keep, ancestry, NOTHING
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
-            # choice: the paper sums over all queries; the last rows bound the cost for long prompts.
+            # choice: the paper sums over all queries; the last rows bound the cost for long
+            # prompts.
             rows = tuple(range(-IMPORTANCE_ROWS, 0))
             self.capture = Capture(attention=(self.decoder.n_layers - 1,), rows=rows)
 
@@ -98,8 +111,8 @@ class DreamHead(FeatureHead):
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
         """A row for every token that is left after compression.
 
-        # choice: the visual tokens that a conversation's first question chose stay; choosing anew would cost
-        all rows. Positions are compact, as the published code counts what it fed.
+        # choice: the visual tokens that a conversation's first question chose stay; choosing anew
+        would cost all rows. Positions are compact, as the published code counts what it fed.
         """
         visual, features = start.encoded.visual[:-1], start.prefill.hidden
         n = features.shape[0]
@@ -124,7 +137,9 @@ class DreamHead(FeatureHead):
         # The first query sees nothing; equal scores make it see everything alike, as in training.
         later = torch.arange(n, device=self.device) >= seen[:, None]
         low = torch.finfo(self.dtype).min
-        mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(later, low)
+        mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(
+            later, low
+        )
         own = slice(cache.holes, n)
         self._blocks(
             opening.x[:, : self.width],
@@ -149,8 +164,8 @@ class DreamHead(FeatureHead):
         return hidden
 
     def decode(self, call: ForwardInput, holes: int = 0) -> Tensor:
-        """Predicted features [1, T, D]; the cache is written but not yet longer. holes: rows of queries to
-        look past; a step of fixed shape has them in its mask."""
+        """Predicted features [1, T, D]; the cache is written but not yet longer. holes: rows of
+        queries to look past; a step of fixed shape has them in its mask."""
         x, features = call.x[0].chunk(2, -1)
         size, own, mask = x.shape[0], call.window_mask, call.mask
         if mask is None and size > 1:
@@ -175,7 +190,9 @@ class DreamHead(FeatureHead):
         values: Sequence[Tensor],
         masks: tuple[Tensor | None, Tensor | None],
     ) -> Tensor:
-        """x [k, D] -> [k, D]. masks: over queries, None where they are many and causal; over features."""
+        """x [k, D] -> [k, D]. masks: over queries, None where they are many and causal; over
+        features.
+        """
         own, mask = masks
         turns, causal = self._rotary(positions), own is None and x.shape[0] > 1
         x = self._first(x, x, turns, slots[0], keys[0], values[0], own, causal)
@@ -185,7 +202,8 @@ class DreamHead(FeatureHead):
 
 
 def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:
-    """Positions left [c] int64, ascending: all text and the share `keep` of the visual ones that matter most.
+    """Positions left [c] int64, ascending: all text and the share `keep` of the visual ones that
+    matter most.
 
     visual [P] bool; importance [P]: attention a position was given (DREAM §3.3).
     """
@@ -232,7 +250,8 @@ register(
         drafter=DREAM,
         policy=BEST_FIRST,
         reference="Hu et al., arXiv 2505.19201",
-        # choice: the paper's depth 6 counts the first level, as EAGLE-2's does; its code runs as many loops.
+        # choice: the paper's depth 6 counts the first level, as EAGLE-2's does; its code runs as
+        # many loops.
         defaults={"nodes": 32, "width": 4, "loops": 5},
         options=(CHAIN, STATIC_TREE, "entropy-tree"),
         presets={
@@ -244,14 +263,22 @@ register(
         },
         order=100,
         learn=Learn(
-            does="A head of three blocks; the middle one looks across at the target’s features of "
-            "everything said and seen, over the visual tokens the target found worth attending to.",
+            does=(
+                "A head of three blocks; the middle one looks across at the target’s features of"
+                " everything said and seen, over the visual tokens the target found worth"
+                " attending to."
+            ),
             shines="Long answers about one picture: it can look again at any time.",
             struggles="Its three blocks cost more than one; short answers do not pay them back.",
-            look="Which patches stay after compression, and how acceptance falls when the cross-attention "
-            "is taken away.",
+            look=(
+                "Which patches stay after compression, and how acceptance falls when the"
+                " cross-attention is taken away."
+            ),
             formula=r"L = 0.2 L_out + 0.2 L_mid + KL ( p ‖ q )",
-            aloud="trained on output features, intermediate features and the divergence of the distributions",
+            aloud=(
+                "trained on output features, intermediate features and the divergence of the"
+                " distributions"
+            ),
             url="https://arxiv.org/abs/2505.19201",
             published=("3.06×", "mean at temperature 0; LLaVA-1.6 7B, trained drafter"),
         ),

@@ -1,4 +1,6 @@
-"""EAGLE-2 (Li et al., arXiv 2406.16858): one layer on the target's features drafts a best-first tree."""
+"""EAGLE-2 (Li et al., arXiv 2406.16858): one layer on the target's features drafts a best-first
+tree.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from specvl_demo.methods.tree import STATIC_TREE
 
 @dataclass(frozen=True)
 class BestFirstSettings(PolicySettings):
-    """nodes counts the root. loops: levels below the first, so the tree is at most loops + 1 deep."""
+    """nodes counts the root. loops: levels below the first, so the tree is at most loops + 1
+    deep.
+    """
 
     nodes: int = setting(60, "nodes of the tree, the root included", 2, 1025)
     width: int = setting(10, "nodes expanded a level, and likeliest tokens taken after each", 1, 64)
@@ -40,24 +44,26 @@ class BestFirstSettings(PolicySettings):
 class BestFirst(Policy):
     """EAGLE-2's dynamic tree (arXiv 2406.16858 §4): expand by level, keep the best nodes overall.
 
-    Every level feeds the `width` nodes with the highest cumulative log-probability and takes the `width`
-    likeliest tokens after each; in the end the `nodes - 1` candidates with the highest cumulative
-    log-probability form the tree.
+    Every level feeds the `width` nodes with the highest cumulative log-probability and takes the
+    `width` likeliest tokens after each; in the end the `nodes - 1` candidates with the highest
+    cumulative log-probability form the tree.
     """
 
     def __init__(self, settings: BestFirstSettings) -> None:
         self.nodes, self.width, self.loops = settings.nodes, settings.width, settings.loops
         self.max_nodes, self.max_fed = self.nodes, 1 + self.loops * self.width
 
-    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+    def propose(
+        self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
+    ) -> DraftTree:
         """At most min(loops + 1, room) deep."""
         said = drafter.extend(root, (-1,)) if room else None
         if said is None:
             return DraftTree(root, chain(0), rows=(-1,))
         width = min(self.width, said.shape[-1])
         score, logp, token = (x.flatten() for x in best(said, width, draws, 0))
-        # Candidates of all levels, flat: token, log-probability, cumulative log-probability. Every fed node,
-        # by its flat number (-1: the root), has `width` of them.
+        # Candidates of all levels, flat: token, log-probability, cumulative log-probability. Every
+        # fed node, by its flat number (-1: the root), has `width` of them.
         tokens, logps, scores = [token], [logp], [score]
         fed = [torch.full_like(token[:1], -1)]
         born = torch.arange(width, device=token.device)
@@ -79,10 +85,14 @@ class BestFirst(Policy):
             row += width
         return self._select(root, *map(torch.cat, (tokens, logps, scores, fed)))
 
-    def _select(self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, fed: Tensor) -> DraftTree:
-        """The best candidates overall, parents first. fed: flat number of every drafter row, root -1."""
-        # A child's score is never above its parent's, and the stable sort lets the earlier win a tie: a
-        # chosen node's parent is always chosen.
+    def _select(
+        self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, fed: Tensor
+    ) -> DraftTree:
+        """The best candidates overall, parents first. fed: flat number of every drafter row, root
+        -1.
+        """
+        # A child's score is never above its parent's, and the stable sort lets the earlier win a
+        # tie: a chosen node's parent is always chosen.
         order = scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
         order = order[scores[order].isfinite()].sort().values
         above = fed[order // (len(scores) // len(fed))]
@@ -125,7 +135,8 @@ register(
     Method(
         "eagle2",
         "EAGLE-2",
-        "One layer guesses the target's next features from its last; the likeliest paths form a tree.",
+        "One layer guesses the target's next features from its last; the likeliest paths form a"
+        " tree.",
         drafter=EAGLE2,
         policy=BEST_FIRST,
         reference="Li et al., arXiv 2406.16858",
@@ -139,15 +150,23 @@ register(
         },
         order=80,
         learn=Learn(
-            does="The drafter is a single layer that continues the target’s own hidden states, which know "
-            "more than words. Its tree grows where it is most confident: at each level the likeliest paths "
-            "are expanded, at the end the best nodes of all are kept.",
-            shines="Where a trained head is at hand: it has seen what the target saw, for the price of one "
-            "layer.",
-            struggles="On other texts than it was trained on; deep trees pay for levels that are seldom "
-            "kept.",
-            look="Trees whose shape follows the text. Acceptance by depth stays high longer than a small "
-            "model’s.",
+            does=(
+                "The drafter is a single layer that continues the target’s own hidden states, which"
+                " know more than words. Its tree grows where it is most confident: at each level"
+                " the likeliest paths are expanded, at the end the best nodes of all are kept."
+            ),
+            shines=(
+                "Where a trained head is at hand: it has seen what the target saw, for the price of"
+                " one layer."
+            ),
+            struggles=(
+                "On other texts than it was trained on; deep trees pay for levels that are seldom "
+                "kept."
+            ),
+            look=(
+                "Trees whose shape follows the text. Acceptance by depth stays high longer than a"
+                " small model’s."
+            ),
             formula=r"V ( node ) = \sum_{\text{path}} log q",
             aloud="a node’s value is the sum of log-probabilities along its path",
             url="https://arxiv.org/abs/2406.16858",

@@ -1,7 +1,8 @@
-"""EAGLE-3 (Li et al., arXiv 2503.01840): features of low, middle and high layers, a draft vocabulary.
+"""EAGLE-3 (Li et al., arXiv 2503.01840): features of low, middle and high layers, a draft
+vocabulary.
 
-The head feeds itself its own output instead of predicted features. Weights come in any of the formats that
-exist, with or without 3.1's norms.
+The head feeds itself its own output instead of predicted features. Weights come in any of the
+formats that exist, with or without 3.1's norms.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from specvl_demo.methods.tree import STATIC_TREE
 def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
     """The layers whose inputs a head reads; ValueError where the target does not have them.
 
-    Two conventions number the layers. speculators and vLLM write `eagle_aux_hidden_state_layer_ids` at the
-    top level and mean the input of layer j; SGLang, SpecForge and AngelSlim write it inside `eagle_config`
-    and mean the output of layer j, which is the input of layer j + 1. Without either the authors' code reads
-    the inputs of layers 2, L // 2 and L - 3.
+    Two conventions number the layers. speculators and vLLM write `eagle_aux_hidden_state_layer_ids`
+    at the top level and mean the input of layer j; SGLang, SpecForge and AngelSlim write it inside
+    `eagle_config` and mean the output of layer j, which is the input of layer j + 1. Without either
+    the authors' code reads the inputs of layers 2, L // 2 and L - 3.
     """
     nested = config.get("eagle_config") or {}
     outputs = nested.get("eagle_aux_hidden_state_layer_ids")
@@ -53,7 +54,9 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
 
 
 def default_layers(n_layers: int) -> tuple[int, int, int]:
-    """The layers whose inputs the authors' code reads; ValueError where a target has too few layers."""
+    """The layers whose inputs the authors' code reads; ValueError where a target has too few
+    layers.
+    """
     low, middle, high = 2, n_layers // 2, n_layers - 3
     if not low < middle < high:
         raise ValueError(f"EAGLE-3 reads three layers of its target; {n_layers} layers are too few")
@@ -72,18 +75,23 @@ class OwnOutput:
 
 
 class Eagle3Head(FeatureHead):
-    """The weights of an EAGLE-3 head. Positions follow the target's axes where its config has sections."""
+    """The weights of an EAGLE-3 head. Positions follow the target's axes where its config has
+    sections.
+    """
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
         g, t = head.geometry, head.tensors
         self._layers = layers_read(head.settings, decoder.n_layers, head.source)
         n_read = t["fc.weight"].shape[1] // decoder.width
         if n_read != len(self._layers):
-            raise ValueError(f"{head.source} fuses {n_read} layers, its config names {len(self._layers)}")
+            raise ValueError(
+                f"{head.source} fuses {n_read} layers, its config names {len(self._layers)}"
+            )
         super().__init__(head, decoder)
         self.input_width = 2 * g.width
         self.capture = Capture(layers=tuple(sorted(self._layers)))
-        # The normed feature is the residual; the normed output is what the head feeds itself (EAGLE-3.1).
+        # The normed feature is the residual; the normed output is what the head feeds itself
+        # (EAGLE-3.1).
         self._norm_before_residual = bool(head.settings.get("norm_before_residual", False))
         self._norm_output = bool(head.settings.get("norm_output", False))
         self._fuse = Matrix(t["fc.weight"], rounded=True)
@@ -196,7 +204,12 @@ add_format(
         Eagle3Head,
         lambda tensors: "layers.0.hidden_norm.weight" in tensors or "d2t" in tensors,
         FIRST
-        | {"layers.0.input_layernorm.weight", "layers.0.hidden_norm.weight", "norm.weight", "fc.weight"},
+        | {
+            "layers.0.input_layernorm.weight",
+            "layers.0.hidden_norm.weight",
+            "norm.weight",
+            "fc.weight",
+        },
         optional=BIASES
         | {"lm_head.weight", "d2t", "fc.bias", "embed_tokens.weight", "input_norm.weight"}
         | {f"fc_norm.{i}.weight" for i in range(_MOST_LAYERS)},
@@ -216,7 +229,8 @@ class DrafterSettings(ModelSettings):
 
     pictures: str = setting(
         "embeddings",
-        "what the head reads where pictures are: their embeddings, or the placeholder's, as it was trained",
+        "what the head reads where pictures are: their embeddings, or the placeholder's, as it was"
+        " trained",
         choices=("embeddings", "placeholders"),
     )
 
@@ -234,7 +248,8 @@ register(
         options=(CHAIN, STATIC_TREE, "entropy-tree"),
         presets={
             "paper": {"nodes": 60, "width": 10, "loops": 7},
-            # Its published head was trained so (AngelSlim's trainer leaves the pictures' embeddings out).
+            # Its published head was trained so (AngelSlim's trainer leaves the pictures' embeddings
+            # out).
             "qwen3-vl-4b": {"nodes": 60, "width": 10, "loops": 7, "pictures": "placeholders"},
             # The pocket pair's head fed itself three times in training, and is lost beyond.
             "pocket": {"policy": "chain", "gamma": 3},
@@ -242,14 +257,21 @@ register(
         },
         order=85,
         learn=Learn(
-            does="The drafter is one layer over a mixture of the target’s low, middle and high hidden "
-            "states. It learns to go on from its own output, as it must when it drafts, and the output "
-            "head of a published one knows only the words that the target says most.",
+            does=(
+                "The drafter is one layer over a mixture of the target’s low, middle and high"
+                " hidden states. It learns to go on from its own output, as it must when it drafts,"
+                " and the output head of a published one knows only the words that the target says"
+                " most."
+            ),
             shines="Where such a head is published for the target: most serving engines run it.",
-            struggles="On rare words, which its vocabulary leaves out; on pictures, where it was trained on "
-            "text alone.",
-            look="Acceptance by depth. The head of the pocket pair was trained briefly and fed itself three "
-            "times: it holds for three tokens and then breaks off.",
+            struggles=(
+                "On rare words, which its vocabulary leaves out; on pictures, where it was trained"
+                " on text alone."
+            ),
+            look=(
+                "Acceptance by depth. The head of the pocket pair was trained briefly and fed"
+                " itself three times: it holds for three tokens and then breaks off."
+            ),
             formula=r"g = W [ l ‖ m ‖ h ]",
             aloud="its feature is a projection of a low, a middle and a high layer’s states",
             url="https://arxiv.org/abs/2503.01840",

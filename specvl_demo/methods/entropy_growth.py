@@ -1,6 +1,8 @@
-"""The two ways of growing an entropy tree (arXiv 2602.00523): from one distribution, or level by level.
+"""The two ways of growing an entropy tree (arXiv 2602.00523): from one distribution, or level by
+level.
 
-A plan answers how many children a node may have and which paths are kept (section 3.2, equation 12).
+A plan answers how many children a node may have and which paths are kept (section 3.2, equation
+12).
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ def threshold(level: int, depth: int) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """The tree one confidence `alpha` asks for. max_nodes: of the tree, the root included; top_k: the most
-    children of a node."""
+    """The tree one confidence `alpha` asks for. max_nodes: of the tree, the root included; top_k:
+    the most children of a node."""
 
     alpha: float
     depth: int
@@ -42,27 +44,33 @@ class Plan:
     def children(self, level: int, parent: float) -> int:
         """W_l = W(α)/l · (0.5 + P_parent) (eq. 12), `level` 1 holding the root's children.
 
-        # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the root's is
-        1, and level 1 follows the same equation.
+        # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the
+        root's is 1, and level 1 follows the same equation.
         """
         return min(self.top_k, max(1, math.floor(self.width / level * (0.5 + parent) + 1e-9)))
 
     def keeps(self, level: int, path_probability: float) -> bool:
-        """Whether a candidate at `level` belongs to the tree, by the probability of its whole path."""
+        """Whether a candidate at `level` belongs to the tree, by the probability of its whole
+        path.
+        """
         return path_probability > threshold(level, self.depth)
 
 
 def template(top: Sequence[float], want: Plan, order: str = "best-first") -> list[RankPath]:
-    """The tree as rank paths, parents before children, from one distribution alone (Algorithm 1, line 18).
+    """The tree as rank paths, parents before children, from one distribution alone (Algorithm 1,
+    line 18).
 
-    # choice: one distribution is all that is known before the next round drafts, so every level reuses it: a
-    # node of rank r has probability top[r], a path the product. The root's best child always stays.
-    # choice: a full tree keeps the most probable paths; "depth-first" is the paper's recursion to the letter.
+    # choice: one distribution is all that is known before the next round drafts, so every level
+    reuses it: a # node of rank r has probability top[r], a path the product. The root's best child
+    always stays. # choice: a full tree keeps the most probable paths; "depth-first" is the paper's
+    recursion to the letter.
     """
     found = list(_offspring(top, want, (), 1.0, 1.0))
     if order == "best-first":
         found.sort(key=lambda node: (-node[1], node[0]))
-    return sorted((path for path, _ in found[: want.max_nodes - 1]), key=lambda path: (len(path), path))
+    return sorted(
+        (path for path, _ in found[: want.max_nodes - 1]), key=lambda path: (len(path), path)
+    )
 
 
 def _offspring(
@@ -83,7 +91,8 @@ def _offspring(
 
 
 class Listener:
-    """Passes questions on to a drafter and remembers the answers, so that the root is asked only once.
+    """Passes questions on to a drafter and remembers the answers, so that the root is asked only
+    once.
 
     rows: [V] log-probabilities of every row that was fed in this round.
     """
@@ -109,7 +118,9 @@ def top_probabilities(said: Tensor, k: int) -> Tensor:
 
 @dataclass
 class _Node:
-    """A candidate of online growth: its parent, its own probability, its path's, the row it was fed as."""
+    """A candidate of online growth: its parent, its own probability, its path's, the row it was fed
+    as.
+    """
 
     parent: int
     own: float
@@ -117,12 +128,14 @@ class _Node:
     row: int = -1
 
 
-def grown(drafter: Listener, root: Tensor, room: int, want: Plan, draws: Sampler | None) -> DraftTree:
+def grown(
+    drafter: Listener, root: Tensor, room: int, want: Plan, draws: Sampler | None
+) -> DraftTree:
     """Online growth: one drafter forward and one host read a level.
 
-    A candidate is fed only while it is among the max_nodes - 1 most probable paths found so far; the others
-    could not be in the tree at the end. So the result is the best-first tree, drafted in as few forwards as
-    it has levels.
+    A candidate is fed only while it is among the max_nodes - 1 most probable paths found so far;
+    the others could not be in the tree at the end. So the result is the best-first tree, drafted in
+    as few forwards as it has levels.
     """
     nodes = [_Node(-1, 1.0, 1.0)]
     tokens, logps = [root], [torch.zeros_like(root, dtype=torch.float32)]
@@ -145,13 +158,17 @@ def grown(drafter: Listener, root: Tensor, room: int, want: Plan, draws: Sampler
         if not fed:
             break
         feed = _at(tokens[-1], [i - first for i in fed])
-    return _selected(nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), want)
+    return _selected(
+        nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), want
+    )
 
 
 def _born(
     nodes: list[_Node], fed: Sequence[int], probs: Sequence[Sequence[float]], level: int, want: Plan
 ) -> list[int]:
-    """Adds the children of the fed nodes; gives where each one stands in `probs` read line by line."""
+    """Adds the children of the fed nodes; gives where each one stands in `probs` read line by
+    line.
+    """
     born = []
     for slot, i in enumerate(fed):
         for rank, own in enumerate(probs[slot][: want.children(level, nodes[i].own)]):
@@ -164,19 +181,25 @@ def _born(
 
 
 def _at(flat: Tensor, places: Sequence[int]) -> Tensor:
-    """The elements at these ascending places; where they are the first ones, a view, which costs little."""
+    """The elements at these ascending places; where they are the first ones, a view, which costs
+    little.
+    """
     if places[-1] == len(places) - 1:
         return flat[: len(places)]
     return flat[torch.tensor(places, device=flat.device)]
 
 
 def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
-    """The `size` nodes with the most probable paths, ascending; of equals the earlier, so parents first."""
+    """The `size` nodes with the most probable paths, ascending; of equals the earlier, so parents
+    first.
+    """
     return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
 
 
 def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: Plan) -> DraftTree:
-    """The tree of the most probable candidates; tokens and logps are those of all, in their order."""
+    """The tree of the most probable candidates; tokens and logps are those of all, in their
+    order.
+    """
     chosen = [0, *_most_probable(nodes, want.max_nodes - 1)]
     number = {old: new for new, old in enumerate(chosen)}
     index = torch.tensor(chosen, device=tokens.device)

@@ -1,4 +1,5 @@
-"""FLy (Li et al., arXiv 2511.22972): a token may differ where the target is unsure and agrees again at once.
+"""FLy (Li et al., arXiv 2511.22972): a token may differ where the target is unsure and agrees again
+at once.
 
 Not lossless.
 """
@@ -29,7 +30,9 @@ from specvl_demo.records import Chart, Series
 class FlySettings(Settings):
     """When a mismatch may stay."""
 
-    gate: float = setting(0.3, "entropy of the target (nats) below which a mismatch is rejected", 0.0, 2.0)
+    gate: float = setting(
+        0.3, "entropy of the target (nats) below which a mismatch is rejected", 0.0, 2.0
+    )
     window: int = setting(6, "tokens, the mismatch included, that must agree again; 0: none", 0, 64)
 
 
@@ -44,7 +47,8 @@ class EntropyVerifier(RelaxedVerifier):
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Entropy [T] of the distribution each token was judged by, that is the one at its parent.
 
-        # choice: the published code's −Σ p ln p over the three largest probabilities, not renormalised.
+        # choice: the published code's −Σ p ln p over the three largest probabilities, not
+        renormalised.
         """
         top = scores.logits.float().softmax(-1).topk(min(3, scores.logits.shape[-1]), dim=-1).values
         entropy = -torch.xlogy(top, top).sum(-1)
@@ -62,8 +66,11 @@ class EntropyVerifier(RelaxedVerifier):
     def _agrees_again(self, exact: Sequence[bool], i: int) -> bool:
         if not self.settings.window:
             return True
-        # choice: as published, a mismatch among the last W is refused, even the one whose window just fits.
-        return i + self.settings.window < len(exact) and all(exact[i + 1 : i + self.settings.window])
+        # choice: as published, a mismatch among the last W is refused, even the one whose window
+        # just fits.
+        return i + self.settings.window < len(exact) and all(
+            exact[i + 1 : i + self.settings.window]
+        )
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:
         """Entropy of the branch's tokens, by node."""
@@ -87,7 +94,8 @@ ENTROPY_GATE = Part(
         Chart(
             "entropy",
             "Entropy of the target",
-            "How undecided the target is at each drafted token; only undecided mismatches may pass.",
+            "How undecided the target is at each drafted token; only undecided mismatches may"
+            " pass.",
             "points",
             [
                 Series(
@@ -126,15 +134,24 @@ register(
         },
         order=70,
         learn=Learn(
-            does="A token may differ where the target itself hesitates, if both agree again right after: "
-            "then it was a matter of wording. Where the target is sure, a difference is a mistake and is "
-            "rejected. The answer may differ from the target’s.",
+            does=(
+                "A token may differ where the target itself hesitates, if both agree again right"
+                " after: then it was a matter of wording. Where the target is sure, a difference is"
+                " a mistake and is rejected. The answer may differ from the target’s."
+            ),
             shines="Free prose, where many wordings will do.",
             struggles="Short answers: the window needs tokens behind the mismatch.",
-            look="The target’s entropy at each drafted token, and the gate: relaxed tokens can only lie "
-            "above it.",
-            formula=r"H = - \sum_{\text{top 3}} p ln p ≥ \text{gate,  and the next W−1 tokens match}",
-            aloud="a mismatch passes where the entropy is at least the gate and the following tokens match",
+            look=(
+                "The target’s entropy at each drafted token, and the gate: relaxed tokens can only"
+                " lie above it."
+            ),
+            formula=(
+                r"H = - \sum_{\text{top 3}} p ln p ≥ \text{gate,  and the next W−1 tokens match}"
+            ),
+            aloud=(
+                "a mismatch passes where the entropy is at least the gate and the following tokens"
+                " match"
+            ),
             url="https://arxiv.org/abs/2511.22972",
         ),
     )

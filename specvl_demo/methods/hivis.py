@@ -1,4 +1,6 @@
-"""HiViS (Xie et al., arXiv 2509.23928): a one-layer head from which all visual positions are hidden."""
+"""HiViS (Xie et al., arXiv 2509.23928): a one-layer head from which all visual positions are
+hidden.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ from specvl_demo.vlm.layouts import visual_runs
 
 
 class HiViSHead(FeatureHead):
-    """A HiViS head: visual rows are hidden, and step embeddings say how far below the root a row is.
+    """A HiViS head: visual rows are hidden, and step embeddings say how far below the root a row
+    is.
 
-    With step embeddings r [R, D], a row drafted d levels below the root is fed r[min(d, R - 1)]; rows of
-    known features, the root's among them, r[0] (arXiv 2509.23928, eq. 4).
+    With step embeddings r [R, D], a row drafted d levels below the root is fed r[min(d, R - 1)];
+    rows of known features, the root's among them, r[0] (arXiv 2509.23928, eq. 4).
     """
 
     view = "text only"
@@ -36,9 +39,9 @@ class HiViSHead(FeatureHead):
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
         """Text only: visual rows are dropped before tokens and features are paired.
 
-        # choice: several pictures or clips are all hidden (the published code knows one). Positions are
-        compact. Published heads of models with three-axis positions also drop the tokens that frame a
-        picture and one more behind it, and count positions with the gaps.
+        # choice: several pictures or clips are all hidden (the published code knows one). Positions
+        are compact. Published heads of models with three-axis positions also drop the tokens that
+        frame a picture and one more behind it, and count positions with the gaps.
         """
         encoded = start.encoded
         with_gaps = self._published and encoded.positions.ndim > 1
@@ -47,7 +50,9 @@ class HiViSHead(FeatureHead):
             hidden[max(0, first - 1) : stop + 2] = True
         seen = (~hidden[:-1]).nonzero()[:, 0]
         if not len(seen):
-            raise ValueError(f"{self.name} drafts from text before the prompt's last token; here is none")
+            raise ValueError(
+                f"{self.name} drafts from text before the prompt's last token; here is none"
+            )
         features = self.features(start.prefill)[seen]
         places = seen if with_gaps else torch.arange(len(seen), device=self.device)
         x = self.join(encoded.embeds[seen[1:]], features[:-1])
@@ -79,7 +84,8 @@ register(
         reference="Xie et al., arXiv 2509.23928",
         options=(CHAIN, STATIC_TREE, "entropy-tree", "visual", "entropy-gate"),
         presets={
-            # choice: the paper's depth 7 counts the first level, as EAGLE-2's does; its code runs 5 loops.
+            # choice: the paper's depth 7 counts the first level, as EAGLE-2's does; its code runs 5
+            # loops.
             "paper": {"nodes": 60, "width": 10, "loops": 6},
             "published-code": {"nodes": 60, "width": 10, "loops": 5},
             "photo": {"policy": "chain", "gamma": 8, "floor": 0.15},
@@ -88,17 +94,29 @@ register(
         },
         order=90,
         learn=Learn(
-            does="The target’s hidden states at the words have already looked at the picture. So the "
-            "drafter need not: HiViS hides every visual token from it and gives it the words, the target’s "
-            "states, and an embedding that tells how many steps it has been on its own.",
-            shines="Large pictures, many pictures and long clips: the drafter’s prompt stays a few dozen "
-            "tokens.",
-            struggles="Details that no word has asked about yet: the states carry only what the text needed.",
-            look="The drafter’s prompt is a few dozen tokens however large the picture. Watch whether "
-            "colours and places are still guessed: the states carry them.",
+            does=(
+                "The target’s hidden states at the words have already looked at the picture. So the"
+                " drafter need not: HiViS hides every visual token from it and gives it the words,"
+                " the target’s states, and an embedding that tells how many steps it has been on"
+                " its own."
+            ),
+            shines=(
+                "Large pictures, many pictures and long clips: the drafter’s prompt stays a few"
+                " dozen tokens."
+            ),
+            struggles=(
+                "Details that no word has asked about yet: the states carry only what the text"
+                " needed."
+            ),
+            look=(
+                "The drafter’s prompt is a few dozen tokens however large the picture. Watch"
+                " whether colours and places are still guessed: the states carry them."
+            ),
             formula=r"x = W [ e_{t + 1} ‖ f_t ‖ r_s ]",
-            aloud="the input is a projection of the next token’s embedding, the target’s feature and a step "
-            "embedding",
+            aloud=(
+                "the input is a projection of the next token’s embedding, the target’s feature and"
+                " a step embedding"
+            ),
             url="https://arxiv.org/abs/2509.23928",
             published=("2.65×", "at best; trained one-layer drafter, A800"),
         ),

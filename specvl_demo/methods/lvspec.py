@@ -1,4 +1,5 @@
-"""LVSpec (Ji et al., arXiv 2604.05650): tokens that have little to do with the picture need not match.
+"""LVSpec (Ji et al., arXiv 2604.05650): tokens that have little to do with the picture need not
+match.
 
 Not lossless. Relevance is measured in the target's own last hidden states (section 3).
 """
@@ -33,7 +34,9 @@ class LvspecSettings(Settings):
     loose: float = setting(
         0.7, "λ: share of a draft, least visual tokens first, that need not match", 0.0, 1.0
     )
-    anchors: int = setting(10, "N: visual tokens most like a token whose mean is its relevance", 1, 4096)
+    anchors: int = setting(
+        10, "N: visual tokens most like a token whose mean is its relevance", 1, 4096
+    )
     shift: bool = setting(
         True, "also keep a token where the target's own stands elsewhere in the draft (section 3.3)"
     )
@@ -64,7 +67,8 @@ class VisualVerifier(RelaxedVerifier):
         return cosine.topk(min(self.settings.anchors, len(self._visual)), dim=-1).values.mean(-1)
 
     def accepts(self, branch: Branch) -> list[bool]:
-        """Exact, or least relevant, or (shift) the target's token stands elsewhere in the branch (eq. 11).
+        """Exact, or least relevant, or (shift) the target's token stands elsewhere in the branch
+        (eq. 11).
 
         # choice: without a picture there is no relevance, so everything is strict.
         """
@@ -95,7 +99,8 @@ class VisualVerifier(RelaxedVerifier):
 def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
     """Places of the λ·K least relevant of K tokens (eq. 9).
 
-    # choice: λ·K rounded down, K being what this branch really has; of equals the earlier one is loosened.
+    # choice: λ·K rounded down, K being what this branch really has; of equals the earlier one is
+    loosened.
     """
     order = sorted(range(len(relevance)), key=lambda i: relevance[i])
     return set(order[: math.floor(loose * len(relevance) + 1e-6)])
@@ -111,7 +116,9 @@ class BranchesSettings(DepthSettings):
 def branches(settings: BranchesSettings) -> RankedTree:
     """`count` chains of `gamma` tokens that part at the root's likeliest tokens (appendix E)."""
     chains = range(settings.count)
-    return RankedTree([(first, *[0] * depth) for first in chains for depth in range(settings.gamma)])
+    return RankedTree(
+        [(first, *[0] * depth) for first in chains for depth in range(settings.gamma)]
+    )
 
 
 VISUAL = Part(
@@ -127,7 +134,8 @@ VISUAL = Part(
         Chart(
             "relevance",
             "Visual relevance of drafted tokens",
-            "How much each drafted token leans on the picture; the least relevant ones may be relaxed.",
+            "How much each drafted token leans on the picture; the least relevant ones may be"
+            " relaxed.",
             "points",
             [
                 Series(
@@ -143,7 +151,9 @@ VISUAL = Part(
         ),
     ),
 )
-BRANCHES = Part("policy", "branches", "chains that part at the root", branches, BranchesSettings, needs=TREE)
+BRANCHES = Part(
+    "policy", "branches", "chains that part at the root", branches, BranchesSettings, needs=TREE
+)
 
 _SHIPPED: dict[str, Value] = {"loose": 0.3, "anchors": 5, "drop_image": 0.5, "drop_video": 0.5}
 """What the presets of both shipped pairs have in common."""
@@ -152,7 +162,8 @@ register(
     Method(
         "lvspec",
         "LVSpec",
-        "Tokens that have little to do with the picture need not match: longer rounds, but not lossless.",
+        "Tokens that have little to do with the picture need not match: longer rounds, but not"
+        " lossless.",
         drafter=SMALL,
         views=(PRUNED,),
         policy=CHAIN,
@@ -171,18 +182,29 @@ register(
         },
         order=60,
         learn=Learn(
-            does="Most words of a description have little to do with the picture: “there is”, “at the”. "
-            "Those need not match to the letter. LVSpec measures for each drafted token how close the "
-            "target’s state at it comes to the picture’s states, and lets the least visual ones through. "
-            "The answer may differ from the target’s.",
+            does=(
+                "Most words of a description have little to do with the picture: “there is”, “at"
+                " the”. Those need not match to the letter. LVSpec measures for each drafted token"
+                " how close the target’s state at it comes to the picture’s states, and lets the"
+                " least visual ones through. The answer may differ from the target’s."
+            ),
             shines="Long descriptions of clips, most of whose words carry no picture.",
             struggles="Answers made of facts; without a picture everything must match.",
-            look="Relevance of every drafted token with λ’s cut: colours, shapes and places should stand "
-            "above, “there” and “is” below. Relaxed tokens are marked in the text and counted.",
+            look=(
+                "Relevance of every drafted token with λ’s cut: colours, shapes and places should"
+                " stand above, “there” and “is” below. Relaxed tokens are marked in the text and"
+                " counted."
+            ),
             formula=r"A_k = \frac{1}{N} \sum_{\text{top N}} cos ( h_k , v_j )",
-            aloud="relevance is the mean of the N largest cosines of a token’s state with the patches’",
+            aloud=(
+                "relevance is the mean of the N largest cosines of a token’s state with the"
+                " patches’"
+            ),
             url="https://arxiv.org/abs/2604.05650",
-            published=("2.70×", "Qwen2.5-VL 32B with 7B, VDC clips, K 10, λ 0.7; 99.6 % of the score kept"),
+            published=(
+                "2.70×",
+                "Qwen2.5-VL 32B with 7B, VDC clips, K 10, λ 0.7; 99.6 % of the score kept",
+            ),
         ),
     )
 )

@@ -1,9 +1,10 @@
-"""The drafter that a family brings itself: Gemma 4's assistant, which reads its target's keys and values.
+"""The drafter that a family brings itself: Gemma 4's assistant, which reads its target's keys and
+values.
 
-Given the target's hidden states and, from the lane's own session, the keys and values of its last layer of
-each kind, drafts without a cache of its own: every drafted row stands at the root's position and sees all
-decided rows; what was drafted before it is in the state that it is fed with. As transformers drives it
-(`SinglePositionMultiTokenCandidateGenerator`), with trees beside chains.
+Given the target's hidden states and, from the lane's own session, the keys and values of its last
+layer of each kind, drafts without a cache of its own: every drafted row stands at the root's
+position and sees all decided rows; what was drafted before it is in the state that it is fed with.
+As transformers drives it (`SinglePositionMultiTokenCandidateGenerator`), with trees beside chains.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from specvl_demo.methods.tree import STATIC_TREE
 class Assistant:
     """An assistant's model and what it reads of its target. Shared by lanes, never changed.
 
-    layers: by kind of attention, the target's layer whose keys and values are read. ValueError with a
-    sentence where it was made for another target.
+    layers: by kind of attention, the target's layer whose keys and values are read. ValueError with
+    a sentence where it was made for another target.
     """
 
     def __init__(self, model: nn.Module, target: nn.Module, name: str) -> None:
@@ -42,20 +43,24 @@ class Assistant:
         self.layers = {kind: len(own) - 1 - own[::-1].index(kind) for kind in dict.fromkeys(own)}
         missing = set(made_for.get_text_config().layer_types) - self.layers.keys()
         if missing:
-            raise ValueError(f"{name} reads layers that its target lacks: {', '.join(sorted(missing))}.")
+            raise ValueError(
+                f"{name} reads layers that its target lacks: {', '.join(sorted(missing))}."
+            )
         self.model, self.name = model, name
 
     def step(
         self, rows: Tensor, shared: dict[str, tuple[Tensor, Tensor]], position: int
     ) -> tuple[Tensor, Tensor]:
-        """Embeddings and states [k, 2D] -> logits [k, V] of the next token, and the state it is fed with
-        [k, D]. shared: keys and values [1, heads, n, width] of all decided rows, by kind of attention."""
+        """Embeddings and states [k, 2D] -> logits [k, V] of the next token, and the state it is fed
+        with [k, D]. shared: keys and values [1, heads, n, width] of all decided rows, by kind of
+        attention."""
         k = len(rows)
         made = self.model(
             inputs_embeds=rows[:, None],
             position_ids=torch.full((k, 1), position, device=rows.device),
             shared_kv_states={
-                kind: tuple(one.expand(k, -1, -1, -1) for one in pair) for kind, pair in shared.items()
+                kind: tuple(one.expand(k, -1, -1, -1) for one in pair)
+                for kind, pair in shared.items()
             },
             use_cache=False,
         )
@@ -71,7 +76,9 @@ class AssistantDrafter(NoDrafter):
     def begin(self, start: Start) -> None:
         """Needs the state before the root; there is nothing to prefill."""
         if start.session is None:
-            raise ValueError(f"{self.name} reads its target's keys and values; it was given no session.")
+            raise ValueError(
+                f"{self.name} reads its target's keys and values; it was given no session."
+            )
         self._session, self._decoder = start.session, start.target_decoder
         self._size = start.vocabulary.size
         self._banned = [i for i in start.vocabulary.banned if i < self._size]
@@ -81,7 +88,9 @@ class AssistantDrafter(NoDrafter):
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
         if not isinstance(parents, Tensor) and parents[0] < 0:
             states, self._own = self._known, []
-            read = {kind: self._session.rows(layer) for kind, layer in self._assistant.layers.items()}
+            read = {
+                kind: self._session.rows(layer) for kind, layer in self._assistant.layers.items()
+            }
             self._shared = {kind: (rows[0], rows[1]) for kind, rows in read.items()}
         else:
             made = torch.cat(self._own)
@@ -111,24 +120,33 @@ register(
     Method(
         "native",
         "Native assistant",
-        "The drafter that the family brings itself: it reads the target's keys and values and keeps none.",
+        "The drafter that the family brings itself: it reads the target's keys and values and keeps"
+        " none.",
         drafter=ASSISTANT,
         policy=CHAIN,
         reference="Gemma 4 assistants, as transformers runs them",
         options=(STATIC_TREE, BEST_FIRST, "entropy-tree"),
         order=105,
         learn=Learn(
-            does="A few layers that were trained with the target and released beside it. They have no memory "
-            "of their own: they attend to the keys and values that the target has already computed, pictures "
-            "included, and start from its last hidden state.",
+            does=(
+                "A few layers that were trained with the target and released beside it. They have"
+                " no memory of their own: they attend to the keys and values that the target has"
+                " already computed, pictures included, and start from its last hidden state."
+            ),
             shines="Long prompts and large pictures: nothing is prefilled, and nothing is kept.",
-            struggles="Deep chains: every draft stands at the same position and knows of the drafts before "
-            "it only what one vector carries.",
-            look="The prefill: it is the target's alone. Acceptance by depth tells how far one vector "
-            "reaches.",
+            struggles=(
+                "Deep chains: every draft stands at the same position and knows of the drafts"
+                " before it only what one vector carries."
+            ),
+            look=(
+                "The prefill: it is the target's alone. Acceptance by depth tells how far one"
+                " vector reaches."
+            ),
             formula=r"s_i = A ( e_{i - 1} ‖ s_{i - 1} , K , V )",
-            aloud="the next state comes from the last draft’s embedding and state, over the target’s "
-            "keys and values",
+            aloud=(
+                "the next state comes from the last draft’s embedding and state, over the target’s "
+                "keys and values"
+            ),
         ),
     )
 )

@@ -1,8 +1,9 @@
 """Prompt lookup: drafts what followed the same words earlier (Saxena 2023). No model; chains only.
 
-Also a small model that drafts chains faster by it (FLy's n-gram acceleration, arXiv 2511.22972): what
-followed the same words earlier is fed behind a drafted token in the same forward; as long as the model says
-just that, the next tokens of the chain are there already. What is drafted is the same as without.
+Also a small model that drafts chains faster by it (FLy's n-gram acceleration, arXiv 2511.22972):
+what followed the same words earlier is fed behind a drafted token in the same forward; as long as
+the model says just that, the next tokens of the chain are there already. What is drafted is the
+same as without.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ class NGramSettings(Settings):
 class Occurrences:
     """Tokens in order, and where the latest occurrence of every short run among them ended.
 
-    # choice: the latest occurrence; Hugging Face's `prompt_lookup_num_tokens` takes the earliest. What was
-    # said last is likelier to go on as before.
+    # choice: the latest occurrence; Hugging Face's `prompt_lookup_num_tokens` takes the earliest.
+    What was # said last is likelier to go on as before.
     """
 
     def __init__(self, settings: NGramSettings, vocabulary: Vocabulary) -> None:
         self._longest, self._shortest = settings.longest, settings.shortest
         self._size, self._banned = vocabulary.size, set(vocabulary.banned)
         self._tokens: list[int] = []
-        # Runs with a placeholder are not kept: all visual tokens look the same, so they would match and
-        # promise another one.
+        # Runs with a placeholder are not kept: all visual tokens look the same, so they would match
+        # and promise another one.
         self._ends: dict[tuple[int, ...], int] = {}
 
     def add(self, tokens: Iterable[int]) -> None:
@@ -61,19 +62,25 @@ class Occurrences:
             self._tokens.append(token)
 
     def following(self, drafted: Sequence[int] = ()) -> list[int]:
-        """What followed the longest known ending of all tokens and the drafted ones; empty without any."""
+        """What followed the longest known ending of all tokens and the drafted ones; empty without
+        any.
+        """
         ending = (*self._tokens[-self._longest :], *drafted)
         for length in range(self._longest, self._shortest - 1, -1):
             end = self._ends.get(ending[-length:])
             after = self._tokens[end:] if end is not None else []
-            stop = next((i for i, t in enumerate(after) if t in self._banned or t >= self._size), len(after))
+            stop = next(
+                (i for i, t in enumerate(after) if t in self._banned or t >= self._size), len(after)
+            )
             if stop:
                 return after[:stop]
         return []
 
 
 class NGram(NoDrafter):
-    """Proposes what followed the longest ending of the text at its latest earlier occurrence, as certain."""
+    """Proposes what followed the longest ending of the text at its latest earlier occurrence, as
+    certain.
+    """
 
     name = "prompt lookup"
 
@@ -88,7 +95,9 @@ class NGram(NoDrafter):
         self._draft: list[int] = []
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """Log-probabilities [1, V] with all mass on the proposed token, on the host; None without a match."""
+        """Log-probabilities [1, V] with all mass on the proposed token, on the host; None without a
+        match.
+        """
         if parents[0] < 0:
             self._draft = self._text.following()
         if not self._draft:
@@ -105,15 +114,18 @@ class NGram(NoDrafter):
 class LookupSettings(ModelSettings):
     """How much is looked up; as in the published code."""
 
-    ahead: int = setting(6, "tokens fed ahead of the small model where the same words occurred before", 1, 32)
+    ahead: int = setting(
+        6, "tokens fed ahead of the small model where the same words occurred before", 1, 32
+    )
     occurred: int = setting(4, "most last tokens that must have occurred before", 1, 10)
 
 
 class SmallLookup(SmallVLM):
-    """A `core.types.Drafter`: a small model whose chains need fewer forwards where the text repeats itself.
+    """A `core.types.Drafter`: a small model whose chains need fewer forwards where the text repeats
+    itself.
 
-    Rows fed ahead become rows of the chain when they are drafted, else they are cut off before the next
-    forward. The root is fed alone.
+    Rows fed ahead become rows of the chain when they are drafted, else they are cut off before the
+    next forward. The root is fed alone.
     """
 
     settings = LookupSettings()
@@ -129,7 +141,9 @@ class SmallLookup(SmallVLM):
         self._branches, self._spared = False, 0
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """Log-probabilities [k, V] of the token after each fed node; guesses go behind those of a chain."""
+        """Log-probabilities [k, V] of the token after each fed node; guesses go behind those of a
+        chain.
+        """
         if not isinstance(parents, Tensor) and parents[0] < 0:
             self._branches, self._spared = False, 0
             return super().extend(tokens, parents)
@@ -178,7 +192,9 @@ LOOKUP = Part(
 )
 
 
-SMALL_LOOKUP = small_part("small-lookup", "small model, faster by prompt lookup", SmallLookup, LookupSettings)
+SMALL_LOOKUP = small_part(
+    "small-lookup", "small model, faster by prompt lookup", SmallLookup, LookupSettings
+)
 
 register(
     Method(
@@ -190,13 +206,17 @@ register(
         reference="Saxena 2023, prompt lookup decoding",
         order=110,
         learn=Learn(
-            does="No drafter at all: find where the last words occurred before, in the question or in the "
-            "answer, and guess that what followed then follows again. Drafting costs next to "
-            "nothing; a miss costs the rows that it adds to the verification.",
+            does=(
+                "No drafter at all: find where the last words occurred before, in the question or"
+                " in the answer, and guess that what followed then follows again. Drafting costs"
+                " next to nothing; a miss costs the rows that it adds to the verification."
+            ),
             shines="Answers that repeat the question or themselves.",
             struggles="Everything that is said for the first time.",
-            look="Nothing is drafted until the answer begins to repeat itself; then whole phrases come at "
-            "once. It shows how much of an answer is repetition.",
+            look=(
+                "Nothing is drafted until the answer begins to repeat itself; then whole phrases"
+                " come at once. It shows how much of an answer is repetition."
+            ),
             formula=r"d_i = x_{j + i} \text{  where } x_{j - n … j} = y_{t - n … t}",
             aloud="drafted tokens copy what followed the same n-gram",
             url="https://github.com/apoorvumang/prompt-lookup-decoding",

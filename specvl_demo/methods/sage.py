@@ -1,7 +1,8 @@
-"""SAGE (Tong et al., arXiv 2602.00523): a tree that is deep where the drafter is sure, wide where it is not.
+"""SAGE (Tong et al., arXiv 2602.00523): a tree that is deep where the drafter is sure, wide where
+it is not.
 
-First the formulas on plain numbers (section 3, equations 7 to 11), then the policy that puts them to a
-drafter (Algorithm 1).
+First the formulas on plain numbers (section 3, equations 7 to 11), then the policy that puts them
+to a drafter (Algorithm 1).
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Drafter, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
-from specvl_demo.methods.entropy_growth import Listener, Plan, grown, template, threshold, top_probabilities
+from specvl_demo.methods.entropy_growth import (
+    Listener,
+    Plan,
+    grown,
+    template,
+    threshold,
+    top_probabilities,
+)
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import EAGLE_TREE, RankedTree, trimmed
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -34,16 +42,20 @@ START_ALPHA = 0.5
 class SageSettings(PolicySettings):
     """The paper's constants, and what it leaves to its reader.
 
-    growth: "template" plans the whole tree from one earlier distribution and fills it (Algorithm 1); "online"
+    growth: "template" plans the whole tree from one earlier distribution and fills it (Algorithm
+    1); "online"
         asks the same formulas with the probabilities that are really drafted, level by level.
-    first: the first tree, while nothing is known: SpecVLM's static one, or grown at α = 0.5 (online only).
+    first: the first tree, while nothing is known: SpecVLM's static one, or grown at α = 0.5 (online
+    only).
     """
 
     min_depth: int = setting(3, "levels at confidence 0", 1, 32)
     max_depth: int = setting(8, "levels at confidence 1", 1, 32)
     min_width: int = setting(2, "width at confidence 1", 1, 32)
     max_width: int = setting(10, "width at confidence 0", 1, 32)
-    top_k: int = setting(10, "likeliest tokens whose entropy is the confidence; most children", 2, 64)
+    top_k: int = setting(
+        10, "likeliest tokens whose entropy is the confidence; most children", 2, 64
+    )
     max_nodes: int = setting(64, "nodes of the tree, the root included", 2, 512)
     growth: str = setting(
         "template",
@@ -55,49 +67,69 @@ class SageSettings(PolicySettings):
         "where confidence is read: at the root, the last accepted node, over all nodes",
         choices=("root", "accepted", "mean"),
     )
-    immediate: bool = setting(False, "confidence of this round instead of the last (not in the paper)")
+    immediate: bool = setting(
+        False, "confidence of this round instead of the last (not in the paper)"
+    )
     order: str = setting(
         "best-first",
         "what a full template gives up: improbable paths, or the last of a depth-first walk",
         choices=("best-first", "depth-first"),
     )
     first: str = setting(
-        "static", "first tree: the static one, or grown at confidence 0.5", choices=("static", "entropy")
+        "static",
+        "first tree: the static one, or grown at confidence 0.5",
+        choices=("static", "entropy"),
     )
     cap_max: int = setting(
         0, "largest depth that the history may raise the cap to; 0: the largest depth itself", 0, 32
     )
     track: int = setting(10, "rounds whose accepted lengths move the largest depth", 1, 1000)
-    lower: float = setting(2.0, "mean accepted length below which the largest depth falls", 0.0, 64.0)
-    upper: float = setting(3.0, "mean accepted length above which the largest depth rises", 0.0, 64.0)
+    lower: float = setting(
+        2.0, "mean accepted length below which the largest depth falls", 0.0, 64.0
+    )
+    upper: float = setting(
+        3.0, "mean accepted length above which the largest depth rises", 0.0, 64.0
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for low, high in (("min_depth", "max_depth"), ("min_width", "max_width"), ("lower", "upper")):
+        for low, high in (
+            ("min_depth", "max_depth"),
+            ("min_width", "max_width"),
+            ("lower", "upper"),
+        ):
             if getattr(self, low) > getattr(self, high):
                 raise ValueError(
                     f"{low} is {getattr(self, low)}, above {high}, which is {getattr(self, high)}"
                 )
         if self.order == "depth-first" and self.growth == "online":
-            raise ValueError("order=depth-first needs growth=template: online growth drafts level by level")
+            raise ValueError(
+                "order=depth-first needs growth=template: online growth drafts level by level"
+            )
         if self.first == "entropy" and self.growth == "template" and not self.immediate:
             raise ValueError(
-                "first=entropy needs growth=online or immediate=true: a template needs a distribution"
+                "first=entropy needs growth=online or immediate=true: a template needs a"
+                " distribution"
             )
 
     @property
     def most_fed(self) -> int:
         """Most nodes that online growth can feed to a drafter, the root included.
 
-        The paths of a level have probabilities that sum to at most 1, so fewer than 1/θ_l of them exceed θ_l.
+        The paths of a level have probabilities that sum to at most 1, so fewer than 1/θ_l of them
+        exceed θ_l.
         """
         deepest = max(self.max_depth, self.cap_max)
         levels = range(1, deepest)
-        return 1 + sum(min(self.max_nodes - 1, int(1 / threshold(level, deepest))) for level in levels)
+        return 1 + sum(
+            min(self.max_nodes - 1, int(1 / threshold(level, deepest))) for level in levels
+        )
 
 
 def confidence(top: Sequence[float]) -> float:
-    """α = 1 − H(P̃)/log k of the renormalised k largest probabilities, within [0, 1] (eq. 7, 8, 9)."""
+    """α = 1 − H(P̃)/log k of the renormalised k largest probabilities, within [0, 1] (eq. 7, 8,
+    9).
+    """
     total = sum(top)
     if len(top) < 2 or total <= 0:
         return 1.0
@@ -128,9 +160,10 @@ def plan(alpha: float, settings: SageSettings, cap: int) -> Plan:
 class DepthFeedback:
     """SAGE's history tracking: the largest depth allowed, moved by how much was accepted lately.
 
-    Below `lower` the cap falls by one a round, above `upper` it rises by one, between it stays (section 3.3).
-    # choice: the window counts accepted drafted tokens without the target's own; it acts from the first round
-    # on, one step a round, from D_max down to D_min. The paper raises it too and names no bound: `cap_max`.
+    Below `lower` the cap falls by one a round, above `upper` it rises by one, between it stays
+    (section 3.3). # choice: the window counts accepted drafted tokens without the target's own; it
+    acts from the first round # on, one step a round, from D_max down to D_min. The paper raises it
+    too and names no bound: `cap_max`.
     """
 
     def __init__(self, settings: SageSettings) -> None:
@@ -161,7 +194,9 @@ class EntropyTree:
         self._top: list[float] | None = None
         self._heard: Listener | None = None
 
-    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+    def propose(
+        self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
+    ) -> DraftTree:
         """The tree that the confidence asks for, no deeper than `room`."""
         self._heard = listener = Listener(drafter)
         heard = cast("Drafter", listener)
@@ -201,9 +236,12 @@ class EntropyTree:
         if self.settings.immediate:
             return
         if self.settings.confidence == "mean":
-            top = torch.stack([top_probabilities(row, self.settings.top_k) for row in heard.rows]).mean(0)
+            top = torch.stack(
+                [top_probabilities(row, self.settings.top_k) for row in heard.rows]
+            ).mean(0)
         else:
-            # choice: the paper names no position; the root's output is the one that every round has.
+            # choice: the paper names no position; the root's output is the one that every round
+            # has.
             row = 0
             if self.settings.confidence == "accepted":
                 row = max(tree.rows[node] for node in verdict.path)
@@ -226,7 +264,8 @@ ENTROPY_TREE = Part(
         Chart(
             "shape",
             "Confidence and tree shape",
-            "α is the drafter's confidence: a sure drafter gets a deep tree, an unsure one a wide tree.",
+            "α is the drafter's confidence: a sure drafter gets a deep tree, an unsure one a wide"
+            " tree.",
             "steps",
             [
                 Series("notes.alpha", "confidence α"),
@@ -256,8 +295,8 @@ register(
         "SAGE",
         "A tree that is deep where the small model is sure and wide where it is not.",
         drafter=SMALL,
-        # choice: evenly pruned; the paper prunes "following SpecVLM" (guided=true), which needs the target's
-        # attention in every layer.
+        # choice: evenly pruned; the paper prunes "following SpecVLM" (guided=true), which needs the
+        # target's attention in every layer.
         views=(PRUNED,),
         policy=ENTROPY_TREE,
         reference="Tong et al., arXiv 2602.00523",
@@ -269,18 +308,27 @@ register(
         },
         order=50,
         learn=Learn(
-            does="A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE measures "
-            "how sure the drafter is by the entropy of its ten likeliest tokens, and shapes the next tree "
-            "by it: deep and thin, or shallow and wide.",
-            shines="Answers whose certainty comes and goes; where a static tree wastes either depth or "
-            "width.",
+            does=(
+                "A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE"
+                " measures how sure the drafter is by the entropy of its ten likeliest tokens, and"
+                " shapes the next tree by it: deep and thin, or shallow and wide."
+            ),
+            shines=(
+                "Answers whose certainty comes and goes; where a static tree wastes either depth or"
+                " width."
+            ),
             struggles="Where nodes are dear (a CPU), or the drafter is sure and wrong.",
-            look="α with depth and width: depth follows it, width opposes it. In the tree a sure round is "
-            "a long line, an unsure one a fan.",
+            look=(
+                "α with depth and width: depth follows it, width opposes it. In the tree a sure"
+                " round is a long line, an unsure one a fan."
+            ),
             formula=r"α = 1 - \frac{H ( P )}{log k} , \text{   D = } D_min + α ( D_max - D_min )",
             aloud="alpha is one minus entropy over log k; depth grows with alpha",
             url="https://arxiv.org/abs/2602.00523",
-            published=("3.36×", "LLaVA-OneVision 72B with 7B, greedy, drafter sees a tenth of the clip"),
+            published=(
+                "3.36×",
+                "LLaVA-OneVision 72B with 7B, greedy, drafter sees a tenth of the clip",
+            ),
         ),
     )
 )

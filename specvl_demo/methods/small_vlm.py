@@ -1,8 +1,9 @@
-"""A small vision-language model as drafter, looking at the prompt through one or several views at once.
+"""A small vision-language model as drafter, looking at the prompt through one or several views at
+once.
 
-Given a VLM and views, keeps one sequence per view in one batch and drafts with a mixture of what they say.
-Accepted rows stay in its cache: nothing is fed twice. Serves chains and trees. Knows no tree policy and no
-acceptance rule.
+Given a VLM and views, keeps one sequence per view in one batch and drafts with a mixture of what
+they say. Accepted rows stay in its cache: nothing is fed twice. Serves chains and trees. Knows no
+tree policy and no acceptance rule.
 """
 
 from __future__ import annotations
@@ -41,22 +42,29 @@ class View(Protocol):
     """What the view needs of the target's prefill."""
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """From the drafter's own encoding, its vision encoder and the target's prefill, what it shall see."""
+        """From the drafter's own encoding, its vision encoder and the target's prefill, what it
+        shall see.
+        """
 
 
 class Mixer(Protocol):
-    """Mixes what m views of one drafter say into one distribution. A mixer object serves one lane."""
+    """Mixes what m views of one drafter say into one distribution. A mixer object serves one
+    lane.
+    """
 
     def begin(self, start: Start, views: Sequence[str]) -> None:
         """The lane begins; views by name, in batch order."""
 
     def mix(self, logp: Tensor) -> Tensor:
-        """Log-probabilities of views [m, k, V] -> of the mixture [k, V]; fixed weights within a round."""
+        """Log-probabilities of views [m, k, V] -> of the mixture [k, V]; fixed weights within a
+        round.
+        """
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
-        """After verification: the views' log-probabilities [m, p, V], the target's raw logits [p, V] and the
-        emitted ids at the first p nodes of the accepted path, all that were fed to the drafter: every
-        accepted position and the first mismatch, not the bonus of a fully accepted chain.
+        """After verification: the views' log-probabilities [m, p, V], the target's raw logits [p,
+        V] and the emitted ids at the first p nodes of the accepted path, all that were fed to the
+        drafter: every accepted position and the first mismatch, not the bonus of a fully accepted
+        chain.
         """
 
     def notes(self) -> Mapping[str, Any]:
@@ -66,20 +74,27 @@ class Mixer(Protocol):
 class SmallVLM:
     """A `core.types.Drafter`.
 
-    vlm: the drafting model; the target itself is allowed (self-speculation), it is never changed; a text-only
-    language model is given no visual position of any view. views: at least one. mixer: needed for more than
-    one view. output: whose output head gives the next token, None for its own whole one.
+    vlm: the drafting model; the target itself is allowed (self-speculation), it is never changed; a
+    text-only language model is given no visual position of any view. views: at least one. mixer:
+    needed for more than one view. output: whose output head gives the next token, None for its own
+    whole one.
     """
 
     settings: Any = ModelSettings()
 
     def __init__(
-        self, vlm: VLM, views: Sequence[View], mixer: Mixer | None = None, output: Decoder | None = None
+        self,
+        vlm: VLM,
+        views: Sequence[View],
+        mixer: Mixer | None = None,
+        output: Decoder | None = None,
     ) -> None:
         if not views:
             raise ValueError("a small VLM needs at least one view of the prompt")
         if len(views) > 1 and mixer is None:
-            raise ValueError(f"{len(views)} views need a mixture: {', '.join(view.name for view in views)}")
+            raise ValueError(
+                f"{len(views)} views need a mixture: {', '.join(view.name for view in views)}"
+            )
         self.name = vlm.name
         self.vlm, self._views, self._mixer = vlm, tuple(views), mixer
         self._output = output or vlm.decoder
@@ -101,7 +116,8 @@ class SmallVLM:
         self._stream, _, _ = prefill(self.vlm.decoder, contexts, room, prefix=known)
         self._seen = {context.name: context.index for context in contexts}
         self._words = {
-            context.name: context.ids[(context.index < 0) & ~context.visual].tolist() for context in contexts
+            context.name: context.ids[(context.index < 0) & ~context.visual].tolist()
+            for context in contexts
         }
         mine = self.vlm.decoder.vocab
         size = min(start.vocabulary.size, mine)
@@ -126,7 +142,9 @@ class SmallVLM:
         return said[0] if self._mixer is None else self._mixer.mix(said)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Keep the accepted rows; accepted tokens that were never fed are fed with the next root."""
+        """Keep the accepted rows; accepted tokens that were never fed are fed with the next
+        root.
+        """
         rows = fed_rows(tree, verdict.path)
         if not rows:
             # Nothing was drafted in this round, so not even its root was fed.
@@ -161,8 +179,8 @@ class SmallVLM:
     def _embed(self, tokens: Tensor) -> Tensor:
         """[k] -> [m, k, D]"""
         if self._foreign:
-            # The target may say an id this smaller vocabulary lacks; any row will do, the draft behind it is
-            # lost.
+            # The target may say an id this smaller vocabulary lacks; any row will do, the draft
+            # behind it is lost.
             tokens = tokens.clamp_max(self.vlm.decoder.vocab - 1)
         return self.vlm.decoder.embed(tokens).expand(len(self._views), -1, -1)
 
@@ -188,9 +206,13 @@ def small_part(
     settings: type[ModelSettings] = ModelSettings,
     role: str | None = "small",
 ) -> Part:
-    """A drafter of this kind over a pair's model of a role, or over the target itself where that is None."""
+    """A drafter of this kind over a pair's model of a role, or over the target itself where that is
+    None.
+    """
 
-    def build(models: Models, views: Sequence[View], mixer: Mixer | None, chosen: ModelSettings) -> SmallVLM:
+    def build(
+        models: Models, views: Sequence[View], mixer: Mixer | None, chosen: ModelSettings
+    ) -> SmallVLM:
         vlm = models.target.vlm if role is None else models.drafter(role)
         size, output = chosen.draft_vocab, None
         if size:

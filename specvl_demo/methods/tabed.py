@@ -1,8 +1,10 @@
-"""TABED (Lee et al., arXiv 2601.20357): one small drafter through several views, mixed by learnt weights.
+"""TABED (Lee et al., arXiv 2601.20357): one small drafter through several views, mixed by learnt
+weights.
 
-The mixture learns from what the target has just verified: from the views' log-probabilities [m, p, V] and the
-target's logits [p, V] at the p verified positions of a round it keeps running sums on the device (no
-distributions, no host reads) and the weights of the next round (section 5, Algorithm 1, appendix B).
+The mixture learns from what the target has just verified: from the views' log-probabilities [m, p,
+V] and the target's logits [p, V] at the p verified positions of a round it keeps running sums on
+the device (no distributions, no host reads) and the weights of the next round (section 5, Algorithm
+1, appendix B).
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from specvl_demo.methods.views import MULTIMODAL, POOLED, PRUNED, TEXT_ONLY
 from specvl_demo.records import Chart, Series
 
 _LIKELY, _RIVALS = 64, 8
-"""How many of the target's likeliest tokens a mixture's error is counted over, and how many of every view's
-can outdo the target's own."""
+"""How many of the target's likeliest tokens a mixture's error is counted over, and how many of
+every view's can outdo the target's own."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,18 @@ class MixtureSettings(Settings):
 
     weights: str = setting(
         "w-grid",
-        "rule: search a grid, inverse divergence (two forms), count matches, boost, equal or random weights",
-        choices=("w-grid", "kld", "kld-softmax", "tvd", "block-efficiency", "adaboost", "uniform", "random"),
+        "rule: search a grid, inverse divergence (two forms), count matches, boost, equal or random"
+        " weights",
+        choices=(
+            "w-grid",
+            "kld",
+            "kld-softmax",
+            "tvd",
+            "block-efficiency",
+            "adaboost",
+            "uniform",
+            "random",
+        ),
     )
     history: int = setting(0, "verified tokens that count; 0: all", 0, 4096)
     grid_steps: int = setting(10, "w-grid: parts into which a weight is divided", 1, 20)
@@ -54,7 +66,8 @@ class MixtureSettings(Settings):
 def weight_grid(views: int, steps: int) -> Tensor:
     """All weight vectors `[G, views]` with entries in {0, 1/steps, …, 1} that sum to 1 (TABED B.2).
 
-    Ordered as nested loops with view 0 outermost: the first vector gives it no weight, the last gives it all.
+    Ordered as nested loops with view 0 outermost: the first vector gives it no weight, the last
+    gives it all.
     """
     # A vector is where views - 1 bars stand among as many parts.
     last = steps + views - 1
@@ -63,7 +76,9 @@ def weight_grid(views: int, steps: int) -> Tensor:
 
 
 def divergence(target: Tensor, draft: Tensor) -> Tensor:
-    """KL(target ‖ draft) in nats over the last dimension (TABED section 5.1: the target comes first)."""
+    """KL(target ‖ draft) in nats over the last dimension (TABED section 5.1: the target comes
+    first).
+    """
     error = torch.xlogy(target, target).sum(-1) - (target * _log(draft)).sum(-1)
     # Rounding can take the divergence of two equal distributions a hair below 0.
     return error.clamp_min(0)
@@ -72,14 +87,17 @@ def divergence(target: Tensor, draft: Tensor) -> Tensor:
 class Mixture:
     """A `small_vlm.Mixer`: weights `[m]` for the views, and the history they are computed from.
 
-    The history is a row of statistics per verified position: what the rule needs, then whether each view's
-    own likeliest token was the target's. Only sums of rows are kept, and with a window its last rows.
+    The history is a row of statistics per verified position: what the rule needs, then whether each
+    view's own likeliest token was the target's. Only sums of rows are kept, and with a window its
+    last rows.
     """
 
     def __init__(self, settings: MixtureSettings) -> None:
         self.settings = settings
         self._positions = 0
-        self._recent: deque[Tensor] | None = deque(maxlen=settings.history) if settings.history else None
+        self._recent: deque[Tensor] | None = (
+            deque(maxlen=settings.history) if settings.history else None
+        )
         self._sums: Tensor | None = None
 
     def begin(self, start: Start, views: Sequence[str]) -> None:
@@ -96,19 +114,22 @@ class Mixture:
         self._vocabulary = start.vocabulary.size
 
     def mix(self, logp: Tensor) -> Tensor:
-        """`[m, k, V]` → `[k, V]`: the weighted average in probability space (Algorithm 1, line 6)."""
+        """`[m, k, V]` → `[k, V]`: the weighted average in probability space (Algorithm 1, line
+        6).
+        """
         self._used = self.weights
         return torch.tensordot(self.weights, logp.exp(), dims=1).log()
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """Adds the positions that were verified and computes the next round's weights.
 
-        # choice: positions are the accepted ones and the first mismatch. The token after a fully accepted
-        # block has no draft distribution; behind a mismatch the context never came true.
+        # choice: positions are the accepted ones and the first mismatch. The token after a fully
+        accepted # block has no draft distribution; behind a mismatch the context never came true.
         """
         if not tokens:
             return
-        # choice: the distribution that the target chooses from, after temperature and cuts (the reference's).
+        # choice: the distribution that the target chooses from, after temperature and cuts (the
+        # reference's).
         target = probabilities(logits[:, : logp.shape[-1]], self._sampling)
         rows = self._statistics(logp, target)
         if self._recent is None:
@@ -121,14 +142,18 @@ class Mixture:
         self.weights = self._solve(self._sums)
 
     def notes(self) -> Mapping[str, Any]:
-        """`weights` of this round by view, and `matches`: how often each alone was right, of `counted`."""
+        """`weights` of this round by view, and `matches`: how often each alone was right, of
+        `counted`.
+        """
         notes: dict[str, Any] = {
             "weights": dict(zip(self.views, self._used.tolist(), strict=True)),
             "counted": self.counted,
         }
         if self._sums is not None:
             own = self._sums[-len(self.views) :].tolist()
-            notes["matches"] = {view: int(count) for view, count in zip(self.views, own, strict=True)}
+            notes["matches"] = {
+                view: int(count) for view, count in zip(self.views, own, strict=True)
+            }
         return notes
 
     @property
@@ -137,10 +162,12 @@ class Mixture:
         return self._positions if self._recent is None else len(self._recent)
 
     def _statistics(self, logp: Tensor, target: Tensor) -> Tensor:
-        """`[p, S]`: a row per position, S depends on the rule; the last m columns are the views' own matches.
+        """`[p, S]`: a row per position, S depends on the rule; the last m columns are the views'
+        own matches.
 
-        # choice: right means the target's likeliest token. The reference compares single views with emitted
-        # tokens; the same under greedy, and so a relaxed verifier cannot praise a view for its own mistakes.
+        # choice: right means the target's likeliest token. The reference compares single views with
+        emitted # tokens; the same under greedy, and so a relaxed verifier cannot praise a view for
+        its own mistakes.
         """
         if self.settings.weights == "w-grid":
             return self._on_grid(logp, target)
@@ -153,12 +180,13 @@ class Mixture:
         return own
 
     def _on_grid(self, logp: Tensor, target: Tensor) -> Tensor:
-        """[p, 2G + m]: by weight vector, whether the mixture says the target's token, and its error; then the
-        views' own matches. The error lacks the target's own entropy, the same for all vectors.
+        """[p, 2G + m]: by weight vector, whether the mixture says the target's token, and its
+        error; then the views' own matches. The error lacks the target's own entropy, the same for
+        all vectors.
 
-        # choice: the target's likeliest tokens alone are counted in the error, and the likeliest of every
-        view beside them can outdo the target's token. Over the whole vocabulary this took longer than
-        everything else that is no forward.
+        # choice: the target's likeliest tokens alone are counted in the error, and the likeliest of
+        every view beside them can outdo the target's token. Over the whole vocabulary this took
+        longer than everything else that is no forward.
         """
         size = target.shape[-1]
         weight, likely = target.topk(min(_LIKELY, size))
@@ -172,7 +200,11 @@ class Mixture:
 
     def _solve(self, sums: Tensor) -> Tensor:
         """Weights `[m]` from the summed statistics, by the rule in the settings."""
-        rule, views, temperature = self.settings.weights, len(self.views), self.settings.weight_temperature
+        rule, views, temperature = (
+            self.settings.weights,
+            len(self.views),
+            self.settings.weight_temperature,
+        )
         if rule == "uniform":
             return self.weights
         if rule == "random":
@@ -189,42 +221,54 @@ class Mixture:
         elif rule == "block-efficiency":
             weights = _normalised(sums[-views:])
         else:
-            # choice: the published code normalises the inverse errors; the paper's softmax is the rule above.
+            # choice: the published code normalises the inverse errors; the paper's softmax is the
+            # rule above.
             weights = _normalised(_inverse(sums[:views]))
         return weights if temperature == 1 else _normalised(weights.pow(1 / temperature))
 
     def _best_on_grid(self, sums: Tensor) -> Tensor:
-        """Most matches, then the least divergence, then the first vector (the reference's objective)."""
+        """Most matches, then the least divergence, then the first vector (the reference's
+        objective).
+        """
         size = self.grid.shape[0]
         counts, errors = sums[:size], sums[size : 2 * size]
         error = errors.masked_fill(counts < counts.max(), torch.inf)
-        # Equal up to rounding; argmax gives the first of them, which has the least weight on view 0.
+        # Equal up to rounding; argmax gives the first of them, which has the least weight on view
+        # 0.
         return self.grid[(error <= error.min() * (1 + 1e-6)).int().argmax()]
 
     def _boosted(self, right: Tensor) -> Tensor:
         """Multi-class AdaBoost (TABED eq. 2): ln(1/ε − 1) + C·ln(V − 1), never below 0.
 
-        # choice: ε is (wrong + ½)/(all + 1), so that a view that was never wrong has a finite weight.
+        # choice: ε is (wrong + ½)/(all + 1), so that a view that was never wrong has a finite
+        weight.
         """
         error = (self.counted - right + 0.5) / (self.counted + 1)
-        return ((1 / error - 1).log() + self.settings.boost * math.log(self._vocabulary - 1)).clamp_min(0)
+        return (
+            (1 / error - 1).log() + self.settings.boost * math.log(self._vocabulary - 1)
+        ).clamp_min(0)
 
 
 def _log(probabilities: Tensor) -> Tensor:
-    """Logarithms; a probability that underflowed to 0 counts as the smallest float, not as infinitely far."""
+    """Logarithms; a probability that underflowed to 0 counts as the smallest float, not as
+    infinitely far.
+    """
     return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log_()
 
 
 def _inverse(error: Tensor) -> Tensor:
     """1 / error.
 
-    # choice: a view without any error gets a huge finite weight instead of an infinite one, as published.
+    # choice: a view without any error gets a huge finite weight instead of an infinite one, as
+    published.
     """
     return error.reciprocal().clamp_max(1e11)
 
 
 def _says(probabilities: Tensor, tokens: Tensor) -> Tensor:
-    """[p, r]: 1.0 where of [p, r, V] no token is likelier than the given one [p]; far cheaper than argmax."""
+    """[p, r]: 1.0 where of [p, r, V] no token is likelier than the given one [p]; far cheaper than
+    argmax.
+    """
     index = tokens[:, None, None].expand(-1, probabilities.shape[1], 1)
     return (probabilities.gather(-1, index).squeeze(-1) >= probabilities.amax(-1)).float()
 
@@ -233,7 +277,9 @@ def _normalised(raw: Tensor) -> Tensor:
     """`raw / sum`; uniform where no view has any weight, that is where none was ever right."""
     total = raw.sum()
     return torch.where(
-        total > 0, raw / total.clamp_min(torch.finfo(raw.dtype).tiny), torch.full_like(raw, 1 / raw.numel())
+        total > 0,
+        raw / total.clamp_min(torch.finfo(raw.dtype).tiny),
+        torch.full_like(raw, 1 / raw.numel()),
     )
 
 
@@ -247,8 +293,8 @@ class BeamSettings(DepthSettings):
 def beam(settings: BeamSettings) -> BestFirst:
     """A tree `gamma` deep with about `beams` nodes a level (section 6.1).
 
-    # choice: the paper gives a width d and no shape; here the d likeliest nodes of every level are expanded
-    # and the gamma * d likeliest paths stay, so that width 1 is the chain.
+    # choice: the paper gives a width d and no shape; here the d likeliest nodes of every level are
+    expanded # and the gamma * d likeliest paths stay, so that width 1 is the chain.
     """
     nodes = 1 + settings.gamma * settings.beams
     return BestFirst(BestFirstSettings(nodes=nodes, width=settings.beams, loops=settings.gamma - 1))
@@ -264,7 +310,8 @@ MIXTURE = Part(
         Chart(
             "weights",
             "Ensemble weights",
-            "How much each view of the drafter counts, learnt from what the target has just verified.",
+            "How much each view of the drafter counts, learnt from what the target has just"
+            " verified.",
             "steps",
             [Series("notes.weights", "weight")],
             "weight",
@@ -289,7 +336,8 @@ register(
     Method(
         "tabed",
         "TABED",
-        "One small model drafts through several views of the prompt; those that were right count more.",
+        "One small model drafts through several views of the prompt; those that were right count"
+        " more.",
         drafter=SMALL,
         views=(MULTIMODAL, TEXT_ONLY),
         policy=CHAIN,
@@ -306,20 +354,30 @@ register(
         },
         order=40,
         learn=Learn(
-            does="A small model that sees the picture is sometimes worse than the same model that does "
-            "not: which one helps changes within one answer. TABED drafts with all its views in one batch, "
-            "mixes their probabilities, and learns from every verified token how much each view should "
-            "count.",
-            shines="Answers that change between describing and reasoning, and small drafters of mixed "
-            "talent.",
-            struggles="A drafter that always sees better with the picture: the other views only cost their "
-            "batch.",
-            look="The weights over the rounds, with the kept drafts behind them. Text-only rises where words "
-            "follow from words, the picture where a colour or a place is due.",
+            does=(
+                "A small model that sees the picture is sometimes worse than the same model that"
+                " does not: which one helps changes within one answer. TABED drafts with all its"
+                " views in one batch, mixes their probabilities, and learns from every verified"
+                " token how much each view should count."
+            ),
+            shines=(
+                "Answers that change between describing and reasoning, and small drafters of mixed "
+                "talent."
+            ),
+            struggles=(
+                "A drafter that always sees better with the picture: the other views only cost"
+                " their batch."
+            ),
+            look=(
+                "The weights over the rounds, with the kept drafts behind them. Text-only rises"
+                " where words follow from words, the picture where a colour or a place is due."
+            ),
             formula=r"q = \sum_i w_i q^{( i )} \text{,   w = argmax of past matches, "
             r"then least KL( p ‖ } q_w \text{ )}",
-            aloud="the mixture of the views with weights that would have matched the target most often so "
-            "far",
+            aloud=(
+                "the mixture of the views with weights that would have matched the target most"
+                " often so far"
+            ),
             url="https://arxiv.org/abs/2601.20357",
             published=(
                 "1.74×",

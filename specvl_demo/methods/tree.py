@@ -1,4 +1,6 @@
-"""Static tree drafting: several continuations at once, in a fixed tree (EAGLE-1, arXiv 2401.15077)."""
+"""Static tree drafting: several continuations at once, in a fixed tree (EAGLE-1, arXiv
+2401.15077).
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ EAGLE_TREE: tuple[tuple[int, ...], ...] = (
 def trimmed(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
     """At most `size` paths of a fixed tree.
 
-    # choice: those with the smallest sum of (rank + 1) stay, which keeps every prefix of a path that stays
-    # and gives up improbable siblings before depth.
+    # choice: those with the smallest sum of (rank + 1) stay, which keeps every prefix of a path
+    that stays # and gives up improbable siblings before depth.
     """
     return sorted(map(tuple, paths), key=lambda path: (sum(path) + len(path), path))[:size]
 
@@ -44,10 +46,11 @@ class StaticSettings(PolicySettings):
 
 
 class RankedTree(Policy):
-    """Fills a fixed tree, given as rank paths: (a, b) is the b-th likeliest token after the a-th likeliest.
+    """Fills a fixed tree, given as rank paths: (a, b) is the b-th likeliest token after the a-th
+    likeliest.
 
-    One drafter forward a level, over the level's inner nodes. Every prefix of a path must be a path too. With
-    the target's draws, the coupled token has the first rank everywhere.
+    One drafter forward a level, over the level's inner nodes. Every prefix of a path must be a path
+    too. With the target's draws, the coupled token has the first rank everywhere.
     """
 
     def __init__(self, paths: Sequence[Sequence[int]] = EAGLE_TREE) -> None:
@@ -58,7 +61,9 @@ class RankedTree(Policy):
         self._row_of = {node: row for row, node in enumerate(inner)}
         self._levels: tuple[_Level, ...] | None = None
 
-    def propose(self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None) -> DraftTree:
+    def propose(
+        self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
+    ) -> DraftTree:
         """Branches deeper than `room` are left out."""
         if self._levels is None:
             self._levels = tuple(self._made(root.device))
@@ -73,7 +78,9 @@ class RankedTree(Policy):
             shape = level.shape
         last = len(tokens[-1])
         rows = [self._row_of.get(node, -1) for node in range(len(shape) - last)]
-        return DraftTree(torch.cat(tokens), shape, logp=torch.cat(logps), rows=(*rows, *[-1] * last))
+        return DraftTree(
+            torch.cat(tokens), shape, logp=torch.cat(logps), rows=(*rows, *[-1] * last)
+        )
 
     def _made(self, device: torch.device) -> Iterator[_Level]:
         whole, ranks = self._shape, self._ranks
@@ -102,9 +109,9 @@ def static_tree(settings: StaticSettings) -> RankedTree:
 class _Level(NamedTuple):
     """One level of a fixed tree: who is fed, and who is born of whom.
 
-    feed: [k] which of the nodes born last are fed. parents: the drafter rows of their parents. top: how many
-    ranks are wanted. born: where every new node stands in the `top` ranks of the fed, read line by line.
-    shape: the whole tree down to the new nodes.
+    feed: [k] which of the nodes born last are fed. parents: the drafter rows of their parents. top:
+    how many ranks are wanted. born: where every new node stands in the `top` ranks of the fed, read
+    line by line. shape: the whole tree down to the new nodes.
     """
 
     feed: Tensor
@@ -115,7 +122,12 @@ class _Level(NamedTuple):
 
 
 STATIC_TREE = Part(
-    "policy", "static-tree", "a fixed tree of up to 25 paths", static_tree, StaticSettings, needs=TREE
+    "policy",
+    "static-tree",
+    "a fixed tree of up to 25 paths",
+    static_tree,
+    StaticSettings,
+    needs=TREE,
 )
 
 register(
@@ -130,9 +142,11 @@ register(
         presets={"photo": {"tree_nodes": 5}, "pocket": {"tree_nodes": 18}},
         order=20,
         learn=Learn(
-            does="One line of guesses dies with its first mistake. A tree keeps second and third choices "
-            "open: all branches are checked in the same pass, each seeing only its own ancestors. The "
-            "shape is fixed, found once on other texts.",
+            does=(
+                "One line of guesses dies with its first mistake. A tree keeps second and third"
+                " choices open: all branches are checked in the same pass, each seeing only its own"
+                " ancestors. The shape is fixed, found once on other texts."
+            ),
             shines="On a GPU, where more nodes in a pass are nearly free.",
             struggles="On a CPU every node costs, and a chain may win.",
             look="Which branch survives: mostly the first, sometimes the second.",

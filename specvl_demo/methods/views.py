@@ -1,8 +1,8 @@
 """Views: what a drafter sees of a prompt, from everything down to no picture at all.
 
-From the prompt as the drafter encodes it, its vision encoder and the target's prefill, each view makes a
-Context with a map to prompt positions.
-Sources: arXiv 2601.20357 sections 4 and 6.1 (text-only, caption, pooled), 2508.16201 (pruned).
+From the prompt as the drafter encodes it, its vision encoder and the target's prefill, each view
+makes a Context with a map to prompt positions. Sources: arXiv 2601.20357 sections 4 and 6.1
+(text-only, caption, pooled), 2508.16201 (pruned).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from specvl_demo.methods.base import Models, Part
 from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.vlm.layouts import visual_runs
 
-# How many of the prompt's last tokens tell, by their attention, which patches the question is about.
+# How many of the prompt's last tokens tell, by their attention, which patches the question is
+# about.
 _ASKING = 32
 
 
@@ -40,8 +41,8 @@ class FullView:
 class TextView:
     """No picture: every run of visual positions becomes the `stand_in` tokens, one newline.
 
-    # choice: the reference puts one newline in place of a picture's single placeholder; an expanded prompt
-    # holds a run of them instead, and pictures side by side make one run.
+    # choice: the reference puts one newline in place of a picture's single placeholder; an expanded
+    prompt # holds a run of them instead, and pictures side by side make one run.
     """
 
     stand_in: tuple[int, ...]
@@ -65,8 +66,9 @@ class PooledSettings(Settings):
 class PooledView:
     """A coarser picture: features of `pool` x `pool` patches averaged before the projector.
 
-    # choice: adaptive averaging to ceil(rows/pool) x ceil(cols/pool), for each grid by itself; on the paper's
-    # 24 x 24 patches that is its 2 x 2 mean. Visual positions that form no grid stay as they are.
+    # choice: adaptive averaging to ceil(rows/pool) x ceil(cols/pool), for each grid by itself; on
+    the paper's # 24 x 24 patches that is its 2 x 2 mean. Visual positions that form no grid stay as
+    they are.
     """
 
     settings: PooledSettings = PooledSettings()
@@ -74,14 +76,16 @@ class PooledView:
     capture: Capture = NOTHING
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """All text, fewer visual positions, no gaps; each stands for the first patch of its block."""
+        """All text, fewer visual positions, no gaps; each stands for the first patch of its
+        block.
+        """
         grids = [span for span in encoded.prompt.spans if span.rows and span.cols]
         if not grids:
             return encoded.context(self.name)
         if encoded.features is None:
             raise ValueError(
-                "the pooled view averages vision features before the projector, and this drafter has none "
-                "that lie one to one under its visual tokens; leave this view out"
+                "the pooled view averages vision features before the projector, and this drafter"
+                " has none that lie one to one under its visual tokens; leave this view out"
             )
         order, inserts = encoded.visual.cumsum(0) - 1, []
         for span in grids:
@@ -94,7 +98,9 @@ class PooledView:
         return _joined(self.name, encoded, inserts)
 
     def _pooled(self, features: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor]:
-        """[rows·cols, C] → [blocks, C], and which patch is in the corner of every block [blocks]."""
+        """[rows·cols, C] → [blocks, C], and which patch is in the corner of every block
+        [blocks].
+        """
         pool = self.settings.pool
         high, wide = -(-rows // pool), -(-cols // pool)
         image = features.T.reshape(1, -1, rows, cols).float()
@@ -108,15 +114,19 @@ class PooledView:
 class PrunedSettings(Settings):
     """How much of the picture stays, and which part.
 
-    positions: "compact" renumbers without gaps, "original" keeps the gaps, "auto" is compact for decoders
-    with one position axis, as published for LLaVA-like drafters, and original for those with three, which
-    understand gaps.
+    positions: "compact" renumbers without gaps, "original" keeps the gaps, "auto" is compact for
+    decoders with one position axis, as published for LLaVA-like drafters, and original for those
+    with three, which understand gaps.
     """
 
     drop_image: float = setting(0.8, "share of a picture's visual tokens left out", 0.0, 1.0)
     drop_video: float = setting(0.9, "share of a clip's visual tokens left out", 0.0, 1.0)
-    guided: bool = setting(False, "keep what the target attends to first, then evenly; false: evenly")
-    share: float = setting(0.4, "guided: share of all attention that the best tokens must hold", 0.0, 1.0)
+    guided: bool = setting(
+        False, "keep what the target attends to first, then evenly; false: evenly"
+    )
+    share: float = setting(
+        0.4, "guided: share of all attention that the best tokens must hold", 0.0, 1.0
+    )
     positions: str = setting(
         "auto",
         "positions of what stays: numbered anew, with gaps, or as suits the decoder",
@@ -126,7 +136,8 @@ class PrunedSettings(Settings):
 
 @dataclass(frozen=True)
 class PrunedView:
-    """Part of the picture: evenly spaced visual positions, or first those that the target attends to.
+    """Part of the picture: evenly spaced visual positions, or first those that the target attends
+    to.
 
     layers: where guided, the target's layers whose attention guides the choice (SpecVLM: all).
     """
@@ -137,15 +148,23 @@ class PrunedView:
 
     @property
     def capture(self) -> Capture:
-        """The guiding layers' attention from the last rows of the prefill, which belong to the question.
+        """The guiding layers' attention from the last rows of the prefill, which belong to the
+        question.
 
-        # choice: at most the last 32 text tokens ask; SpecVLM lets all text behind the picture ask, which is
-        # the same for a short question and would need an attention map of the whole prompt for a long one.
+        # choice: at most the last 32 text tokens ask; SpecVLM lets all text behind the picture ask,
+        which is # the same for a short question and would need an attention map of the whole prompt
+        for a long one.
         """
-        return Capture(attention=self.layers, rows=tuple(range(-_ASKING, 0))) if self.layers else NOTHING
+        return (
+            Capture(attention=self.layers, rows=tuple(range(-_ASKING, 0)))
+            if self.layers
+            else NOTHING
+        )
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Text and the visual positions that stay; with nothing to drop, FullView's context bit for bit."""
+        """Text and the visual positions that stay; with nothing to drop, FullView's context bit for
+        bit.
+        """
         visual = encoded.visual.nonzero()[:, 0]
         scores = self._attention(encoded, prefill) if self.layers and len(visual) else None
         clip = torch.zeros_like(encoded.visual)
@@ -170,17 +189,19 @@ class PrunedView:
         return positions[guided(scores[positions], keep, self.settings.share)]
 
     def _attention(self, encoded: Encoded, prefill: Prefill) -> Tensor:
-        """[n - 1] mean attention to every position over the guiding layers and the question's last tokens."""
+        """[n - 1] mean attention to every position over the guiding layers and the question's last
+        tokens.
+        """
         if encoded.index is not None:
             raise ValueError(
-                "the target and this drafter cut pictures into other tokens, so the target's attention "
-                "cannot choose among the drafter's; prune evenly instead (guided=false)"
+                "the target and this drafter cut pictures into other tokens, so the target's"
+                " attention cannot choose among the drafter's; prune evenly instead (guided=false)"
             )
         missing = [layer for layer in self.layers if layer not in prefill.attention]
         if missing:
             raise ValueError(
-                f"pruning guided by the target needs its attention in layers {missing}, which this target "
-                "did not give; prune evenly instead (guided=false)"
+                f"pruning guided by the target needs its attention in layers {missing}, which this"
+                " target did not give; prune evenly instead (guided=false)"
             )
         question = len(encoded.ids) - 2 - int(encoded.visual.nonzero()[-1])
         rows = min(max(question, 1), _ASKING)
@@ -197,17 +218,20 @@ def kept_count(total: int, rate: float) -> int:
 
 
 def evenly_spaced(total: int, keep: int) -> Tensor:
-    """`keep` of the indices 0..total-1: floor(linspace(0, total - 1, keep)), exact; one alone is 0."""
+    """`keep` of the indices 0..total-1: floor(linspace(0, total - 1, keep)), exact; one alone is
+    0.
+    """
     if keep == 1:
         return torch.zeros(1, dtype=torch.long)
     return torch.arange(keep) * (total - 1) // (keep - 1)
 
 
 def guided(scores: Tensor, keep: int, share: float) -> Tensor:
-    """SpecVLM's choice of `keep` from scores [r]: best-attended first, then evenly spaced; ascending indices.
+    """SpecVLM's choice of `keep` from scores [r]: best-attended first, then evenly spaced;
+    ascending indices.
 
-    The smallest number of best-attended positions that hold `share` of the sum of scores, at most `keep`;
-    what is left of `keep` comes evenly from the others, in their order.
+    The smallest number of best-attended positions that hold `share` of the sum of scores, at most
+    `keep`; what is left of `keep` comes evenly from the others, in their order.
     """
     best = scores.sort(descending=True, stable=True)
     short = best.values.cumsum(0) < share * scores.sum()
@@ -228,7 +252,9 @@ def spliced(
     encoder: VisionEncoder,
     inserts: Sequence[tuple[tuple[int, int], Sequence[int]]],
 ) -> Context:
-    """The prompt with every given [start, stop) replaced by token ids; positions run on without gaps."""
+    """The prompt with every given [start, stop) replaced by token ids; positions run on without
+    gaps.
+    """
 
     def words(ids: Sequence[int]) -> _Piece:
         new = torch.tensor(list(ids), dtype=torch.long, device=encoded.ids.device)
@@ -239,7 +265,9 @@ def spliced(
 
 
 class _Piece(NamedTuple):
-    """A part of a context: ids and visual [c], embeds [c, D], places [c] in the prompt, -1 for own text."""
+    """A part of a context: ids and visual [c], embeds [c, D], places [c] in the prompt, -1 for own
+    text.
+    """
 
     ids: Tensor
     visual: Tensor
@@ -247,9 +275,11 @@ class _Piece(NamedTuple):
     places: Tensor
 
 
-def _joined(name: str, encoded: Encoded, inserts: Sequence[tuple[tuple[int, int], _Piece]]) -> Context:
-    """The prompt with every given [start, stop) replaced, at positions 0..c-1 on every axis: views share no
-    positions."""
+def _joined(
+    name: str, encoded: Encoded, inserts: Sequence[tuple[tuple[int, int], _Piece]]
+) -> Context:
+    """The prompt with every given [start, stop) replaced, at positions 0..c-1 on every axis: views
+    share no positions."""
     every = torch.arange(len(encoded.ids), device=encoded.ids.device)
     whole = _Piece(encoded.ids, encoded.visual, encoded.embeds, every)
     pieces, done = [], 0
@@ -286,6 +316,10 @@ TEXT_ONLY = Part(
     lambda models, settings: TextView(models.word("newline")),
 )
 POOLED = Part(
-    "views", "pooled", "a coarser picture", lambda models, settings: PooledView(settings), PooledSettings
+    "views",
+    "pooled",
+    "a coarser picture",
+    lambda models, settings: PooledView(settings),
+    PooledSettings,
 )
 PRUNED = Part("views", "pruned", "part of the picture", _pruned, PrunedSettings)

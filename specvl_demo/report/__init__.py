@@ -1,1 +1,3 @@
-"""Folds over records: every number, colour, chart and table anyone sees. Without torch, without gradio."""
+"""Folds over records: every number, colour, chart and table anyone sees. Without torch, without
+gradio.
+"""

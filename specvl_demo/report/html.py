@@ -1,7 +1,8 @@
-"""A race as one HTML file that opens anywhere: the question, what was shown, the answers, a table, charts.
+"""A race as one HTML file that opens anywhere: the question, what was shown, the answers, a table,
+charts.
 
-Texts, names and pictures of a trace may come from anybody: all text is escaped, and of pictures only inline
-PNG, JPEG and WebP are taken. Its frame is `race.html`.
+Texts, names and pictures of a trace may come from anybody: all text is escaped, and of pictures
+only inline PNG, JPEG and WebP are taken. Its frame is `race.html`.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ def page(lanes: Sequence[Lane]) -> str:
     """The file as text, about 5 MB: plotly's script is in it."""
     first = lanes[0].begin
     rows = [
-        row | {"method": lane.begin.title} for row, lane in zip(tables.lane_rows(lanes), lanes, strict=True)
+        row | {"method": lane.begin.title}
+        for row, lane in zip(tables.lane_rows(lanes), lanes, strict=True)
     ]
     cells = (
-        "".join(f"<td>{escape(tables.cell(row.get(column)))}</td>" for column in COLUMNS) for row in rows
+        "".join(f"<td>{escape(tables.cell(row.get(column)))}</td>" for column in COLUMNS)
+        for row in rows
     )
     template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))
     return template.substitute(
@@ -58,7 +61,8 @@ def file(figures: Sequence[Any], title: str) -> str:
     """Plotly figures below each other, as one HTML file that needs no network."""
     body = "".join(plots.fragments(figures))
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>{body}</html>\n'
+        '<!doctype html><html lang="en"><meta'
+        f' charset="utf-8"><title>{escape(title)}</title>{body}</html>\n'
     )
 
 
@@ -74,7 +78,9 @@ def _pictures(lanes: Sequence[Lane]) -> str:
 
 
 def _lane(lane: Lane, lanes: Sequence[Lane]) -> str:
-    text = "".join(f'<span class="{origin}">{escape(piece)}</span>' for origin, piece in runs(lane.rounds))
+    text = "".join(
+        f'<span class="{origin}">{escape(piece)}</span>' for origin, piece in runs(lane.rounds)
+    )
     remark = remarks.remark(lane, lanes)
     told = f'<p class="facts">{escape(remark)}</p>' if remark else ""
     return f'<section><h2>{escape(lane.begin.title)}</h2><p class="text">{text}</p>{told}</section>'

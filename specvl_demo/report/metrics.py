@@ -1,7 +1,7 @@
 """Numbers of a lane, and of a lane beside the AR lane, as folds over its rounds.
 
-τ is the acceptance length with the target's own token, everywhere. Speeds are Σ tokens / Σ seconds, never a
-mean of ratios; what was not measured is None.
+τ is the acceptance length with the target's own token, everywhere. Speeds are Σ tokens / Σ seconds,
+never a mean of ratios; what was not measured is None.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from specvl_demo.records import PHASES, Lane, Origin, Round, Totals, fold
 
 SLACK = 0.02
-"""How far a measured speedup may lie above τ before it is called a mistake: timers are not exact."""
+"""How far a measured speedup may lie above τ before it is called a mistake: timers are not
+exact.
+"""
 
 TOO_LITTLE = 0.05
 """AR steps below which a cost is no reason to be slow: it would show as 0.0."""
@@ -24,8 +26,8 @@ RANK: tuple[Origin, ...] = ("relaxed", "target", "draft")
 def runs(rounds: Iterable[Round]) -> list[tuple[Origin, str]]:
     """The text as runs of one origin: the shortest form that keeps the colours.
 
-    A character may be spread over several tokens, all but the last without text; it has the origin of the one
-    that could change the answer most: relaxed before target before draft.
+    A character may be spread over several tokens, all but the last without text; it has the origin
+    of the one that could change the answer most: relaxed before target before draft.
     """
     out: list[tuple[Origin, str]] = []
     waiting: list[Origin] = []
@@ -41,7 +43,9 @@ def runs(rounds: Iterable[Round]) -> list[tuple[Origin, str]]:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What one lane, or several pooled together, did. Ratios are None where their denominator is 0."""
+    """What one lane, or several pooled together, did. Ratios are None where their denominator is
+    0.
+    """
 
     totals: Totals
     before_s: float
@@ -67,7 +71,9 @@ class Metrics:
     @property
     def shares(self) -> dict[str, float | None]:
         """Shares of decoding time: draft, verify, commit, other; they sum to 1."""
-        return {name: _ratio(seconds, self.totals.decode_s) for name, seconds in _phases(self.totals)}
+        return {
+            name: _ratio(seconds, self.totals.decode_s) for name, seconds in _phases(self.totals)
+        }
 
 
 def measure(lanes: Lane | Iterable[Lane]) -> Metrics:
@@ -99,8 +105,8 @@ class Comparison:
         return {name: _ratio(_ratio(seconds, t.n_rounds), step) for name, seconds in _phases(t)}
 
     def doubt(self) -> str | None:
-        """One sentence where the measurement contradicts itself; None where it may be believed: S ≤ τ, for a
-        verify pass cannot be cheaper than the AR step it contains."""
+        """One sentence where the measurement contradicts itself; None where it may be believed: S ≤
+        τ, for a verify pass cannot be cheaper than the AR step it contains."""
         speedup, tau = self.speedup_decode, self.metrics.totals.tau
         if speedup is None or tau is None or speedup <= tau * (1 + SLACK):
             return None
@@ -116,7 +122,11 @@ class Comparison:
         free_draft_pays, cheap_verify_pays = tau >= verify + rest, tau >= draft + 1 + rest
         if tau >= draft + verify and rest >= TOO_LITTLE:
             reason = f"everything outside the models' forwards costs {rest:.1f} AR steps a round"
-        elif draft >= TOO_LITTLE and free_draft_pays and (draft >= verify - 1 or not cheap_verify_pays):
+        elif (
+            draft >= TOO_LITTLE
+            and free_draft_pays
+            and (draft >= verify - 1 or not cheap_verify_pays)
+        ):
             reason = f"drafting costs {draft:.1f} AR steps a round"
         elif cheap_verify_pays and verify >= 1 + TOO_LITTLE:
             reason = f"verifying {self.nodes_per_round:.0f} nodes costs {verify:.1f} AR steps here"

@@ -1,4 +1,6 @@
-"""Charts of a race, made with plotly: progress, tokens a round, phases, and what the methods declare."""
+"""Charts of a race, made with plotly: progress, tokens a round, phases, and what the methods
+declare.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ SYMBOLS = ("circle", "diamond-open", "square", "x")
 def figures(lanes: Sequence[Lane]) -> list[go.Figure]:
     declared = [(lane, chart) for lane in lanes for chart in lane.begin.charts]
     own = (declared_chart(lane, chart) for lane, chart in declared)
-    return [progress(lanes), emitted(lanes), phases(lanes), *(figure for figure in own if figure is not None)]
+    return [
+        progress(lanes),
+        emitted(lanes),
+        phases(lanes),
+        *(figure for figure in own if figure is not None),
+    ]
 
 
 def progress(lanes: Sequence[Lane]) -> go.Figure:
@@ -30,7 +37,14 @@ def progress(lanes: Sequence[Lane]) -> go.Figure:
     figure = _figure("Progress", "seconds on the lane's own clock, without prefill", "tokens")
     for i, lane in enumerate(lanes):
         tokens = list(accumulate((len(round_.tokens) for round_ in lane.rounds), initial=0))
-        _line(figure, lane.begin.title, [0.0, *(r.clock_s for r in lane.rounds)], tokens, i, shape="hv")
+        _line(
+            figure,
+            lane.begin.title,
+            [0.0, *(r.clock_s for r in lane.rounds)],
+            tokens,
+            i,
+            shape="hv",
+        )
     return figure
 
 
@@ -65,13 +79,20 @@ def declared_chart(lane: Lane, chart: Chart) -> go.Figure | None:
         figure.update_yaxes(range=list(chart.y_range))
     if chart.y_right is not None:
         figure.update_layout(
-            yaxis2={"title": _text(chart.y_right), "overlaying": "y", "side": "right", "rangemode": "tozero"}
+            yaxis2={
+                "title": _text(chart.y_right),
+                "overlaying": "y",
+                "side": "right",
+                "rangemode": "tozero",
+            }
         )
     for i, ((name, axis, points), (x, y)) in enumerate(lines):
         more: dict[str, Any] = {"yaxis": "y2"} if axis == "right" else {}
         if points:
             marker = {"color": COLOURS[i % len(COLOURS)], "symbol": SYMBOLS[i % len(SYMBOLS)]}
-            figure.add_trace(go.Scatter(name=_text(name), x=x, y=y, mode="markers", marker=marker, **more))
+            figure.add_trace(
+                go.Scatter(name=_text(name), x=x, y=y, mode="markers", marker=marker, **more)
+            )
             continue
         more |= {"stackgroup": "one"} if chart.kind == "stack" else {}
         _line(figure, name, x, y, i, "hv" if chart.kind == "steps" else "linear", **more)
@@ -94,7 +115,9 @@ def _lines(lane: Lane, series: Series) -> dict[tuple[str, str, bool], Points]:
     for round_ in lane.rounds:
         value = dig(round_, series.path)
         if isinstance(value, list):
-            nodes, marks = (dig(round_, path) if path else None for path in (series.nodes, series.mark))
+            nodes, marks = (
+                dig(round_, path) if path else None for path in (series.nodes, series.mark)
+            )
             nodes = nodes if isinstance(nodes, list) else []
             for i, one in enumerate(value):
                 marked = isinstance(marks, list) and i < len(nodes) and nodes[i] in marks
@@ -116,7 +139,13 @@ def dig(value: Any, path: str) -> Any:
 
 
 def _line(
-    figure: go.Figure, name: str, x: Sequence[float], y: Sequence[float], i: int, shape: str, **more: Any
+    figure: go.Figure,
+    name: str,
+    x: Sequence[float],
+    y: Sequence[float],
+    i: int,
+    shape: str,
+    **more: Any,
 ) -> None:
     line = {"color": COLOURS[i % len(COLOURS)], "dash": DASHES[i % len(DASHES)], "shape": shape}
     figure.add_trace(go.Scatter(name=_text(name), x=x, y=y, mode="lines", line=line, **more))
@@ -139,7 +168,9 @@ def _text(text: str) -> str:
 
 
 def fragments(charts: Iterable[go.Figure]) -> list[str]:
-    """Each chart as HTML; the first brings plotly's script along, so that the file needs no network."""
+    """Each chart as HTML; the first brings plotly's script along, so that the file needs no
+    network.
+    """
     config = {"responsive": True, "displaylogo": False}
     return [
         figure.to_html(full_html=False, include_plotlyjs=i == 0, config=config)

@@ -29,10 +29,11 @@ TIE_NATS = 0.05
 class Agreement:
     """The answer of a lane beside AR's.
 
-    same: token for token. so_far: one was stopped, and what both have is the same. tie: a lossless lane's
-    first difference is one of rounding. at: the first token that differs, else the tokens in common. gap: by
-    how many nats the target preferred AR's token there, None where not recorded. words: of two whole answers
-    the share of words that agree once the texts are aligned, None otherwise.
+    same: token for token. so_far: one was stopped, and what both have is the same. tie: a lossless
+    lane's first difference is one of rounding. at: the first token that differs, else the tokens in
+    common. gap: by how many nats the target preferred AR's token there, None where not recorded.
+    words: of two whole answers the share of words that agree once the texts are aligned, None
+    otherwise.
     """
 
     kind: Literal["same", "so_far", "tie", "differs"]
@@ -47,7 +48,9 @@ class Agreement:
             return f"the same so far: {self.at} tokens, then one of the two was stopped"
         words = "" if self.words is None else f"; {100 * self.words:.0f} % of the words agree"
         if self.kind == "tie":
-            return f"differs from token {self.at + 1} on, a rounding tie ({self.gap:.3f} nats){words}"
+            return (
+                f"differs from token {self.at + 1} on, a rounding tie ({self.gap:.3f} nats){words}"
+            )
         return f"differs from token {self.at + 1} on{words}"
 
 
@@ -71,20 +74,25 @@ def disturbance(lane: Lane, ar: Lane) -> str | None:
     doubt = compare(lane, ar).doubt()
     if doubt is not None:
         return doubt
-    load = max((one.end.load for one in (lane, ar) if one.end and one.end.load is not None), default=0.0)
+    load = max(
+        (one.end.load for one in (lane, ar) if one.end and one.end.load is not None), default=0.0
+    )
     if load > MAX_LOAD:
         return f"other programs kept {100 * load:.0f} % of this machine busy"
     steps = sorted(r.seconds for r in ar.rounds)
     n = len(steps)
     if n >= MIN_TOKENS and steps[3 * n // 4] - steps[n // 4] > MAX_JITTER * steps[n // 2]:
         return (
-            f"half of the AR steps lie outside {1e3 * steps[n // 4]:.3g} to {1e3 * steps[3 * n // 4]:.3g} ms"
+            f"half of the AR steps lie outside {1e3 * steps[n // 4]:.3g} to"
+            f" {1e3 * steps[3 * n // 4]:.3g} ms"
         )
     return None
 
 
 def remark(lane: Lane, lanes: Sequence[Lane]) -> str | None:
-    """What is to be said of a lane of a race: its answer, then its time. None of AR, or without AR."""
+    """What is to be said of a lane of a race: its answer, then its time. None of AR, or without
+    AR.
+    """
     ar = next((one for one in lanes if one.begin.method == "ar"), None)
     if ar is None or lane is ar or not lane.rounds:
         return None

@@ -1,4 +1,6 @@
-"""Lanes and bench rows as Markdown tables. What was not measured is blank, never 0; text is escaped."""
+"""Lanes and bench rows as Markdown tables. What was not measured is blank, never 0; text is
+escaped.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,8 @@ def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     cells = [list(columns), *([_markdown(row.get(column)) for column in columns] for row in rows)]
     widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(columns))]
     lines = [
-        "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in cells
+        "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |"
+        for line in cells
     ]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines)
@@ -87,10 +90,14 @@ def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
 def facts(begin: Begin) -> str:
     """Where and how a race was run, on one line."""
     temperature = begin.sampling.get("temperature", 0)
-    sampling = f"temperature {temperature}, seed {begin.sampling.get('seed')}" if temperature else "greedy"
+    sampling = (
+        f"temperature {temperature}, seed {begin.sampling.get('seed')}" if temperature else "greedy"
+    )
     versions = ", ".join(f"{name} {version}" for name, version in begin.versions.items())
     return one_line(
-        " · ".join((begin.pair, begin.device, begin.dtype, sampling, versions or "no versions recorded"))
+        " · ".join(
+            (begin.pair, begin.device, begin.dtype, sampling, versions or "no versions recorded")
+        )
     )
 
 
@@ -109,16 +116,22 @@ def cell(value: Any) -> str:
 
 def one_line(text: str) -> str:
     """The text on one line, with nothing a terminal would obey."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
+    return "".join(
+        c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split())
+    )
 
 
 def plain(text: str) -> str:
     """The text with its lines, and nothing else a terminal would obey."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
 
 
 def _markdown(value: Any) -> str:
     text = one_line(cell(value))
     for sign in "\\|`*_<>[]":
         text = text.replace(sign, "\\" + sign)
-    return text.replace("\\_", "_")  # underscores inside words need no escape and read better without
+    return text.replace(
+        "\\_", "_"
+    )  # underscores inside words need no escape and read better without

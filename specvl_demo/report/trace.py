@@ -31,7 +31,9 @@ class Problem:
 
 
 def inspect(path: str | os.PathLike[str]) -> tuple[list[Lane], list[Problem]]:
-    """The lanes of a trace, and what is wrong with it, at most MAX_PROBLEMS; any problem leaves no lanes."""
+    """The lanes of a trace, and what is wrong with it, at most MAX_PROBLEMS; any problem leaves no
+    lanes.
+    """
     try:
         return inspect_text(_read(Path(path)))
     except RecordError as fault:
@@ -68,9 +70,11 @@ def inspect_text(text: str) -> tuple[list[Lane], list[Problem]]:
 
 
 def summary(lanes: Iterable[Lane]) -> str:
-    """A trace as plain text: what was asked, a table of its lanes, each lane's answer with origins marked.
+    """A trace as plain text: what was asked, a table of its lanes, each lane's answer with origins
+    marked.
 
-    In the answer, text of the target stands bare, accepted drafts as [drafted], relaxed ones as {relaxed}.
+    In the answer, text of the target stands bare, accepted drafts as [drafted], relaxed ones as
+    {relaxed}.
     """
     lanes = list(lanes)
     first = lanes[0].begin
@@ -113,9 +117,14 @@ def _one_line(text: str, most: int = 200) -> str:
 def _fate(lane: Lane) -> str:
     if lane.end is None:
         return " (cut short: the trace has no end for this lane)"
-    return f" (stopped: {lane.end.stop}{f', {_one_line(lane.end.message)}' if lane.end.message else ''})"
+    return (
+        " (stopped:"
+        f" {lane.end.stop}{f', {_one_line(lane.end.message)}' if lane.end.message else ''})"
+    )
 
 
 def _marked(lane: Lane) -> str:
     brackets = {"draft": "[{}]", "relaxed": "{{{}}}", "target": "{}"}
-    return _one_line("".join(brackets[origin].format(text) for origin, text in runs(lane.rounds)), 4000)
+    return _one_line(
+        "".join(brackets[origin].format(text) for origin, text in runs(lane.rounds)), 4000
+    )

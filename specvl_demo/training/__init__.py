@@ -1,1 +1,3 @@
-"""Pictures, texts and recipes that make the pocket models; importing this package loads nothing heavy."""
+"""Pictures, texts and recipes that make the pocket models; importing this package loads nothing
+heavy.
+"""

@@ -1,7 +1,9 @@
-"""Conversations in the target's own words: what drafters are trained on, since these they will have to guess.
+"""Conversations in the target's own words: what drafters are trained on, since these they will have
+to guess.
 
-Questions are drawn from a seed with their scenes, or stand in the lines of a file with their pictures. The
-target answers all of them greedily; a file keeps seeds or lines, answers, and whose they are.
+Questions are drawn from a seed with their scenes, or stand in the lines of a file with their
+pictures. The target answers all of them greedily; a file keeps seeds or lines, answers, and whose
+they are.
 """
 
 from __future__ import annotations
@@ -36,15 +38,17 @@ MOST_TURNS = 3
 AHEAD = 12
 """Batches that are drawn together, so that conversations of like length can be."""
 BATCHED = frozenset({"input_ids", "attention_mask", "pixel_values"})
-"""Inputs that prompts of one batch may have: a picture is one tensor of pixels, whatever it shows."""
+"""Inputs that prompts of one batch may have: a picture is one tensor of pixels, whatever it
+shows.
+"""
 
 
 @torch.inference_mode()
 def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) -> list[list[int]]:
     """The target's greedy answers of at most `most` ids, the end of sequence included.
 
-    prompts: a model's inputs for batches of one; they are answered all at once, padded on the left, where
-    that is possible. An answer is cut before a placeholder, which would stand for a picture.
+    prompts: a model's inputs for batches of one; they are answered all at once, padded on the left,
+    where that is possible. An answer is cut before a placeholder, which would stand for a picture.
     """
     if len(prompts) > 1 and not all(BATCHED.issuperset(one) for one in prompts):
         return [answer for one in prompts for answer in replies(target, [one], most)]
@@ -72,12 +76,16 @@ def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) 
 def greedy_texts(
     loaded: Loaded, prompts: Iterable[Mapping[str, Any]], most: int, batch: int = 40
 ) -> list[str]:
-    """A loaded target's greedy answers to prompts (see `replies`) as text, `batch` of them at once."""
+    """A loaded target's greedy answers to prompts (see `replies`) as text, `batch` of them at
+    once.
+    """
     out: list[str] = []
     source = iter(tqdm(prompts, desc="answers", mininterval=5, disable=None))
     while some := list(islice(source, batch)):
         for prompt, ids in zip(some, replies(loaded.models.target, some, most), strict=True):
-            out.append(loaded.token_texts.after(int(prompt["input_ids"][0, -1]), tuple(ids)).strip())
+            out.append(
+                loaded.token_texts.after(int(prompt["input_ids"][0, -1]), tuple(ids)).strip()
+            )
     return out
 
 
@@ -92,7 +100,9 @@ def written(path: Path, weights: str | None) -> int:
     text = path.read_text()
     whole = text[: text.rfind("\n") + 1]
     if any(row.get("weights", "unknown") != weights for row in map(json.loads, whole.splitlines())):
-        raise ValueError(f"{path} holds the answers of other weights; delete it, or name another file")
+        raise ValueError(
+            f"{path} holds the answers of other weights; delete it, or name another file"
+        )
     if whole != text:
         path.write_text(whole)
     return whole.count("\n")
@@ -105,9 +115,13 @@ def _answer_all(
     batch: int,
     answer: Callable[[Any], Iterable[dict[str, Any]]],
 ) -> None:
-    """Add the rows of what a file does not answer yet, `batch` of them at once; errors as `written`'s."""
+    """Add the rows of what a file does not answer yet, `batch` of them at once; errors as
+    `written`'s.
+    """
     done = written(out, weights)
-    bar = tqdm(total=len(asked), initial=min(done, len(asked)), desc="the target's answers", disable=None)
+    bar = tqdm(
+        total=len(asked), initial=min(done, len(asked)), desc="the target's answers", disable=None
+    )
     with bar, out.open("a") as file:
         for start in range(done, len(asked), batch):
             rows = [json.dumps(row) + "\n" for row in answer(asked[start : start + batch])]
@@ -189,7 +203,10 @@ def _turn_by_turn(
             for k in now
         ]
         for k, answer in zip(now, replies(target, prompts, most), strict=True):
-            ids[k] += [*(token for token in answer if token not in target.vocabulary.eos), pocket.EOS]
+            ids[k] += [
+                *(token for token in answer if token not in target.vocabulary.eos),
+                pocket.EOS,
+            ]
             said[k].append(tokenizer.decode(answer, skip_special_tokens=True))
     return said
 
@@ -223,11 +240,11 @@ def ask_all(
     most: int = 256,
     batch: int = 24,
 ) -> None:
-    """Have the target answer every line, `batch` at once; goes on where an earlier call stopped. ValueError
-    where other weights answered there.
+    """Have the target answer every line, `batch` at once; goes on where an earlier call stopped.
+    ValueError where other weights answered there.
 
-    A line is {"prompt": text, "images": [file, ...]}, files in `folder`. `out` gets the same lines with
-    "answer_ids" and the target's `weights` (see `fingerprints`), as JSON.
+    A line is {"prompt": text, "images": [file, ...]}, files in `folder`. `out` gets the same lines
+    with "answer_ids" and the target's `weights` (see `fingerprints`), as JSON.
     """
 
     def answer(some: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -241,8 +258,8 @@ def ask_all(
 def asked_examples(
     prompter: PromptBuilder, said: Path, folder: Path, most: int, shortest: int = 0
 ) -> Iterator[Example]:
-    """The conversations that `ask_all` wrote; answers of fewer than `shortest` tokens teach no drafting and
-    are left out (arXiv 2509.23928, §3.2 keeps those of more than five words)."""
+    """The conversations that `ask_all` wrote; answers of fewer than `shortest` tokens teach no
+    drafting and are left out (arXiv 2509.23928, §3.2 keeps those of more than five words)."""
     lines = [json.loads(line) for line in said.read_text().splitlines()]
     for line in [line for line in lines if len(line["answer_ids"]) >= shortest][:most]:
         yield example(_prompt(prompter, line, folder, len(line["answer_ids"])), line["answer_ids"])

@@ -1,10 +1,11 @@
-"""Training batches of the pocket target, what every token of them should know, and losses that teach it.
+"""Training batches of the pocket target, what every token of them should know, and losses that
+teach it.
 
-Word alignment: each projected visual token is close (cosine) to the embeddings of its cell's kind, colour,
-size, ground and place. Pointing: the hidden state of a middle layer, at every visual word, is close to the
-words of what that word refers to. The heads of these losses are thrown away after training. Batch number
-`step` of seed `seed` is always the same batch, so that a resumed run sees what an uninterrupted one would
-have.
+Word alignment: each projected visual token is close (cosine) to the embeddings of its cell's kind,
+colour, size, ground and place. Pointing: the hidden state of a middle layer, at every visual word,
+is close to the words of what that word refers to. The heads of these losses are thrown away after
+training. Batch number `step` of seed `seed` is always the same batch, so that a resumed run sees
+what an uninterrupted one would have.
 """
 
 from __future__ import annotations
@@ -38,13 +39,19 @@ class Batch:
     rests: Tensor  # [R, 2 + 9]: row, position, which places are still to be named
     pixels: Tensor  # [P, 3, 96, 96] in [-1, 1]
     patches: Tensor  # [P, N, 6]: index per group, -100 where the group says nothing
-    which: Tensor  # [P]: place among the pictures of its conversation, -100 where it is the only one
-    changed: Tensor  # [P, N]: 1 where a patch differs from the picture before, -100 in first pictures
+    which: (
+        Tensor  # [P]: place among the pictures of its conversation, -100 where it is the only one
+    )
+    changed: (
+        Tensor  # [P, N]: 1 where a patch differs from the picture before, -100 in first pictures
+    )
     crowded: Tensor  # [G, 3, 96, 96]: crowded pictures for the vision tower alone
     crowded_patches: Tensor  # [G, N, 6]
 
     def to(self, device: torch.device) -> Batch:
-        return Batch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+        return Batch(
+            **{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)}
+        )
 
 
 @dataclass
@@ -66,9 +73,13 @@ class Encoded:
         self.labels += ids if answer else [-100] * len(ids)
         self.visual += [False] * len(ids)
 
-    def say(self, tokenizer: PreTrainedTokenizerFast, pieces: Sequence[Piece], answer: bool) -> None:
+    def say(
+        self, tokenizer: PreTrainedTokenizerFast, pieces: Sequence[Piece], answer: bool
+    ) -> None:
         """The ids of some text, with marks on its visual words."""
-        encoded = tokenizer(texts.text_of(pieces), add_special_tokens=False, return_offsets_mapping=True)
+        encoded = tokenizer(
+            texts.text_of(pieces), add_special_tokens=False, return_offsets_mapping=True
+        )
         start, at = len(self.ids), 0
         self.add(encoded["input_ids"], answer)
         for piece in pieces:
@@ -90,7 +101,9 @@ class Encoded:
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> Encoded:
-    """The conversation as the chat template writes it, with labels on answers and marks on visual words."""
+    """The conversation as the chat template writes it, with labels on answers and marks on visual
+    words.
+    """
     out = Encoded()
     out.add([pocket.BOS])
     for i, turn in enumerate(sample.turns):
@@ -138,8 +151,8 @@ def collate(
 
 @dataclass
 class Conversations:
-    """Item `step` is batch number `step`. The curriculum, easy look-ups first, then everything, goes from
-    progress `begin` to 1 in `total` steps."""
+    """Item `step` is batch number `step`. The curriculum, easy look-ups first, then everything,
+    goes from progress `begin` to 1 in `total` steps."""
 
     tokenizer: PreTrainedTokenizerFast
     seed: int
@@ -156,7 +169,8 @@ class Conversations:
         if rng.random() < several:
             drilled = max(0.3, 0.9 - progress)
             draw = [
-                samples.several_pictures(rng, min(4, most), 125, drilled) for _ in range(self.batch * 3 // 4)
+                samples.several_pictures(rng, min(4, most), 125, drilled)
+                for _ in range(self.batch * 3 // 4)
             ]
         else:
             drilled, charts = max(0.15, 0.85 - 3.0 * progress), 0.0 if progress < 0.06 else 0.2
@@ -171,8 +185,8 @@ class Conversations:
 
 
 class Pointers(nn.Module):
-    """The word groups as ids, and linear read-outs for places still to name, for changed patches and for the
-    number of a patch's picture."""
+    """The word groups as ids, and linear read-outs for places still to name, for changed patches
+    and for the number of a patch's picture."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, width: int) -> None:
         super().__init__()
@@ -180,23 +194,41 @@ class Pointers(nn.Module):
             ids = [tokenizer.encode(" " + w, add_special_tokens=False)[0] for w in words]
             assert len(set(ids)) == len(ids), f"words of group {group} share a token"
             self.register_buffer(group, torch.tensor(ids), persistent=False)
-        self.rest, self.change, self.which = nn.Linear(width, 9), nn.Linear(width, 1), nn.Linear(width, 9)
+        self.rest, self.change, self.which = (
+            nn.Linear(width, 9),
+            nn.Linear(width, 1),
+            nn.Linear(width, 9),
+        )
 
     def scores(self, group: str, x: Tensor, embeddings: Tensor, sharpness: float) -> Tensor:
         """Scaled cosine of states [K, D] to a group's words [K, W]."""
-        return sharpness * F.normalize(x, dim=-1) @ F.normalize(embeddings[getattr(self, group)], dim=-1).t()
+        return (
+            sharpness
+            * F.normalize(x, dim=-1)
+            @ F.normalize(embeddings[getattr(self, group)], dim=-1).t()
+        )
 
-    def align(self, visual: Tensor, patches: Tensor, embeddings: Tensor) -> tuple[Tensor, dict[str, float]]:
-        """Word alignment of projected visual tokens [P, N, D] with `patches` [P, N, 6]: loss, accuracies."""
+    def align(
+        self, visual: Tensor, patches: Tensor, embeddings: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Word alignment of projected visual tokens [P, N, D] with `patches` [P, N, 6]: loss,
+        accuracies.
+        """
         known = [(patches[..., g] >= 0).flatten() for g in range(len(GROUP_NAMES))]
         states = [visual.flatten(0, 1)[some] for some in known]
         targets = [patches[..., g].flatten()[some] for g, some in enumerate(known)]
         return self._named(states, targets, embeddings, 20.0)
 
     def _named(
-        self, states: Sequence[Tensor], targets: Sequence[Tensor], embeddings: Tensor, sharpness: float
+        self,
+        states: Sequence[Tensor],
+        targets: Sequence[Tensor],
+        embeddings: Tensor,
+        sharpness: float,
     ) -> tuple[Tensor, dict[str, float]]:
-        """Cross-entropy of each group's states [K, D] against its words [K], and accuracies by group."""
+        """Cross-entropy of each group's states [K, D] against its words [K], and accuracies by
+        group.
+        """
         loss, seen = embeddings.new_zeros(()), {}
         for group, x, target in zip(GROUP_NAMES, states, targets, strict=True):
             if len(target):
@@ -206,14 +238,18 @@ class Pointers(nn.Module):
         return loss, seen
 
     def right(self, visual: Tensor, patches: Tensor, embeddings: Tensor) -> Tensor:
-        """Which visual tokens [P, N, D] say every word that `patches` [P, N, 6] knows: [P, N] bool."""
+        """Which visual tokens [P, N, D] say every word that `patches` [P, N, 6] knows: [P, N]
+        bool.
+        """
         out = torch.ones(patches.shape[:2], dtype=torch.bool, device=visual.device)
         for g, group in enumerate(GROUP_NAMES):
             said = self.scores(group, visual, embeddings, 1.0).argmax(-1)
             out &= (said == patches[..., g]) | (patches[..., g] < 0)
         return out
 
-    def point(self, middle: Tensor, batch: Batch, embeddings: Tensor) -> tuple[Tensor, dict[str, float]]:
+    def point(
+        self, middle: Tensor, batch: Batch, embeddings: Tensor
+    ) -> tuple[Tensor, dict[str, float]]:
         """Pointer losses on a middle layer's states [B, L, D]; loss and accuracies."""
         marks = [batch.attended[batch.attended[:, 2] == g] for g in range(len(GROUP_NAMES))]
         states = [middle[rows[:, 0], rows[:, 1]] for rows in marks]
@@ -226,7 +262,9 @@ class Pointers(nn.Module):
         return loss, seen
 
     def changed(self, states: Tensor, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Which patches differ from the picture before, read from states at visual tokens [P, N, D]."""
+        """Which patches differ from the picture before, read from states at visual tokens [P, N,
+        D].
+        """
         known = batch.changed >= 0
         if not known.any():
             return states.new_zeros(()), {}
@@ -236,15 +274,17 @@ class Pointers(nn.Module):
         return 0.5 * loss, {"change": hit.item()}
 
     def numbered(self, states: Tensor, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Which of several pictures a patch belongs to, read from early states at visual tokens [P, N, D]:
-        what is looked up later is a place of one picture.
+        """Which of several pictures a patch belongs to, read from early states at visual tokens [P,
+        N, D]: what is looked up later is a place of one picture.
         """
         known = (batch.which >= 0) & (batch.which < self.which.out_features)
         if not known.any():
             return states.new_zeros(()), {}
         logits = self.which(states[known]).flatten(0, 1)
         target = batch.which[known].repeat_interleave(states.shape[1])
-        return 0.5 * F.cross_entropy(logits, target), {"which": _accuracy(logits, target, skip_zero=False)}
+        return 0.5 * F.cross_entropy(logits, target), {
+            "which": _accuracy(logits, target, skip_zero=False)
+        }
 
 
 def _accuracy(scores: Tensor, target: Tensor, skip_zero: bool) -> float:

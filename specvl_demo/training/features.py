@@ -1,9 +1,9 @@
 """The target's features of whole conversations, computed once and kept on disk in half precision.
 
-Shards hold tokens, which of them are answers, and last hidden states; for those that look at pictures the
-projected visual tokens; where asked the intermediate layer of lowest attention entropy and how much the
-target attends to every visual token, or the inputs of a low, a middle and a high layer. Text-only stores drop
-visual rows before they are written.
+Shards hold tokens, which of them are answers, and last hidden states; for those that look at
+pictures the projected visual tokens; where asked the intermediate layer of lowest attention entropy
+and how much the target attends to every visual token, or the inputs of a low, a middle and a high
+layer. Text-only stores drop visual rows before they are written.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ SHARD = 64
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation as a model takes it: inputs for a batch of one, and for its n tokens whether they belong
-    to an answer and whether they are visual. It begins with a prompt of at least two tokens."""
+    """A conversation as a model takes it: inputs for a batch of one, and for its n tokens whether
+    they belong to an answer and whether they are visual. It begins with a prompt of at least two
+    tokens."""
 
     inputs: Mapping[str, Any]
     answer: Tensor
@@ -42,11 +43,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a recipe wants kept. visual: rows of visual tokens. middle: an intermediate layer and importance.
-    levels: the inputs of three layers.
+    """What a recipe wants kept. visual: rows of visual tokens. middle: an intermediate layer and
+    importance. levels: the inputs of three layers.
 
-    select: the intermediate layer is the calmest of a token, or of a sample on average. state: its input or
-    its output.
+    select: the intermediate layer is the calmest of a token, or of a sample on average. state: its
+    input or its output.
     """
 
     visual: bool
@@ -100,20 +101,25 @@ def extended(inputs: Mapping[str, Any], answer: Sequence[int]) -> dict[str, Any]
 def chosen_layers(n_layers: int, select: str = "token") -> range:
     """Layers whose attention is compared for the intermediate one.
 
-    # choice: arXiv 2505.19201 eq. 2 takes the minimum over all layers, averaged over a sample's tokens; its
-    # code takes it for every token among the layers 1 .. int(0.4 L) - 2, here at least layer 1.
+    # choice: arXiv 2505.19201 eq. 2 takes the minimum over all layers, averaged over a sample's
+    tokens; its # code takes it for every token among the layers 1 .. int(0.4 L) - 2, here at least
+    layer 1.
     """
     return range(n_layers) if select == "sample" else range(1, max(2, int(0.4 * n_layers) - 1))
 
 
 @torch.inference_mode()
 def build(
-    model: nn.Module, examples: Iterable[Example], folder: Path, needs: Needs, about: Mapping[str, Any]
+    model: nn.Module,
+    examples: Iterable[Example],
+    folder: Path,
+    needs: Needs,
+    about: Mapping[str, Any],
 ) -> Store:
     """Write a store, going on where an earlier call stopped.
 
-    examples: always the same ones in the same order. about: what the store depends on, kept in its manifest;
-    a folder with another manifest is refused.
+    examples: always the same ones in the same order. about: what the store depends on, kept in its
+    manifest; a folder with another manifest is refused.
     """
     folder.mkdir(parents=True, exist_ok=True)
     usual = {"select": "token", "state": "input"}.items()
@@ -122,7 +128,8 @@ def build(
     path = folder / "manifest.json"
     if path.exists() and json.loads(path.read_text()) != json.loads(json.dumps(manifest)):
         raise ValueError(
-            f"{folder} holds features of something else; delete it, or give another folder with --work"
+            f"{folder} holds features of something else; delete it, or give another folder with"
+            " --work"
         )
     path.write_text(json.dumps(manifest, indent=1))
     done = len(list(folder.glob("features-*.safetensors")))
@@ -145,7 +152,8 @@ def of_weights(folder: Path, weights: str | None) -> None:
     path = folder / "manifest.json"
     if path.exists() and json.loads(path.read_text()).get("weights", "unknown") != weights:
         raise ValueError(
-            f"{folder} holds features of other weights; delete it, or give another folder with --work"
+            f"{folder} holds features of other weights; delete it, or give another folder with"
+            " --work"
         )
 
 
@@ -157,9 +165,13 @@ class Store(torch.utils.data.Dataset):
         self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
         self.needs = Needs(**self.manifest["needs"])
         self._files = [safe_open(f, "pt") for f in sorted(folder.glob("features-*.safetensors"))]
-        self._starts = [[f.get_tensor(f"{kind}_start") for kind in ("token", "visual")] for f in self._files]
+        self._starts = [
+            [f.get_tensor(f"{kind}_start") for kind in ("token", "visual")] for f in self._files
+        ]
         self._where = [
-            (file, row) for file, starts in enumerate(self._starts) for row in range(len(starts[0]) - 1)
+            (file, row)
+            for file, starts in enumerate(self._starts)
+            for row in range(len(starts[0]) - 1)
         ]
         if not self._where:
             raise ValueError(f"there are no features in {folder}")
@@ -195,8 +207,8 @@ def text_only(rows: Rows) -> Rows:
 
 @dataclass
 class Seen:
-    """What a forward leaves: the decoder's input embeddings and last hidden states [1, n, D]; of the layers
-    that are wanted their inputs, outputs and attention weights."""
+    """What a forward leaves: the decoder's input embeddings and last hidden states [1, n, D]; of
+    the layers that are wanted their inputs, outputs and attention weights."""
 
     embeds: Tensor | None = None
     features: Tensor | None = None
@@ -205,9 +217,12 @@ class Seen:
     weights: dict[int, Tensor] = field(default_factory=dict)
 
     def calmest(self, layers: Sequence[int], needs: Needs) -> Tensor:
-        """For every token the state of the layer whose attention there has the least entropy, mean over heads
-        [n, D] (arXiv 2505.19201 eq. 2); or of the one layer that has it on average over the sample."""
-        spread = torch.stack([torch.special.entr(self.weights[i][0].float()).sum(-1).mean(0) for i in layers])
+        """For every token the state of the layer whose attention there has the least entropy, mean
+        over heads [n, D] (arXiv 2505.19201 eq. 2); or of the one layer that has it on average over
+        the sample."""
+        spread = torch.stack(
+            [torch.special.entr(self.weights[i][0].float()).sum(-1).mean(0) for i in layers]
+        )
         found = self.inputs if needs.state == "input" else self.outputs
         if needs.select == "sample":
             return found[layers[int(spread.mean(1).argmin())]][0]
@@ -217,7 +232,9 @@ class Seen:
 
 @contextmanager
 def _watched(model: nn.Module, needs: Needs) -> Iterator[Seen]:
-    """Hooks on the decoder; for a middle layer it attends eagerly, so that attention weights exist."""
+    """Hooks on the decoder; for a middle layer it attends eagerly, so that attention weights
+    exist.
+    """
     decoder, seen = model.get_decoder(), Seen()
     n = len(decoder.layers)
     chosen = set(chosen_layers(n, needs.select)) if needs.middle else set()
@@ -278,7 +295,11 @@ def _rows(model: nn.Module, example: Example, needs: Needs, seen: Seen) -> dict[
         layers = chosen_layers(len(model.get_decoder().layers), needs.select)
         rows["middle"] = _half(seen.calmest(layers, needs))[keep]
         begun = int(example.answer.int().argmax()) - 1
-        last = seen.weights[max(seen.weights)][0].float().mean(0)[max(0, begun - IMPORTANCE_ROWS) : begun]
+        last = (
+            seen.weights[max(seen.weights)][0]
+            .float()
+            .mean(0)[max(0, begun - IMPORTANCE_ROWS) : begun]
+        )
         rows["importance"] = _half(last.sum(0))[visual]
     return rows
 

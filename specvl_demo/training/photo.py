@@ -1,10 +1,12 @@
 """The recipe of the photo target: a pretrained language model learns to read a vision tower.
 
-1. warm: without the language model, the projected cells point at the word embeddings of the words in a
+1. warm: without the language model, the projected cells point at the word embeddings of the words
+in a
    photograph's captions, so that the frozen model starts by seeing something like words.
-2. language: next-token loss through the frozen language model into its low-rank updates, the projector and
-   the tower's upper half, on a mixture of tasks (`photo_tasks`); plain chat is held by distillation from
-   the base, the classification by distillation from the published tower.
+2. language: next-token loss through the frozen language model into its low-rank updates, the
+projector and
+   the tower's upper half, on a mixture of tasks (`photo_tasks`); plain chat is held by distillation
+   from the base, the classification by distillation from the published tower.
 """
 
 from __future__ import annotations
@@ -33,10 +35,11 @@ from specvl_demo.vlm.photo_assembly import IMAGE
 class Recipe:
     """What a run depends on; numbers of steps may be changed when resuming, the rest may not.
 
-    batch: rows of a step, over all processes. lr: of projector and low-rank updates. hold, distil: weights of
-    the two distillations. imitate_steps: of a tower that learns another's cells. common: the fewest
-    photographs with a word that the warm phase learns. stories: long answers that the base writes first.
-    reward: share of the visits to photographs whose captions are sampled and rewarded (`photo_reward`).
+    batch: rows of a step, over all processes. lr: of projector and low-rank updates. hold, distil:
+    weights of the two distillations. imitate_steps: of a tower that learns another's cells. common:
+    the fewest photographs with a word that the warm phase learns. stories: long answers that the
+    base writes first. reward: share of the visits to photographs whose captions are sampled and
+    rewarded (`photo_reward`).
     """
 
     seed: int = 1
@@ -107,7 +110,9 @@ class Learner:
         ]
         return torch.optim.AdamW(groups, lr=self.recipe.lr, betas=(0.9, 0.98), weight_decay=0.0)
 
-    def halfway(self, tower: EfficientNetLiteModel, places: Iterable[Place]) -> tuple[Tensor, Tensor]:
+    def halfway(
+        self, tower: EfficientNetLiteModel, places: Iterable[Place]
+    ) -> tuple[Tensor, Tensor]:
         """What a tower's frozen lower half makes of pictures: finer maps, and colours."""
         pixels = pixels_of(self.paths, places, tower.config.image_size)
         pixels = pixels.to(self.device, memory_format=torch.channels_last)
@@ -115,7 +120,9 @@ class Learner:
             return tower.lower(pixels), tower.colours(pixels)
 
     def look(self, places: Iterable[Place]) -> tuple[Tensor, Tensor]:
-        """Visual rows [P, rows, D] of pictures; how far the classes moved from the published ones."""
+        """Visual rows [P, rows, D] of pictures; how far the classes moved from the published
+        ones.
+        """
         fine, colours = self.halfway(self.tower, places)
         with self.precision:
             top = self.tower.upper(fine)
@@ -155,29 +162,36 @@ class Learner:
             if chosen.any():
                 target = packed.targets[chosen] if tokens is None else place[packed.targets[chosen]]
                 logits = self.decoder.logits(hidden[chosen], tokens)
-                losses = losses.masked_scatter(chosen, F.cross_entropy(logits, target, reduction="none"))
+                losses = losses.masked_scatter(
+                    chosen, F.cross_entropy(logits, target, reduction="none")
+                )
         if plain.any():
             losses = losses.masked_scatter(plain, self.plain_loss(rows, hidden[plain]))
         # What an answer of its own says again is unlearnt: -log(1 - p) (arXiv 1908.04319, eq. 5).
-        losses = torch.where(among("repeat"), -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses)
+        losses = torch.where(
+            among("repeat"), -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses
+        )
         counts = torch.tensor([WEIGHTS.get(k, 1.0) for k in packed.kinds], device=self.device)
         by_kind: dict[str, list[float]] = defaultdict(list)
         for kind, value in zip(packed.kinds, losses.tolist(), strict=True):
             by_kind[kind].append(value)
         seen = {kind: sum(values) / len(values) for kind, values in sorted(by_kind.items())}
-        # Rewarded captions and plain chat have means of their own: in one mean, the weights and lengths of
-        # some kinds would leave next to nothing of the others.
+        # Rewarded captions and plain chat have means of their own: in one mean, the weights and
+        # lengths of some kinds would leave next to nothing of the others.
         weighed = losses * packed.weights * counts
         total = self.recipe.hold * moved
         for part, weight in ((~sampled & ~plain, 1.0), (sampled, 1.0), (plain, self.recipe.distil)):
             if part.any():
                 total = total + weight * weighed[part].sum() / counts[part].sum()
-        seen["reward"] = np.nanmean([r.reward for r in rows]) if any(r.sampled for r in rows) else math.nan
+        seen["reward"] = (
+            np.nanmean([r.reward for r in rows]) if any(r.sampled for r in rows) else math.nan
+        )
         return total, seen | {"moved": moved.item()}
 
     def plain_loss(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:
-        """KL divergence [M] of the trained model from the base on the taught tokens of plain rows, and a part
-        `SAID` of their next-token loss: they are the base's own words, and likelier than its others."""
+        """KL divergence [M] of the trained model from the base on the taught tokens of plain rows,
+        and a part `SAID` of their next-token loss: they are the base's own words, and likelier than
+        its others."""
         packed = pack([r for r in rows if not r.pictures], self.dtype, self.device)
         self.decoder.adapted = False
         with torch.no_grad():
@@ -190,16 +204,23 @@ class Learner:
 
 
 class Words(nn.Module):
-    """The warm phase's task: which of the common caption words a photograph has, read off its cells.
+    """The warm phase's task: which of the common caption words a photograph has, read off its
+    cells.
 
-    A photograph has a word where its best cells point at the word's embedding. Scale and biases are learnt.
+    A photograph has a word where its best cells point at the word's embedding. Scale and biases are
+    learnt.
     """
 
-    def __init__(self, learner: Learner, photos: Sequence[Photo], tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self, learner: Learner, photos: Sequence[Photo], tokenizer: PreTrainedTokenizerBase
+    ) -> None:
         super().__init__()
         self.learner = learner
         texts = [{w for c in p.captions for w in re.findall("[a-z]+", c.lower())} for p in photos]
-        first = {w: tokenizer(" " + w, add_special_tokens=False).input_ids[0] for w in set().union(*texts)}
+        first = {
+            w: tokenizer(" " + w, add_special_tokens=False).input_ids[0]
+            for w in set().union(*texts)
+        }
         self.said = [{first[w] for w in words} for words in texts]
         counts = Counter(t for tokens in self.said for t in tokens)
         # What most captions say tells nothing.
@@ -239,10 +260,11 @@ class Words(nn.Module):
 
 
 class Cells:
-    """The task of a tower that takes another's place: to give the language model the cells that it knows.
+    """The task of a tower that takes another's place: to give the language model the cells that it
+    knows.
 
-    Its own places are finer or coarser, so the old cells are interpolated to them. old: the tower that the
-    run began with.
+    Its own places are finer or coarser, so the old cells are interpolated to them. old: the tower
+    that the run began with.
     """
 
     def __init__(self, learner: Learner, old: EfficientNetLiteModel) -> None:
@@ -251,7 +273,10 @@ class Cells:
 
     def batch(self, step: int) -> list[Place]:
         """The pictures of a step, of all sets."""
-        recipe, counts = self.learner.recipe, {name: len(some) for name, some in self.learner.paths.items()}
+        recipe, counts = (
+            self.learner.recipe,
+            {name: len(some) for name, some in self.learner.paths.items()},
+        )
         rng = random.Random(f"{recipe.seed}/imitate/{step}")
         chosen = rng.choices(list(counts), list(counts.values()), k=recipe.warm_batch)
         return [(name, rng.randrange(counts[name]), rng.choice(VIEWS[name])) for name in chosen]

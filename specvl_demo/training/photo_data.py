@@ -1,9 +1,9 @@
 """Photographs with captions from disk, and the ways in which a tower is shown them.
 
 Two layouts of captions are read: Flickr8k's (a line a caption: the file's name, a tab or comma, the
-sentence; a `#0` after the name is dropped) and COCO's (JSON with `images` and `annotations`). The pictures
-may lie in any folder below. A folder `things` may hold classes to name, one picture each: `<sorted
-id>_<name_of_class>.jpg`.
+sentence; a `#0` after the name is dropped) and COCO's (JSON with `images` and `annotations`). The
+pictures may lie in any folder below. A folder `things` may hold classes to name, one picture each:
+`<sorted id>_<name_of_class>.jpg`.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ def _captions(path: Path) -> Iterator[tuple[str, str]]:
 def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
     """Photographs to train on and photographs held out, each sorted by name.
 
-    A captions file whose name holds `dev` or `val` is held out; without one, every eighth photograph is.
-    Raises FileNotFoundError or ValueError where nothing is found, naming what was looked for.
+    A captions file whose name holds `dev` or `val` is held out; without one, every eighth
+    photograph is. Raises FileNotFoundError or ValueError where nothing is found, naming what was
+    looked for.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}: give one with pictures and a captions file")
@@ -96,8 +97,9 @@ def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
     )
     if not train:
         raise ValueError(
-            f"no captioned pictures in {folder}: a captions file in Flickr8k's layout "
-            "(`name.jpg<TAB>sentence`) or COCO's (JSON with images and annotations) is needed beside them"
+            f"no captioned pictures in {folder}: a captions file in Flickr8k's layout"
+            " (`name.jpg<TAB>sentence`) or COCO's (JSON with images and annotations) is needed"
+            " beside them"
         )
     if not dev:
         dev = train[::HELD_OUT_SHARE]
@@ -106,7 +108,9 @@ def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
 
 
 def read_things(folder: Path) -> list[Thing]:
-    """The classes of `folder/things` in the classifier's order; an empty list where there are none."""
+    """The classes of `folder/things` in the classifier's order; an empty list where there are
+    none.
+    """
     paths = sorted(p for p in (folder / "things").glob("*") if p.suffix.lower() in SUFFIXES)
     return [Thing(p, p.stem.split("_", 1)[1].replace("_", " "), i) for i, p in enumerate(paths)]
 
@@ -114,8 +118,8 @@ def read_things(folder: Path) -> list[Thing]:
 def view(image: Image.Image, number: int, seed: str, size: int) -> Tensor:
     """One way of looking at a picture, as pixels [3, size, size] for the tower.
 
-    0 is what the image processor makes: the shorter side to `size` and the middle of it; 1 the same from
-    right to left; others are random crops, half of them flipped, with a little other light.
+    0 is what the image processor makes: the shorter side to `size` and the middle of it; 1 the same
+    from right to left; others are random crops, half of them flipped, with a little other light.
     """
     rng = random.Random(f"{seed}/{number}")
     image = image.convert("RGB")
@@ -130,7 +134,9 @@ def view(image: Image.Image, number: int, seed: str, size: int) -> Tensor:
             image = change(image).enhance(rng.uniform(0.85, 1.15))
     elif image.size != (size, size):
         scale = size / min(width, height)
-        image = image.resize((round(width * scale), round(height * scale)), Image.Resampling.BICUBIC)
+        image = image.resize(
+            (round(width * scale), round(height * scale)), Image.Resampling.BICUBIC
+        )
         left, top = (image.width - size) // 2, (image.height - size) // 2
         image = image.crop((left, top, left + size, top + size))
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).float()

@@ -1,9 +1,10 @@
-"""How well a photo target answers, on photographs and prompts that it was never trained on; greedy answers.
+"""How well a photo target answers, on photographs and prompts that it was never trained on; greedy
+answers.
 
-Captions (CIDEr, BLEU-4, and CIDEr when every photograph has another's answer), questions made from captions
-(exact, by kind, with the share of each kind's commonest answer beside), things named (held-out classes;
-trained classes on another crop), plain chat (loss on the base's own answers), and how much long answers
-repeat themselves.
+Captions (CIDEr, BLEU-4, and CIDEr when every photograph has another's answer), questions made from
+captions (exact, by kind, with the share of each kind's commonest answer beside), things named
+(held-out classes; trained classes on another crop), plain chat (loss on the base's own answers),
+and how much long answers repeat themselves.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def chat_loss(
     total = n = 0.0
     for question, answer in chats:
         asked, said = (
-            tokenizer(t, add_special_tokens=False).input_ids for t in (ASK + question + ANSWER, answer)
+            tokenizer(t, add_special_tokens=False).input_ids
+            for t in (ASK + question + ANSWER, answer)
         )
         ids = torch.tensor([asked + said], device=head.weight.device)
         hidden = language(input_ids=ids).last_hidden_state
@@ -100,7 +102,9 @@ def questions(loaded: Loaded, photos: Sequence[Photo], seed: int = 9) -> dict[st
     """Exact answers by kind: one question a photograph, of whatever kinds its captions support."""
     index = photo_questions.WordIndex([p.captions for p in photos])
     rng = random.Random(seed)
-    asked = [(photo, q) for photo in photos for q in photo_questions.ask(photo.captions, rng, 1, index)]
+    asked = [
+        (photo, q) for photo in photos for q in photo_questions.ask(photo.captions, rng, 1, index)
+    ]
     told = ask(loaded, [(photo.path, 0, q.question) for photo, q in asked], 8)
     kinds: dict[str, list[bool]] = defaultdict(list)
     truths: dict[str, Counter[str]] = defaultdict(Counter)
@@ -111,7 +115,11 @@ def questions(loaded: Loaded, photos: Sequence[Photo], seed: int = 9) -> dict[st
         "n": len(asked),
         "exact": sum(map(sum, kinds.values())) / max(1, len(asked)),
         "kinds": {
-            k: {"n": len(v), "exact": sum(v) / len(v), "majority": truths[k].most_common(1)[0][1] / len(v)}
+            k: {
+                "n": len(v),
+                "exact": sum(v) / len(v),
+                "majority": truths[k].most_common(1)[0][1] / len(v),
+            }
             for k, v in sorted(kinds.items())
         },
         "examples": [
@@ -134,7 +142,9 @@ def things(loaded: Loaded, all_things: Sequence[Thing], n: int) -> dict[str, Any
         right = [named(t, a) for t, a in zip(chosen, told, strict=True)]
         out[key] = {"n": len(chosen), "named": sum(right) / max(1, len(chosen))}
         out[key]["wrong"] = [
-            {"thing": t.name, "told": a} for t, a, r in zip(chosen, told, right, strict=True) if not r
+            {"thing": t.name, "told": a}
+            for t, a, r in zip(chosen, told, right, strict=True)
+            if not r
         ]
     return out
 
@@ -158,21 +168,26 @@ def long_answers(loaded: Loaded, photos: Sequence[Photo], most: int = 120) -> di
 def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
     """How much the loss on the base's own answers to held-out plain prompts rose by the training.
 
-    base: the untrained language model, a folder of transformers. folder: where its answers are kept.
+    base: the untrained language model, a folder of transformers. folder: where its answers are
+    kept.
     """
     model: Any = loaded.models.target.vlm.model
     tokenizer = AutoTokenizer.from_pretrained(base)
     told = photo_writer.plain_answers(
         base, folder, photo_writer.plain_prompts()[: min(n, TEST_PROMPTS)], tokenizer
     )
-    untrained = AutoModelForCausalLM.from_pretrained(base, dtype=model.dtype).eval().to(model.device)
+    untrained = (
+        AutoModelForCausalLM.from_pretrained(base, dtype=model.dtype).eval().to(model.device)
+    )
     before = chat_loss(untrained.model, untrained.lm_head, tokenizer, told)
     after = chat_loss(model.get_decoder(), model.lm_head, tokenizer, told)
     return {"n": len(told), "base": before, "trained": after, "rise": after / before - 1}
 
 
 def evaluate(target: Path, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
-    """All of the above for a target's folder: `n` held-out photographs, a fifth as many of the rest."""
+    """All of the above for a target's folder: `n` held-out photographs, a fifth as many of the
+    rest.
+    """
     register()
     loaded = registry.load(registry.custom(str(target)), roles=(), options=Options("float32"))
     photos = read(data)[1][:n]
@@ -188,12 +203,16 @@ def evaluate(target: Path, data: Path, base: Path, folder: Path, n: int) -> dict
 def lines(report: dict[str, Any]) -> list[str]:
     told, asked, chat = report["captions"], report["questions"], report["plain"]
     out = [
-        f"captions     CIDEr {told['cider']:.3f}, BLEU-4 {told['bleu_4']:.3f}, {told['distinct']} different, "
-        f"{told['photographs']} photographs; CIDEr with another's {told['cider_swapped']:.3f}",
+        (
+            f"captions     CIDEr {told['cider']:.3f}, BLEU-4 {told['bleu_4']:.3f},"
+            f" {told['distinct']} different, {told['photographs']} photographs; CIDEr with"
+            f" another's {told['cider_swapped']:.3f}"
+        ),
         f"questions    {100 * asked['exact']:.1f} % of {asked['n']} exact",
     ]
     out += [
-        f"  {kind:10} {100 * k['exact']:5.1f} % of {k['n']:4}, commonest answer {100 * k['majority']:.1f} %"
+        f"  {kind:10} {100 * k['exact']:5.1f} % of {k['n']:4}, commonest answer"
+        f" {100 * k['majority']:.1f} %"
         for kind, k in asked["kinds"].items()
     ]
     out += [
@@ -201,7 +220,11 @@ def lines(report: dict[str, Any]) -> list[str]:
         for name, k in report.get("things", {}).items()
     ]
     out += [
-        f"long         {k['tokens']:.0f} tokens, {100 * k['distinct']:.0f} % distinct triples: {question}"
+        f"long         {k['tokens']:.0f} tokens, {100 * k['distinct']:.0f} % distinct triples:"
+        f" {question}"
         for question, k in report["long"].items()
     ]
-    return [*out, f"plain chat   loss {100 * chat['rise']:+.1f} % on {chat['n']} answers of the base"]
+    return [
+        *out,
+        f"plain chat   loss {100 * chat['rise']:+.1f} % on {chat['n']} answers of the base",
+    ]

@@ -1,9 +1,9 @@
 """The photo target while it is trained: tower, frozen language model in bfloat16, LoRA in float32.
 
-Base weights are read only, so q, k, v and gate, up are held as one matrix each, with one low-rank update
-each. A training row is a tree: one prefix (the pictures), below it questions, below those answers. Every
-branch sees its ancestors only, so five captions, some questions and a story cost one look at the
-photograph.
+Base weights are read only, so q, k, v and gate, up are held as one matrix each, with one low-rank
+update each. A training row is a tree: one prefix (the pictures), below it questions, below those
+answers. Every branch sees its ancestors only, so five captions, some questions and a story cost one
+look at the photograph.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FULL = frozenset({"story", "plain", "own", "repeat"})
 
 @dataclass
 class Node:
-    """Tokens of one branch; `taught`: the loss counts them, `weight` times; `kinds`: of each token, where
-    they differ."""
+    """Tokens of one branch; `taught`: the loss counts them, `weight` times; `kinds`: of each token,
+    where they differ."""
 
     ids: list[int]
     taught: bool = False
@@ -59,7 +59,9 @@ class Packed:
     sources: Tensor  # [M], the token whose output predicts
     targets: Tensor  # [M]
     weights: Tensor  # [M]
-    spans: list[tuple[int, int, Tensor]]  # each row's first token, its end, and the mask [n, n] to add
+    spans: list[
+        tuple[int, int, Tensor]
+    ]  # each row's first token, its end, and the mask [n, n] to add
     kinds: list[str]  # of the taught tokens
 
 
@@ -71,8 +73,12 @@ def pack(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | None = 
     spans_of_rows: list[tuple[int, int, Tensor]] = []
     for row in rows:
         begin = len(ids)
-        spans: list[tuple[int, int, int]] = []  # start, end, index of the parent's span; within the row
-        waiting = [(row.root, 0, -1, -1)]  # a node, its depth, its parent's span, the token before it
+        spans: list[
+            tuple[int, int, int]
+        ] = []  # start, end, index of the parent's span; within the row
+        waiting = [
+            (row.root, 0, -1, -1)
+        ]  # a node, its depth, its parent's span, the token before it
         while waiting:
             node, depth, parent, last = waiting.pop()
             # The last token of a leaf is predicted and never read.
@@ -90,14 +96,18 @@ def pack(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | None = 
         n = len(ids) - begin
         sees = torch.zeros(n, n, dtype=torch.bool)
         for start, end, parent in spans:
-            sees[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
+            sees[start:end, start:end] = torch.ones(
+                end - start, end - start, dtype=torch.bool
+            ).tril()
             while parent >= 0:
                 a, b, parent = spans[parent]
                 sees[start:end, a:b] = True
         mask = torch.zeros(n, n, dtype=dtype).masked_fill_(~sees, -torch.inf)
         spans_of_rows.append((begin, begin + n, mask.to(device)))
     sources, targets, weights, kinds = zip(*taught, strict=True)
-    tensors = (torch.tensor(some, device=device) for some in (ids, positions, sources, targets, weights))
+    tensors = (
+        torch.tensor(some, device=device) for some in (ids, positions, sources, targets, weights)
+    )
     return Packed(*tensors, spans_of_rows, list(kinds))
 
 
@@ -124,7 +134,9 @@ class Decoder(nn.Module):
         self.lora = nn.ModuleList()
         for layer in base.model.layers:
             weights = {
-                name: torch.cat([getattr(getattr(layer, part), p).weight.detach() for p in names]).to(dtype)
+                name: torch.cat(
+                    [getattr(getattr(layer, part), p).weight.detach() for p in names]
+                ).to(dtype)
                 for name, (part, names) in FUSED.items()
             }
             self.lora.append(nn.ParameterDict())
@@ -157,8 +169,9 @@ class Decoder(nn.Module):
             left, right = turned.chunk(2, -1)
             turned = turned * cos + torch.cat([-right, left], -1) * sin
             q, k, v = turned[:, :heads], turned[:, heads:], plain
-            # A row at a time, written out: on a CPU this beats the fused kernel, whose backward pass is slow,
-            # and no padding is computed. The query heads of one key are rows of one product.
+            # A row at a time, written out: on a CPU this beats the fused kernel, whose backward
+            # pass is slow, and no padding is computed. The query heads of one key are rows of one
+            # product.
             out = []
             for start, end, mask in packed.spans:
                 n = end - start

@@ -1,8 +1,8 @@
 """Captions that the target samples itself, weighted by how well people's captions agree with them.
 
-Self-critical sequence training (Rennie et al. 2017, arXiv 1612.00563, eq. 7): the gradient of a sampled
-caption's log-likelihood counts as often as its CIDEr is above that of the other samples of the photograph
-(their mean as the baseline: arXiv 2003.09971, eq. 4).
+Self-critical sequence training (Rennie et al. 2017, arXiv 1612.00563, eq. 7): the gradient of a
+sampled caption's log-likelihood counts as often as its CIDEr is above that of the other samples of
+the photograph (their mean as the baseline: arXiv 2003.09971, eq. 4).
 """
 
 from __future__ import annotations
@@ -27,20 +27,28 @@ SAMPLES, MOST = 5, 22
 SCALE = 12.0
 """How much a caption counts whose CIDEr is one above the others'."""
 END = " eos"
-"""A word that closes every complete caption, so that one which breaks off is scored as lacking it."""
+"""A word that closes every complete caption, so that one which breaks off is scored as lacking
+it.
+"""
 
 
 class Rewarder:
-    """The rows of `Tasks`, with sampled captions below those that ask for them. language: the base."""
+    """The rows of `Tasks`, with sampled captions below those that ask for them. language: the
+    base.
+    """
 
-    def __init__(self, learner: Learner, language: LlamaForCausalLM, tasks: Tasks, short: Tensor) -> None:
+    def __init__(
+        self, learner: Learner, language: LlamaForCausalLM, tasks: Tasks, short: Tensor
+    ) -> None:
         self.learner, self.tasks = learner, tasks
         self.tokenizer = tasks.tokenizer
         self.short = short[short != learner.image]
         self.told = [[caption + END for caption in p.captions] for p in tasks.photos]
         self.cider = Cider(self.told)
         self.language = language
-        self.model = copy.deepcopy(language).to(learner.device, learner.dtype).eval().requires_grad_(False)
+        self.model = (
+            copy.deepcopy(language).to(learner.device, learner.dtype).eval().requires_grad_(False)
+        )
 
     def rows(self, step: int, n: int) -> list[Row]:
         rows = self.tasks.rows(step, n)
@@ -64,7 +72,9 @@ class Rewarder:
         ids = torch.tensor([row.root.ids + row.root.children[0].ids for row in rows])
         x = self.learner.embed(ids.flatten().to(self.learner.device), visual).view(*ids.shape, -1)
         cache, eos = DynamicCache(), self.tokenizer.eos_token_id
-        hidden = self.model.model(inputs_embeds=x, past_key_values=cache, use_cache=True).last_hidden_state
+        hidden = self.model.model(
+            inputs_embeds=x, past_key_values=cache, use_cache=True
+        ).last_hidden_state
         cache.batch_repeat_interleave(SAMPLES)
         hidden = hidden[:, -1].repeat_interleave(SAMPLES, 0)
         dice = torch.Generator(x.device).manual_seed(random.Random(seed).getrandbits(63))
@@ -74,7 +84,9 @@ class Rewarder:
             said.append(self.short[torch.multinomial(likely, 1, generator=dice)[:, 0]])
             if torch.stack(said).eq(eos).any(0).all():
                 break
-            out = self.model.model(input_ids=said[-1][:, None], past_key_values=cache, use_cache=True)
+            out = self.model.model(
+                input_ids=said[-1][:, None], past_key_values=cache, use_cache=True
+            )
             hidden = out.last_hidden_state[:, -1]
         found = torch.stack(said, 1).tolist()
         found = [one[: one.index(eos) + 1] if eos in one else one for one in found]

@@ -1,7 +1,7 @@
 """What the photo target is taught: captions, questions, long answers, things, clips, plain chat.
 
-Every step's rows are drawn from (seed, step) alone, so a resumed run sees what an unbroken one would have
-seen.
+Every step's rows are drawn from (seed, step) alone, so a resumed run sees what an unbroken one
+would have seen.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ CLOSE = "A close-up of {a}."
 ORDINALS = ("first", "second")
 DIFFERENT = "The first picture: {} The second picture: {}"
 ORDERED = ("First: {}", " Then: {}")
-# Shares of rows that begin from a thing, from two pictures, from a clip, from no picture, and of the target's
-# own answers, where there are some; the rest are photographs, whose own mixture is below: chances that a
-# visit asks for each kind of answer.
+# Shares of rows that begin from a thing, from two pictures, from a clip, from no picture, and of
+# the target's own answers, where there are some; the rest are photographs, whose own mixture is
+# below: chances that a visit asks for each kind of answer.
 SHARES = {"thing": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.06}
 VISITS = {"question": 0.4, "long": 0.05, "story": 0.4, "turn": 0.07}
 QUESTIONS, DESCRIBED = 2, 0.4
-# A word that ends a sequence of so many tokens for the second time is repeated; of so many the rest is cut.
+# A word that ends a sequence of so many tokens for the second time is repeated; of so many the rest
+# is cut.
 REPEATED, MOST_REPEATED = 4, 40
 TEST_PROMPTS = 200
 
@@ -47,8 +48,8 @@ def held_out(n: int, seed: int = 11) -> set[int]:
 
 
 def repeats(ids: Sequence[int]) -> list[str]:
-    """Of each token of an answer, "repeat" where it ends a sequence that was there before, else "own"; cut
-    after `MOST_REPEATED` of them."""
+    """Of each token of an answer, "repeat" where it ends a sequence that was there before, else
+    "own"; cut after `MOST_REPEATED` of them."""
     seen: set[tuple[int, ...]] = set()
     kinds: list[str] = []
     for end in range(1, len(ids) + 1):
@@ -61,12 +62,15 @@ def repeats(ids: Sequence[int]) -> list[str]:
 
 
 def agreed(captions: Sequence[str], cider: Cider) -> list[float]:
-    """How much each caption of a photograph counts: in proportion to its CIDEr against the others, mean 1.
+    """How much each caption of a photograph counts: in proportion to its CIDEr against the others,
+    mean 1.
 
     A greedy answer can follow one of five people; it is the one whom the others agree with
     (arXiv 1712.09532, weighted cross-entropy).
     """
-    others = (cider.scores([c], [*captions[:i], *captions[i + 1 :]])[0] for i, c in enumerate(captions))
+    others = (
+        cider.scores([c], [*captions[:i], *captions[i + 1 :]])[0] for i, c in enumerate(captions)
+    )
     scores = list(others) if len(captions) > 1 else [1.0]
     total = sum(scores)
     return [len(scores) * score / total for score in scores] if total else [1.0] * len(scores)
@@ -113,8 +117,9 @@ class Tasks:
         self.makers |= {"own": self.said} if self.own else {}
 
     def _read(self, written: Path) -> None:
-        """What was written so far: by the base, stories by photograph and answers to plain prompts; by the
-        target itself, answers that repeat themselves (`own.jsonl`, as `train drafter` writes answers).
+        """What was written so far: by the base, stories by photograph and answers to plain prompts;
+        by the target itself, answers that repeat themselves (`own.jsonl`, as `train drafter` writes
+        answers).
         """
         test = set(photo_writer.plain_prompts()[:TEST_PROMPTS])
         plain: dict[str, str] = {}
@@ -132,7 +137,9 @@ class Tasks:
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             row = json.loads(line)
             if len(row["images"]) == 1 and "repeat" in repeats(row["answer_ids"]):
-                self.own.append((number[Path(row["images"][0]).name], row["prompt"], row["answer_ids"]))
+                self.own.append(
+                    (number[Path(row["images"][0]).name], row["prompt"], row["answer_ids"])
+                )
 
     def tokens(self, text: str) -> list[int]:
         if text not in self._ids:
@@ -140,12 +147,15 @@ class Tasks:
         return list(self._ids[text])
 
     def _short_tokens(self) -> torch.Tensor:
-        """Every token that a short answer is made of, and a fixed thousand others to tell them from."""
+        """Every token that a short answer is made of, and a fixed thousand others to tell them
+        from.
+        """
         others = random.Random(0).sample(range(len(self.tokenizer)), min(1000, len(self.tokenizer)))
         used = {*others, self.tokenizer.eos_token_id}
         for photo in self.photos:
             for caption in photo.captions:
-                # As a sentence of its own, after another, and after the words that begin a longer answer.
+                # As a sentence of its own, after another, and after the words that begin a longer
+                # answer.
                 for text in (caption, " " + caption, " " + caption[0].lower() + caption[1:]):
                     used.update(self.tokens(text))
         for thing in self.things:
@@ -177,14 +187,18 @@ class Tasks:
         return name, index, rng.choice(VIEWS[name])
 
     def photo(self, index: int, rng: random.Random, sampled: str | None = None) -> Row:
-        """One visit to a photograph: all captions, at times questions, a long answer, a second turn.
+        """One visit to a photograph: all captions, at times questions, a long answer, a second
+        turn.
 
-        sampled: a question whose answers the model is to write itself, in place of people's captions.
+        sampled: a question whose answers the model is to write itself, in place of people's
+        captions.
         """
         photo = self.photos[index]
         short = sampled or rng.choice(SHORT)
         told = zip(() if sampled else photo.captions, self.agreed[index], strict=False)
-        nodes = [self._ask(short, *(self._answer(text, "caption", weight) for text, weight in told))]
+        nodes = [
+            self._ask(short, *(self._answer(text, "caption", weight) for text, weight in told))
+        ]
         asked = []
         if rng.random() < VISITS["question"]:
             asked = photo_questions.ask(photo.captions, rng, QUESTIONS, self.by_word)
@@ -197,8 +211,11 @@ class Tasks:
             question, text = rng.choice(written)
             nodes.append(self._ask(question, self._answer(text, "story")))
         if asked and rng.random() < VISITS["turn"]:
-            # A second turn in the same conversation: the first question's answer stands as it was given.
-            first = rng.choice([(short, rng.choice(photo.captions)), (asked[0].question, asked[0].answer)])
+            # A second turn in the same conversation: the first question's answer stands as it was
+            # given.
+            first = rng.choice(
+                [(short, rng.choice(photo.captions)), (asked[0].question, asked[0].answer)]
+            )
             last = asked[-1]
             earlier = f"{first[0]}{ANSWER}{first[1]}{END}\n{ASK}{last.question}"
             nodes.append(self._ask(earlier, self._answer(last.answer, "question")))
@@ -225,7 +242,9 @@ class Tasks:
         text = DIFFERENT.format(one, two)
         nodes = [self._ask(rng.choice(DIFFERENCE), self._answer(text, "pair"))]
         for place, i in enumerate(chosen):
-            word = self.by_word.only(self.photos[i].captions, self.photos[chosen[1 - place]].captions, rng)
+            word = self.by_word.only(
+                self.photos[i].captions, self.photos[chosen[1 - place]].captions, rng
+            )
             if word:
                 answer = self._answer(f"The {ORDINALS[place]}.", "question")
                 nodes.append(self._ask(f"Which picture shows {article(word)}?", answer))
@@ -243,7 +262,9 @@ class Tasks:
             cut = rng.choice((1, 2, 3))
             frames = [first] * cut + [second] * (4 - cut)
             told = (rng.choice(self.photos[i].captions) for i in (first, second))
-            text = "".join(form.format(caption) for form, caption in zip(ORDERED, told, strict=True))
+            text = "".join(
+                form.format(caption) for form, caption in zip(ORDERED, told, strict=True)
+            )
         nodes = [self._ask(rng.choice(CLIP), self._answer(text, "clip"))]
         return self._row([self._view("train", i, rng) for i in frames], nodes)
 
@@ -266,7 +287,9 @@ class Tasks:
         return self._row([self._view("train", index, rng)], [self._ask(question, node)])
 
     def rows(self, step: int, n: int) -> list[Row]:
-        """This process's rows of a step that has `n` of them: at least one photograph, the rest by chance."""
+        """This process's rows of a step that has `n` of them: at least one photograph, the rest by
+        chance.
+        """
         rng = random.Random(f"{self.seed}/{step}")
         # Captions that are sampled answer the same question, so that these can be sampled together.
         question = random.Random(f"{self.seed}/{step}/sampled").choice(SHORT)
@@ -279,5 +302,7 @@ class Tasks:
             else:
                 epoch, at = divmod(place + i, len(self.photos))
                 index = shuffled(len(self.photos), self.seed, epoch)[at]
-                made.append(self.photo(index, rng, question if rng.random() < self.reward else None))
+                made.append(
+                    self.photo(index, rng, question if rng.random() < self.reward else None)
+                )
         return made[self.process :: self.processes]

@@ -1,9 +1,10 @@
 """What is asked about photographs, and long answers that the base language model writes itself.
 
-LLaVA made its instruction data so: a language model without pictures reads the captions and writes the
-answer. A small model left alone soon repeats itself, so the opening sentences are people's own (the least
-alike of a photograph's five), the model goes on from there, and a word triple may not come twice. Answers
-to plain prompts, without a photograph, come from the same loop; they keep plain chat alive in training.
+LLaVA made its instruction data so: a language model without pictures reads the captions and writes
+the answer. A small model left alone soon repeats itself, so the opening sentences are people's own
+(the least alike of a photograph's five), the model goes on from there, and a word triple may not
+come twice. Answers to plain prompts, without a photograph, come from the same loop; they keep plain
+chat alive in training.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ from transformers import (
 from specvl_demo.training.photo_data import Photo
 from specvl_demo.world import photo_questions, photo_scores
 
-PHRASES: dict[str, Any] = json.loads(Path(__file__).with_name("photo_phrases.json").read_text("utf-8"))
-"""plain, ask: topics, and what is asked about each kind of them. questions: about a photograph, by the kind
-of answer. things: questions about one thing, with the form of the answer. openings, go on, orders: how the
-base is made to write long answers."""
+PHRASES: dict[str, Any] = json.loads(
+    Path(__file__).with_name("photo_phrases.json").read_text("utf-8")
+)
+"""plain, ask: topics, and what is asked about each kind of them. questions: about a photograph, by
+the kind of answer. things: questions about one thing, with the form of the answer. openings, go on,
+orders: how the base is made to write long answers."""
 END = "<|im_end|>"
 ASK, ANSWER = "<|im_start|>user\n", END + "\n<|im_start|>assistant\n"
 UNWANTED = re.compile(
@@ -44,7 +47,8 @@ UNWANTED = re.compile(
 )
 
 SHORT, DIFFERENCE, CLIP, DESCRIBE, STORY, NEXT = (
-    PHRASES["questions"][kind] for kind in ("short", "difference", "clip", "describe", "story", "next")
+    PHRASES["questions"][kind]
+    for kind in ("short", "difference", "clip", "describe", "story", "next")
 )
 SHARES = {"short": 0.3, "long": 0.25, "story": 0.25, "question": 0.1, "two": 0.05, "plain": 0.05}
 """Of the prompts whose answers drafters learn from: long answers are where drafting pays."""
@@ -57,7 +61,9 @@ OPENINGS, GO_ON, ORDERS = PHRASES["openings"], PHRASES["go on"], PHRASES["orders
 
 @dataclass(frozen=True)
 class Job:
-    """One answer to be written: `prompt` is what the writer reads, `opening` how its answer begins."""
+    """One answer to be written: `prompt` is what the writer reads, `opening` how its answer
+    begins.
+    """
 
     key: str
     kind: str
@@ -67,8 +73,8 @@ class Job:
 
 
 def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]:
-    """At most `n` captions: the longest, then whichever shares the smallest part of its words with those
-    before, as long as that is no more than `most`.
+    """At most `n` captions: the longest, then whichever shares the smallest part of its words with
+    those before, as long as that is no more than `most`.
     """
     left = sorted(captions, key=lambda c: -len(c))
     chosen = [left.pop(0)]
@@ -109,18 +115,30 @@ def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
 def plain_prompts() -> list[str]:
     """All plain prompts without a photograph, shuffled: more than 2,000 different ones."""
     rng = random.Random(5)
-    sums = [f"{rng.randint(2, 99)} {sign} {rng.randint(2, 99)}" for sign in ("plus", "minus", "times") * 40]
+    sums = [
+        f"{rng.randint(2, 99)} {sign} {rng.randint(2, 99)}"
+        for sign in ("plus", "minus", "times") * 40
+    ]
     plain, asks = PHRASES["plain"], PHRASES["ask"]
-    topics = {"thing": plain["things"], "place": plain["places"], "deed": plain["deeds"], "sum": sums}
-    made = [ask.format(x=x) for kind, xs in topics.items() for ask, x in itertools.product(asks[kind], xs)]
+    topics = {
+        "thing": plain["things"],
+        "place": plain["places"],
+        "deed": plain["deeds"],
+        "sum": sums,
+    }
+    made = [
+        ask.format(x=x)
+        for kind, xs in topics.items()
+        for ask, x in itertools.product(asks[kind], xs)
+    ]
     made = sorted({*made, *plain["others"]})
     rng.shuffle(made)
     return made
 
 
 def prompt_lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> list[dict[str, Any]]:
-    """What a photo target is asked so that drafters learn from its answers: n prompts with the pictures they
-    are about, {"prompt", "images": [path below `folder`]}.
+    """What a photo target is asked so that drafters learn from its answers: n prompts with the
+    pictures they are about, {"prompt", "images": [path below `folder`]}.
 
     Drawn from (seed, number) alone, so that a stopped run goes on with the same questions.
     """
@@ -140,7 +158,9 @@ def prompt_lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> li
             shown, prompt = [], rng.choice(plain)
         else:
             prompt = asked[0].question if asked else rng.choice(ways.get(kind, SHORT))
-        made.append({"prompt": prompt, "images": [str(one.path.relative_to(folder)) for one in shown]})
+        made.append(
+            {"prompt": prompt, "images": [str(one.path.relative_to(folder)) for one in shown]}
+        )
     return made
 
 
@@ -154,12 +174,18 @@ def finished(text: str) -> str:
 
 
 def keep(text: str, tokens: int, least: int, most: int) -> bool:
-    """Whether an answer is fit to be taught: long enough, hardly repeating, without talk of captions."""
-    return least <= tokens <= most and photo_scores.distinct(text) >= 0.9 and not UNWANTED.search(text)
+    """Whether an answer is fit to be taught: long enough, hardly repeating, without talk of
+    captions.
+    """
+    return (
+        least <= tokens <= most and photo_scores.distinct(text) >= 0.9 and not UNWANTED.search(text)
+    )
 
 
 class NoTripleTwice(LogitsProcessor):
-    """Bans tokens that would repeat a token triple of an answer. begins: where each row's answer begins."""
+    """Bans tokens that would repeat a token triple of an answer. begins: where each row's answer
+    begins.
+    """
 
     def __init__(self, begins: Sequence[int]) -> None:
         self.begins = begins
@@ -174,10 +200,15 @@ class NoTripleTwice(LogitsProcessor):
 
 @torch.inference_mode()
 def write(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, jobs: Sequence[Job], most: int, distinct: bool
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    jobs: Sequence[Job],
+    most: int,
+    distinct: bool,
 ) -> Iterator[tuple[Job, str]]:
-    """Sample all jobs in one left-padded batch, at most `most` new tokens each; where `distinct`, no token
-    triple comes twice in an answer. Yields each job with opening and continuation as one text."""
+    """Sample all jobs in one left-padded batch, at most `most` new tokens each; where `distinct`,
+    no token triple comes twice in an answer. Yields each job with opening and continuation as one
+    text."""
     asked, rows = (
         [torch.tensor(tokenizer(text, add_special_tokens=False).input_ids) for text in texts]
         for texts in ([j.prompt for j in jobs], [j.prompt + j.opening for j in jobs])
@@ -203,7 +234,8 @@ def write(
 def write_answers(
     base: Path, path: Path, jobs: Sequence[Job], tokenizer: PreTrainedTokenizerBase, seed: int = 1
 ) -> None:
-    """Let the base write the answers of these jobs, all plain or none, that are not yet in the file.
+    """Let the base write the answers of these jobs, all plain or none, that are not yet in the
+    file.
 
     What is not fit to be taught is kept as `rejected`, without text.
     """
@@ -216,7 +248,9 @@ def write_answers(
     torch.manual_seed(seed + len(done))
     for k in tqdm(range(0, len(left), BATCH), desc=path.stem, mininterval=5):
         with path.open("a") as file:
-            for job, text in write(model, tokenizer, left[k : k + BATCH], 90 if plain else 70, not plain):
+            for job, text in write(
+                model, tokenizer, left[k : k + BATCH], 90 if plain else 70, not plain
+            ):
                 told = text if plain else finished(text)
                 fit = plain or keep(told, len(tokenizer(told).input_ids), 50, 125)
                 kind, told = (job.kind, told) if fit else ("rejected", "")

@@ -1,7 +1,8 @@
-"""Scenes as the pocket model gets them: drawn, letterboxed, as pixels, and what every patch should say.
+"""Scenes as the pocket model gets them: drawn, letterboxed, as pixels, and what every patch should
+say.
 
-Item `step` of a data set is always the same batch, so that a resumed run sees what an uninterrupted one would
-have.
+Item `step` of a data set is always the same batch, so that a resumed run sees what an uninterrupted
+one would have.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ def content_box(rng: random.Random, hard: float = 1.0) -> Box:
 def letterboxed(
     scene: Scene | Chart, box: Box, rng: random.Random, hard: float = 1.0, free: bool = False
 ) -> Image.Image:
-    """Draw into the box, at several resolutions before resizing, padded with gray to the model's square.
+    """Draw into the box, at several resolutions before resizing, padded with gray to the model's
+    square.
 
-    `hard` in [0, 1] scales how often a picture is resized, blurred, noisy or squeezed through JPEG; `free`
-    draws outlines as different people do.
+    `hard` in [0, 1] scales how often a picture is resized, blurred, noisy or squeezed through JPEG;
+    `free` draws outlines as different people do.
     """
     k = rng.choice([1, 1, 1, 1.5, 2, 3]) if rng.random() < hard else 1
     image = world.draw(scene, (round(box[0] * k), round(box[1] * k)), rng, free)
@@ -68,7 +70,9 @@ def _padded(image: Image.Image) -> Image.Image:
 
 
 def patch_labels(scene: Scene | Chart, box: Box) -> np.ndarray:
-    """What every patch should say [N, 6]: of its cell, or of its bar in a chart; nothing in the padding."""
+    """What every patch should say [N, 6]: of its cell, or of its bar in a chart; nothing in the
+    padding.
+    """
     out = np.full((pocket.N_PATCHES, len(GROUP_NAMES)), -100, np.int64)
     left, top = (SIDE - box[0]) / 2, (SIDE - box[1]) / 2
     for i in range(pocket.N_PATCHES):
@@ -87,7 +91,8 @@ def patch_labels(scene: Scene | Chart, box: Box) -> np.ndarray:
 
 
 def _bar_at(chart: Chart, x: float, y: float) -> Look:
-    # A bar is about 0.65 of its slot wide, and a patch may hold parts of two: it speaks for the larger part.
+    # A bar is about 0.65 of its slot wide, and a patch may hold parts of two: it speaks for the
+    # larger part.
     slot, half = 0.875 / len(chart.bars), 0.5 / GRID
     left = [0.083 + slot * (i + 0.175) for i in range(len(chart.bars))]
     parts = [min(x + half, a + 0.65 * slot) - max(x - half, a) for a in left]
@@ -140,14 +145,16 @@ class VisionOnly:
     batch: int
 
     def __getitem__(self, step: int) -> tuple[Tensor, Tensor]:
-        hard = min(1.0, 2.0 * step / self.total)  # first what things look like, then through augmentation
+        hard = min(
+            1.0, 2.0 * step / self.total
+        )  # first what things look like, then through augmentation
         return crowded(random.Random(self.seed * 10**9 + 5 * 10**8 + step), self.batch, hard)
 
 
 @dataclass
 class Renderings:
-    """Item `step` is a batch of scenes seen twice: pixels varied and pixels cleanly drawn [B, 3, 96, 96], and
-    the patch labels [B, N, 6] of both."""
+    """Item `step` is a batch of scenes seen twice: pixels varied and pixels cleanly drawn [B, 3,
+    96, 96], and the patch labels [B, N, 6] of both."""
 
     seed: int
     total: int
@@ -158,7 +165,8 @@ class Renderings:
         varied, clean, patches = [], [], []
         for i in range(self.batch):
             scene = _crowd(rng) if i % 8 else world.random_chart(rng, rng.randint(1, 5))
-            # Visitors' pictures are seldom square: letterboxed here twice as often as in conversations.
+            # Visitors' pictures are seldom square: letterboxed here twice as often as in
+            # conversations.
             box = content_box(rng, hard=2.0)
             varied.append(letterboxed(scene, box, rng, free=rng.random() < FREE))
             # A chart's bars differ in width from drawing to drawing: it is its own clean view.
@@ -168,7 +176,9 @@ class Renderings:
 
 
 def _crowd(rng: random.Random) -> Scene:
-    """One to nine objects; half of them digits and more of them small than elsewhere: these are hard."""
+    """One to nine objects; half of them digits and more of them small than elsewhere: these are
+    hard.
+    """
     scene = world.random_scene(rng, rng.randint(1, 9), False)
     things = []
     for t in scene.things:
@@ -179,7 +189,9 @@ def _crowd(rng: random.Random) -> Scene:
 
 
 def stream(data: Any, first: int, workers: int) -> Iterator:
-    """Items `first` to `data.total` of a dataset, drawn by worker processes ahead of time, in order."""
+    """Items `first` to `data.total` of a dataset, drawn by worker processes ahead of time, in
+    order.
+    """
     loader = DataLoader(
         data,
         batch_size=None,

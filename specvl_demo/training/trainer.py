@@ -1,7 +1,8 @@
-"""The one training loop: checkpoints, resume, optimizers, schedule, log and progress for every recipe.
+"""The one training loop: checkpoints, resume, optimizers, schedule, log and progress for every
+recipe.
 
-It runs on a CPU, on a GPU, or in several processes started by `accelerate launch`. A stopped run of one
-process ends with the weights of one that was not stopped.
+It runs on a CPU, on a GPU, or in several processes started by `accelerate launch`. A stopped run of
+one process ends with the weights of one that was not stopped.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ LOG_EVERY = 25
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a run depends on, each field an option of `train`. Numbers of steps may be changed when it goes
-    on, the rest may not.
+    """What a run depends on, each field an option of `train`. Numbers of steps may be changed when
+    it goes on, the rest may not.
 
-    steps: of the optimizer; batch: examples in each, over all processes. lr, muon_lr: of AdamW and Muon.
-    decay: share of the steps over which they fall.
+    steps: of the optimizer; batch: examples in each, over all processes. lr, muon_lr: of AdamW and
+    Muon. decay: share of the steps over which they fall.
     """
 
     seed: int = 1
@@ -51,7 +52,9 @@ def processes() -> PartialState:
 
 
 def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The checkpoint of a run in a folder, None where there is none; ValueError where another wrote it."""
+    """The checkpoint of a run in a folder, None where there is none; ValueError where another wrote
+    it.
+    """
     path = folder / f"{name}.pt"
     if not path.exists():
         return None
@@ -61,7 +64,8 @@ def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str
     others = [key for key in fixed if before.get(key) != identity.get(key)]
     if others:
         raise ValueError(
-            f"{folder} holds a run with other {', '.join(others)}; pass --fresh, or give another --folder"
+            f"{folder} holds a run with other {', '.join(others)}; pass --fresh, or give another"
+            " --folder"
         )
     return saved
 
@@ -69,12 +73,12 @@ def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str
 class Trainer:
     """One run of a recipe.
 
-    name: of the checkpoint file, the log's rows and the progress bar. identity: what the run depends on
-    (recipe, fingerprints of weights); a checkpoint whose identity differs in more than numbers of
-    steps is refused.
-    parts: what a checkpoint holds beside the optimizers. decay: share of the steps over which the learning
-    rate falls. average: processes exchange gradients here, since no distributed module wraps what is trained.
-    fresh: a checkpoint that is there is passed over.
+    name: of the checkpoint file, the log's rows and the progress bar. identity: what the run
+    depends on (recipe, fingerprints of weights); a checkpoint whose identity differs in more than
+    numbers of steps is refused. parts: what a checkpoint holds beside the optimizers. decay: share
+    of the steps over which the learning rate falls. average: processes exchange gradients here,
+    since no distributed module wraps what is trained. fresh: a checkpoint that is there is passed
+    over.
     """
 
     def __init__(
@@ -98,8 +102,8 @@ class Trainer:
         self.average, self.fresh, self.step = average, fresh, 0
 
     def checkpoint(self) -> dict[str, Any] | None:
-        """The run's checkpoint, None where there is none to go on from; ValueError where another run wrote
-        it."""
+        """The run's checkpoint, None where there is none to go on from; ValueError where another
+        run wrote it."""
         return None if self.fresh else checkpoint(self.folder, self.name, self.identity)
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -142,8 +146,8 @@ class Trainer:
     ) -> bool:
         """Run to the last step; False where `minutes` ran out or `stop_at` was reached first.
 
-        batches(step): the batches from this step on, the same whoever asks. loss(batch): the loss and numbers
-        to log. after: called after every step.
+        batches(step): the batches from this step on, the same whoever asks. loss(batch): the loss
+        and numbers to log. after: called after every step.
         """
         last, began = min(self.steps, stop_at or self.steps), time.monotonic()
         saved = began
@@ -210,7 +214,9 @@ class Trainer:
                 log.write(json.dumps({"run": self.name, "step": self.step, **means}) + "\n")
 
     def _is_up(self, seconds: float, began: float) -> bool:
-        """Whether time has run out by the first process's clock: all must stop after the same step."""
+        """Whether time has run out by the first process's clock: all must stop after the same
+        step.
+        """
         up = torch.tensor(float(time.monotonic() - began > seconds), device=self.accelerator.device)
         return bool(broadcast(up))
 
@@ -219,11 +225,12 @@ class Trainer:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, then five Newton-Schulz steps towards the nearest orthogonal matrix (Jordan et al., 2024).
+    """Momentum, then five Newton-Schulz steps towards the nearest orthogonal matrix (Jordan et al.,
+    2024).
 
-    The update's root mean square is 0.2·lr whatever the shape, so that Adam's learning rates carry over.
-    `torch.optim.Muon` orthogonalises in bfloat16, which is many times slower on CPUs without bf16 units; this
-    one batches matrices of equal shape and stays in the weights' dtype.
+    The update's root mean square is 0.2·lr whatever the shape, so that Adam's learning rates carry
+    over. `torch.optim.Muon` orthogonalises in bfloat16, which is many times slower on CPUs without
+    bf16 units; this one batches matrices of equal shape and stays in the weights' dtype.
     """
 
     def __init__(
@@ -270,15 +277,19 @@ def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
 def optimizers(
     parts: list[tuple[nn.Module, float]], lr: float, muon_lr: float
 ) -> list[torch.optim.Optimizer]:
-    """One AdamW over some modules, each with its own factor on both learning rates, and one Muon over their
-    matrices, where there are any."""
+    """One AdamW over some modules, each with its own factor on both learning rates, and one Muon
+    over their matrices, where there are any."""
     matrices: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     seen: set[nn.Parameter] = set()
     for module, factor in parts:
-        new = [(name, p) for name, p in module.named_parameters() if p.requires_grad and p not in seen]
+        new = [
+            (name, p) for name, p in module.named_parameters() if p.requires_grad and p not in seen
+        ]
         seen.update(p for _, p in new)
-        mats = [p for name, p in new if p.ndim == 2 and not re.search("embed|lm_head|position", name)]
+        mats = [
+            p for name, p in new if p.ndim == 2 and not re.search("embed|lm_head|position", name)
+        ]
         chosen = set(mats)
         rest = [p for _, p in new if p not in chosen]
         matrices += [{"params": mats, "lr": muon_lr * factor}] if mats else []
@@ -288,8 +299,8 @@ def optimizers(
 
 
 def warm_then_linear(progress: float, decay: float, warm: float = 0.01) -> float:
-    """The schedule's factor at `progress` in [0, 1]: a short rise, a plateau, a straight line down over the
-    last `decay` share.
+    """The schedule's factor at `progress` in [0, 1]: a short rise, a plateau, a straight line down
+    over the last `decay` share.
     """
     if progress < warm:
         return max(0.05, progress / warm)

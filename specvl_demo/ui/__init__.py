@@ -1,4 +1,6 @@
-"""The page: composition (page), handlers (behaviour), the line and the engines (serve), words (messages).
+"""The page: composition (page), handlers (behaviour), the line and the engines (serve), words
+(messages).
 
-Only this package and app.py know Gradio. The scripts and styles of the page are plain files in assets/.
+Only this package and app.py know Gradio. The scripts and styles of the page are plain files in
+assets/.
 """

@@ -44,17 +44,17 @@ def serve(
 ) -> None:
     """Serve the page on an address of this machine; `share` opens a public tunnel besides.
 
-    logins: (user, password) of who may see it; none: everybody. max_waiting and limit_s: see Queue. hosts:
-    names under which it may be asked for; none: this machine's own where `host` is local, else any.
-    ValueError with a sentence, or OSError, where it cannot be.
+    logins: (user, password) of who may see it; none: everybody. max_waiting and limit_s: see Queue.
+    hosts: names under which it may be asked for; none: this machine's own where `host` is local,
+    else any. ValueError with a sentence, or OSError, where it cannot be.
     """
     folder = Path(get_upload_folder())
     uploads.sweep(folder)
     try:
         with closing(workers.make(pair, cluster or Cluster())) as worker:
             if threading.current_thread() is threading.main_thread():
-                # Here, not above: Ray handles them too. The first process of a container ignores SIGTERM
-                # unless it is handled.
+                # Here, not above: Ray handles them too. The first process of a container ignores
+                # SIGTERM unless it is handled.
                 for number in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(number, stop)
             behaviour = Behaviour(
@@ -97,8 +97,8 @@ def leave() -> None:
 
 
 def own_names(host: str, share: bool = False) -> list[str]:
-    """Under which names a page is asked for that listens at this address. A name of somebody else's that was
-    made to lead to this machine must not open a page that is for this machine alone."""
+    """Under which names a page is asked for that listens at this address. A name of somebody else's
+    that was made to lead to this machine must not open a page that is for this machine alone."""
     if host not in LOCAL:
         return ["*"]
     return [*LOCAL, *([".gradio.live"] if share else [])]

@@ -4,32 +4,51 @@ from __future__ import annotations
 
 TITLE = "SpecVL · speculative decoding of vision-language models"
 ENDPOINTS = {
-    "generate": "Answer a question about pictures or a clip with one method: the answer and its numbers.",
-    "race": "Let methods (comma-separated) answer the same question in turns: every answer and its numbers.",
+    "generate": (
+        "Answer a question about pictures or a clip with one method: the answer and its numbers."
+    ),
+    "race": (
+        "Let methods (comma-separated) answer the same question in turns: every answer and its"
+        " numbers."
+    ),
 }
 
 CANNOT_LISTEN = (
-    "The page cannot listen at {host}, port {port}: the port is taken, or that is no address of this "
-    "machine. Choose others with --host and --port."
+    "The page cannot listen at {host}, port {port}: the port is taken, or that is no address of"
+    " this machine. Choose others with --host and --port."
 )
-BUSY = "This machine is busy: {waiting} visitors are waiting, which is all it takes. Try again in a minute."
+BUSY = (
+    "This machine is busy: {waiting} visitors are waiting, which is all it takes. Try again in a"
+    " minute."
+)
 UNHEARD = "The run was ended: nobody has listened to it for {seconds:.0f} s."
 TOO_LONG = (
-    "The run was ended after {seconds:.0f} s, the limit for one run here. What came until then is above."
+    "The run was ended after {seconds:.0f} s, the limit for one run here. What came until then is"
+    " above."
 )
-PAGE_FAILED = "The page itself failed ({reason}). Run again; if it comes back, the server's log says more."
+PAGE_FAILED = (
+    "The page itself failed ({reason}). Run again; if it comes back, the server's log says more."
+)
 ENGINE_DIED = (
-    "The engine stopped unexpectedly ({reason}). It is being started again: run once more in a moment."
+    "The engine stopped unexpectedly ({reason}). It is being started again: run once more in a"
+    " moment."
 )
-NO_MEMORY = "There was not enough memory for this run. Use fewer or smaller pictures, or fewer tokens."
-RUN_FAILED = "The run failed: {reason}. What came until then stays; run again, or change the settings."
+NO_MEMORY = (
+    "There was not enough memory for this run. Use fewer or smaller pictures, or fewer tokens."
+)
+RUN_FAILED = (
+    "The run failed: {reason}. What came until then stays; run again, or change the settings."
+)
 ENGINE_NO_START = "The engine could not be started ({reason}). Run once more in a moment."
 NO_FILE = "{name} is no longer on the server. Add it again."
 UPLOAD_TOO_LARGE = "A file of at most {most} MB is taken."
 DISK_FULL = (
-    "The disk of this machine is full: nothing can be added until older files are removed. Try again later."
+    "The disk of this machine is full: nothing can be added until older files are removed. Try"
+    " again later."
 )
-NOT_KEPT = "This machine cannot keep files: its folder for uploads cannot be written. Ask without a file."
+NOT_KEPT = (
+    "This machine cannot keep files: its folder for uploads cannot be written. Ask without a file."
+)
 NOT_FOUND = "There is nothing here."
 NOT_JSON = "The body of this request must be a JSON object."
 BODY_TOO_LARGE = "A request of this kind holds at most {most} bytes."
@@ -37,14 +56,19 @@ TOO_MANY_PARTS = "The request has too many parts: at most {most} lists and objec
 TOO_DEEP = "The request is nested too deeply: at most {most} levels are taken."
 NO_ARGUMENT = "There is no argument {name!r}. Known: {known}."
 ALL_ARGUMENTS = (
-    "`data` must list all {n} arguments in this order: {known}. At /call/v2/ they may be given by name."
+    "`data` must list all {n} arguments in this order: {known}. At /call/v2/ they may be given by"
+    " name."
 )
-NOT_UPLOADED = "A file in this request was not uploaded here, or is gone. Upload it first, then ask."
+NOT_UPLOADED = (
+    "A file in this request was not uploaded here, or is gone. Upload it first, then ask."
+)
 WRONG_HOST = (
-    "This page is not served under that name. Ask for it by its own address, or start it with --hosts NAME."
+    "This page is not served under that name. Ask for it by its own address, or start it with"
+    " --hosts NAME."
 )
 WRONG_ORIGIN = (
-    "Another site may not ask in a visitor's name. Start the page with --hosts NAME to allow that site."
+    "Another site may not ask in a visitor's name. Start the page with --hosts NAME to allow that"
+    " site."
 )
 BY_STATUS = {
     400: "The request is not one that this page takes.",
@@ -64,19 +88,24 @@ NO_METHOD = "There is no method {name!r}. Known: {known}."
 METHODS_ELSEWHERE = "{known}; others do not run with {pair} here: ask for one to learn why"
 TOO_MANY_LANES = "At most {most} methods race beside the autoregressive lane, got {n}."
 TOO_MANY_FILES = "At most {most} pictures and clips fit in one question, got {n}."
-TOO_MANY_SHOWN = "At most {most} pictures and clips fit in one conversation, got {n}. Begin a new one."
+TOO_MANY_SHOWN = (
+    "At most {most} pictures and clips fit in one conversation, got {n}. Begin a new one."
+)
 WRONG_KIND = "{what} must be {wanted}, not {kind}."
 NOT_WHOLE = "{what} must be a whole number, got {value!r}."
 TOO_MANY_TURNS = (
-    "At most {most} earlier questions are remembered, got {n}. Begin a new conversation, or take an earlier "
-    "question up again."
+    "At most {most} earlier questions are remembered, got {n}. Begin a new conversation, or take an"
+    " earlier question up again."
 )
 NOT_A_NUMBER = "{what} must be a number from {low} to {high}, got {value!r}."
 NOT_ONE_OF = "{what} is one of {known}, got {value!r}."
 TOO_COLD = "The temperature must be 0 (greedy) or at least {low}, got {value!r}."
-ONLY_THIS_PAIR = "This Space lends its GPU to the pair {pair!r} alone; other pairs need a Space of their own."
+ONLY_THIS_PAIR = (
+    "This Space lends its GPU to the pair {pair!r} alone; other pairs need a Space of their own."
+)
 ONLY_THESE_WEIGHTS = (
-    "This Space loads its weights before a GPU is lent: precision and packing are those it was started with."
+    "This Space loads its weights before a GPU is lent: precision and packing are those it was"
+    " started with."
 )
 NOT_SHARED = "This race has more than 8 MB: download its trace instead."
 NO_SCENE = "That is not the description of a scene: it needs a ground and a list of objects."

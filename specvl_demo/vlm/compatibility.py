@@ -1,7 +1,9 @@
-"""What can be known of a vision-language model before its weights are there, and whether two fit together.
+"""What can be known of a vision-language model before its weights are there, and whether two fit
+together.
 
-Given a local folder or a repository of the hub, reads its configuration, its tokenizer and its list of files:
-kilobytes, never weights. Knows the families that the engine serves. Knows nothing of methods.
+Given a local folder or a repository of the hub, reads its configuration, its tokenizer and its list
+of files: kilobytes, never weights. Knows the families that the engine serves. Knows nothing of
+methods.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ FAMILIES: dict[str, str] = {
 }
 """By `model_type` of the configuration. Pixtral is a LLaVA with another vision tower there."""
 
-_RECURRENT = "its linear-attention layers keep one running state, which cannot forget rejected tokens"
+_RECURRENT = (
+    "its linear-attention layers keep one running state, which cannot forget rejected tokens"
+)
 _PER_LAYER = "its layers want the ids of tokens beside their embeddings"
 REFUSED: dict[str, str] = {
     "qwen3_5": _RECURRENT,
@@ -50,7 +54,13 @@ _HTTPError: type[BaseException] = HfHubHTTPError.__bases__[0]
 _READ = ("config.json", "tokenizer.json")
 # What decides into how many tokens a picture is cut, wherever a family keeps it.
 _CUT = (
-    *("image_size", "patch_size", "spatial_merge_size", "temporal_patch_size", "spatial_patch_size"),
+    *(
+        "image_size",
+        "patch_size",
+        "spatial_merge_size",
+        "temporal_patch_size",
+        "spatial_patch_size",
+    ),
     *("scale_factor", "image_seq_length", "mm_tokens_per_image", "downsample_ratio"),
     *("image_grid_pinpoints", "vision_feature_select_strategy"),
 )
@@ -60,8 +70,8 @@ _CUT = (
 class Card:
     """A model as far as it is known without its weights.
 
-    family: its `model_type`. params: from the weights' own headers or index, rounded; 0 where nothing says.
-    bytes: of the weights as stored. tokens: id by token.
+    family: its `model_type`. params: from the weights' own headers or index, rounded; 0 where
+    nothing says. bytes: of the weights as stored. tokens: id by token.
     """
 
     id: str
@@ -77,28 +87,40 @@ class Card:
 
 
 def read(source: str, offline: bool = False, text: bool = False) -> Card:
-    """The card of a folder or a repository. ValueError with a sentence where it cannot be had or is no family
-    that the engine serves.
+    """The card of a folder or a repository. ValueError with a sentence where it cannot be had or is
+    no family that the engine serves.
 
-    offline: only what the hub's local cache holds. text: a language model that does not see will do too.
+    offline: only what the hub's local cache holds. text: a language model that does not see will do
+    too.
     """
     folder = Path(source)
     if folder.is_dir():
-        files, facts = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}, {}
+        files, facts = (
+            {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()},
+            {},
+        )
         known = {name: read_json(folder / name) for name in _READ if name in files}
         facts = {"params": _counted(folder), "licence": "see its folder"}
     else:
         files, facts, known = _from_hub(source, offline)
     config = known.get("config.json")
     if config is None and offline and not folder.is_dir():
-        raise ValueError(f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids to look it up.")
+        raise ValueError(
+            f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids to look it up."
+        )
     if config is None:
-        raise ValueError(f"{source} has no config.json: it is not a model that transformers can load.")
+        raise ValueError(
+            f"{source} has no config.json: it is not a model that transformers can load."
+        )
     family = config.get("model_type", "")
-    text_model = text and any(name.endswith("ForCausalLM") for name in config.get("architectures") or ())
+    text_model = text and any(
+        name.endswith("ForCausalLM") for name in config.get("architectures") or ()
+    )
     if family not in FAMILIES and not text_model:
         if family in REFUSED:
-            raise ValueError(f"{source} is of type {family!r}, which is not served: {REFUSED[family]}.")
+            raise ValueError(
+                f"{source} is of type {family!r}, which is not served: {REFUSED[family]}."
+            )
         served = ", ".join(FAMILIES.values())
         raise ValueError(
             f"{source} is of type {family or 'unknown'!r}; this engine serves {served} and Pixtral."
@@ -106,7 +128,9 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     if (config.get("text_config") or {}).get("hidden_size_per_layer_input") and family == "gemma4":
         raise ValueError(f"{source} is a small Gemma 4, which is not served: {_PER_LAYER}.")
     if "tokenizer.json" not in known:
-        raise ValueError(f"{source} has no tokenizer.json, by which its vocabulary could be compared.")
+        raise ValueError(
+            f"{source} has no tokenizer.json, by which its vocabulary could be compared."
+        )
     safe = sum(size for name, size in files.items() if name.endswith(".safetensors"))
     pickled = sum(size for name, size in files.items() if name.endswith(".bin"))
     if not safe and not pickled and files:
@@ -122,8 +146,9 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
 
 
 def hub_head(repo: str, offline: bool = False) -> Card | None:
-    """The card of an EAGLE-3 head on the hub, by what its configuration says of itself; None where it is
-    something else. Its other formats say nothing there: they are known by their tensors, in folders alone."""
+    """The card of an EAGLE-3 head on the hub, by what its configuration says of itself; None where
+    it is something else. Its other formats say nothing there: they are known by their tensors, in
+    folders alone."""
     files, facts, known = _from_hub(repo, offline)
     config = known.get("config.json", {})
     named = " ".join(config.get("architectures") or ()).lower()
@@ -153,9 +178,14 @@ def misfit(target: Card, drafter: Card) -> str | None:
     """Why the drafter cannot draft for the target, in a sentence; None when it can."""
     reads = ASSISTANTS.get(drafter.family)
     if reads and reads != target.family:
-        return f"{drafter.id} reads the keys and values of a {FAMILIES[reads]}; {target.id} is none."
+        return (
+            f"{drafter.id} reads the keys and values of a {FAMILIES[reads]}; {target.id} is none."
+        )
     if target.id == drafter.id:
-        return f"{target.id} is both target and drafter; choose the drafter 'self' in a method for that."
+        return (
+            f"{target.id} is both target and drafter; choose the drafter 'self' in a method for"
+            " that."
+        )
     if target.params and drafter.params >= target.params:
         return (
             f"{drafter.id} has {drafter.params / 1e9:.2f}B parameters, {target.id} only "
@@ -167,8 +197,8 @@ def misfit(target: Card, drafter: Card) -> str | None:
     if differ:
         first = differ[0]
         return (
-            f"{drafter.id} has another vocabulary than {target.id}: id {first} is {theirs[first]!r} there, "
-            f"{mine[first]!r} here ({len(differ)} ids differ)."
+            f"{drafter.id} has another vocabulary than {target.id}: id {first} is {theirs[first]!r}"
+            f" there, {mine[first]!r} here ({len(differ)} ids differ)."
         )
     if len(common) < 0.9 * len(mine):
         return f"{drafter.id} knows only {len(common)} of the {len(mine)} tokens of {target.id}."
@@ -216,7 +246,9 @@ def _counted(folder: Path) -> int:
     return total
 
 
-def _from_hub(repo: str, offline: bool) -> tuple[dict[str, int], dict[str, Any], dict[str, dict[str, Any]]]:
+def _from_hub(
+    repo: str, offline: bool
+) -> tuple[dict[str, int], dict[str, Any], dict[str, dict[str, Any]]]:
     """Files with sizes, facts, and the small files' contents."""
     files: dict[str, int] = {}
     facts: dict[str, Any] = {}
@@ -233,7 +265,9 @@ def _from_hub(repo: str, offline: bool) -> tuple[dict[str, int], dict[str, Any],
             except EntryNotFoundError:
                 continue
     except HFValidationError:
-        raise ValueError(f"There is no folder {repo}, and a model of the hub is named OWNER/NAME.") from None
+        raise ValueError(
+            f"There is no folder {repo}, and a model of the hub is named OWNER/NAME."
+        ) from None
     except (_HTTPError, OSError) as fault:
         line = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise ValueError(f"{repo} could not be looked up: {line}") from fault

@@ -1,15 +1,17 @@
 """EfficientNet-Lite as a vision tower of transformers that speaks a language model's embeddings.
 
-The tower turns a picture into cells of 32×32 pixels and 6 word rows, all of the language model's width:
+The tower turns a picture into cells of 32×32 pixels and 6 word rows, all of the language model's
+width:
 
-- a cell joins the last map (1280 channels), the finer map under it (2×2 places) and the mean colours of 4×4
-  places of the picture itself; each part is layer-normed, a learned position is added, and a two-layer
-  projector (LLaVA's) brings it to the width of the language model;
-- the word rows are the tower's own classification in words: its likeliest classes' probabilities times the
-  token embeddings of their names. The table of those embeddings belongs to the language model, so it is
-  filled when a model is assembled.
+- a cell joins the last map (1280 channels), the finer map under it (2×2 places) and the mean
+  colours of 4×4 places of the picture itself; each part is layer-normed, a learned position is
+  added, and a two-layer projector (LLaVA's) brings it to the width of the language model;
+- the word rows are the tower's own classification in words: its likeliest classes' probabilities
+  times the token embeddings of their names. The table of those embeddings belongs to the language
+  model, so it is filled when a model is assembled.
 
-Architecture: Tan and Le 2019 (EfficientNet), its Lite variant without squeeze-and-excitation and with ReLU6.
+Architecture: Tan and Le 2019 (EfficientNet), its Lite variant without squeeze-and-excitation and
+with ReLU6.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-# layers, kernel, stride, expansion, channels of each stage of Lite0; the first `FINE_STAGES` end in the
-# finer map.
+# layers, kernel, stride, expansion, channels of each stage of Lite0; the first `FINE_STAGES` end in
+# the finer map.
 STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -51,7 +53,8 @@ COLOUR_PLACES = 4
 
 @dataclass(frozen=True)
 class Variant:
-    """A published EfficientNet-Lite: how much wider and deeper than Lite0, and the pixels of a side.
+    """A published EfficientNet-Lite: how much wider and deeper than Lite0, and the pixels of a
+    side.
 
     Lite2 is published for 260 pixels; 256 are a whole number of cells.
     """
@@ -62,11 +65,15 @@ class Variant:
     image_size: int
 
 
-VARIANTS = (Variant("EfficientNet-Lite0", 1.0, 1.0, 224), Variant("EfficientNet-Lite2", 1.1, 1.2, 256))
+VARIANTS = (
+    Variant("EfficientNet-Lite0", 1.0, 1.0, 224),
+    Variant("EfficientNet-Lite2", 1.1, 1.2, 256),
+)
 
 
 def scaled_stages(width: float, depth: float) -> tuple[tuple[int, ...], ...]:
-    """`STAGES` with channels times `width`, to multiples of eight, and layers times `depth`, rounded up.
+    """`STAGES` with channels times `width`, to multiples of eight, and layers times `depth`,
+    rounded up.
 
     The layers of the first and the last stage stay (EfficientNet-Lite's rule).
     """
@@ -124,12 +131,16 @@ class EfficientNetLiteConfig(PretrainedConfig):
 class SameConv(nn.Conv2d):
     """A convolution padded as TensorFlow's 'same': an odd pixel of padding goes right and below."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1
+    ) -> None:
         super().__init__(inputs, outputs, kernel, stride, 0, groups=groups, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         kernel, stride = self.kernel_size[0], self.stride[0]
-        height, width = (max((math.ceil(n / stride) - 1) * stride + kernel - n, 0) for n in x.shape[-2:])
+        height, width = (
+            max((math.ceil(n / stride) - 1) * stride + kernel - n, 0) for n in x.shape[-2:]
+        )
         if height or width:
             x = F.pad(x, (width // 2, width - width // 2, height // 2, height - height // 2))
         return super().forward(x)
@@ -167,7 +178,9 @@ def _stages(stages: tuple[tuple[int, ...], ...], inputs: int) -> list[nn.Module]
     blocks: list[nn.Module] = []
     for layers, kernel, stride, expansion, channels in stages:
         for i in range(layers):
-            blocks.append(InvertedResidual(inputs, channels, kernel, stride if i == 0 else 1, expansion))
+            blocks.append(
+                InvertedResidual(inputs, channels, kernel, stride if i == 0 else 1, expansion)
+            )
             inputs = channels
     return blocks
 
@@ -193,15 +206,20 @@ class EfficientNetLiteModel(PreTrainedModel):
         self.linear_1 = nn.Linear(sum(self.parts), config.projector_size)
         self.linear_2 = nn.Linear(config.projector_size, config.hidden_size)
         self.class_words = nn.Parameter(
-            torch.zeros(config.num_classes, config.word_rows, config.hidden_size), requires_grad=False
+            torch.zeros(config.num_classes, config.word_rows, config.hidden_size),
+            requires_grad=False,
         )
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Torch's own starting values stay; the tower is loaded or trained, never drawn by transformers."""
+        """Torch's own starting values stay; the tower is loaded or trained, never drawn by
+        transformers.
+        """
 
     def train(self, mode: bool = True) -> EfficientNetLiteModel:
-        """Batch norms always use their running statistics: the batches are far too small for others."""
+        """Batch norms always use their running statistics: the batches are far too small for
+        others.
+        """
         return super().train(False)
 
     def colours(self, pixel_values: Tensor) -> Tensor:
@@ -213,14 +231,16 @@ class EfficientNetLiteModel(PreTrainedModel):
         return self.classifier(top.mean((2, 3)))
 
     def words(self, top: Tensor) -> Tensor:
-        """Word rows [B, rows, width]: the likeliest classes' names, weighted by their probabilities."""
+        """Word rows [B, rows, width]: the likeliest classes' names, weighted by their
+        probabilities.
+        """
         values, classes = self.classify(top).float().softmax(-1).topk(self.config.likeliest, -1)
         weights = (values / values.sum(-1, keepdim=True)).to(self.class_words.dtype)
         return torch.einsum("bk,bkrd->brd", weights, self.class_words[classes])
 
     def cells(self, top: Tensor, fine: Tensor, colours: Tensor) -> Tensor:
-        """Projected cells [B, grid², width] of the last map, the finer map [B, *`fine_shape`] and what
-        `colours` gives."""
+        """Projected cells [B, grid², width] of the last map, the finer map [B, *`fine_shape`] and
+        what `colours` gives."""
         grid = self.config.grid
         parts = (top, F.pixel_unshuffle(fine, 2), F.pixel_unshuffle(colours, COLOUR_PLACES))
         flat = [F.layer_norm(p.flatten(2).transpose(1, 2), (p.shape[1],)) for p in parts[:2]]
@@ -230,7 +250,9 @@ class EfficientNetLiteModel(PreTrainedModel):
         return self.linear_2(F.gelu(self.linear_1(x)))
 
     def forward(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
-        """Look at pictures [B, 3, side, side], normalised with mean 127/255 and deviation 128/255."""
+        """Look at pictures [B, 3, side, side], normalised with mean 127/255 and deviation
+        128/255.
+        """
         fine = self.lower(pixel_values)
         top = self.upper(fine)
         rows = torch.cat([self.cells(top, fine, self.colours(pixel_values)), self.words(top)], 1)
@@ -246,7 +268,8 @@ def register() -> None:
 
 
 def published_weights(state: dict[str, Tensor]) -> tuple[Variant, dict[str, Tensor]]:
-    """Which EfficientNet-Lite these published PyTorch weights are, and the same under this module's names.
+    """Which EfficientNet-Lite these published PyTorch weights are, and the same under this module's
+    names.
 
     Raises ValueError where a name is unknown or the weights are of another variant than `VARIANTS`.
     """
@@ -262,7 +285,9 @@ def published_weights(state: dict[str, Tensor]) -> tuple[Variant, dict[str, Tens
     places |= {"_bn1": f"{head}.norm", "_fc": "classifier"}
     for i in range(blocks):
         place = f"lower.{i + 1}" if i < n_lower else f"upper.{i - n_lower}"
-        places |= {f"_blocks.{i}.{theirs}": f"{place}.{ours}" for theirs, ours in BLOCK_PARTS.items()}
+        places |= {
+            f"_blocks.{i}.{theirs}": f"{place}.{ours}" for theirs, ours in BLOCK_PARTS.items()
+        }
     named: dict[str, Tensor] = {}
     for name, value in state.items():
         part, _, leaf = name.rpartition(".")

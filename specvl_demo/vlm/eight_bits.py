@@ -30,14 +30,18 @@ def packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same with every matrix in float16 again. ValueError where one and its scale do not fit."""
+    """The same with every matrix in float16 again. ValueError where one and its scale do not
+    fit.
+    """
     found = {name: tensor for name, tensor in tensors.items() if not name.endswith(SCALE)}
     for name, tensor in found.items():
         if tensor.dtype != torch.int8:
             continue
         scale = tensors.get(name + SCALE)
         if tensor.ndim != 2 or scale is None or scale.shape != (len(tensor), 1):
-            raise ValueError(f"{name} is in eight bits; it needs {name}{SCALE} with a number for each row")
+            raise ValueError(
+                f"{name} is in eight bits; it needs {name}{SCALE} with a number for each row"
+            )
         found[name] = (tensor.float() * scale).half()
     return found
 

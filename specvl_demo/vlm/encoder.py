@@ -1,7 +1,7 @@
 """A loaded Hugging Face vision-language model: its vision encoder, its decoder, its special tokens.
 
-Given a model as the library loads it, turns prompts into decoder inputs by running everything but the
-decoder. The model may be shared by many requests and is never changed.
+Given a model as the library loads it, turns prompts into decoder inputs by running everything but
+the decoder. The model may be shared by many requests and is never changed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,34 @@ from specvl_demo.vlm import shared_drafter
 from specvl_demo.vlm.layouts import runs
 
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
-_HARMLESS = {"input_ids", "past_key_values", "use_cache", "return_dict", "logits_to_keep", "cache_position"}
-_SERVED = {"inputs_embeds", "position_ids", "attention_mask", "visual_pos_masks", "deepstack_visual_embeds"}
+_HARMLESS = {
+    "input_ids",
+    "past_key_values",
+    "use_cache",
+    "return_dict",
+    "logits_to_keep",
+    "cache_position",
+}
+_SERVED = {
+    "inputs_embeds",
+    "position_ids",
+    "attention_mask",
+    "visual_pos_masks",
+    "deepstack_visual_embeds",
+}
 
 
 class VLM:
     """A `core.types.VisionEncoder` with everything a target or a small drafter needs of a model.
 
     name: as shown. special: ids that no loose verifier may relax, beside the end of sequence and
-    placeholders.
-    backend: "auto" takes the lean forward where it can run, on one CUDA device "static", Hugging Face's with
-        steps of fixed shapes that are replayed as graphs, else "hf", Hugging Face's; "lean" insists.
-    again: for a drafter that cuts pictures into other tokens than its target: its own prompt of a target's.
-    shares: for a drafter with its target's own tower, projector and embeddings: the target, which encodes.
+    placeholders. backend: "auto" takes the lean forward where it can run, on one CUDA device
+    "static", Hugging Face's with
+        steps of fixed shapes that are replayed as graphs, else "hf", Hugging Face's; "lean"
+        insists.
+    again: for a drafter that cuts pictures into other tokens than its target: its own prompt of a
+    target's. shares: for a drafter with its target's own tower, projector and embeddings: the
+    target, which encodes.
     """
 
     sees = True
@@ -60,7 +75,9 @@ class VLM:
         self.decoder: Backend = _backend(model, backend)
         self._static = self.decoder if isinstance(self.decoder, StaticDecoder) else None
         if (ids := getattr(model, shared_drafter.DRAFT_IDS, None)) is not None:
-            self.decoder = DraftVocabulary(self.decoder, ids, model.get_input_embeddings().weight.shape[0])
+            self.decoder = DraftVocabulary(
+                self.decoder, ids, model.get_input_embeddings().weight.shape[0]
+            )
         self._shares = shares
         self.encodes_like: Backend = self.decoder if shares is None else shares.decoder
         self.placeholders = placeholder_ids(model.config)
@@ -76,15 +93,19 @@ class VLM:
         self._projector: nn.Module | None = getattr(inner, "multi_modal_projector", None)
 
     def calibrate(self) -> str | None:
-        """Keep eager steps or graphs, what is faster here; a sentence where graphs were possible and lost."""
+        """Keep eager steps or graphs, what is faster here; a sentence where graphs were possible
+        and lost.
+        """
         return None if self._static is None else trials.calibrate(self._static).reason
 
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:
-        """Run the model up to, but not into, its decoder: vision tower, projector, merge, positions.
+        """Run the model up to, but not into, its decoder: vision tower, projector, merge,
+        positions.
 
-        The vision tower's cost is all there is; the decoder is never reached. Where the conversation's cache
-        has an encoding of the same pictures and the prompt goes on in text, not even the tower runs.
+        The vision tower's cost is all there is; the decoder is never reached. Where the
+        conversation's cache has an encoding of the same pictures and the prompt goes on in text,
+        not even the tower runs.
         """
         if self._shares is not None:
             return self._shares.encode(prompt)
@@ -109,15 +130,15 @@ class VLM:
         unknown = {k for k, v in captured.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
         if unknown:
             raise ValueError(
-                f"{type(self.model).__name__} gives its decoder {', '.join(sorted(unknown))}, which this "
-                f"engine does not know; it serves {', '.join(sorted(_SERVED))}"
+                f"{type(self.model).__name__} gives its decoder {', '.join(sorted(unknown))}, which"
+                f" this engine does not know; it serves {', '.join(sorted(_SERVED))}"
             )
         embeds = captured["inputs_embeds"][0]
         visual = prompt.visual.to(embeds.device)
         if embeds.shape[0] != len(prompt):
             raise ValueError(
-                f"the prompt has {len(prompt)} tokens, {self.name} makes {embeds.shape[0]} of them; "
-                "its placeholders must be expanded by the processor of this model"
+                f"the prompt has {len(prompt)} tokens, {self.name} makes {embeds.shape[0]} of them;"
+                " its placeholders must be expanded by the processor of this model"
             )
         if features is not None:
             features = features.reshape(-1, features.shape[-1])
@@ -179,17 +200,19 @@ class VLM:
             at = torch.arange(embeds.shape[0], device=embeds.device)
             if "mrope_section" in rope and sees:
                 raise ValueError(
-                    f"{self.name} has three-axis positions but made none for this prompt; its processor's "
-                    "mm_token_type_ids must be among the inputs"
+                    f"{self.name} has three-axis positions but made none for this prompt; its"
+                    " processor's mm_token_type_ids must be among the inputs"
                 )
             return at.expand(3, -1) if "mrope_section" in rope else at
         return positions[-3:, 0] if positions.ndim == 3 else positions[0]
 
 
 class LanguageModel(VLM):
-    """A text-only language model as drafter of a target that sees: its prompt has no visual positions.
+    """A text-only language model as drafter of a target that sees: its prompt has no visual
+    positions.
 
-    Views may put words in place of pictures; visual positions themselves are left out (`SmallVLM.begin`).
+    Views may put words in place of pictures; visual positions themselves are left out
+    (`SmallVLM.begin`).
     """
 
     sees = False
@@ -198,7 +221,8 @@ class LanguageModel(VLM):
     def encode(self, prompt: Prompt) -> Encoded:
         """The prompt's tokens; what stands at visual positions is never read.
 
-        The target's tokenizer may know marks of pictures that this table lacks; any row will do for them.
+        The target's tokenizer may know marks of pictures that this table lacks; any row will do for
+        them.
         """
         ids = prompt.ids.to(self.decoder.device)
         return Encoded(
@@ -213,8 +237,8 @@ class LanguageModel(VLM):
 def aligned(mine: Tensor, theirs: Tensor) -> Tensor:
     """For every position of one prompt, which position of another one it stands for; -1 for none.
 
-    mine [m] and theirs [n] bool: visual positions. Where both have the same runs of text, a visual token
-    stands for the one as far along its run, else for none.
+    mine [m] and theirs [n] bool: visual positions. Where both have the same runs of text, a visual
+    token stands for the one as far along its run, else for none.
     """
     found = torch.full((len(mine),), -1, dtype=torch.long)
     here, others = (runs(visual) for visual in (mine, theirs))
@@ -230,7 +254,9 @@ _passes = itertools.count(1)
 
 
 def _keys(ids: Tensor, visual: Tensor) -> Tensor:
-    """[n] ids, but for visual positions negative numbers that no other vision pass of this process gives."""
+    """[n] ids, but for visual positions negative numbers that no other vision pass of this process
+    gives.
+    """
     return torch.where(visual, -(next(_passes) << 32) - torch.arange(len(ids)), ids)
 
 
@@ -255,8 +281,8 @@ def _backend(model: nn.Module, wanted: str) -> Backend:
 
 
 def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:
-    """[n] block of every position that a captured mask lets see ahead of itself, -1 elsewhere; None if none
-    does."""
+    """[n] block of every position that a captured mask lets see ahead of itself, -1 elsewhere; None
+    if none does."""
     if isinstance(mask, dict):
         # Gemma 3 tells both kinds of layers, Gemma 4 those with a window alone.
         both = (_blocks(mask.get(kind)) for kind in ("full_attention", "sliding_attention"))

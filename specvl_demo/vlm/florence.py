@@ -1,9 +1,10 @@
-"""Captions by Florence-2, for the caption view on pairs whose drafter cannot describe a picture itself.
+"""Captions by Florence-2, for the caption view on pairs whose drafter cannot describe a picture
+itself.
 
-Given the model with its processor and the target's words for text, gives token ids for every run of visual
-tokens, as `methods.captions.Captioner` wants. Pictures come from what the prompt was made of, so that
-describing them can begin before any model has read the prompt.
-Source: arXiv 2601.20357: task <CAPTION>, three beams, hidden behind the target's prefill.
+Given the model with its processor and the target's words for text, gives token ids for every run of
+visual tokens, as `methods.captions.Captioner` wants. Pictures come from what the prompt was made
+of, so that describing them can begin before any model has read the prompt. Source: arXiv
+2601.20357: task <CAPTION>, three beams, hidden behind the target's prefill.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ BEAMS = 3
 
 @dataclass
 class FlorenceCaptions:
-    """A captioner for one lane. words: text as the drafter's token ids; length: longest caption, in its own
-    tokens."""
+    """A captioner for one lane. words: text as the drafter's token ids; length: longest caption, in
+    its own tokens."""
 
     model: nn.Module
     processor: Any
@@ -39,7 +40,9 @@ class FlorenceCaptions:
     _begun: list[Future[list[int]]] = field(default_factory=list, init=False)
 
     def ahead(self, prompt: Prompt) -> None:
-        """Begin to describe everything the prompt shows, in a thread of its own; calling it waits."""
+        """Begin to describe everything the prompt shows, in a thread of its own; calling it
+        waits.
+        """
         if prompt.source is None:
             return
         pool = ThreadPoolExecutor(1, thread_name_prefix="captions")
@@ -68,7 +71,9 @@ class FlorenceCaptions:
                 captions.append([])
                 continue
             said.add(media)
-            captions.append(self._begun[media].result() if self._begun else self._caption(shown[media]))
+            captions.append(
+                self._begun[media].result() if self._begun else self._caption(shown[media])
+            )
         return captions
 
     @torch.inference_mode()
@@ -76,7 +81,8 @@ class FlorenceCaptions:
         picture = item if isinstance(item, Image.Image) else item.frames[len(item.frames) // 2]
         inputs = self.processor(text=TASK, images=picture.convert("RGB"), return_tensors="pt")
         weight = next(self.model.parameters())
-        # A stream of its own lets a GPU compute this beside the prefill; a CPU shares its cores anyway.
+        # A stream of its own lets a GPU compute this beside the prefill; a CPU shares its cores
+        # anyway.
         cuda = weight.device.type == "cuda"
         with torch.cuda.stream(torch.cuda.Stream(weight.device)) if cuda else nullcontext():
             moved = BatchFeature(dict(inputs)).to(weight.device, weight.dtype)

@@ -1,9 +1,11 @@
-"""Where pictures and frames stand among a prompt's visual tokens, in every way that families lay them out.
+"""Where pictures and frames stand among a prompt's visual tokens, in every way that families lay
+them out.
 
-Given a processor, what it made, and what is shown in which order; gives spans in the order of the prompt,
-none where the counts do not add up. The ways differ, not the families: grids in the inputs (Qwen), tiles
-(Idefics, InternVL; one a picture: LLaVA, Gemma), sizes with tiles put together (LLaVA-NeXT, OneVision),
-sizes in rows with breaks (Pixtral), pooled frames with a closing token (OneVision's clips).
+Given a processor, what it made, and what is shown in which order; gives spans in the order of the
+prompt, none where the counts do not add up. The ways differ, not the families: grids in the inputs
+(Qwen), tiles (Idefics, InternVL; one a picture: LLaVA, Gemma), sizes with tiles put together
+(LLaVA-NeXT, OneVision), sizes in rows with breaks (Pixtral), pooled frames with a closing token
+(OneVision's clips).
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ Kind = Literal["image", "video"]
 
 @dataclass(frozen=True)
 class Shown:
-    """One picture or clip: height and width of its frames in pixels, their number (a picture has 1), and
-    whether it goes to the model as a clip (else frame by frame, as pictures)."""
+    """One picture or clip: height and width of its frames in pixels, their number (a picture has
+    1), and whether it goes to the model as a clip (else frame by frame, as pictures)."""
 
     kind: Kind
     height: int
@@ -94,7 +96,8 @@ def _pieces(
             n_steps, height, width = next(steps, (0, 0, 0))
             rows, cols = height // merge, width // merge
             for step in range(n_steps):
-                # Several frames may share one step in time; the span then stands for the first of them.
+                # Several frames may share one step in time; the span then stands for the first of
+                # them.
                 yield _Piece("video", media, step * item.frames // n_steps, rows, cols, rows * cols)
         elif item.as_clip and "video_position_ids" in inputs:
             for frame in range(item.frames):
@@ -112,9 +115,15 @@ def _pieces(
 
 
 def _stills(
-    processor: Any, inputs: dict[str, Any], n_visual: int, pictures: Sequence[Shown], shown: Sequence[Shown]
+    processor: Any,
+    inputs: dict[str, Any],
+    n_visual: int,
+    pictures: Sequence[Shown],
+    shown: Sequence[Shown],
 ) -> Iterator[list[tuple[int | None, int | None, int]]]:
-    """For every picture in order the (rows, cols, tokens) of its parts; clips fed as tiles count too."""
+    """For every picture in order the (rows, cols, tokens) of its parts; clips fed as tiles count
+    too.
+    """
     pixels = inputs.get("pixel_values")
     if "image_grid_thw" in inputs:
         merge = processor.image_processor.merge_size
@@ -145,7 +154,8 @@ def _stills(
 
 
 def _pooled(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
-    """Rows and columns of every picture's tokens, by the places (x, y) of its patches [pictures, patches, 2];
+    """Rows and columns of every picture's tokens, by the places (x, y) of its patches [pictures,
+    patches, 2];
     -1 is padding."""
     size = (positions.amax(1) + 1) // processor.pooling_kernel_size
     return [(rows, cols) for cols, rows in size.tolist()]

@@ -1,8 +1,10 @@
-"""Brings models up: from a folder or the hub, in one type, on one device or several, quantised where asked.
+"""Brings models up: from a folder or the hub, in one type, on one device or several, quantised
+where asked.
 
-Given where a model lies and a plan, gives the library's model or processor; ValueError with one sentence
-where that cannot be. Only safetensors are read unless the plan allows pickles; code from a hub repository
-never runs. Knows nothing of pairs or of what fits a machine: whoever makes the plan does.
+Given where a model lies and a plan, gives the library's model or processor; ValueError with one
+sentence where that cannot be. Only safetensors are read unless the plan allows pickles; code from a
+hub repository never runs. Knows nothing of pairs or of what fits a machine: whoever makes the plan
+does.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, BitsAndBytesConfig
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    BitsAndBytesConfig,
+)
 from transformers.utils import logging
 
 from specvl_demo import fingerprints
@@ -51,8 +58,9 @@ _OTHERS = ("*/*", "consolidated*")
 class Plan:
     """How weights are brought up.
 
-    device: where they go; with `split`, bytes by CUDA device, they are spread over these devices instead.
-    quantised: 8 or 4 bits by bitsandbytes, which needs a GPU. pickles: also read .bin files.
+    device: where they go; with `split`, bytes by CUDA device, they are spread over these devices
+    instead. quantised: 8 or 4 bits by bitsandbytes, which needs a GPU. pickles: also read .bin
+    files.
     """
 
     dtype: str = "float32"
@@ -87,7 +95,9 @@ def model(folder: Path, plan: Plan, name: str, sees: bool = True) -> nn.Module:
         )
     outside = {str(d) for d in getattr(loaded, "hf_device_map", {}).values()} & {"cpu", "disk"}
     if plan.split and outside:
-        raise ValueError(f"{name} does not fit on {len(plan.split)} GPUs; a part would stay in main memory.")
+        raise ValueError(
+            f"{name} does not fit on {len(plan.split)} GPUs; a part would stay in main memory."
+        )
     return loaded.eval().requires_grad_(False)
 
 
@@ -103,11 +113,15 @@ def processor(folder: Path, name: str, pillow: bool = False) -> Any:
 
 
 def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -> Path:
-    """The files of a hub repository, fetched into the cache where missing; `tell` hears how far it is."""
+    """The files of a hub repository, fetched into the cache where missing; `tell` hears how far it
+    is.
+    """
     best = 0
 
     class Bar(tqdm):
-        """Draws nothing, says how much has come; the client opens one for the network, one for the disk."""
+        """Draws nothing, says how much has come; the client opens one for the network, one for the
+        disk.
+        """
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **{**kwargs, "file": io.StringIO(), "disable": False})
@@ -136,25 +150,33 @@ def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -
         except LocalEntryNotFoundError:
             if not silent:
                 raise
-            raise ValueError(f"the hub did not answer within {HUB_S:.0f} s. Try again later.") from None
+            raise ValueError(
+                f"the hub did not answer within {HUB_S:.0f} s. Try again later."
+            ) from None
     if best:  # something came over the network; what lay here was looked at when it came
         verify(folder, repo, tell)
     return folder
 
 
 def check(folder: Path, name: str) -> None:
-    """ValueError with a sentence where files of weights are missing or shorter than their headers say."""
+    """ValueError with a sentence where files of weights are missing or shorter than their headers
+    say.
+    """
     index = folder / INDEX
     if index.is_file():
         try:
-            files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            files = sorted(
+                set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+            )
         except (ValueError, KeyError, AttributeError, TypeError):
-            raise ValueError(f"{name} could not be had: its {index.name} is damaged. {_AGAIN}") from None
+            raise ValueError(
+                f"{name} could not be had: its {index.name} is damaged. {_AGAIN}"
+            ) from None
         missing = [file for file in files if not (folder / file).is_file()]
         if missing:
             raise ValueError(
-                f"{name} could not be had: {len(missing)} of its {len(files)} files of weights are not "
-                "here, a download that broke off. Load it again while the hub can be reached."
+                f"{name} could not be had: {len(missing)} of its {len(files)} files of weights are"
+                " not here, a download that broke off. Load it again while the hub can be reached."
             )
     for file in folder.glob("*.safetensors"):
         try:
@@ -167,7 +189,8 @@ def check(folder: Path, name: str) -> None:
 
 
 def verify(folder: Path, name: str, tell: Tell = lambda text: None) -> None:
-    """ValueError where a large file in the hub's cache is not what the hub says; it is removed then.
+    """ValueError where a large file in the hub's cache is not what the hub says; it is removed
+    then.
 
     The cache names a large file by its SHA-256; the client itself compares sizes only.
     """
@@ -183,14 +206,14 @@ def verify(folder: Path, name: str, tell: Tell = lambda text: None) -> None:
             blob.unlink()
             file.unlink(missing_ok=True)
             raise ValueError(
-                f"{name} could not be had: {file.name} came damaged (its SHA-256 is not the hub's) and was "
-                "removed. Load it again."
+                f"{name} could not be had: {file.name} came damaged (its SHA-256 is not the hub's)"
+                " and was removed. Load it again."
             )
 
 
 def mend_gemma4() -> None:
-    """Let Gemma 4 assistants be built, which a fault of transformers 5.23 forbids; no effect where the
-    library builds them, or knows none."""
+    """Let Gemma 4 assistants be built, which a fault of transformers 5.23 forbids; no effect where
+    the library builds them, or knows none."""
     config: Any = getattr(transformers, "Gemma4TextConfig", None)
     said = getattr(config, "kv_sharing_modes", None)
     if not isinstance(said, property) or getattr(said.fget, "mended", False):
@@ -214,7 +237,9 @@ def hub_answers() -> bool:
     except urllib.error.HTTPError:
         return True
     except urllib.error.URLError as fault:
-        return isinstance(fault.reason, ssl.SSLError)  # who trusts it otherwise than we do is still there
+        return isinstance(
+            fault.reason, ssl.SSLError
+        )  # who trusts it otherwise than we do is still there
     except OSError:
         return False
     return True
@@ -228,8 +253,8 @@ def release() -> None:
 
 
 def share(n_cpus: int) -> None:
-    """Compute on no more threads than there are cores for: a container's share of a large host is small, and
-    threads without a core only wait for each other."""
+    """Compute on no more threads than there are cores for: a container's share of a large host is
+    small, and threads without a core only wait for each other."""
     torch.set_num_threads(min(torch.get_num_threads(), n_cpus))
 
 
@@ -243,7 +268,10 @@ def explained(name: str) -> Iterator[None]:
     except (OSError, ValueError) as fault:
         hint = ""
         if "safetensors" in str(fault):
-            hint = " Pickled weights can run code when they are read; --allow-pickle reads them all the same."
+            hint = (
+                " Pickled weights can run code when they are read; --allow-pickle reads them all"
+                " the same."
+            )
         raise ValueError(f"{name} could not be had: {_line(fault)}{hint}") from fault
     except torch.cuda.OutOfMemoryError as fault:
         raise ValueError(
@@ -255,7 +283,9 @@ def _quantisation(plan: Plan) -> BitsAndBytesConfig:
     if plan.quantised == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True)
     return BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=getattr(torch, plan.dtype)
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_compute_dtype=getattr(torch, plan.dtype),
     )
 
 

@@ -1,11 +1,11 @@
 """Base language model and what was learnt from photographs, joined to a standard LLaVA folder.
 
-The delta is a folder: `delta.safetensors` (the tower with its projector, and low-rank updates of the language
-model, in float16, the tower's large matrices in eight bits), `classes.json` (the names of the classifier's
-classes, in its order) and `config.json` (the tower's shapes). The updates are merged and the tower's word
-table is filled with the base's own embeddings of the class names, so the result is loaded by transformers
-alone, once the tower is registered. Made once into the user's cache by `base_weights`' paths; loading it
-again takes seconds.
+The delta is a folder: `delta.safetensors` (the tower with its projector, and low-rank updates of
+the language model, in float16, the tower's large matrices in eight bits), `classes.json` (the names
+of the classifier's classes, in its order) and `config.json` (the tower's shapes). The updates are
+merged and the tower's word table is filled with the base's own embeddings of the class names, so
+the result is loaded by transformers alone, once the tower is registered. Made once into the user's
+cache by `base_weights`' paths; loading it again takes seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from specvl_demo import base_weights
 from specvl_demo.machine import offline
 from specvl_demo.vlm import eight_bits, loading
-from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel, register
+from specvl_demo.vlm.efficientnet_lite import (
+    EfficientNetLiteConfig,
+    EfficientNetLiteModel,
+    register,
+)
 
 IMAGE = "<reponame>"  # a special token that SmolLM2 never uses; the vocabulary stays as it is
 WEIGHTS, CLASSES, CONFIG = "delta.safetensors", "classes.json", "config.json"
@@ -43,9 +47,11 @@ CELL = 32
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}"
-    "{% for c in m['content'] %}{% if c['type'] == 'image' %}" + IMAGE + "\n{% endif %}{% endfor %}"
-    "{% for c in m['content'] %}{% if c['type'] == 'text' %}{{ c['text'] }}{% endif %}{% endfor %}"
-    "{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% for c in m['content'] %}{% if c['type'] == 'image' %}"
+    + IMAGE
+    + "\n{% endif %}{% endfor %}{% for c in m['content'] %}{% if c['type'] == 'text' %}{{ c['text']"
+    " }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt"
+    " %}<|im_start|>assistant\n{% endif %}"
 )
 # A Llama's matrices that share an input get one low-rank update together.
 FUSED = {
@@ -59,13 +65,16 @@ LORA_SCALE = 2.0
 
 @torch.no_grad()
 def merge(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
-    """Add low-rank updates (`LAYER.NAME_a` [r, in] and `_b` [out, r]) to a Llama's weights, in place.
+    """Add low-rank updates (`LAYER.NAME_a` [r, in] and `_b` [out, r]) to a Llama's weights, in
+    place.
 
     Raises ValueError where an update does not belong to the model.
     """
     layers = base.get_decoder().layers
     if lora and max(int(key.split(".")[0]) for key in lora) != len(layers) - 1:
-        raise ValueError(f"the updates are of another language model: this one has {len(layers)} layers")
+        raise ValueError(
+            f"the updates are of another language model: this one has {len(layers)} layers"
+        )
     for i, layer in enumerate(layers):
         for name, (part, projections) in FUSED.items():
             modules = [getattr(getattr(layer, part), p) for p in projections]
@@ -73,10 +82,12 @@ def merge(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
             shape = (sum(m.out_features for m in modules), modules[0].in_features)
             if (len(b), a.shape[1]) != shape:
                 raise ValueError(
-                    f"the update of layer {i}, {name}, is for a matrix of {len(b)}×{a.shape[1]}, not of "
-                    f"{shape[0]}×{shape[1]}: it belongs to another language model"
+                    f"the update of layer {i}, {name}, is for a matrix of {len(b)}×{a.shape[1]},"
+                    f" not of {shape[0]}×{shape[1]}: it belongs to another language model"
                 )
-            for m, update in zip(modules, (b @ a).split([m.out_features for m in modules]), strict=True):
+            for m, update in zip(
+                modules, (b @ a).split([m.out_features for m in modules]), strict=True
+            ):
                 m.weight += LORA_SCALE * update.to(m.weight.dtype)
 
 
@@ -96,7 +107,9 @@ def fill_words(
 
 
 def processor(tokenizer: PreTrainedTokenizerBase, config: EfficientNetLiteConfig) -> LlavaProcessor:
-    """Pictures: the shorter side to the tower's size, the middle of it, normalised as the tower wants."""
+    """Pictures: the shorter side to the tower's size, the middle of it, normalised as the tower
+    wants.
+    """
     size = config.image_size
     images = CLIPImageProcessorPil(
         size={"shortest_edge": size},
@@ -138,7 +151,9 @@ def check(delta: Path) -> None:
 
 
 def read_delta(delta: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The tower's weights and the low-rank updates of a delta folder, float32; errors as `check`'s."""
+    """The tower's weights and the low-rank updates of a delta folder, float32; errors as
+    `check`'s.
+    """
     check(delta)
     weights = eight_bits.unpacked(load_file(delta / WEIGHTS))
     parts: dict[str, dict[str, Tensor]] = {"tower": {}, "lora": {}}
@@ -151,10 +166,10 @@ def read_delta(delta: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 def assemble(base: Path, delta: Path, out: Path) -> None:
     """Write the whole target to `out`, in float16: a standard LLaVA folder with its processor.
 
-    A CPU's step over float16 numbers reads half as much (`decoders.matrix`), and no part comes in more: the
-    base in four bits, the updates in float16. base: a Llama and its tokenizer in transformers' format. delta:
-    see above. Raises ValueError where the two do not belong together, FileNotFoundError where a file is
-    missing.
+    A CPU's step over float16 numbers reads half as much (`decoders.matrix`), and no part comes in
+    more: the base in four bits, the updates in float16. base: a Llama and its tokenizer in
+    transformers' format. delta: see above. Raises ValueError where the two do not belong together,
+    FileNotFoundError where a file is missing.
     """
     check(delta)
     tokenizer = AutoTokenizer.from_pretrained(base)
@@ -173,12 +188,15 @@ def join(
     tower = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(delta))
     if tower.config.hidden_size != language.config.hidden_size:
         raise ValueError(
-            f"the tower speaks to language models of width {tower.config.hidden_size}, and this one has "
-            f"{language.config.hidden_size}"
+            f"the tower speaks to language models of width {tower.config.hidden_size}, and this one"
+            f" has {language.config.hidden_size}"
         )
     tower.load_state_dict(told | {"class_words": tower.class_words})
     fill_words(
-        tower, language.get_input_embeddings().weight, tokenizer, json.loads((delta / CLASSES).read_text())
+        tower,
+        language.get_input_embeddings().weight,
+        tokenizer,
+        json.loads((delta / CLASSES).read_text()),
     )
     merge(language, lora)
     config = LlavaConfig(
@@ -188,7 +206,8 @@ def join(
         image_seq_length=tower.config.grid**2 + tower.config.word_rows,
         vision_feature_layer=-1,
         vision_feature_select_strategy="full",
-        # The tower projects by itself and its word rows must stay: LLaVA's own projector is the identity.
+        # The tower projects by itself and its word rows must stay: LLaVA's own projector is the
+        # identity.
         projector_hidden_act="linear",
         multimodal_projector_bias=False,
         tie_word_embeddings=language.config.tie_word_embeddings,
@@ -223,7 +242,8 @@ def convert(gguf: Path, out: Path) -> Path:
 
 
 def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
-    """The assembled target of these shipped weights, with its base fetched where it is not here yet.
+    """The assembled target of these shipped weights, with its base fetched where it is not here
+    yet.
 
     show: pip's own progress on stderr. ValueError with a sentence where the base cannot be had.
     """
@@ -242,7 +262,9 @@ def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
 
 
 def target(delta: Path, tell: Callable[[str], None]) -> Path:
-    """The assembled target, made now where only its base is here. ValueError with a sentence without that."""
+    """The assembled target, made now where only its base is here. ValueError with a sentence
+    without that.
+    """
     place = base_weights.assembled(delta)
     if place.is_dir():
         return place
@@ -257,6 +279,10 @@ def target(delta: Path, tell: Callable[[str], None]) -> Path:
 
 def _put_together(base: Path, delta: Path, place: Path, tell: Callable[[str], None]) -> Path:
     tell("Putting the language model and what was learnt from photographs together, once")
-    with base_weights.fresh_folder() as folder, loading.explained(str(delta)), loading.without_bars():
+    with (
+        base_weights.fresh_folder() as folder,
+        loading.explained(str(delta)),
+        loading.without_bars(),
+    ):
         assemble(base, delta, folder / "target")
         return base_weights.settle(folder / "target", place)

@@ -1,8 +1,8 @@
 """From a question with pictures and clips to a `Prompt`, the way one model wants to be asked.
 
-Given a Hugging Face processor and its model, knows the chat template, the placeholders, and which positions
-show which picture. Special tokens that a person types are taken apart, so that text stays text.
-Knows nothing of files: pictures are PIL images, a clip is its frames.
+Given a Hugging Face processor and its model, knows the chat template, the placeholders, and which
+positions show which picture. Special tokens that a person types are taken apart, so that text stays
+text. Knows nothing of files: pictures are PIL images, a clip is its frames.
 """
 
 from __future__ import annotations
@@ -83,24 +83,32 @@ class PromptBuilder:
         }
 
     def prompt(
-        self, turns: Sequence[Turn], system: str = "", room: int = 128, cache: PrefixCache | None = None
+        self,
+        turns: Sequence[Turn],
+        system: str = "",
+        room: int = 128,
+        cache: PrefixCache | None = None,
     ) -> Prompt:
         """The prompt for a conversation whose last turn is open.
 
-        room: how many tokens the answer may take. cache: of the conversation; pictures that its last prompt
-        showed too are not made ready again. ValueError where prompt and answer do not fit the context, or
-        where the model has no place for a system prompt.
+        room: how many tokens the answer may take. cache: of the conversation; pictures that its
+        last prompt showed too are not made ready again. ValueError where prompt and answer do not
+        fit the context, or where the model has no place for a system prompt.
         """
         messages = []
         if system.strip():
             if "system" not in str(self._processor.chat_template):
-                raise ValueError("This model has no place for a system prompt; put it into the question.")
+                raise ValueError(
+                    "This model has no place for a system prompt; put it into the question."
+                )
             messages.append(self._message("system", system))
         for turn in turns:
             messages.append(self._message("user", turn.question, turn.shown))
             if turn.answer is not None:
                 messages.append(self._message("assistant", turn.answer))
-        text = self._processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        text = self._processor.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False
+        )
         shown = [item for turn in turns for item in turn.shown]
         prepared: _Prepared | None = None if cache is None else cache.get(self)
         if prepared is None or prepared.shown != shown:
@@ -123,7 +131,9 @@ class PromptBuilder:
     def again(self, prompt: Prompt) -> Prompt:
         """What another model's prompt was made of, the way this model wants to be asked."""
         if prompt.source is None:
-            raise ValueError("This prompt does not say what it was made of; no other model can be asked it.")
+            raise ValueError(
+                "This prompt does not say what it was made of; no other model can be asked it."
+            )
         turns, system = prompt.source
         return self.prompt(turns, system, room=0, cache=prompt.cache)
 
@@ -136,7 +146,9 @@ class PromptBuilder:
             if isinstance(item, VideoFrames) and self._films:
                 content.append({"type": "video"})
             else:
-                content += [{"type": "image"}] * (len(item.frames) if isinstance(item, VideoFrames) else 1)
+                content += [{"type": "image"}] * (
+                    len(item.frames) if isinstance(item, VideoFrames) else 1
+                )
         return {"role": role, "content": [*content, {"type": "text", "text": self._plain(text)}]}
 
     def _decode(self, ids: Sequence[int], keep_special: bool = False) -> str:
@@ -163,8 +175,11 @@ class PromptBuilder:
         if images:
             more["images"] = images
         if clips:
-            # A list for each prompt, of arrays [frames, height, width, 3]: what every processor understands.
-            more["videos"] = [[np.stack([np.asarray(frame) for frame in clip.frames]) for clip in clips]]
+            # A list for each prompt, of arrays [frames, height, width, 3]: what every processor
+            # understands.
+            more["videos"] = [
+                [np.stack([np.asarray(frame) for frame in clip.frames]) for clip in clips]
+            ]
             more["video_metadata"] = [_metadata(clip) for clip in clips]
             more["do_sample_frames"] = False
         # The template has written the beginning of the sequence itself.
@@ -184,7 +199,9 @@ class PromptBuilder:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Pictures and clips in order, and what a model's processors of pictures made of them, by their names."""
+    """Pictures and clips in order, and what a model's processors of pictures made of them, by their
+    names.
+    """
 
     shown: Sequence[Image.Image | VideoFrames]
     made: dict[str, Any]
@@ -215,7 +232,8 @@ class _Once:
 
 
 def _is_words(added: str) -> bool:
-    """Whether an added token is text like any other, joined for brevity, and no mark of the model's own.
+    """Whether an added token is text like any other, joined for brevity, and no mark of the model's
+    own.
 
     A gap in it would show the model another text than was said, cut into other tokens.
     """

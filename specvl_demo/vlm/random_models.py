@@ -1,7 +1,7 @@
 """Models of real shapes with random weights: what a step costs is theirs, what they say is nothing.
 
-Given a name, gives a whole model on a device without fetching anything. Only the decoder has its real size;
-the vision tower is a small one. Sizes as in the models' published configurations.
+Given a name, gives a whole model on a device without fetching anything. Only the decoder has its
+real size; the vision tower is a small one. Sizes as in the models' published configurations.
 """
 
 from __future__ import annotations
@@ -71,13 +71,21 @@ def random_model(name: str, dtype: str, device: str) -> nn.Module:
             image_size=28,
             patch_size=14,
         )
-        config: Any = LlavaConfig(vision_config=tower, text_config=LlamaConfig(**text), image_token_id=3)
+        config: Any = LlavaConfig(
+            vision_config=tower, text_config=LlamaConfig(**text), image_token_id=3
+        )
     else:
         half = text["hidden_size"] // text["num_attention_heads"] // 2
-        # Time, height and width share the rotary pairs as in the published models: 16, 24 and 24 of 64.
+        # Time, height and width share the rotary pairs as in the published models: 16, 24 and 24 of
+        # 64.
         sections = [half - 2 * (half * 3 // 8), half * 3 // 8, half * 3 // 8]
         rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": sections}
-        tower = {"depth": 1, "hidden_size": 64, "num_heads": 2, "out_hidden_size": text["hidden_size"]}
+        tower = {
+            "depth": 1,
+            "hidden_size": 64,
+            "num_heads": 2,
+            "out_hidden_size": text["hidden_size"],
+        }
         names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
         special = {name: 3 + i for i, name in enumerate(names)}
         config = Qwen2_5_VLConfig(

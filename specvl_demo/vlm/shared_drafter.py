@@ -1,8 +1,9 @@
 """Small drafters that share everything but a few decoder layers with their target.
 
-A folder holds those layers and the final norm; embeddings, output head, vision tower and projector are the
-target's own modules, so that neither disk nor memory holds them twice and pictures are encoded alike. With a
-draft vocabulary it also names the rows of the output head that the drafter uses.
+A folder holds those layers and the final norm; embeddings, output head, vision tower and projector
+are the target's own modules, so that neither disk nor memory holds them twice and pictures are
+encoded alike. With a draft vocabulary it also names the rows of the output head that the drafter
+uses.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def is_shared(folder: Path) -> bool:
 
 
 def sees(folder: Path) -> bool:
-    """Whether it was trained to read visual positions; one that was not is a text-only language model."""
+    """Whether it was trained to read visual positions; one that was not is a text-only language
+    model.
+    """
     return _own(folder).get("sees", True)
 
 
@@ -40,14 +43,18 @@ def _own(folder: Path) -> dict[str, Any]:
 
 
 def even_layers(n_target: int, n: int) -> list[int]:
-    """Which of the target's layers a drafter of n starts from: the first, the last, and evenly between."""
+    """Which of the target's layers a drafter of n starts from: the first, the last, and evenly
+    between.
+    """
     if not 1 <= n <= n_target:
         raise ValueError(f"a drafter of this target has 1 to {n_target} layers, not {n}")
     return [round(i * (n_target - 1) / max(1, n - 1)) for i in range(n)]
 
 
 def with_layers(target: nn.Module, n: int) -> nn.Module:
-    """A model with n layers that shares all parameters with the target; the layers are `even_layers`."""
+    """A model with n layers that shares all parameters with the target; the layers are
+    `even_layers`.
+    """
     held = {id(part): part for part in (*target.parameters(), *target.buffers())}
     model = copy.deepcopy(target, held)
     decoder = model.get_decoder()
@@ -88,7 +95,9 @@ def _reduce(model: nn.Module, ids: Tensor, folder: Path) -> None:
     """Give a model an output head of the rows of these ids alone, and the ids."""
     weight = model.get_output_embeddings().weight
     if ids.ndim != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= len(weight):
-        raise ValueError(f"{folder} has a draft vocabulary with ids beyond the {len(weight)} of its target")
+        raise ValueError(
+            f"{folder} has a draft vocabulary with ids beyond the {len(weight)} of its target"
+        )
     head = nn.Linear(weight.shape[1], len(ids), bias=False, device="meta")
     head.weight = nn.Parameter(weight[ids.to(weight.device)].clone(), requires_grad=False)
     model.set_output_embeddings(head)

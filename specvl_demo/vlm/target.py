@@ -1,7 +1,8 @@
-"""The target of speculation: a VLM that encodes and prefills a prompt once and serves a session a lane.
+"""The target of speculation: a VLM that encodes and prefills a prompt once and serves a session a
+lane.
 
-Given prompts and drafted trees, gives scores. Shared by lanes; nothing of a lane is kept on it. Knows nothing
-of drafters, acceptance or text.
+Given prompts and drafted trees, gives scores. Shared by lanes; nothing of a lane is kept on it.
+Knows nothing of drafters, acceptance or text.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class _Kept:
 
 
 class VLMTarget:
-    """A `core.types.Target` over a `VLM`, which may serve as a drafter's vision encoder at the same time.
+    """A `core.types.Target` over a `VLM`, which may serve as a drafter's vision encoder at the same
+    time.
 
     exact: score with steps whose rows do not depend on each other, where the decoder proves them.
     """
@@ -53,7 +55,9 @@ class VLMTarget:
 
     @cached_property
     def least_rows(self) -> int | None:
-        """From how many rows on steps are exact, tried when it is first asked; None where they are not."""
+        """From how many rows on steps are exact, tried when it is first asked; None where they are
+        not.
+        """
         return least_rows(self.decoder) if self.exact else None
 
     def encode(self, prompt: Prompt) -> Encoded:
@@ -61,11 +65,11 @@ class VLMTarget:
 
     @torch.inference_mode()
     def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
-        """One pass over positions 0..n-2, or over those that are not in the conversation's prefix cache; the
-        last token is the first round's root.
+        """One pass over positions 0..n-2, or over those that are not in the conversation's prefix
+        cache; the last token is the first round's root.
 
-        # choice: attention is that of the new rows alone, where more were asked for.
-        # choice: where steps are exact, keys and values are those that AR goes on from, whatever a lane that
+        # choice: attention is that of the new rows alone, where more were asked for. # choice:
+        where steps are exact, keys and values are those that AR goes on from, whatever a lane that
         # keeps layers left behind: rows computed at another time round otherwise.
         """
         started = time.perf_counter()
@@ -83,7 +87,9 @@ class VLMTarget:
         shared = len(context.ids) - len(rows)
         if known is not None and shared:
             rows = torch.cat((known.hidden[:shared], rows))
-            layers = {i: torch.cat((known.layers[i][:shared], states)) for i, states in layers.items()}
+            layers = {
+                i: torch.cat((known.layers[i][:shared], states)) for i, states in layers.items()
+            }
         settle(self.decoder.device)
         return Prefill(
             encoded=encoded,
@@ -98,7 +104,9 @@ class VLMTarget:
     def open(
         self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = NOTHING
     ) -> VLMSession:
-        """A lane's own copy of the prefill's cache. capture.layers are kept for every scored tree too."""
+        """A lane's own copy of the prefill's cache. capture.layers are kept for every scored tree
+        too.
+        """
         stream: CachedSequence = prefill.cache
         exact = self.least_rows is not None
         # Exact steps read all of a cache: it has one size in all lanes.
@@ -118,7 +126,9 @@ class VLMTarget:
         return clock_for(self.decoder.device)
 
     def peak_bytes(self) -> int:
-        """Most memory taken so far, in bytes: on the device, or by the process where that is the CPU."""
+        """Most memory taken so far, in bytes: on the device, or by the process where that is the
+        CPU.
+        """
         return peak_bytes(self.decoder.device)
 
 
@@ -126,7 +136,12 @@ class VLMSession:
     """A `core.types.Session`: one lane's sequence on the target."""
 
     def __init__(
-        self, vlm: VLM, stream: CachedSequence, prefill: Prefill, layers: tuple[int, ...], least: int | None
+        self,
+        vlm: VLM,
+        stream: CachedSequence,
+        prefill: Prefill,
+        layers: tuple[int, ...],
+        least: int | None,
     ) -> None:
         """least: rows from which steps are exact; None where they are not."""
         self._vlm, self._stream, self._capture = vlm, stream, Capture(layers=layers)
@@ -158,7 +173,9 @@ class VLMSession:
         self._stream.keep(path)
         if self._cache is not None:
             one, at = self._scores, list(path)
-            self._decided.append((one.hidden[at], {i: states[at] for i, states in one.layers.items()}))
+            self._decided.append(
+                (one.hidden[at], {i: states[at] for i, states in one.layers.items()})
+            )
 
     @torch.inference_mode()
     def close(self, said: Tensor) -> None:

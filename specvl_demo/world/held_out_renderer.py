@@ -1,7 +1,7 @@
 """A second renderer of the same scenes: OpenCV, other fonts, shifted hues, blur, JPEG, odd sizes.
 
-Never used in training; it shows whether the pocket target looks at shapes and colours, or only at one
-renderer's pixels.
+Never used in training; it shows whether the pocket target looks at shapes and colours, or only at
+one renderer's pixels.
 """
 
 from __future__ import annotations
@@ -38,10 +38,20 @@ def _outline(kind: str) -> list[tuple[float, float]]:
         a = 0.3
         right = [(-a, -1), (a, -1), (a, -a), (1, -a), (1, a), (a, a)]
         return right + [(-x, -y) for x, y in right]
-    return [(-1, -0.25), (0.2, -0.25), (0.2, -0.75), (1, 0), (0.2, 0.75), (0.2, 0.25), (-1, 0.25)]  # arrow
+    return [
+        (-1, -0.25),
+        (0.2, -0.25),
+        (0.2, -0.75),
+        (1, 0),
+        (0.2, 0.75),
+        (0.2, 0.25),
+        (-1, 0.25),
+    ]  # arrow
 
 
-def _draw(image: np.ndarray, t: Thing, x: float, y: float, r: float, colour: tuple[int, int, int]) -> None:
+def _draw(
+    image: np.ndarray, t: Thing, x: float, y: float, r: float, colour: tuple[int, int, int]
+) -> None:
     centre = (round(x), round(y))
     if t.kind == "circle":
         cv2.circle(image, centre, round(r), colour, -1, cv2.LINE_AA)
@@ -67,7 +77,11 @@ def _draw(image: np.ndarray, t: Thing, x: float, y: float, r: float, colour: tup
         corner = round(x - w / 2), round(y + h / 2)
         cv2.putText(image, text, corner, font, scale, colour, thick, cv2.LINE_AA)
     else:
-        points = np.array([(x + r * px, y + r * py) for px, py in _outline(t.kind)]).round().astype(np.int32)
+        points = (
+            np.array([(x + r * px, y + r * py) for px, py in _outline(t.kind)])
+            .round()
+            .astype(np.int32)
+        )
         cv2.fillPoly(image, [points], colour, cv2.LINE_AA)
 
 
@@ -84,7 +98,11 @@ def draw_otherwise(scene: Scene, rng: random.Random) -> Image.Image:
     image = cv2.GaussianBlur(image, (0, 0), rng.uniform(0.3, 0.9) * w / 160)
     k = rng.uniform(0.7, 1.4)
     image = cv2.resize(
-        image, (round(w * k), round(h * k)), interpolation=cv2.INTER_AREA if k < 1 else cv2.INTER_LINEAR
+        image,
+        (round(w * k), round(h * k)),
+        interpolation=cv2.INTER_AREA if k < 1 else cv2.INTER_LINEAR,
     )
-    _, code = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, rng.randint(60, 92)])
+    _, code = cv2.imencode(
+        ".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, rng.randint(60, 92)]
+    )
     return Image.fromarray(cv2.imdecode(code, cv2.IMREAD_COLOR)[..., ::-1].copy())

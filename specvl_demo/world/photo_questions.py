@@ -1,8 +1,9 @@
 """Questions about a photograph, made by rule from what people wrote about it.
 
-Four kinds after COCO-QA (Ren, Kiros and Zemel 2015): what, what colour, how many, where; and yes or no. A
-question is asked only where the captions support one answer: said at least twice, or once and nowhere
-contradicted. For `no` nothing in any caption may be the thing, a word for it, or a kind that includes it.
+Four kinds after COCO-QA (Ren, Kiros and Zemel 2015): what, what colour, how many, where; and yes or
+no. A question is asked only where the captions support one answer: said at least twice, or once and
+nowhere contradicted. For `no` nothing in any caption may be the thing, a word for it, or a kind
+that includes it.
 """
 
 from __future__ import annotations
@@ -28,20 +29,29 @@ class Noun:
 
 
 WORDS: dict[str, Any] = json.loads(Path(__file__).with_name("photo_words.json").read_text("utf-8"))
-"""nouns: what may be asked about, its plural, other words for it, and the group whose general words include
-it; forms: more words for these nouns; colours, numbers, places, doing, acted, objects: what answers say."""
+"""nouns: what may be asked about, its plural, other words for it, and the group whose general words
+include it; forms: more words for these nouns; colours, numbers, places, doing, acted, objects: what
+answers say."""
 KINDS = ("what", "colour", "number", "where", "yesno")
 COLOUR: dict[str, str] = {**{c: c for c in WORDS["colours"]}, **WORDS["other colours"]}
 NUMBERS: dict[str, str] = WORDS["numbers"]
 NOUNS = {
     one: Noun(
-        one, n["many"], n["group"], frozenset({one, n["many"], *n["others"], *WORDS["general"][n["group"]]})
+        one,
+        n["many"],
+        n["group"],
+        frozenset({one, n["many"], *n["others"], *WORDS["general"][n["group"]]}),
     )
     for one, n in WORDS["nouns"].items()
 }
-FORM: dict[str, str] = {form: n.one for n in NOUNS.values() for form in (n.one, n.many)} | WORDS["forms"]
+FORM: dict[str, str] = {form: n.one for n in NOUNS.values() for form in (n.one, n.many)} | WORDS[
+    "forms"
+]
 PLACES: dict[str, str] = WORDS["places"]
-PLACED = r"\b(?:in|on|through|along|at|into|across|over|down) (?:(?:the|a|an|some) )?(?:[a-z]+ )?([a-z]+)"
+PLACED = (
+    r"\b(?:in|on|through|along|at|into|across|over|down) (?:(?:the|a|an|some) )?(?:[a-z]+"
+    r" )?([a-z]+)"
+)
 DOING, OBJECTS, MASS = WORDS["doing"], WORDS["objects"], WORDS["mass"]
 ANSWERS = (
     *("Yes.", "No.", "One."),
@@ -71,7 +81,9 @@ def article(noun: str) -> str:
 def _said(captions: Sequence[str]) -> Counter[str]:
     """In how many captions each noun occurs."""
     # dict.fromkeys, not a set: the order of nouns must not depend on the process.
-    return Counter(n for c in captions for n in dict.fromkeys(FORM[w] for w in words(c) if w in FORM))
+    return Counter(
+        n for c in captions for n in dict.fromkeys(FORM[w] for w in words(c) if w in FORM)
+    )
 
 
 class WordIndex:
@@ -90,7 +102,9 @@ class WordIndex:
                 return noun
         return None
 
-    def only(self, captions: Sequence[str], others: Sequence[str], rng: random.Random) -> str | None:
+    def only(
+        self, captions: Sequence[str], others: Sequence[str], rng: random.Random
+    ) -> str | None:
         """A noun seen in the first photograph and surely not in the second."""
         there = {w for c in others for w in words(c)}
         seen = [n for n, k in sorted(_said(captions).items()) if k >= 2 and n not in MASS]
@@ -111,7 +125,11 @@ def colour(captions: Sequence[str]) -> Iterator[Question]:
     for caption in captions:
         w = words(caption)
         for a, b, before in zip(w, w[1:], ["", *w], strict=False):
-            if a in COLOUR and b in FORM and NOUNS[FORM[b]].group in ("animal", "wear", "thing", "vehicle"):
+            if (
+                a in COLOUR
+                and b in FORM
+                and NOUNS[FORM[b]].group in ("animal", "wear", "thing", "vehicle")
+            ):
                 mixed = before in ("and", "light", "dark") or before in COLOUR
                 found[FORM[b]]["mixed" if mixed else COLOUR[a]] += 1
     for subject, answer in _supported(found, 1):
@@ -130,10 +148,14 @@ def number(captions: Sequence[str]) -> Iterator[Question]:
                 found[FORM[follow[0]]][NUMBERS[a]] += 1
     text = " ".join(" ".join(words(c)) for c in captions)
     for subject, answer in _supported(found, 2):
-        yield Question("number", f"How many {NOUNS[subject].many} are there?", f"{answer.capitalize()}.")
+        yield Question(
+            "number", f"How many {NOUNS[subject].many} are there?", f"{answer.capitalize()}."
+        )
     for subject, k in _said(captions).items():
         noun = NOUNS.get(subject)
-        plural = noun and re.search(rf"\b({noun.many}|group|several|two|other|another|people|both)\b", text)
+        plural = noun and re.search(
+            rf"\b({noun.many}|group|several|two|other|another|people|both)\b", text
+        )
         if noun and noun.group in ("animal", "person") and k >= 4 and not plural:
             yield Question("number", f"How many {noun.many} are there?", "One.")
 
@@ -179,15 +201,21 @@ def what(captions: Sequence[str]) -> Iterator[Question]:
     for verb in WORDS["acted"]:
         objects: Counter[str] = Counter()
         for t in texts:
-            m = re.search(rf"\b{verb} (?:a|an|the|his|her|its) (?:[a-z]+ ){{0,2}}?({'|'.join(OBJECTS)})\b", t)
+            m = re.search(
+                rf"\b{verb} (?:a|an|the|his|her|its) (?:[a-z]+ ){{0,2}}?({'|'.join(OBJECTS)})\b", t
+            )
             if m:
                 objects[m[1]] += 1
         if len(objects) == 1:
             thing = next(iter(objects))
-            yield Question("what", f"What is the {subject} {verb}?", f"{article(thing).capitalize()}.")
+            yield Question(
+                "what", f"What is the {subject} {verb}?", f"{article(thing).capitalize()}."
+            )
     animals = {n for n in _said(captions) if n in NOUNS and NOUNS[n].group == "animal"}
     if animals == {subject}:
-        yield Question("what", "What animal is in the picture?", f"{article(subject).capitalize()}.")
+        yield Question(
+            "what", "What animal is in the picture?", f"{article(subject).capitalize()}."
+        )
 
 
 def yesno(captions: Sequence[str], rng: random.Random, index: WordIndex) -> Iterator[Question]:
@@ -204,7 +232,8 @@ def ask(captions: Sequence[str], rng: random.Random, n: int, index: WordIndex) -
     made = {
         "what": list(what(captions)),
         "colour": list(colour(captions)),
-        # Most photographs show one of something: asked less often, or `One.` would always be a good guess.
+        # Most photographs show one of something: asked less often, or `One.` would always be a good
+        # guess.
         "number": [q for q in number(captions) if q.answer != "One." or rng.random() < 0.4],
         "where": list(where(captions)),
         "yesno": list(yesno(captions, rng, index)),

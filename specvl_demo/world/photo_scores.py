@@ -1,8 +1,9 @@
 """BLEU-4 and CIDEr of captions, as the COCO caption evaluation computes them.
 
-Papineni et al. 2002 (corpus BLEU, closest reference length); Vedantam, Zitnick and Parikh 2015 (CIDEr-D as
-in the reference code: clipped counts, a Gaussian over the difference of lengths, document frequencies of
-the scored set). The tests compare both with `pycocoevalcap` where that is installed.
+Papineni et al. 2002 (corpus BLEU, closest reference length); Vedantam, Zitnick and Parikh 2015
+(CIDEr-D as in the reference code: clipped counts, a Gaussian over the difference of lengths,
+document frequencies of the scored set). The tests compare both with `pycocoevalcap` where that is
+installed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def tokens(text: str) -> list[str]:
 
 
 def ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
-    return Counter(tuple(words[i : i + n]) for n in range(1, ORDERS + 1) for i in range(len(words) - n + 1))
+    return Counter(
+        tuple(words[i : i + n]) for n in range(1, ORDERS + 1) for i in range(len(words) - n + 1)
+    )
 
 
 def bleu_4(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -59,7 +62,9 @@ class Cider:
         counts = ngrams(tokens(text))
         parts: list[dict] = [{} for _ in range(ORDERS)]
         for gram, n in counts.items():
-            parts[len(gram) - 1][gram] = n * (self._total - math.log(max(1.0, self._documents[gram])))
+            parts[len(gram) - 1][gram] = n * (
+                self._total - math.log(max(1.0, self._documents[gram]))
+            )
         norms = [math.sqrt(sum(v * v for v in part.values())) for part in parts]
         # The reference code takes the number of two-word sequences for the length.
         return parts, norms, sum(n for gram, n in counts.items() if len(gram) == 2)
@@ -75,7 +80,9 @@ class Cider:
                 for n in range(ORDERS):
                     if mine_norm[n] and its_norm[n]:
                         its = ref[n]
-                        both = sum(min(v, its.get(g, 0.0)) * its.get(g, 0.0) for g, v in mine[n].items())
+                        both = sum(
+                            min(v, its.get(g, 0.0)) * its.get(g, 0.0) for g, v in mine[n].items()
+                        )
                         score += both / (mine_norm[n] * its_norm[n]) * near
             out.append(10 * score / ORDERS / len(refs))
         return out
@@ -84,7 +91,9 @@ class Cider:
 def cider(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """Mean CIDEr of one caption a photograph against several each."""
     one = Cider(references)
-    return sum(one.scores([text], refs)[0] for text, refs in zip(told, references, strict=True)) / len(told)
+    return sum(
+        one.scores([text], refs)[0] for text, refs in zip(told, references, strict=True)
+    ) / len(told)
 
 
 def distinct(text: str) -> float:

@@ -1,9 +1,9 @@
 """How one object is drawn: outlines and pen strokes, by one steady hand or by many freer ones.
 
-Given a Pillow canvas, the name of a figure (a shape or a digit), where, how large and in which colour. The
-steady hand varies little: what visitors' examples and held-out pictures are drawn with. A free hand bends,
-leans and rounds the same figures and knows other forms of them; the vision tower learns from those too.
-Knows no scenes.
+Given a Pillow canvas, the name of a figure (a shape or a digit), where, how large and in which
+colour. The steady hand varies little: what visitors' examples and held-out pictures are drawn with.
+A free hand bends, leans and rounds the same figures and knows other forms of them; the vision tower
+learns from those too. Knows no scenes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class Spot(NamedTuple):
         placed = self.placed(points, hand)
         self.canvas.line(placed, self.fill, width, "curve")
         for px, py in placed[:: len(placed) - 1]:
-            self.canvas.ellipse([px - width / 2, py - width / 2, px + width / 2, py + width / 2], self.fill)
+            self.canvas.ellipse(
+                [px - width / 2, py - width / 2, px + width / 2, py + width / 2], self.fill
+            )
 
 
 @lru_cache(maxsize=64)
@@ -59,7 +61,9 @@ def _font(size: int) -> ImageFont.FreeTypeFont:
 # ---------------------------------------------------------------- outlines
 
 
-def _arc(cx: float, cy: float, rx: float, ry: float, start: float, stop: float) -> list[tuple[float, float]]:
+def _arc(
+    cx: float, cy: float, rx: float, ry: float, start: float, stop: float
+) -> list[tuple[float, float]]:
     """Points of an ellipse's arc; angles in turns, clockwise from the right."""
     steps = [2 * math.pi * (start + (stop - start) * i / 12) for i in range(13)]
     return [(cx + rx * math.cos(a), cy + ry * math.sin(a)) for a in steps]
@@ -67,7 +71,10 @@ def _arc(cx: float, cy: float, rx: float, ry: float, start: float, stop: float) 
 
 def _star(inner: float, outer: float = 1.08) -> list[tuple[float, float]]:
     radius = [outer, inner] * 5
-    return [(r * math.sin(i * math.pi / 5), -r * math.cos(i * math.pi / 5)) for i, r in enumerate(radius)]
+    return [
+        (r * math.sin(i * math.pi / 5), -r * math.cos(i * math.pi / 5))
+        for i, r in enumerate(radius)
+    ]
 
 
 def _moon(bite: float, inner: float) -> list[tuple[float, float]]:
@@ -82,12 +89,24 @@ def _moon(bite: float, inner: float) -> list[tuple[float, float]]:
 
 
 def _arrow(shaft: float, neck: float, head: float) -> list[tuple[float, float]]:
-    return [(-1, -shaft), (neck, -shaft), (neck, -head), (1, 0), (neck, head), (neck, shaft), (-1, shaft)]
+    return [
+        (-1, -shaft),
+        (neck, -shaft),
+        (neck, -head),
+        (1, 0),
+        (neck, head),
+        (neck, shaft),
+        (-1, shaft),
+    ]
 
 
 def _plus(arm: float) -> list[tuple[float, float]]:
     quarter = [(-arm, -arm), (-arm, -1.0), (arm, -1.0)]
-    return [(x * c - y * s, x * s + y * c) for c, s in ((1, 0), (0, 1), (-1, 0), (0, -1)) for x, y in quarter]
+    return [
+        (x * c - y * s, x * s + y * c)
+        for c, s in ((1, 0), (0, 1), (-1, 0), (0, -1))
+        for x, y in quarter
+    ]
 
 
 def _heart() -> list[tuple[float, float]]:
@@ -102,7 +121,11 @@ def _heart() -> list[tuple[float, float]]:
 
 def _lobed_heart(lobe: float, tip: float) -> list[tuple[float, float]]:
     """Two half discs of radius `lobe` side by side, and straight lines down to the tip."""
-    return [*_arc(-lobe, -0.4, lobe, lobe, 0.45, 1.0), *_arc(lobe, -0.4, lobe, lobe, 0.5, 1.05), (0.0, tip)]
+    return [
+        *_arc(-lobe, -0.4, lobe, lobe, 0.45, 1.0),
+        *_arc(lobe, -0.4, lobe, lobe, 0.5, 1.05),
+        (0.0, tip),
+    ]
 
 
 _OUTLINES: dict[str, list[tuple[float, float]]] = {
@@ -137,7 +160,10 @@ def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool =
     if figure == "arrow" and rng:
         tilt += rng.choice(_POINTING) * math.pi
     flip = -1 if figure == "moon" and rng and rng.random() < 0.3 else 1
-    sx, sy = flip * pick(0.85, 1.1), pick(0.85, 1.1)  # people differ: a little wider, a little lower
+    sx, sy = (
+        flip * pick(0.85, 1.1),
+        pick(0.85, 1.1),
+    )  # people differ: a little wider, a little lower
     c, s = math.cos(tilt), math.sin(tilt)
 
     def hand(p: tuple[float, float]) -> tuple[float, float]:
@@ -147,7 +173,9 @@ def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool =
     if figure == "circle":
         canvas.ellipse([x - r, y - r, x + r, y + r], fill)
     elif figure == "ring":
-        canvas.ellipse([x - r, y - r, x + r, y + r], outline=fill, width=max(2, round(pick(0.27, 0.42) * r)))
+        canvas.ellipse(
+            [x - r, y - r, x + r, y + r], outline=fill, width=max(2, round(pick(0.27, 0.42) * r))
+        )
     elif figure == "cross":
         arm = pick(0.26, 0.38)
         spot.polygon([(-arm, -1), (arm, -1), (arm, 1), (-arm, 1)], hand)
@@ -217,7 +245,10 @@ def _other_strokes(digit: int, rng: random.Random) -> list[list[tuple[float, flo
         x, bar = u(0.15, 0.4), u(0.2, 0.55)
         if coin:
             return [[(x, 1), (x, -1), (u(-0.75, -0.5), bar), (u(0.5, 0.75), bar)]]
-        return [[(u(-0.4, -0.1), -1), (-0.6, bar), (u(0.5, 0.75), bar)], [(x, u(-0.6, -0.1)), (x, 1)]]
+        return [
+            [(u(-0.4, -0.1), -1), (-0.6, bar), (u(0.5, 0.75), bar)],
+            [(x, u(-0.6, -0.1)), (x, 1)],
+        ]
     if digit == 5:
         left = u(-0.5, -0.35)
         bowl = _arc(-0.02, 0.36, u(0.52, 0.66), 0.64, u(0.6, 0.68), u(1.36, 1.46))
@@ -316,7 +347,10 @@ def _with_a_nib(spot: Spot, points: Points, broad: float, thin: float, angle: fl
     """A line by a broad nib held at an angle: thick where it crosses the nib, thin along it."""
     c, s = math.cos(angle), math.sin(angle)
     sides = ((1, 1), (1, -1), (-1, -1), (-1, 1), (1, 1))
-    corners = [(i * broad / 2 * c - j * thin / 2 * s, i * broad / 2 * s + j * thin / 2 * c) for i, j in sides]
+    corners = [
+        (i * broad / 2 * c - j * thin / 2 * s, i * broad / 2 * s + j * thin / 2 * c)
+        for i, j in sides
+    ]
     for (px, py), (qx, qy) in zip(points, points[1:], strict=False):
         for (ux, uy), (vx, vy) in zip(corners, corners[1:], strict=False):
             swept = [(px + ux, py + uy), (px + vx, py + vy), (qx + vx, qy + vy), (qx + ux, qy + uy)]

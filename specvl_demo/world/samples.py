@@ -1,9 +1,9 @@
 """Whole conversations: pictures with as many turns as fit, drawn at random; and held-out questions.
 
-Given shares of drills and charts; gives samples. A drill is a short look-up in one fixed form, used in
-training only: it asks for one thing and its answer is little else, so that what a long answer teaches once
-is taught ten times for the same visual tokens. Knows which questions a picture can answer; no tokens, no
-models.
+Given shares of drills and charts; gives samples. A drill is a short look-up in one fixed form, used
+in training only: it asks for one thing and its answer is little else, so that what a long answer
+teaches once is taught ten times for the same visual tokens. Knows which questions a picture can
+answer; no tokens, no models.
 """
 
 from __future__ import annotations
@@ -84,8 +84,9 @@ def one_picture(rng: random.Random, n: int, room: int, drilled: float, charts: f
 
 
 def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float = 0.0) -> Sample:
-    """A pair to compare, a pair to describe, or a clip; after the answer, drills while there is room. A share
-    `drilled` of the samples begins with drills, so that the answer comes after its parts were looked up.
+    """A pair to compare, a pair to describe, or a clip; after the answer, drills while there is
+    room. A share `drilled` of the samples begins with drills, so that the answer comes after its
+    parts were looked up.
     """
     roll = rng.random()
     first = rng.random() < drilled
@@ -148,11 +149,15 @@ def drill_scene(rng: random.Random, scene: Scene) -> Turn:
     target = Word(value, look, places)
     if roll < 0.8:
         return _drill(["number of ", target, "?"], [number(n)], look, places)
-    items = [[place(p, scene, places[i + 1 :])] for i, p in enumerate(places)] or [[Word("nothing")]]
+    items = [[place(p, scene, places[i + 1 :])] for i, p in enumerate(places)] or [
+        [Word("nothing")]
+    ]
     return _drill(["all ", target, "?"], joined(items), look, places)
 
 
-def _at_place(rng: random.Random, scene: Scene, pictures: Sequence[Scene], lead: list[Piece]) -> Turn:
+def _at_place(
+    rng: random.Random, scene: Scene, pictures: Sequence[Scene], lead: list[Piece]
+) -> Turn:
     """'top left?' of one picture; mostly places that are taken in some picture."""
     taken = sorted({t.place for s in pictures for t in s.things})
     p = rng.choice(taken) if taken and rng.random() < 0.88 else rng.randrange(9)
@@ -189,8 +194,12 @@ def drill_chart(rng: random.Random, chart: Chart) -> Turn:
         best = chart.bars[values.index(max(values))][0]
         high = {"number": NUMBERS[max(values)]}
         return _drill(["highest?"], [Word(best, high)], {**high, "colour": best})
-    bars: list[list[Piece]] = [[Word(c, {"number": NUMBERS[v]}), " ", number(v)] for c, v in chart.bars]
-    return _drill(["bars?"], joined(bars), {"number": NUMBERS[len(bars)], "colour": chart.bars[0][0]})
+    bars: list[list[Piece]] = [
+        [Word(c, {"number": NUMBERS[v]}), " ", number(v)] for c, v in chart.bars
+    ]
+    return _drill(
+        ["bars?"], joined(bars), {"number": NUMBERS[len(bars)], "colour": chart.bars[0][0]}
+    )
 
 
 def drill_pictures(rng: random.Random, pictures: Sequence[Scene], names: Sequence[str]) -> Turn:
@@ -231,7 +240,9 @@ def drill_event(rng: random.Random, clip: Clip) -> Turn:
     else:
         said = {"colour": d.get("colour", ""), "gone": "gone", "appear": "new"}[clip.event]
         what = [Word(said), " in frame ", number(d["frame"] + 1)]
-    return _drill(["event?"], [*who, ", ", *what], look_of(a, "kind", "colour", "place"), (a.place,))
+    return _drill(
+        ["event?"], [*who, ", ", *what], look_of(a, "kind", "colour", "place"), (a.place,)
+    )
 
 
 # ---------------------------------------------------------------- held-out questions
@@ -272,7 +283,9 @@ KINDS_OF_TURN: dict[str, Callable[[random.Random], Sample]] = {
 
 
 def held_out(kind: str, i: int) -> tuple[Sample, list[Image.Image]]:
-    """Held-out sample number `i` of a kind of question, with its pictures at a size visitors send."""
+    """Held-out sample number `i` of a kind of question, with its pictures at a size visitors
+    send.
+    """
     return numbered(HELD_OUT, kind, i)
 
 

@@ -1,8 +1,8 @@
 """The pocket world: scenes, bar charts and clips, as data and as pictures.
 
-A scene is a ground and objects, each with kind, colour, size and one of nine places; `draw` turns it into a
-picture of any size. With a random generator `draw` also varies what a renderer would vary (hue, edges,
-texture); without one it is clean. Knows pictures only: no tokens, no models.
+A scene is a ground and objects, each with kind, colour, size and one of nine places; `draw` turns
+it into a picture of any size. With a random generator `draw` also varies what a renderer would vary
+(hue, edges, texture); without one it is clean. Knows pictures only: no tokens, no models.
 """
 
 from __future__ import annotations
@@ -36,7 +36,18 @@ GROUNDS: dict[str, tuple[int, int, int]] = {
     "navy": (20, 25, 60),
     "black": (12, 12, 12),
 }
-SHAPES = ("circle", "square", "triangle", "star", "cross", "diamond", "ring", "heart", "moon", "arrow")
+SHAPES = (
+    "circle",
+    "square",
+    "triangle",
+    "star",
+    "cross",
+    "diamond",
+    "ring",
+    "heart",
+    "moon",
+    "arrow",
+)
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 DIGITS = ("zero", *NUMBERS[1:])
 KINDS = SHAPES + tuple(f"digit {d}" for d in DIGITS)
@@ -52,8 +63,8 @@ MAX_BAR = 9
 
 @dataclass(frozen=True)
 class Thing:
-    """One object. `dx, dy` shift it inside its cell and `radius` overrides its size (shares of the shorter
-    side).
+    """One object. `dx, dy` shift it inside its cell and `radius` overrides its size (shares of the
+    shorter side).
     """
 
     kind: str
@@ -106,19 +117,25 @@ def _choice(value: Any, known: Any, what: str) -> Any:
 
 
 def scene_from_json(data: dict[str, Any]) -> Scene | Chart:
-    """Build a scene from `{"ground": "white", "objects": [{"kind": "star", "colour": "red", "size": "large",
-    "place": "top left"}]}` or a chart from `{"chart": [{"colour": "red", "value": 4}]}`.
+    """Build a scene from `{"ground": "white", "objects": [{"kind": "star", "colour": "red", "size":
+    "large", "place": "top left"}]}` or a chart from `{"chart": [{"colour": "red", "value": 4}]}`.
 
     Raises ValueError with one sentence that names the wrong value and what is known.
     """
     if not isinstance(data, dict):
-        raise ValueError(f"a scene is a JSON object with 'objects' or 'chart'; got {type(data).__name__}")
+        raise ValueError(
+            f"a scene is a JSON object with 'objects' or 'chart'; got {type(data).__name__}"
+        )
     ground = _choice(data.get("ground", "white"), GROUNDS, "ground")
     if "chart" in data:
-        bars = tuple((_choice(b.get("colour"), COLOURS, "colour"), b.get("value")) for b in data["chart"])
+        bars = tuple(
+            (_choice(b.get("colour"), COLOURS, "colour"), b.get("value")) for b in data["chart"]
+        )
         for _, value in bars:
             if not isinstance(value, int) or not 1 <= value <= MAX_BAR:
-                raise ValueError(f"a bar's value is a whole number from 1 to {MAX_BAR}; got {value!r}")
+                raise ValueError(
+                    f"a bar's value is a whole number from 1 to {MAX_BAR}; got {value!r}"
+                )
         if not 1 <= len(bars) <= 6:
             raise ValueError(f"a chart has 1 to 6 bars; got {len(bars)}")
         return Chart(bars, ground)
@@ -138,7 +155,8 @@ def scene_to_json(scene: Scene | Chart) -> dict[str, Any]:
     if isinstance(scene, Chart):
         return {"ground": scene.ground, "chart": [{"colour": c, "value": v} for c, v in scene.bars]}
     objects = [
-        {"kind": t.kind, "colour": t.colour, "size": t.size, "place": PLACES[t.place]} for t in scene.things
+        {"kind": t.kind, "colour": t.colour, "size": t.size, "place": PLACES[t.place]}
+        for t in scene.things
     ]
     return {"ground": scene.ground, "objects": objects}
 
@@ -155,7 +173,9 @@ def random_thing(rng: random.Random, place: int, spread: float = 1.0, **fixed: s
     """One object at `place`; `spread` scales how far it may sit from the middle of its cell."""
     size = fixed.get("size") or rng.choice(SIZES)
     room = 0.045 if size == "small" else 0.02
-    kind = fixed.get("kind") or (rng.choice(SHAPES) if rng.random() < 0.72 else "digit " + rng.choice(DIGITS))
+    kind = fixed.get("kind") or (
+        rng.choice(SHAPES) if rng.random() < 0.72 else "digit " + rng.choice(DIGITS)
+    )
     dx, dy = (rng.uniform(-room, room) * spread for _ in range(2))
     colour = fixed.get("colour") or rng.choice(list(COLOURS))
     return Thing(kind, colour, size, place, dx, dy, rng.uniform(*RADIUS[size]))
@@ -177,14 +197,17 @@ def random_chart(rng: random.Random, n: int) -> Chart:
     """A chart of `n` bars of different colours."""
     colours = rng.sample(list(COLOURS), n)
     return Chart(
-        tuple((c, rng.randint(1, MAX_BAR)) for c in colours), rng.choice(["white", "gray", "beige", "black"])
+        tuple((c, rng.randint(1, MAX_BAR)) for c in colours),
+        rng.choice(["white", "gray", "beige", "black"]),
     )
 
 
 # ---------------------------------------------------------------- drawing pictures
 
 
-def _shade(colour: tuple[int, int, int], rng: random.Random | None, amount: float) -> tuple[int, int, int]:
+def _shade(
+    colour: tuple[int, int, int], rng: random.Random | None, amount: float
+) -> tuple[int, int, int]:
     if not rng:
         return colour
     light = rng.gauss(0, amount)
@@ -218,8 +241,8 @@ def draw(
     rng: random.Random | None = None,
     free: bool = False,
 ) -> Image.Image:
-    """Draw at `size` (width, height) in pixels. With `rng` colours, outlines and ground vary a little; with
-    `free` outlines vary as different people draw them.
+    """Draw at `size` (width, height) in pixels. With `rng` colours, outlines and ground vary a
+    little; with `free` outlines vary as different people draw them.
     """
     w, h = size
     k = 2  # drawn at twice the size and averaged down: smooth edges
@@ -240,16 +263,25 @@ def draw(
             y = (t.place // 3 + 0.5) * h * k / 3 + t.dy * short
             radius = t.radius or sum(RADIUS[t.size]) / 2
             fill = _shade(COLOURS[t.colour], rng, 9)
-            renderers.draw(renderers.Spot(canvas, x, y, radius * short, fill), _figure(t.kind), rng, free)
+            renderers.draw(
+                renderers.Spot(canvas, x, y, radius * short, fill), _figure(t.kind), rng, free
+            )
     return image.resize((w, h), Image.Resampling.BOX)
 
 
 def _draw_chart(
-    canvas: ImageDraw.ImageDraw, chart: Chart, w: int, h: int, ground: tuple, rng: random.Random | None
+    canvas: ImageDraw.ImageDraw,
+    chart: Chart,
+    w: int,
+    h: int,
+    ground: tuple,
+    rng: random.Random | None,
 ) -> None:
     base, unit, line = 0.917 * h, 0.0938 * h, tuple(int(0.75 * g + 30) for g in ground)
     for v in range(1, MAX_BAR + 1):
-        canvas.line([(0.0625 * w, base - v * unit), (0.958 * w, base - v * unit)], line, max(1, h // 192))
+        canvas.line(
+            [(0.0625 * w, base - v * unit), (0.958 * w, base - v * unit)], line, max(1, h // 192)
+        )
     step = 0.875 * w / len(chart.bars)
     width = step * (rng.uniform(0.5, 0.78) if rng else 0.65)
     for i, (colour, value) in enumerate(chart.bars):
@@ -260,8 +292,8 @@ def _draw_chart(
 
 
 def augmented(image: Image.Image, rng: random.Random) -> Image.Image:
-    """What cameras, codecs and resizers do: a slant, blur, brightness, noise, JPEG. Used on half of the
-    training pictures.
+    """What cameras, codecs and resizers do: a slant, blur, brightness, noise, JPEG. Used on half of
+    the training pictures.
     """
     if rng.random() < 0.5:
         image = _slanted(image, rng)
@@ -269,9 +301,15 @@ def augmented(image: Image.Image, rng: random.Random) -> Image.Image:
         image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.2, 0.9) * min(image.size) / 96))
     if rng.random() < 0.4:
         a = np.asarray(image, np.float32)
-        gain = rng.uniform(0.88, 1.1) * np.array([rng.uniform(0.95, 1.05) for _ in range(3)], np.float32)
-        noise = np.random.default_rng(rng.getrandbits(32)).standard_normal(a.shape).astype(np.float32)
-        image = Image.fromarray((a * gain + noise * rng.uniform(0, 5)).clip(0, 255).astype(np.uint8))
+        gain = rng.uniform(0.88, 1.1) * np.array(
+            [rng.uniform(0.95, 1.05) for _ in range(3)], np.float32
+        )
+        noise = (
+            np.random.default_rng(rng.getrandbits(32)).standard_normal(a.shape).astype(np.float32)
+        )
+        image = Image.fromarray(
+            (a * gain + noise * rng.uniform(0, 5)).clip(0, 255).astype(np.uint8)
+        )
     if rng.random() < 0.35:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=rng.randint(40, 92))

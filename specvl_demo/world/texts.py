@@ -1,8 +1,9 @@
 """Questions and answers about the pocket world, with what each visual word refers to.
 
-A turn's texts are pieces: plain strings, and `Word`s that the picture decides. A word may carry `look`
-(what a reader of the picture finds at it, for pointer supervision) and `rest` (the places still to be
-named). The words between are drawn at random, so that an answer has easy and hard tokens.
+A turn's texts are pieces: plain strings, and `Word`s that the picture decides. A word may carry
+`look` (what a reader of the picture finds at it, for pointer supervision) and `rest` (the places
+still to be named). The words between are drawn at random, so that an answer has easy and hard
+tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 from specvl_demo.world import scenes as world
 from specvl_demo.world.scenes import COLOURS, KINDS, NUMBERS, PLACES, SHAPES, Chart, Scene, Thing
 
-PHRASES: dict[str, list[str]] = json.loads(Path(__file__).with_name("phrases.json").read_text("utf-8"))
+PHRASES: dict[str, list[str]] = json.loads(
+    Path(__file__).with_name("phrases.json").read_text("utf-8")
+)
 """Ways to say a thing, by its name."""
 Look = dict[str, str]  # group -> the word of it that is there
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -44,8 +47,8 @@ Piece = str | Word
 
 @dataclass(frozen=True)
 class Turn:
-    """One question and its answer. `look` and `rest` (as of a `Word`) are what the answer needs looked up
-    first; `truth` is for scoring."""
+    """One question and its answer. `look` and `rest` (as of a `Word`) are what the answer needs
+    looked up first; `truth` is for scoring."""
 
     kind: str
     question: list[Piece]
@@ -72,12 +75,19 @@ def look_of(thing: Thing | None, *groups: str) -> Look:
     """What is to be seen at a place: all of it, or only some groups."""
     if thing is None:
         return {"kind": "empty"}
-    all_of = {"kind": thing.kind, "colour": thing.colour, "size": thing.size, "place": PLACES[thing.place]}
+    all_of = {
+        "kind": thing.kind,
+        "colour": thing.colour,
+        "size": thing.size,
+        "place": PLACES[thing.place],
+    }
     return {g: all_of[g] for g in groups or ("kind", "colour", "size")}
 
 
 def place(p: int, scene: Scene | None = None, rest: tuple[int, ...] | None = None) -> Word:
-    """One of the nine places; it points at what a scene shows there, and at what is still to come."""
+    """One of the nine places; it points at what a scene shows there, and at what is still to
+    come.
+    """
     return Word(PLACES[p], look_of(scene.at(p)) if scene else {}, rest)
 
 
@@ -119,7 +129,9 @@ def where(rng: random.Random, w: Word) -> list[Piece]:
 def capital(pieces: list[Piece]) -> list[Piece]:
     """The pieces as the beginning of a sentence."""
     first = pieces[0]
-    assert isinstance(first, str), "a sentence starts with a plain word: visual words are in lower case"
+    assert isinstance(first, str), (
+        "a sentence starts with a plain word: visual words are in lower case"
+    )
     return [first[0].upper() + first[1:], *pieces[1:]]
 
 
@@ -246,7 +258,9 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
     n = len(hits)
     target = Word(value or "objects")
     plural: list[Piece] = (
-        [target] if attribute == "all" else [target, " objects" if attribute == "colour" else " shapes"]
+        [target]
+        if attribute == "all"
+        else [target, " objects" if attribute == "colour" else " shapes"]
     )
     # What is counted stands beside what is checked.
     answer = say(rng, "count aloud", v=Word(value or "all"))
@@ -257,8 +271,8 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
 
 
 def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[Piece]]:
-    """Every object with what decides whether it counts, and the count so far: each step is one look-up, where
-    finding all that match at once is not.
+    """Every object with what decides whether it counts, and the count so far: each step is one
+    look-up, where finding all that match at once is not.
     """
     items: list[list[Piece]] = []
     so_far = 0
@@ -267,7 +281,10 @@ def _checked(scene: Scene, attribute: str, hits: Sequence[Thing]) -> list[list[P
         so_far += t in hits
         item: list[Piece] = [place(t.place, scene, left)]
         if attribute != "all":
-            item += [" ", Word(getattr(t, attribute), {"number": NUMBERS[so_far if t in hits else 0]})]
+            item += [
+                " ",
+                Word(getattr(t, attribute), {"number": NUMBERS[so_far if t in hits else 0]}),
+            ]
         items.append([*item, " ", Word("is"), " ", number(so_far)] if t in hits else item)
     return items
 

@@ -1,4 +1,6 @@
-"""What changes between pictures: pairs, and clips of four frames in which one thing happens to one object."""
+"""What changes between pictures: pairs, and clips of four frames in which one thing happens to one
+object.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def change_sentence(
         "size": [" became ", Word("larger" if new and new.size == "large" else "smaller")],
         "new": [" is ", Word("new")],
     }
-    rng.choice("ab")  # nothing depends on this draw but the held-out samples, which must stay what they are
+    rng.choice(
+        "ab"
+    )  # nothing depends on this draw but the held-out samples, which must stay what they are
     if event == "gone":
         body["gone"] = [pick(rng, "change gone")]
     tail = " in the second picture." if event in ("gone", "new") else "."
@@ -83,18 +87,27 @@ def change_sentence(
 
 
 def walked(first: Scene, last: Scene) -> tuple[list[Piece], tuple[int, ...]]:
-    """Every place that holds something in either picture: what the first shows there, what the last shows,
-    and how they differ; and those places.
+    """Every place that holds something in either picture: what the first shows there, what the last
+    shows, and how they differ; and those places.
 
-    So every word is one look-up, and the verdict can be read off the words before it: to see at once that
-    something differs is not reliable, to name it twice is.
+    So every word is one look-up, and the verdict can be read off the words before it: to see at
+    once that something differs is not reliable, to name it twice is.
     """
     places = tuple(p for p in range(9) if first.at(p) or last.at(p))
     out: list[Piece] = []
     for i, p in enumerate(places):
         (_, before), (look, after) = shown(first.at(p)), shown(last.at(p))
         out += ["; "] if i else []
-        out += [place(p, first, places[i + 1 :]), " ", *before, ", ", Word("then", look), " ", *after, ": "]
+        out += [
+            place(p, first, places[i + 1 :]),
+            " ",
+            *before,
+            ", ",
+            Word("then", look),
+            " ",
+            *after,
+            ": ",
+        ]
         out += _verdict(first.at(p), last.at(p))
     return out, places
 
@@ -197,7 +210,9 @@ def _slide(actor: Thing, end: int, u: float) -> Thing:
     x = actor.place % 3 + (end % 3 - actor.place % 3) * u
     y = actor.place // 3 + (end // 3 - actor.place // 3) * u
     cell = round(x) + 3 * round(y)
-    return replace(actor, place=cell, dx=actor.dx + (x - round(x)) / 3, dy=actor.dy + (y - round(y)) / 3)
+    return replace(
+        actor, place=cell, dx=actor.dx + (x - round(x)) / 3, dy=actor.dy + (y - round(y)) / 3
+    )
 
 
 def frame_by_frame(clip: Clip) -> list[Piece]:
@@ -219,7 +234,11 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
     start = clip.frames[0]
     walk, places = walked(start, clip.frames[-1])
     opening = pick(rng, "clip opening")
-    seen = phrase(a) + [" "] + where(rng, place(a.place, clip.frames[-1 if clip.event == "appear" else 0]))
+    seen = (
+        phrase(a)
+        + [" "]
+        + where(rng, place(a.place, clip.frames[-1 if clip.event == "appear" else 0]))
+    )
     answer: list[Piece] = [pick(rng, "clip walk"), *walk, ". ", *frame_by_frame(clip), ". "]
     answer += [opening, *seen, ". "]
     it = pick(rng, "clip it")

@@ -1,4 +1,6 @@
-"""docs/adding-a-method.md, done to the letter in a process of its own: the file, the race, the page."""
+"""docs/adding-a-method.md, done to the letter in a process of its own: the file, the race, the
+page.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: P
     (tmp_path / "growing.py").write_text(block("python"), encoding="utf-8")
     shutil.copy(ROOT / "examples" / "scene.png", tmp_path)
     script = block("sh").replace("\\\n", " ")
-    lines = [line.split()[3:] for line in script.splitlines() if line.startswith("python -m specvl_demo")]
+    lines = [
+        line.split()[3:] for line in script.splitlines() if line.startswith("python -m specvl_demo")
+    ]
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(lines)],
         cwd=tmp_path,
@@ -55,12 +59,16 @@ def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: P
     begin = begins["growing"]
     assert [chart.id for chart in begin.charts] == ["growing"] and begin.settings["keep"] == 0.3
     rounds = [r for r in told if isinstance(r, records.Round)]
-    text = {lane: "".join(t.text for r in rounds if r.lane == lane for t in r.tokens) for lane in begins}
+    text = {
+        lane: "".join(t.text for r in rounds if r.lane == lane for t in r.tokens) for lane in begins
+    }
     assert text["growing"] == text["ar"]
     assert any(r.n_accepted > 1 for r in rounds if r.lane == "growing")
     assert all("length" in r.notes for r in rounds if r.lane == "growing")
     (method,) = [one for one in described["methods"] if one["name"] == "growing"]
     assert method["learn"]["shines"] and method["lossless"]
     assert described["pairs"][0]["methods"]["growing"] is True
-    assert {"longest", "keep", "draws", "draft_vocab"} == {param["key"] for param in panel["params"]}
+    assert {"longest", "keep", "draws", "draft_vocab"} == {
+        param["key"] for param in panel["params"]
+    }
     assert panel["standard"] == "pocket" and panel["params"][0]["max"] == 32

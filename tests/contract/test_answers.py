@@ -1,5 +1,5 @@
-"""Whole answers on tiny random models: every lossless method says what the target says, whatever its
-settings."""
+"""Whole answers on tiny random models: every lossless method says what the target says, whatever
+its settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "specvlm even": ("specvlm", {"guided": False, "drop_image": 0.5, "positions": "original"}),
     "specvlm small": ("specvlm", {"tree_nodes": 8, "positions": "compact", "drop_image": 0.3}),
     "self-drafting": ("specvlm", {"drafter": "self", "drop_image": 0.5}),
-    "tabed's views, sage's tree": ("custom", {"views": "multimodal+text-only", "policy": "entropy-tree"}),
+    "tabed's views, sage's tree": (
+        "custom",
+        {"views": "multimodal+text-only", "policy": "entropy-tree"},
+    ),
     "lvspec without looseness": ("lvspec", {"loose": 0.0, "shift": False}),
     "two branches without looseness": (
         "lvspec",
@@ -60,7 +63,8 @@ LOSSLESS |= {
 LOSSLESS |= {
     name: (name, {})
     for name, method in METHODS.items()
-    if method.lossless and method.drafter.name in ("small", "self", "ngram")  # heads have tests of their own
+    if method.lossless
+    and method.drafter.name in ("small", "self", "ngram")  # heads have tests of their own
 }
 GREEDY, SAMPLED = Sampling(), Sampling(0.8, top_p=0.95, seed=3)
 
@@ -117,7 +121,9 @@ def test_seeded_sampling_says_what_ar_says(
     method, settings = LOSSLESS.get(case, (case, {}))
     sampling = Sampling(temperature, top_p=0.95, seed=int(10 * temperature))
     expected = answers("ar", PROMPTS["picture"], {"draws": draws}, sampling=sampling)[0]
-    found, records = answers(method, PROMPTS["picture"], {**settings, "draws": draws}, sampling=sampling)
+    found, records = answers(
+        method, PROMPTS["picture"], {**settings, "draws": draws}, sampling=sampling
+    )
     assert found == expected
     told = [r.notes["draws"] for r in records if isinstance(r, Round)]
     numbers = [p for one in told for p in (*one["p"], *one["q"], *one["overlap"]) if p is not None]
@@ -136,7 +142,9 @@ def test_seeded_sampling_says_what_ar_says(
                 assert q is None or (below <= u < below + q) == (token.origin == "draft")
 
 
-@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if m.presets and m.drafter.name == "small"])
+@pytest.mark.parametrize(
+    "name", [n for n, m in METHODS.items() if m.presets and m.drafter.name == "small"]
+)
 def test_every_preset_runs(name: str, models: Any) -> None:
     for preset in METHODS[name].presets.values():
         choice = choose(name, preset=preset)
@@ -164,7 +172,8 @@ def test_what_the_drafter_saw_is_told(case: str, answers: Callable[..., Any]) ->
     else:
         assert kept["pruned"] == {"sage": 3, "specvlm": 1}[method]
         assert all(
-            i not in visual or begin.spans[0].start <= i < begin.n_prompt for i in seen["pruned"].index
+            i not in visual or begin.spans[0].start <= i < begin.n_prompt
+            for i in seen["pruned"].index
         )
 
 
@@ -175,7 +184,8 @@ def test_notes_of_tabed(answers: Callable[..., Any]) -> None:
     counted = 0
     for r in rounds:
         assert r.notes["counted"] == counted
-        # accepted positions and the first mismatch; a full block of 5 has no draft distribution at its end
+        # accepted positions and the first mismatch; a full block of 5 has no draft distribution at
+        # its end
         counted += min(r.n_accepted + 1, 5)
         # the last round may have room for the target's token only; then nobody was asked
         assert set(r.views or r.notes["weights"]) == {"multimodal", "text-only"}
@@ -195,13 +205,16 @@ def test_notes_of_sage(answers: Callable[..., Any]) -> None:
 
 
 def test_lvspec_relaxes_counts_and_says_which(answers: Callable[..., Any]) -> None:
-    """Fully loose and deep drafts: tokens that the target alone would not say are accepted, and told as
-    such."""
+    """Fully loose and deep drafts: tokens that the target alone would not say are accepted, and
+    told as such."""
     ids, records = answers("lvspec", PROMPTS["picture"], {"loose": 1.0, "drop_image": 0.9})
     rounds = [r for r in records if isinstance(r, Round)]
     assert not records[0].lossless
     relaxed = [
-        (r, t, n) for r in rounds for t, n in zip(r.tokens, r.path[1:], strict=False) if t.origin == "relaxed"
+        (r, t, n)
+        for r in rounds
+        for t, n in zip(r.tokens, r.path[1:], strict=False)
+        if t.origin == "relaxed"
     ]
     assert relaxed and records[-1].totals.n_relaxed == len(relaxed)
     for r, token, node in relaxed:

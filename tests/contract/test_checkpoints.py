@@ -1,4 +1,6 @@
-"""Published formats, built to their names and shapes on a tiny target, load; what does not fit is refused."""
+"""Published formats, built to their names and shapes on a tiny target, load; what does not fit is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def published(kind: str, target: object, n_layers_read: int = 3) -> dict[str, to
         if kind == "dream":
             return {f"module.{name}": tensor for name, tensor in tensors.items()}
         return tensors | {"embed_tokens.weight": table}
-    block = {k: v for k, v in random_module("eagle2").published().items() if k.startswith("layers.")}
+    block = {
+        k: v for k, v in random_module("eagle2").published().items() if k.startswith("layers.")
+    }
     if kind == "vispec":
         return block | {
             "embed_tokens.weight": table,
@@ -61,7 +65,9 @@ def published(kind: str, target: object, n_layers_read: int = 3) -> dict[str, to
             **{f"imadpt.{n}_proj.weight": torch.randn(D, D) * 0.2 for n in "kvo"},
         }
     wide = {f"layers.0.self_attn.{n}_proj.weight": torch.randn(64, 2 * D) * 0.1 for n in "qkv"}
-    norms = {f"layers.0.{n}.weight": 1 + 0.2 * torch.randn(D) for n in ("input_layernorm", "hidden_norm")}
+    norms = {
+        f"layers.0.{n}.weight": 1 + 0.2 * torch.randn(D) for n in ("input_layernorm", "hidden_norm")
+    }
     ids = torch.randperm(VOCAB)[:40].sort().values
     named = {k.replace("layers.0.", "midlayer."): v for k, v in (block | wide | norms).items()}
     return named | {
@@ -91,7 +97,9 @@ def write(
         halves = {f"{stem}-0000{i + 1}-of-00002.{suffix}": names[i::2] for i in range(2)}
         for file, part in halves.items():
             some = {k: tensors[k] for k in part}
-            save_file(some, folder / file) if suffix == "safetensors" else torch.save(some, folder / file)
+            save_file(some, folder / file) if suffix == "safetensors" else torch.save(
+                some, folder / file
+            )
         index = {"weight_map": {k: file for file, part in halves.items() for k in part}}
         (folder / f"{whole}.index.json").write_text(json.dumps(index))
     return folder
@@ -171,7 +179,10 @@ def attend(h: torch.Tensor, t: dict[str, torch.Tensor], positions: torch.Tensor)
     q, k = turned(q, positions), turned(k, positions)
     scores = torch.einsum("ihd,jhd->hij", q, k) / 4
     scores = scores.masked_fill(torch.ones(len(h), len(h)).triu(1).bool(), -torch.inf).softmax(-1)
-    return torch.einsum("hij,jhd->ihd", scores, v).reshape(len(h), 64) @ t["self_attn.o_proj.weight"].t()
+    return (
+        torch.einsum("hij,jhd->ihd", scores, v).reshape(len(h), 64)
+        @ t["self_attn.o_proj.weight"].t()
+    )
 
 
 def mlp(x: torch.Tensor, t: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -206,8 +217,12 @@ EAGLE3 = {
 
 @torch.inference_mode()
 @pytest.mark.parametrize("form", EAGLE3)
-def test_eagle3_says_what_a_plain_transcription_says(form: str, deep: object, tmp_path: Path) -> None:
-    """Against the formulas written out over the whole sequence, for the root and one drafted token."""
+def test_eagle3_says_what_a_plain_transcription_says(
+    form: str, deep: object, tmp_path: Path
+) -> None:
+    """Against the formulas written out over the whole sequence, for the root and one drafted
+    token.
+    """
     config, layers = EAGLE3[form]
     t = published("eagle3", deep)
     if "norm_before_fc" in config:
@@ -262,7 +277,9 @@ def test_eagle3_says_what_a_plain_transcription_says(form: str, deep: object, tm
 
 @torch.inference_mode()
 def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Path) -> None:
-    """One picture: its adaptor row at the last of its positions, its vector in every text row behind it."""
+    """One picture: its adaptor row at the last of its positions, its vector in every text row
+    behind it.
+    """
     t = published("vispec", deep)
     drafter = FeatureDrafter(open_head(write(tmp_path, t), deep.decoder))
     start = begun(deep, drafter, tiny_prompt())
@@ -284,7 +301,9 @@ def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Pat
         positions.append(i - 1)
     x, block = torch.stack(x), under(t, "layers.0.")
     out = mlp(x + attend(x, block, torch.tensor(positions)), block)
-    logits = deep.decoder.logits(out[-1]).index_fill(-1, torch.tensor(start.vocabulary.banned), -torch.inf)
+    logits = deep.decoder.logits(out[-1]).index_fill(
+        -1, torch.tensor(start.vocabulary.banned), -torch.inf
+    )
     torch.testing.assert_close(said[0], logits.log_softmax(-1), atol=2e-4, rtol=2e-4)
     assert drafter.seen()["squeezed"].tolist() == [0, 1, 2, 3, *range(12, len(encoded.ids) - 1)]
 
@@ -292,24 +311,58 @@ def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Pat
 Q = "layers.0.self_attn.o_proj.weight"
 REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object], str]] = {
     "missing tensor": ("hivis", {Q: None}, {}, f"lacks {Q}"),
-    "strange tensor": ("eagle2", {"mystery.weight": torch.ones(2)}, {}, "also holds mystery.weight"),
+    "strange tensor": (
+        "eagle2",
+        {"mystery.weight": torch.ones(2)},
+        {},
+        "also holds mystery.weight",
+    ),
     "no steps": ("hivis", {"residual": None}, {}, "step embeddings are missing"),
-    "wrong shape": ("dream", {"module.norm.weight": torch.ones(32)}, {}, "norm.weight should be [64], it"),
-    "other target": ("eagle2", {"embed_tokens.weight": torch.ones(VOCAB, D)}, {}, "for another model"),
+    "wrong shape": (
+        "dream",
+        {"module.norm.weight": torch.ones(32)},
+        {},
+        "norm.weight should be [64], it",
+    ),
+    "other target": (
+        "eagle2",
+        {"embed_tokens.weight": torch.ones(VOCAB, D)},
+        {},
+        "for another model",
+    ),
     "another family": ("eagle2", {"layers.0.input_layernorm.weight": torch.ones(D)}, {}, "MSD"),
     "heads": ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
     "rotary": ("eagle2", {}, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
-    "ids beyond": ("eagle3", {"d2t": torch.full((40,), VOCAB)}, {}, f"vocabulary ends at {VOCAB - 1}"),
+    "ids beyond": (
+        "eagle3",
+        {"d2t": torch.full((40,), VOCAB)},
+        {},
+        f"vocabulary ends at {VOCAB - 1}",
+    ),
     "ids twice": ("eagle3", {"d2t": -torch.arange(40)}, {}, "ids stand twice"),
-    "other layers": ("eagle3", {}, {LAYERS: [1, 8]}, "layers 1, 8 of its target; 8 layers are too few"),
+    "other layers": (
+        "eagle3",
+        {},
+        {LAYERS: [1, 8]},
+        "layers 1, 8 of its target; 8 layers are too few",
+    ),
     "fewer layers": ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, its config names 2"),
-    "no head at all": ("nothing", {"a.weight": torch.ones(2)}, {}, "is no head this software knows"),
+    "no head at all": (
+        "nothing",
+        {"a.weight": torch.ones(2)},
+        {},
+        "is no head this software knows",
+    ),
 }
-"""What is published, what of it is changed (None: left out), what its config says, and the sentence."""
+"""What is published, what of it is changed (None: left out), what its config says, and the
+sentence.
+"""
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_does_not_fit_is_refused_in_a_sentence(case: str, deep: object, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused_in_a_sentence(
+    case: str, deep: object, tmp_path: Path
+) -> None:
     kind, changes, config, sentence = REFUSALS[case]
     tensors = {} if kind == "nothing" else published(kind, deep)
     kept = {name: tensor for name, tensor in (tensors | changes).items() if tensor is not None}
@@ -320,11 +373,15 @@ def test_what_does_not_fit_is_refused_in_a_sentence(case: str, deep: object, tmp
 
 
 def test_what_differs_from_the_target_is_told(deep: object, tmp_path: Path) -> None:
-    """Left out, other and unread settings, an output head that is not used: a sentence each, no refusal."""
+    """Left out, other and unread settings, an output head that is not used: a sentence each, no
+    refusal.
+    """
     target = {"rope_theta": 5e6, "rms_norm_eps": 1e-5}
     tensors = published("eagle2", deep) | {"lm_head.weight": torch.randn(VOCAB, D)}
     config = {"rope_theta": 1e4, "rms_norm_eps": None, "mystery": 3}
-    head = checkpoints.load(write(tmp_path / "head", tensors, **config), deep.decoder, target=target)
+    head = checkpoints.load(
+        write(tmp_path / "head", tensors, **config), deep.decoder, target=target
+    )
     assert head.remarks[:3] == (
         "head has rope_theta 10000, its target 5e+06.",
         "The config of head does not say rms_norm_eps; 1e-06 is taken.",
@@ -334,17 +391,24 @@ def test_what_differs_from_the_target_is_told(deep: object, tmp_path: Path) -> N
     tensors["lm_head.weight"] = deep.decoder.logits(torch.eye(D)).t()
     same = {"rope_theta": 5e6, "rms_norm_eps": 1e-5}
     assert (
-        checkpoints.load(write(tmp_path / "same", tensors, **same), deep.decoder, target=target).remarks == ()
+        checkpoints.load(
+            write(tmp_path / "same", tensors, **same), deep.decoder, target=target
+        ).remarks
+        == ()
     )
 
 
-def test_a_wrong_width_or_kind_names_both_sides(target: object, deep: object, tmp_path: Path) -> None:
+def test_a_wrong_width_or_kind_names_both_sides(
+    target: object, deep: object, tmp_path: Path
+) -> None:
     narrow = Geometry(32, 4, 4, 8)
     folder = write(tmp_path / "narrow", random_module("eagle2", narrow).published())
     with pytest.raises(ValueError, match="width 32; this one has 64"):
         open_head(folder, target.decoder)
     folder = write(tmp_path / "other", published("eagle2", target))
-    with pytest.raises(ValueError, match="a DREAM head was needed, the tensors are those of an EAGLE-2 head"):
+    with pytest.raises(
+        ValueError, match="a DREAM head was needed, the tensors are those of an EAGLE-2 head"
+    ):
         open_head(folder, target.decoder, serving("dream"))
     folder = write(tmp_path / "three", published("eagle3", target))
     shallow = VLM(tiny_llava(layers=2), "shallow").decoder
@@ -367,16 +431,32 @@ def in_two_shards(folder: Path) -> None:
 
 
 DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "a cut download": ("safetensors", cut_short, "model.safetensors of head is damaged or cut short"),
-    "a shard is missing": ("sharded", one_shard_gone, "not there: model-00002-of-00002.safetensors"),
+    "a cut download": (
+        "safetensors",
+        cut_short,
+        "model.safetensors of head is damaged or cut short",
+    ),
+    "a shard is missing": (
+        "sharded",
+        one_shard_gone,
+        "not there: model-00002-of-00002.safetensors",
+    ),
     "a tensor in two shards": ("sharded", in_two_shards, "head holds fc.weight twice"),
     "an index of nothing": (
         "sharded",
         lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
         "index.json of head has no weight_map",
     ),
-    "no weights": ("safetensors", lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
-    "no config": ("safetensors", lambda folder: (folder / "config.json").unlink(), "has no config.json"),
+    "no weights": (
+        "safetensors",
+        lambda folder: (folder / "model.safetensors").unlink(),
+        "has no weights",
+    ),
+    "no config": (
+        "safetensors",
+        lambda folder: (folder / "config.json").unlink(),
+        "has no config.json",
+    ),
     "a saved page": (
         "safetensors",
         lambda folder: (folder / "config.json").write_text("<html>"),
@@ -420,7 +500,10 @@ class Trap:
 
 @pytest.mark.parametrize("form", ["bin", "sharded-bin"])
 def test_pickled_code_is_not_executed(form: str, target: object, tmp_path: Path) -> None:
-    folder, mark = write(tmp_path / "trap", published("eagle2", target), form), tmp_path / "executed"
+    folder, mark = (
+        write(tmp_path / "trap", published("eagle2", target), form),
+        tmp_path / "executed",
+    )
     for file in sorted(folder.glob("*.bin"))[-1:]:
         torch.save({"fc.weight": Trap(mark)}, file)
     with pytest.raises(ValueError, match="not a plain file of weights"):

@@ -1,6 +1,7 @@
 """The command line as a person or a script meets it: what it prints, and how it says no.
 
-Answers come from a pair on disk with random weights; its texts mean nothing, its shape is the pocket pair's.
+Answers come from a pair on disk with random weights; its texts mean nothing, its shape is the
+pocket pair's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,17 @@ from tests import corpus, pocketlike
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = [
-    *("text", "token_ids", "method", "pair", "lossless", "n_tokens", "n_rounds", "tau", "accepted_per_round"),
+    *(
+        "text",
+        "token_ids",
+        "method",
+        "pair",
+        "lossless",
+        "n_tokens",
+        "n_rounds",
+        "tau",
+        "accepted_per_round",
+    ),
     *("relaxed_tokens", "prefill_s", "decode_s", "tokens_per_s", "stop", "seed"),
 ]
 RACE_FIELDS = ["speedup_decode", "speedup_total", "identical_to_ar", "first_difference"]
@@ -121,7 +132,10 @@ REFUSED = [
     ("trace html nowhere.jsonl --out x.html", "no file"),
     ("trace html nowhere.jsonl", "--out"),
     ("generate --method ar --batch lines.jsonl", "add --json"),
-    ("generate --method ar --batch lines.jsonl --json --prompt x", "takes prompts and files from its lines"),
+    (
+        "generate --method ar --batch lines.jsonl --json --prompt x",
+        "takes prompts and files from its lines",
+    ),
     ("generate --method ar --batch nowhere.jsonl --json", "cannot be read"),
     ("train", "recipe"),
     ("train nope", "unknown recipe 'nope'"),
@@ -134,7 +148,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("line", ["race --methods all --prompt x", "bench", "models --json", "app.py"])
+@pytest.mark.parametrize(
+    "line", ["race --methods all --prompt x", "bench", "models --json", "app.py"]
+)
 def test_a_damaged_file_of_tuned_presets_is_named(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -166,7 +182,17 @@ def test_bad_input_is_one_sentence_and_code_2(
 def test_generate_json_has_the_fields_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     told = run_json(
         capsys,
-        *("generate", "--method", "chain", "--image", "a.png", "--prompt", "what is it", "--seed", "3"),
+        *(
+            "generate",
+            "--method",
+            "chain",
+            "--image",
+            "a.png",
+            "--prompt",
+            "what is it",
+            "--seed",
+            "3",
+        ),
         *("--max-new-tokens", "12"),
     )
     assert list(told) == FIELDS
@@ -194,7 +220,15 @@ def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: P
     assert main([*argv, "--batch", "lines.jsonl"]) == 1
     said = capsys.readouterr()
     told = [json.loads(line) for line in said.out.splitlines()]
-    assert said.err == "" and [one["id"] for one in told] == ["a", 7, "gone", None, "nothing", "kind", "last"]
+    assert said.err == "" and [one["id"] for one in told] == [
+        "a",
+        7,
+        "gone",
+        None,
+        "nothing",
+        "kind",
+        "last",
+    ]
     errors = {at: one["error"] for at, one in enumerate(told) if "error" in one}
     parts = {2: "no file", 3: "in JSON", 4: "nothing to answer", 5: "Expected `str`, got `int`"}
     assert errors.keys() == parts.keys() and all(part in errors[at] for at, part in parts.items())
@@ -204,17 +238,25 @@ def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: P
 
 
 def test_a_race_becomes_one_file(capsys: pytest.CaptureFixture[str], place: Path) -> None:
-    """No address outside it, the answers in colours, charts of the methods; strangers' words stay words."""
+    """No address outside it, the answers in colours, charts of the methods; strangers' words stay
+    words.
+    """
     words = "</script><img src=x onerror=alert(1)>"
     argv = ("--methods", "tabed", "--image", "a.png", "--max-new-tokens", "8", "--trace", "t.jsonl")
     assert main(["race", *argv, "--prompt", words]) == 0
-    text = (place / "t.jsonl").read_text(encoding="utf-8").replace('"title":"TABED"', f'"title":"{words}"')
+    text = (
+        (place / "t.jsonl")
+        .read_text(encoding="utf-8")
+        .replace('"title":"TABED"', f'"title":"{words}"')
+    )
     (place / "t.jsonl").write_text(text, encoding="utf-8")
     capsys.readouterr()
     assert main(["trace", "html", "t.jsonl", "--out", "t.html"]) == 0
     assert main(["trace", "plot", "t.jsonl"]) == 0
     assert capsys.readouterr().out == "t.html\nt.plots.html\n"
-    page, plots = ((place / name).read_text(encoding="utf-8") for name in ("t.html", "t.plots.html"))
+    page, plots = (
+        (place / name).read_text(encoding="utf-8") for name in ("t.html", "t.plots.html")
+    )
     for made in (page, plots):
         assert "<img src=x" not in made and "<script src" not in made and "<link" not in made
         assert "Plotly.newPlot" in made and "Ensemble weights" in made
@@ -230,7 +272,9 @@ def test_the_public_interface(place: Path) -> None:
     import specvl_demo as sv
 
     pair = sv.load("pocket")
-    race = pair.race("What is happening?", images=["a.png"], methods=["ar", "chain"], max_new_tokens=8)
+    race = pair.race(
+        "What is happening?", images=["a.png"], methods=["ar", "chain"], max_new_tokens=8
+    )
     assert next(iter(race)).method == "ar"
     kinds = [type(record).__name__ for record in race]
     assert (
@@ -243,7 +287,10 @@ def test_the_public_interface(place: Path) -> None:
     assert "| chain" in race.table()
     race.save("sv.jsonl")
     race.html("sv.html")
-    assert main(["trace", "check", "sv.jsonl"]) == 0 and "Plotly.newPlot" in Path("sv.html").read_text()
+    assert (
+        main(["trace", "check", "sv.jsonl"]) == 0
+        and "Plotly.newPlot" in Path("sv.html").read_text()
+    )
     assert "chain" in pair.methods
     two = [pair.race("What is this?", images=["a.png"], methods=["ar", "chain"]) for _ in range(2)]
     with ThreadPoolExecutor(4) as threads:  # two races at once, each read by two threads
@@ -258,10 +305,16 @@ def test_the_public_interface(place: Path) -> None:
         ({"question": " "}, "nothing to answer"),
         ({"question": None}, "question is text, not an object of type NoneType"),
         ({"images": "a.png"}, "images is a list of paths"),
-        ({"images": [b"a.png"]}, "images holds paths of picture files, not an object of type bytes"),
+        (
+            {"images": [b"a.png"]},
+            "images holds paths of picture files, not an object of type bytes",
+        ),
         ({"methods": "chain"}, "methods is a list of names"),
         ({"methods": []}, "names no method"),
-        ({"methods": ["chain"], "settings": {"gamma": 3}}, "'gamma', which is none of methods: chain"),
+        (
+            {"methods": ["chain"], "settings": {"gamma": 3}},
+            "'gamma', which is none of methods: chain",
+        ),
         ({"methods": ["chain"], "settings": {"chain": "gamma=3"}}, "no dictionary"),
         ({"max_new_tokens": "8"}, "max_new_tokens is a whole number"),
         ({"temperature": None}, "temperature is a number"),
@@ -277,7 +330,15 @@ def test_the_public_interface(place: Path) -> None:
 def test_race_json_and_trace(capsys: pytest.CaptureFixture[str], place: Path) -> None:
     told = run_json(
         capsys,
-        *("race", "--methods", "chain,sage,tabed,lvspec", "--video", "c.mp4", "--max-new-tokens", "16"),
+        *(
+            "race",
+            "--methods",
+            "chain,sage,tabed,lvspec",
+            "--video",
+            "c.mp4",
+            "--max-new-tokens",
+            "16",
+        ),
         *("--set", "chain.gamma=3", "--trace", "race.jsonl"),
     )
     assert [lane["method"] for lane in told["lanes"]] == ["ar", "chain", "sage", "tabed", "lvspec"]
@@ -302,7 +363,9 @@ def test_race_json_and_trace(capsys: pytest.CaptureFixture[str], place: Path) ->
 def test_seeded_sampling_repeats(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("generate", "--method", "tree", "--prompt", "what", "--max-new-tokens", "16")
     first, again, other = (
-        run_json(capsys, *argv, "--temperature", "1.5", "--top-p", "0.9", "--seed", seed)["token_ids"]
+        run_json(capsys, *argv, "--temperature", "1.5", "--top-p", "0.9", "--seed", seed)[
+            "token_ids"
+        ]
         for seed in ("1", "1", "2")
     )
     assert first == again != other
@@ -324,7 +387,16 @@ def test_special_tokens_that_a_person_types_stay_text(
     capsys: pytest.CaptureFixture[str], place: Path
 ) -> None:
     typed = "say <image> or <eos> and <assistant>"
-    argv = ["--prompt", typed, "--image", "a.png", "--max-new-tokens", "2", "--trace", "typed.jsonl"]
+    argv = [
+        "--prompt",
+        typed,
+        "--image",
+        "a.png",
+        "--max-new-tokens",
+        "2",
+        "--trace",
+        "typed.jsonl",
+    ]
     run_json(capsys, "generate", "--method", "ar", *argv)
     begin = json.loads((place / "typed.jsonl").read_text().splitlines()[0])
     assert begin["n_visual"] == 36
@@ -337,7 +409,9 @@ def test_models_lists_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert pocket["id"] == "pocket" and pocket["available"] is True and "chain" in pocket["methods"]
     verdict = pocket["verdicts"]["chain"]
     assert verdict["available"] and verdict["needs_bytes"] > 0 and verdict["dtype"] == "float32"
-    assert verdict["ceiling"]["tau"] > 1 and verdict["ceiling"]["speedup"] <= verdict["ceiling"]["tau"]
+    assert (
+        verdict["ceiling"]["tau"] > 1 and verdict["ceiling"]["speedup"] <= verdict["ceiling"]["tau"]
+    )
     assert all(list(pair["verdicts"]) == pair["methods"] for pair in told["pairs"])
     assert all(pair["reason"] for pair in told["pairs"])
     chain = next(method for method in told["methods"] if method["name"] == "chain")
@@ -391,7 +465,9 @@ def test_mistakes_and_help_answer_without_torch(words: list[str], code: int) -> 
         (["-OO"], os.devnull, 2, "without -OO"),
     ],
 )
-def test_what_a_process_cannot_do_is_one_sentence(flags: list[str], out: str, code: int, said: str) -> None:
+def test_what_a_process_cannot_do_is_one_sentence(
+    flags: list[str], out: str, code: int, said: str
+) -> None:
     command = [sys.executable, *flags, "-m", "specvl_demo", "models"]
     with Path(out).open("w") as file:
         done = subprocess.run(command, cwd=ROOT, stdout=file, stderr=subprocess.PIPE)
@@ -400,7 +476,10 @@ def test_what_a_process_cannot_do_is_one_sentence(flags: list[str], out: str, co
 
 
 def test_a_missing_package_is_named() -> None:
-    code = "import sys; sys.modules['torch'] = None; from specvl_demo.__main__ import main; sys.exit(main())"
+    code = (
+        "import sys; sys.modules['torch'] = None; from specvl_demo.__main__ import main;"
+        " sys.exit(main())"
+    )
     words = ["generate", "--method", "ar", "--prompt", "what"]
     done = subprocess.run(
         [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, check=False, text=True

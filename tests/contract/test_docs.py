@@ -50,4 +50,14 @@ def test_the_table_is_the_codes() -> None:
         assert ("no" in cells[6]) == (not METHODS[name].lossless)
         if METHODS[name].views:
             assert cells[3].strip().replace(" ", "") == METHODS[name].own("views")
-    assert {"tabed", "sage", "specvlm", "lvspec", "fly", "chain", "tree", "ngram", "ar"} <= rows.keys()
+    assert {
+        "tabed",
+        "sage",
+        "specvlm",
+        "lvspec",
+        "fly",
+        "chain",
+        "tree",
+        "ngram",
+        "ar",
+    } <= rows.keys()

@@ -1,7 +1,9 @@
-"""The law of the engine's answers equals the target's, by enumeration: no sampling noise, no chance to fail.
+"""The law of the engine's answers equals the target's, by enumeration: no sampling noise, no chance
+to fail.
 
-An answer position has one uniform draw. Over a cell in which no distribution function has a jump the answer
-is constant, so running the engine once per product of cells gives every answer's exact probability.
+An answer position has one uniform draw. Over a cell in which no distribution function has a jump
+the answer is constant, so running the engine once per product of cells gives every answer's exact
+probability.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from tests.conftest import spell
 from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
 
 TARGET = torch.tensor([[1.0, 0.2, -0.5], [0.1, 0.9, 0.6], [-0.3, 0.0, 1.4]])
-# Wrong after two of three tokens. Its rows are the target's: with its own jumps there were more cells, and
-# their product is what takes time.
+# Wrong after two of three tokens. Its rows are the target's: with its own jumps there were more
+# cells, and their product is what takes time.
 DRAFTER = TARGET[[1, 0, 2]]
 N = 3
 
@@ -36,19 +38,25 @@ POLICIES = {
     "chain": lambda: Chain(ChainSettings(2)),
     "static": lambda: RankedTree([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]),
     "best-first": lambda: BestFirst(BestFirstSettings(nodes=6, width=2, loops=2)),
-    "entropy": lambda: EntropyTree(SageSettings(growth="online", max_nodes=6, max_width=2, max_depth=3)),
+    "entropy": lambda: EntropyTree(
+        SageSettings(growth="online", max_nodes=6, max_width=2, max_depth=3)
+    ),
 }
 SAMPLINGS = [Sampling(1.0), Sampling(0.6, top_p=0.8), Sampling(1.7, top_k=2)]
 
 
-def law_of_engine(policy: str, sampling: Sampling, how: str = "argmax") -> dict[tuple[int, ...], float]:
+def law_of_engine(
+    policy: str, sampling: Sampling, how: str = "argmax"
+) -> dict[tuple[int, ...], float]:
     cuts = probabilities(TARGET, sampling).double().cumsum(-1).flatten()
     edges = torch.cat((torch.zeros(1), cuts, torch.ones(1))).double().clamp(0, 1).unique().tolist()
     cells = [((a + b) / 2, b - a) for a, b in itertools.pairwise(edges) if b - a > 1e-12]
     law: dict[tuple[int, ...], float] = defaultdict(float)
     target = TableTarget(TARGET)
     for draws in itertools.product(cells, repeat=N):
-        request = Request("r", table_prompt(), target, TokenTexts(spell), sampling, N, detail="light")
+        request = Request(
+            "r", table_prompt(), target, TokenTexts(spell), sampling, N, detail="light"
+        )
         lane = Lane(
             "lane",
             replace(parts(TableDrafter(DRAFTER), POLICIES[policy]()), draws=how),
@@ -89,7 +97,9 @@ def test_the_answers_have_the_targets_law(policy: str, sampling: Sampling, how: 
 
 
 def test_draws_are_uniform_and_seeded() -> None:
-    """Empirical frequencies of 20,000 seeded draws; the seed is fixed, so this cannot fail by chance."""
+    """Empirical frequencies of 20,000 seeded draws; the seed is fixed, so this cannot fail by
+    chance.
+    """
     logits = TARGET[:1].expand(20000, -1)
     sampler = Sampler(Sampling(1.0, seed=5), 20000, torch.device("cpu"))
     tree = type("Tree", (), {"shape": chain(19999)})()
@@ -139,7 +149,13 @@ def test_the_smallest_temperature_takes_the_likeliest_token() -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"temperature": -1.0}, {"temperature": 99.0}, {"temperature": 1e-40}, {"top_p": 0.0}, {"top_k": -2}],
+    [
+        {"temperature": -1.0},
+        {"temperature": 99.0},
+        {"temperature": 1e-40},
+        {"top_p": 0.0},
+        {"top_k": -2},
+    ],
 )
 def test_sampling_refuses_nonsense(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError):

@@ -27,7 +27,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pocketlike.save_pair(folder / "pocket")
     for seed, name in enumerate(HEADS):
         module = random_module(name, GEOMETRY, seed)
-        write(folder / "pocket" / name, module.published(), num_attention_heads=2, specvl={"method": name})
+        write(
+            folder / "pocket" / name,
+            module.published(),
+            num_attention_heads=2,
+            specvl={"method": name},
+        )
     corpus.halves((200, 100)).save(folder / "a.png")
     return folder
 
@@ -43,7 +48,9 @@ def test_generate_gives_the_plain_answer(method: str, capsys: pytest.CaptureFixt
 
 def drafted(trace: Path) -> set[int]:
     rounds = [json.loads(line) for line in trace.read_text().splitlines()]
-    return {token for one in rounds if one["kind"] == "round" for token in one["tree"]["tokens"][1:]}
+    return {
+        token for one in rounds if one["kind"] == "round" for token in one["tree"]["tokens"][1:]
+    }
 
 
 @pytest.mark.parametrize("method", ["chain", "eagle2", "hivis", "dream", "custom"])
@@ -56,7 +63,11 @@ def test_a_draft_vocabulary_bounds_what_is_drafted_and_changes_no_answer(
     plain = run_json(capsys, "generate", "--method", "ar", *question)
     counted = place / "pocket" / "target" / registry.COMMONEST
     counted.write_text(json.dumps(list(range(200, 240))))
-    own = {} if method in ("chain", "custom") else {"draft_ids": torch.arange(270, 320, dtype=torch.int32)}
+    own = (
+        {}
+        if method in ("chain", "custom")
+        else {"draft_ids": torch.arange(270, 320, dtype=torch.int32)}
+    )
     role = place / "pocket" / method / "model.safetensors"
     if own:
         before = load_file(role)
@@ -78,7 +89,16 @@ def test_a_draft_vocabulary_bounds_what_is_drafted_and_changes_no_answer(
 
 
 def test_sampled_answers_are_the_plain_ones_of_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("--prompt", "what is it", "--image", "a.png", "--max-new-tokens", "10", "--temperature", "1.2")
+    asked = (
+        "--prompt",
+        "what is it",
+        "--image",
+        "a.png",
+        "--max-new-tokens",
+        "10",
+        "--temperature",
+        "1.2",
+    )
     plain = run_json(capsys, "generate", "--method", "ar", *asked, "--seed", "5")
     for method in HEADS:
         assert (

@@ -32,7 +32,9 @@ def uses(path: Path, package: str) -> bool:
 
 def inside(path: Path, *places: str) -> bool:
     name = path.relative_to(ROOT).as_posix()
-    return any(name == place or (place.endswith("/") and name.startswith(place)) for place in places)
+    return any(
+        name == place or (place.endswith("/") and name.startswith(place)) for place in places
+    )
 
 
 RULES = {
@@ -49,7 +51,14 @@ RULES = {
 FORBIDDEN = {
     "specvl_demo/records.py": ("torch", "transformers", "gradio", "numpy", "PIL", "specvl_demo"),
     "specvl_demo/report/": ("torch", "transformers", "gradio", "numpy", "PIL"),
-    "specvl_demo/core/": ("json", "PIL", "cv2", "transformers", "specvl_demo.media", "specvl_demo.report"),
+    "specvl_demo/core/": (
+        "json",
+        "PIL",
+        "cv2",
+        "transformers",
+        "specvl_demo.media",
+        "specvl_demo.report",
+    ),
     "specvl_demo/media/": ("torch", "transformers", "specvl_demo.core"),
     "specvl_demo/decoders/": ("specvl_demo.vlm", "specvl_demo.methods", "specvl_demo.registry"),
     "specvl_demo/vlm/": ("specvl_demo.registry", "specvl_demo.methods"),
@@ -59,7 +68,9 @@ FORBIDDEN = {
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_arrows(path: Path) -> None:
     for package, places in RULES.items():
-        assert inside(path, *places) or not uses(path, package), f"{package} is imported outside {places}"
+        assert inside(path, *places) or not uses(path, package), (
+            f"{package} is imported outside {places}"
+        )
     for place, packages in FORBIDDEN.items():
         if inside(path, place):
             used = [package for package in packages if uses(path, package)]
@@ -94,7 +105,9 @@ def room_of(module: str) -> tuple[str, int] | None:
 
 
 def test_no_arrow_goes_up() -> None:
-    """So there is no circle either. Only the package's public names, which load on demand, look up."""
+    """So there is no circle either. Only the package's public names, which load on demand, look
+    up.
+    """
     for path in FILES:
         own = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
         if own is None:
@@ -108,17 +121,28 @@ def test_no_arrow_goes_up() -> None:
 
 DEVICES = tuple(
     f"specvl_demo/{place}"
-    for place in ("decoders/", "vlm/", "verdicts.py", "machine.py", "training/", "world/", "bench/device.py")
+    for place in (
+        "decoders/",
+        "vlm/",
+        "verdicts.py",
+        "machine.py",
+        "training/",
+        "world/",
+        "bench/device.py",
+    )
 )
 """Where a device may be named."""
 
 
 def devices_named(source: str) -> list[int]:
-    """Lines with `x.cuda()` or a string that torch takes for a GPU. To ask `device.type == "cuda"` is no such
-    line, nor is "cpu": to read a file there is no choice of device."""
+    """Lines with `x.cuda()` or a string that torch takes for a GPU. To ask `device.type == "cuda"`
+    is no such line, nor is "cpu": to read a file there is no choice of device."""
     tree, found = ast.parse(source), []
     asked = {
-        id(part) for node in ast.walk(tree) if isinstance(node, ast.Compare) for part in node.comparators
+        id(part)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        for part in node.comparators
     }
     for node in ast.walk(tree):
         called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -130,7 +154,9 @@ def devices_named(source: str) -> list[int]:
 
 
 def test_device_literals_stay_in_decoders_vlm_and_registry() -> None:
-    assert devices_named("x.cuda()\nx.to('cuda')\nx.to(device='cuda:1')\nx.type == 'cuda'\n'cudas'") == [
+    assert devices_named(
+        "x.cuda()\nx.to('cuda')\nx.to(device='cuda:1')\nx.type == 'cuda'\n'cudas'"
+    ) == [
         1,
         2,
         3,
@@ -143,18 +169,24 @@ def test_device_literals_stay_in_decoders_vlm_and_registry() -> None:
 
 def test_the_command_line_and_reports_start_without_torch() -> None:
     code = (
-        "import sys; import specvl_demo as sv; sv.load, sv.register; from specvl_demo import __main__;"
-        "from specvl_demo.cli import parse, trace; import specvl_demo.report.trace;"
-        "bad = {'torch', 'transformers', 'gradio', 'numpy', 'plotly', 'PIL'} & set(sys.modules);"
-        "sys.exit(str(bad) if bad else 0)"
+        "import sys; import specvl_demo as sv; sv.load, sv.register; from specvl_demo import"
+        " __main__;from specvl_demo.cli import parse, trace; import specvl_demo.report.trace;bad ="
+        " {'torch', 'transformers', 'gradio', 'numpy', 'plotly', 'PIL'} &"
+        " set(sys.modules);sys.exit(str(bad) if bad else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 @pytest.mark.parametrize("paper", ["tabed", "sage", "lvspec", "hivis", "dream"])
 def test_a_papers_name_stands_in_few_files(paper: str) -> None:
-    """Its own file, what lists the pairs and draws the page's diagrams, and one more: the rest is generic."""
+    """Its own file, what lists the pairs and draws the page's diagrams, and one more: the rest is
+    generic.
+    """
     sources = [*(ROOT / "specvl_demo").rglob("*.py"), *(ROOT / "specvl_demo").rglob("*.js")]
     word = re.compile(rf"\b{paper}\b", re.IGNORECASE)
-    named = [str(path.relative_to(ROOT)) for path in sources if word.search(path.read_text(encoding="utf-8"))]
+    named = [
+        str(path.relative_to(ROOT))
+        for path in sources
+        if word.search(path.read_text(encoding="utf-8"))
+    ]
     assert f"specvl_demo/methods/{paper}.py" in named and len(named) <= 4, named

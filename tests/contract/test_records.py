@@ -114,14 +114,18 @@ def test_sums() -> None:
 
 def test_what_nobody_measured_is_unknown() -> None:
     nothing = fold([])
-    assert nothing.tau is None and nothing.accepted_per_round is None and nothing.tokens_per_s is None
+    assert (
+        nothing.tau is None and nothing.accepted_per_round is None and nothing.tokens_per_s is None
+    )
     still = replace(SECOND, draft_s=0.0, verify_s=0.0, commit_s=0.0, other_s=0.0)
     assert fold([still]).tokens_per_s is None
 
 
 def test_numbers_json_cannot_hold_become_unknown() -> None:
     tree = replace(FIRST.tree, draft_logp=[0.0, -math.inf, math.nan])
-    data = json.loads(records.dumps(replace(FIRST, tree=tree, notes={"x": math.inf, "pair": (1, 2)})))
+    data = json.loads(
+        records.dumps(replace(FIRST, tree=tree, notes={"x": math.inf, "pair": (1, 2)}))
+    )
     assert data["tree"]["draft_logp"] == [0.0, None, None]
     assert data["notes"] == {"x": None, "pair": [1, 2]}
 
@@ -162,7 +166,11 @@ def changed(record: records.Record, change: dict[str, Any]) -> str:
         (FIRST, {"surprise": 1}, "surprise"),
         (FIRST, {"notes": {"nodes": [[[[1]]]]}}, "got `array`"),
         (FIRST, {"candidates.0.0.prob": 1e308}, "<= 1.001"),
-        (FIRST, {"tree": {"tokens": [1] * 5000, "parent": list(range(-1, 4999))}}, "length <= 4096"),
+        (
+            FIRST,
+            {"tree": {"tokens": [1] * 5000, "parent": list(range(-1, 4999))}},
+            "length <= 4096",
+        ),
         (BEGIN, {"notes": {"question": 5}}, "Expected `str`, got `int`"),
         (BEGIN, {"notes": {"media": [{"name": 1, "frames": []}]}}, "Expected `str`, got `int`"),
         (BEGIN, {"schema": 99}, "written in format 99"),
@@ -171,7 +179,9 @@ def changed(record: records.Record, change: dict[str, Any]) -> str:
         (END, {"stop": "tired"}, "Invalid enum value 'tired'"),
     ],
 )
-def test_contradictions_are_refused(record: records.Record, change: dict[str, Any], sentence: str) -> None:
+def test_contradictions_are_refused(
+    record: records.Record, change: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(RecordError, match=sentence):
         records.loads(changed(record, change))
 
@@ -199,7 +209,9 @@ def test_the_pages_schema_is_the_exported_one() -> None:
         ),
     ],
 )
-def test_a_trace_that_contradicts_itself_is_refused(trace: list[records.Record], sentence: str) -> None:
+def test_a_trace_that_contradicts_itself_is_refused(
+    trace: list[records.Record], sentence: str
+) -> None:
     with pytest.raises(RecordError, match=sentence):
         validate_trace(copy.deepcopy(trace))
 

@@ -1,4 +1,6 @@
-"""From a target to its drafters, as commands do it: stopped, taken up, refused for another target."""
+"""From a target to its drafters, as commands do it: stopped, taken up, refused for another
+target.
+"""
 
 from __future__ import annotations
 
@@ -68,14 +70,17 @@ def loaded(pair: Path, knows: str = "scenes") -> Loaded:
 
 
 def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of captioned photographs is all that is given: questions, answers and features are made of it.
-    The drafter says the tokens of its draft vocabulary alone, and what is said stays the target's; one that
-    was to learn without eyes is given no visual position."""
+    """A folder of captioned photographs is all that is given: questions, answers and features are
+    made of it. The drafter says the tokens of its draft vocabulary alone, and what is said stays
+    the target's; one that was to learn without eyes is given no visual position."""
     names = [f"{i}.png" for i in range(10)]
     (pair / "photos").mkdir()
     for i, name in enumerate(names):
         Image.new("RGB", (80, 60), (25 * i, 90, 200 - 20 * i)).save(pair / "photos" / name)
-    told = [f"{name}\tA brown dog is running on the green grass .\n{name}\tA dog runs ." for name in names]
+    told = [
+        f"{name}\tA brown dog is running on the green grass .\n{name}\tA dog runs ."
+        for name in names
+    ]
     (pair / "photos" / "captions.tsv").write_text("\n".join(told))
     monkeypatch.setattr(stages, "SHORTEST", 1)
     monkeypatch.setattr(stages, "LONGEST", 12)
@@ -84,10 +89,14 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     common = {"answers": pair / "answers.jsonl", "data": pair / "photos"}
     custom = registry.custom(str(pair / "target"))
     for sees in (True, False):
-        places = stages.Places(pair / f"run-{sees}", pair / f"small-{sees}", pair / "work", **common)
+        places = stages.Places(
+            pair / f"run-{sees}", pair / f"small-{sees}", pair / "work", **common
+        )
         if sees:
             nothing = replace(places, data=None)
-            with pytest.raises(ValueError, match="or a folder of captioned photographs with --data"):
+            with pytest.raises(
+                ValueError, match="or a folder of captioned photographs with --data"
+            ):
                 stages.main(loaded(pair, "anything"), kind, recipe, nothing, N, HELD_OUT)
         target = loaded(pair, "photographs")
         card = stages.main(target, kind, replace(recipe, sees=sees), places, N, HELD_OUT)
@@ -108,9 +117,13 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_heads_follow_their_target(pair: Path) -> None:
-    """Every method trains on one store; another target's answers, features and checkpoints are refused."""
+    """Every method trains on one store; another target's answers, features and checkpoints are
+    refused.
+    """
     cards = [head(pair, method) for method in METHODS]
-    assert [card["finished"] for card in cards] == [True] * 4 and len({c["weights"] for c in cards}) == 1
+    assert [card["finished"] for card in cards] == [True] * 4 and len(
+        {c["weights"] for c in cards}
+    ) == 1
     stores = {"held-out-dream", "train-dream"}
     assert {path.name for path in (pair / "work").iterdir()} == {"answers-held-out.jsonl", *stores}
     target = loading.model(pair / "target", loading.Plan(), "target")
@@ -136,8 +149,12 @@ def test_heads_follow_their_target(pair: Path) -> None:
 
 
 def test_answers_of_a_batch_are_those_of_the_engine(target: object) -> None:
-    """Prompts of several lengths, with one picture and without: padding changes nothing that is said."""
-    prompts = [tiny_prompt(1, words, seed) for seed, words in enumerate((3, 9, 6))] + [tiny_prompt(0)]
+    """Prompts of several lengths, with one picture and without: padding changes nothing that is
+    said.
+    """
+    prompts = [tiny_prompt(1, words, seed) for seed, words in enumerate((3, 9, 6))] + [
+        tiny_prompt(0)
+    ]
     found = answers.replies(target, [prompt.inputs for prompt in prompts], 12)
     for prompt, said in zip(prompts, found, strict=True):
         alone, _ = decode(target, None, OneNode(), prompt, max_new_tokens=12)
@@ -146,8 +163,8 @@ def test_answers_of_a_batch_are_those_of_the_engine(target: object) -> None:
 
 
 def test_a_file_of_answers_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    """Seeds in order, an answer to every turn, the same in batches and alone; a second call adds what is
-    missing and changes nothing."""
+    """Seeds in order, an answer to every turn, the same in batches and alone; a second call adds
+    what is missing and changes nothing."""
     folder = pocketlike.save_pair(tmp_path) / "target"
     loaded = registry.load(registry.custom(str(folder)), roles=())
     words, weights = pocketlike.tokenizer(), fingerprints.of_folder(folder)
@@ -157,7 +174,9 @@ def test_a_file_of_answers_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
             target = loaded.models.target
             answers.regenerate(target, words, weights, file, n, seed=7, batch=batch, most=5)
     together, alone = ([json.loads(line) for line in file.open()] for file in files)
-    assert together == alone and [row["seed"] for row in together] == [7 * 10**9 + i for i in range(5)]
+    assert together == alone and [row["seed"] for row in together] == [
+        7 * 10**9 + i for i in range(5)
+    ]
     assert len({len(row["answers"]) for row in together}) > 1
     for row in together:
         assert len(row["answers"]) == len(answers.drawn(row["seed"]).sample.turns)
@@ -172,8 +191,12 @@ def test_a_line_that_was_cut_off_is_said_again(tmp_path: Path) -> None:
         answers.written(path, None)
 
 
-def test_a_checkpoint_is_complete_or_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run stopped while it saves goes on from the last complete checkpoint, to the same weights."""
+def test_a_checkpoint_is_complete_or_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run stopped while it saves goes on from the last complete checkpoint, to the same
+    weights.
+    """
 
     class Stopped(Exception):
         """Stands for the machine being switched off in the middle of writing."""
@@ -182,7 +205,9 @@ def test_a_checkpoint_is_complete_or_the_one_before(tmp_path: Path, monkeypatch:
         torch.manual_seed(0)
         layer = torch.nn.Linear(3, 3)
         opts = optimizers([(layer, 1.0)], 1e-2, 1e-2)
-        return layer, Trainer("tiny", folder, {"lr": 1e-2, "steps": 4}, {"layer": layer}, opts, 4, 0.5)
+        return layer, Trainer(
+            "tiny", folder, {"lr": 1e-2, "steps": 4}, {"layer": layer}, opts, 4, 0.5
+        )
 
     def fit(layer: torch.nn.Linear, trainer: Trainer) -> torch.Tensor:
         def loss(x: torch.Tensor) -> tuple[torch.Tensor, dict[str, float]]:

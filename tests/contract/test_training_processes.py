@@ -1,7 +1,8 @@
-"""Several processes train one head together: one computes answers and features, all learn. Those whose
-gradients no distributed module averages exchange them in the trainer.
+"""Several processes train one head together: one computes answers and features, all learn. Those
+whose gradients no distributed module averages exchange them in the trainer.
 
-python -m tests.contract.test_training_processes FOLDER    the two processes, forked after one import of torch
+python -m tests.contract.test_training_processes FOLDER    the two processes, forked after one
+import of torch
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ N, HELD_OUT = 6, 2
 def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
     save_pair(tmp_path)
     picture(0).save(tmp_path / "a.png")
-    lines = [{"prompt": f"what is in picture {i}", "images": ["a.png"]} for i in range(N + HELD_OUT)]
+    lines = [
+        {"prompt": f"what is in picture {i}", "images": ["a.png"]} for i in range(N + HELD_OUT)
+    ]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
     done = subprocess.run(
         [sys.executable, "-m", "tests.contract.test_training_processes", str(tmp_path)],
@@ -50,7 +53,9 @@ def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
         timeout=560,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    said = [json.loads(line)["prompt"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    said = [
+        json.loads(line)["prompt"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()
+    ]
     assert len(said) == len(set(said)) == N, "every question is answered once, not once a process"
     decoder = VLM(loading.model(tmp_path / "target", loading.Plan(), "target"), "target").decoder
     card = json.loads((tmp_path / f"head-{METHOD}" / "card.json").read_text())

@@ -1,5 +1,5 @@
-"""A browser and a served page. The page runs in a process of its own; a test fails on any console error,
-any script fault, and any request that leaves this machine.
+"""A browser and a served page. The page runs in a process of its own; a test fails on any console
+error, any script fault, and any request that leaves this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent == Path(__file__).parent and "browser" in getattr(item, "fixturenames", ()):
+        if item.path.parent == Path(__file__).parent and "browser" in getattr(
+            item, "fixturenames", ()
+        ):
             item.add_marker("ui")
             item.add_marker(pytest.mark.timeout(600))
 
@@ -56,12 +58,20 @@ def browser_context_args() -> dict:
 
 
 def serve(script: Path, folder: Path, *arguments: str) -> Iterator[str]:
-    """Run a script that serves the page on a port of this machine; gives its address once it answers."""
+    """Run a script that serves the page on a port of this machine; gives its address once it
+    answers.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_SSR_MODE": "False"}
-    env = {**os.environ, **quiet, "PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    env = {
+        **os.environ,
+        **quiet,
+        "PYTHONPATH": str(ROOT),
+        "NO_PROXY": "127.0.0.1",
+        "OMP_NUM_THREADS": "1",
+    }
     env["GRADIO_TEMP_DIR"] = str(folder / "uploads")
     with (folder / "log.txt").open("w+") as log:
         command = [sys.executable, str(script), "--port", str(port), *arguments]
@@ -106,8 +116,8 @@ def visit(browser, browser_context_args: dict) -> Iterator:
 
 @pytest.fixture
 def page(visit, browser_context_args: dict) -> Iterator:
-    """The page of a visitor who has set nothing yet. All tests use one tab: what it has compiled it need not
-    compile again. A tab that no longer answers is closed, and the next test gets another.
+    """The page of a visitor who has set nothing yet. All tests use one tab: what it has compiled it
+    need not compile again. A tab that no longer answers is closed, and the next test gets another.
     """
     page = visit.pages[0] if visit.pages else visit.new_page()
     yield page

@@ -1,5 +1,5 @@
-"""Engines without models for tests of workers: they say real records. Those that run in a process of their
-own stand here, where nothing heavy is imported.
+"""Engines without models for tests of workers: they say real records. Those that run in a process
+of their own stand here, where nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -71,13 +71,15 @@ def rounds(n: int) -> Iterator[dict[str, Any]]:
 
 def started(count: int) -> RayWorkers:
     """Actors of this engine on this machine."""
-    # Ray starts its processes with this environment; unset, some of them would look for the network.
+    # Ray starts its processes with this environment; unset, some of them would look for the
+    # network.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     while True:
         try:
             return RayWorkers(count, engine=LightEngine)
         except Exception as fault:  # noqa: BLE001 - Ray raises nothing more special
-            # Ray gives its own processes half a minute to start, too little on a machine that is very busy.
+            # Ray gives its own processes half a minute to start, too little on a machine that is
+            # very busy.
             if "timed out during startup" not in str(fault):
                 raise
             sys.modules["ray"].shutdown()

@@ -2,9 +2,8 @@
 
     python -m tests.page.screenshots [--out FOLDER]
 
-Shows the first recorded race that ships, finished, with a token picked in a round of which most was kept: no
-model runs.
-Needs the browser of the tests.
+Shows the first recorded race that ships, finished, with a token picked in a round of which most was
+kept: no model runs. Needs the browser of the tests.
 """
 
 from __future__ import annotations
@@ -55,7 +54,9 @@ def take(browser: Browser, url: str, shot: Shot, folder: Path) -> Path:
     size = {"width": shot.width, "height": shot.height}
     context = browser.new_context(viewport=size, reduced_motion="reduce")
     page = context.new_page()
-    page.add_init_script(f"localStorage.setItem('specvl-theme', '{'dark' if shot.dark else 'light'}')")
+    page.add_init_script(
+        f"localStorage.setItem('specvl-theme', '{'dark' if shot.dark else 'light'}')"
+    )
     page.goto(url)
     page.wait_for_function("window.specvl?.ready && specvl.race.list.length", timeout=120_000)
     page.evaluate(PICK)
@@ -72,7 +73,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="where they go (default: docs/)")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "docs", help="where they go (default: docs/)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         serving = serve(ROOT / "app.py", Path(folder))

@@ -1,4 +1,5 @@
-"""Valid records of made-up races, for tests of the page alone: no model, no engine, invented figures.
+"""Valid records of made-up races, for tests of the page alone: no model, no engine, invented
+figures.
 
 `race_records` gives the records of all lanes in the order in which a race would emit them.
 """
@@ -31,9 +32,10 @@ from specvl_demo.records import (
 from tests.page.light import begin
 
 TEXT = (
-    "There are five things in this picture. At the top left there is a large red star, and to the right of "
-    "it stands a small blue circle. In the middle of the picture I can see a green arrow. At the bottom left "
-    "there is a small yellow heart, and next to it a large purple moon. The ground is white. "
+    "There are five things in this picture. At the top left there is a large red star, and to the"
+    " right of it stands a small blue circle. In the middle of the picture I can see a green arrow."
+    " At the bottom left there is a small yellow heart, and next to it a large purple moon. The"
+    " ground is white. "
 )
 WORDS = re.findall(r"\s?\w+|[^\w\s]", TEXT)
 WRONG = [" green", " large", " the", " circle", " and", " top", " two", " square"]
@@ -114,7 +116,9 @@ class _Lane:
             texts.append(rng.choice(WRONG) if relaxed else self.word(self.at + i))
             parent.append(path[-1])
             path.append(len(texts) - 1)
-            tokens.append(Token(vocabulary(texts[-1]), texts[-1], "relaxed" if relaxed else "draft"))
+            tokens.append(
+                Token(vocabulary(texts[-1]), texts[-1], "relaxed" if relaxed else "draft")
+            )
         if self.method != "ar":
             size = 6 if self.method == "tabed" else 22
             if kept < 5:
@@ -122,12 +126,15 @@ class _Lane:
                 parent.append(path[-1])
             while len(texts) < size:
                 texts.append(rng.choice(WRONG))
-                parent.append(len(texts) - 2 if self.method == "tabed" else rng.randrange(len(texts) - 1))
+                parent.append(
+                    len(texts) - 2 if self.method == "tabed" else rng.randrange(len(texts) - 1)
+                )
         own = self.word(self.at + kept)
         tokens.append(Token(vocabulary(own), own, "target"))
         depth = shape_of(tuple(parent)).depth
         logp = [None] + [
-            round(-0.2 - 0.9 * rng.random() - (0 if i in path else 1.2), 4) for i in range(1, len(texts))
+            round(-0.2 - 0.9 * rng.random() - (0 if i in path else 1.2), 4)
+            for i in range(1, len(texts))
         ]
         tree = Tree(
             [vocabulary(t) for t in texts],
@@ -160,7 +167,9 @@ class _Lane:
             }
         views = None
         if self.method == "tabed":
-            views = {name: [self._likely(t.text) for t in tokens] for name in ("multimodal", "text")}
+            views = {
+                name: [self._likely(t.text) for t in tokens] for name in ("multimodal", "text")
+            }
         out = Round(
             lane=self.method,
             index=len(self.rounds),
@@ -187,15 +196,20 @@ class _Lane:
         top = self.rng.uniform(0.4, 0.95)
         others = self.rng.sample([w for w in WRONG if w != text], 4)
         rest = [
-            Candidate(vocabulary(w), w, round((1 - top) * 0.5 ** (i + 1), 4)) for i, w in enumerate(others)
+            Candidate(vocabulary(w), w, round((1 - top) * 0.5 ** (i + 1), 4))
+            for i, w in enumerate(others)
         ]
         mine = Candidate(vocabulary(text), text, round(top, 4))
         return (
-            [mine, *rest] if first else [Candidate(rest[0].id, rest[0].text, round(top, 4)), mine, *rest[1:]]
+            [mine, *rest]
+            if first
+            else [Candidate(rest[0].id, rest[0].text, round(top, 4)), mine, *rest[1:]]
         )
 
     def _heat(self) -> str:
         x, y = self.rng.uniform(0, COLS), self.rng.uniform(0, ROWS)
         n = self.begin.n_visual
-        near = (math.exp(-((i % COLS - x) ** 2 + (i // COLS % ROWS - y) ** 2) / 5) for i in range(n))
+        near = (
+            math.exp(-((i % COLS - x) ** 2 + (i // COLS % ROWS - y) ** 2) / 5) for i in range(n)
+        )
         return base64.b64encode(bytes(int(255 * v) for v in near)).decode()

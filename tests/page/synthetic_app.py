@@ -1,7 +1,7 @@
 """The real page over a made-up worker: what the browser tests drive where no model is needed.
 
-python tests/page/synthetic_app.py --port P --folder F [--rate R], with the repository in PYTHONPATH;
-R times as fast as the made-up clocks.
+python tests/page/synthetic_app.py --port P --folder F [--rate R], with the repository in
+PYTHONPATH; R times as fast as the made-up clocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class SyntheticWorker:
     capacity = 1
 
     def __init__(self, rate: float, pace: float | None, forgotten: Path) -> None:
-        """forgotten: a file that gets a line for every visit whose conversation is to be dropped."""
+        """forgotten: a file that gets a line for every visit whose conversation is to be
+        dropped.
+        """
         self.rate, self.pace, self.stopped, self.forgotten = rate, pace, set(), forgotten
 
     def start(self, run, job, put) -> None:
@@ -61,7 +63,12 @@ class SyntheticWorker:
         if run in self.stopped:
             for name in methods:
                 put(
-                    {"k": "end", "record": records.End(name, "cancelled", records.fold(rounds.get(name, [])))}
+                    {
+                        "k": "end",
+                        "record": records.End(
+                            name, "cancelled", records.fold(rounds.get(name, []))
+                        ),
+                    }
                 )
         put({"k": "done"})
 
@@ -77,7 +84,9 @@ class SyntheticWorker:
 
 
 def known(folder: Path) -> dict:
-    """The real catalog with its first pair declared served, and two examples with made-up recorded races."""
+    """The real catalog with its first pair declared served, and two examples with made-up recorded
+    races.
+    """
     picture = folder / "scene.png"
     image = Image.new("RGB", (384, 384), "white")
     draw = ImageDraw.Draw(image)
@@ -99,10 +108,17 @@ def known(folder: Path) -> dict:
     return known
 
 
-def example(folder: Path, picture: Path, name: str, question: str, lanes: tuple[str, ...], seed: int) -> dict:
+def example(
+    folder: Path, picture: Path, name: str, question: str, lanes: tuple[str, ...], seed: int
+) -> dict:
     trace = folder / f"{name}.trace.jsonl"
     records.write(trace, race_records(("ar", *lanes), 80, seed))
-    shown = {"path": str(picture), "url": f"gradio_api/file={picture}", "name": "scene.png", "kind": "image"}
+    shown = {
+        "path": str(picture),
+        "url": f"gradio_api/file={picture}",
+        "name": "scene.png",
+        "kind": "image",
+    }
     return {
         "id": name,
         "pair": "pocket",
@@ -121,7 +137,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--rate", type=float, default=1.0)
-    parser.add_argument("--pace", type=float, help="rounds a second in all, whatever their clocks say")
+    parser.add_argument(
+        "--pace", type=float, help="rounds a second in all, whatever their clocks say"
+    )
     parser.add_argument("--folder", type=Path, required=True)
     options = parser.parse_args()
     folder = options.folder.resolve()
@@ -130,7 +148,9 @@ def main() -> None:
     queue = Queue(SyntheticWorker(options.rate, options.pace, folder / "forgotten.txt"))
     behaviour = Behaviour(known(folder), queue, folders, files)
     page = build(behaviour)
-    page.launch(server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings(behaviour))
+    page.launch(
+        server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings(behaviour)
+    )
 
 
 if __name__ == "__main__":

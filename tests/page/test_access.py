@@ -1,4 +1,6 @@
-"""Accessibility, checked by axe in every view, light and dark: nothing serious, nothing critical."""
+"""Accessibility, checked by axe in every view, light and dark: nothing serious, nothing
+critical.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ COLOURS = {**RULES, "runOnly": ["color-contrast", "link-in-text-block"]}
 def test_axe_finds_nothing_serious(opened):
     """Names, roles, contrast, keyboard: every view with a race on the page and everything unfolded.
 
-    Dark on a wide screen is the light page in other colours, so that those alone are looked at again.
+    Dark on a wide screen is the light page in other colours, so that those alone are looked at
+    again.
     """
     opened.emulate_media(reduced_motion="reduce")  # nothing fades in while it is looked at
     finish_replay(opened)

@@ -27,7 +27,9 @@ def test_drawn_scenes_are_offered_to_what_learnt_them(
 
 @pytest.mark.parametrize("gpu", ["NVIDIA L4", "of another maker", None])
 def test_what_is_offered_first_can_win(gpu: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU by what is derived for it, which the page says beside the pair; elsewhere by name."""
+    """On a GPU by what is derived for it, which the page says beside the pair; elsewhere by
+    name.
+    """
     gpus = () if gpu is None else (Gpu(gpu, 80_000_000_000, (8, 9)),)
     machine = Machine(8, 64_000_000_000, "x86_64", gpus)
     monkeypatch.setattr(registry, "detect", lambda: machine)

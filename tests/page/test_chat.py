@@ -1,4 +1,6 @@
-"""What goes in: pictures by every way, several in one message, earlier questions, parameters, waiting."""
+"""What goes in: pictures by every way, several in one message, earlier questions, parameters,
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_a_pasted_picture_another_and_a_clip_in_one_message(opened, tmp_path: Pa
     )
     expect(thumbs(opened).locator("img")).to_have_attribute("alt", "pasted.png")
     (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
-    opened.locator("#vl-files").set_input_files([tmp_path / "a.png", ROOT / "examples" / "clip.webm"])
+    opened.locator("#vl-files").set_input_files(
+        [tmp_path / "a.png", ROOT / "examples" / "clip.webm"]
+    )
     expect(thumbs(opened)).to_have_count(3)
     expect(thumbs(opened).nth(2).locator("video")).to_have_count(1)
     expect(thumbs(opened).nth(2)).to_contain_text("clip")
@@ -42,23 +46,33 @@ def test_a_pasted_picture_another_and_a_clip_in_one_message(opened, tmp_path: Pa
 
 
 def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
-    """The camera's dialog shows what it sees; one press adds the picture; the camera is let go. Where a
-    picture cannot come in, a sentence says why and what else there is."""
+    """The camera's dialog shows what it sees; one press adds the picture; the camera is let go.
+    Where a picture cannot come in, a sentence says why and what else there is."""
     opened.get_by_role("button", name="Camera", exact=True).click()
     dialog = opened.get_by_role("dialog", name="Camera")
     expect(dialog.locator("video")).to_be_visible()
     opened.wait_for_function("document.querySelector('dialog[open] video')?.videoWidth > 0")
-    opened.evaluate("window.track = document.querySelector('dialog[open] video').srcObject.getTracks()[0]")
+    opened.evaluate(
+        "window.track = document.querySelector('dialog[open] video').srcObject.getTracks()[0]"
+    )
     dialog.get_by_role("button", name="Take the picture").click()
     expect(thumbs(opened).locator("img")).to_have_attribute("alt", "camera.jpg")
-    opened.wait_for_function("document.querySelector('.vl-thumbs li:last-child img').naturalWidth > 0")
+    opened.wait_for_function(
+        "document.querySelector('.vl-thumbs li:last-child img').naturalWidth > 0"
+    )
     expect(dialog).to_have_count(0)
     assert opened.evaluate("window.track.readyState") == "ended"
-    opened.evaluate("() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('no')); }")
+    opened.evaluate(
+        "() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('no')); }"
+    )
     opened.get_by_role("button", name="Camera", exact=True).click()
     note = opened.locator(".vl-media-note")
-    expect(note).to_have_text("No camera could be used. Allow it for this page, or upload a picture.")
-    opened.evaluate("() => { specvl.ask.well.api.upload = () => Promise.reject(new Error('gone')); }")
+    expect(note).to_have_text(
+        "No camera could be used. Allow it for this page, or upload a picture."
+    )
+    opened.evaluate(
+        "() => { specvl.ask.well.api.upload = () => Promise.reject(new Error('gone')); }"
+    )
     (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
     opened.locator("#vl-files").set_input_files(tmp_path / "a.png")
     expect(opened.locator(".vl-refused")).to_contain_text("a.png could not be sent.")
@@ -66,19 +80,25 @@ def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
 
 
 def test_ask_again_edit_and_clear(opened):
-    """A follow-up carries what went before, pictures too; asked again; edited, the rest is dropped."""
+    """A follow-up carries what went before, pictures too; asked again; edited, the rest is
+    dropped.
+    """
     run_race(opened)
     opened.get_by_role("button", name="Ask a follow-up").click()
     expect(opened.locator(".vl-turns li")).to_have_count(1)
     expect(opened.locator("#vl-question")).to_be_focused()
-    expect(opened.locator("#vl-question")).to_have_attribute("placeholder", "Ask about the same pictures")
+    expect(opened.locator("#vl-question")).to_have_attribute(
+        "placeholder", "Ask about the same pictures"
+    )
     opened.locator("#vl-question").fill("And below it?")
     note_sent(opened)
     run_race(opened)
     sent = opened.evaluate("window.sent")
     assert sent["question"] == "And below it?" and sent["media"] == []
     (turn,) = sent["history"]
-    assert turn["question"] == "What is in the picture?" and turn["answer"].startswith("There are five")
+    assert turn["question"] == "What is in the picture?" and turn["answer"].startswith(
+        "There are five"
+    )
     assert [item["name"] for item in turn["media"]] == ["scene.png"]
     opened.get_by_role("button", name="Ask a follow-up").click()
     expect(opened.locator(".vl-turns li")).to_have_count(2)
@@ -98,17 +118,19 @@ def test_ask_again_edit_and_clear(opened):
     opened.get_by_role("button", name="New conversation").click()
     expect(opened.locator(".vl-conversation")).to_be_hidden()
     assert opened.evaluate("specvl.ask.request.history") == []
-    expect(opened.locator("#vl-question")).to_have_attribute("placeholder", "What is in the picture?")
+    expect(opened.locator("#vl-question")).to_have_attribute(
+        "placeholder", "What is in the picture?"
+    )
 
 
 def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
-    """Not from the autoregressive lane's shorter one, nor from a relaxed one; the page says from which."""
-    opened.evaluate(
-        """() => {
+    """Not from the autoregressive lane's shorter one, nor from a relaxed one; the page says from
+    which.
+    """
+    opened.evaluate("""() => {
           Object.assign(specvl.ask.request, {methods: ['lvspec', 'sage']});
           specvl.ask.request.sampling.max_new_tokens = 600;
-        }"""
-    )
+        }""")
     opened.locator("#vl-run").click()
     opened.wait_for_function(
         """() => {
@@ -130,7 +152,9 @@ def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
 
 
 def test_a_full_conversation_is_said_before_it_is_sent(opened):
-    """One earlier question too many, or one picture: a sentence, nothing sent. Just full, it is asked."""
+    """One earlier question too many, or one picture: a sentence, nothing sent. Just full, it is
+    asked.
+    """
     converse = """([turns, pictures]) => {
       const { media } = specvl.ask.request;
       const turn = (_, i) => ({ question: `q${i}`, answer: 'a', media: i < pictures ? media : [] });
@@ -143,7 +167,10 @@ def test_a_full_conversation_is_said_before_it_is_sent(opened):
         (
             MOST_TURNS + 1,
             0,
-            f"At most {MOST_TURNS} earlier questions are remembered, and here are {MOST_TURNS + 1}.",
+            (
+                f"At most {MOST_TURNS} earlier questions are remembered, and here are"
+                f" {MOST_TURNS + 1}."
+            ),
         ),
         (
             MOST_TURNS,
@@ -163,12 +190,17 @@ def test_a_full_conversation_is_said_before_it_is_sent(opened):
 
 
 def test_every_parameter_says_what_it_does_and_the_papers_value(opened):
-    """Every field of a method has a label and a line of help; values known from the paper are given."""
+    """Every field of a method has a label and a line of help; values known from the paper are
+    given.
+    """
     for name in ("sage", "lvspec"):
         opened.locator(f".vl-ask [data-method={name}] input").check()
     opened.wait_for_function("document.querySelectorAll('.vl-method-panel .vl-param').length > 8")
-    fields = opened.evaluate("""() => [...document.querySelectorAll('.vl-method-panel .vl-param')].map(
-      (f) => [f.querySelector('label').textContent, f.querySelector('.vl-help')?.textContent ?? ''])""")
+    fields = opened.evaluate(
+        """() => [...document.querySelectorAll('.vl-method-panel .vl-param')].map(
+      (f) => [f.querySelector('label').textContent,
+              f.querySelector('.vl-help')?.textContent ?? ''])"""
+    )
     assert all(label and len(text) > 10 for label, text in fields), fields
     shown = dict(fields)
     assert shown["draft length γ"].endswith("Paper preset: 10.") and shown["most nodes"].endswith(
@@ -185,12 +217,16 @@ def test_a_method_shows_where_it_shines_and_struggles(opened):
     box = opened.locator(".vl-tries[open]")
     expect(box).to_contain_text("made up")
     box.get_by_role("button", name="Race it on: scene").click()
-    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000)
+    opened.wait_for_function(
+        "specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000
+    )
     assert opened.evaluate("specvl.race.list.map((lane) => lane.begin.method)") == ["ar", "sage"]
 
 
 def test_every_wait_has_a_sign(opened):
-    """Place in the line, how far loading is, reading the prompt: each is said, and something moves."""
+    """Place in the line, how far loading is, reading the prompt: each is said, and something
+    moves.
+    """
     opened.evaluate("() => { specvl.runner.api.trigger = () => {}; }")
     opened.locator("#vl-run").click()
     status = opened.locator("#vl-status")
@@ -200,7 +236,10 @@ def test_every_wait_has_a_sign(opened):
     stages = [
         ({"k": "queue", "place": 3, "eta_s": 41.6}, "Waiting: number 3 in line, about 42 s."),
         ({"k": "queue", "place": 1, "eta_s": 8}, "Waiting: you are next, about 8 s."),
-        ({"k": "status", "stage": "loading", "detail": "Fetching x: 1.0 of 2.0 GB"}, "1.0 of 2.0 GB"),
+        (
+            {"k": "status", "stage": "loading", "detail": "Fetching x: 1.0 of 2.0 GB"},
+            "1.0 of 2.0 GB",
+        ),
         ({"k": "status", "stage": "media"}, "Opening the pictures…"),
         ({"k": "status", "stage": "prefill"}, "Looking at the pictures and reading the question…"),
     ]
@@ -212,16 +251,19 @@ def test_every_wait_has_a_sign(opened):
     end = {"run": "r", "seq": len(stages), "ts": 0, "events": [fault, {"k": "done"}]}
     opened.evaluate(feed, json.dumps(end))
     expect(status).to_have_text(fault["text"])
-    expect(opened.locator(".vl-notice")).to_have_text(fault["text"])  # where one looks, and no old race there
+    expect(opened.locator(".vl-notice")).to_have_text(
+        fault["text"]
+    )  # where one looks, and no old race there
     expect(opened.locator(".vl-lane")).to_have_count(0)
     expect(opened.get_by_role("progressbar", name="Waiting for the first words")).to_be_hidden()
     expect(opened.locator("#vl-run")).to_be_enabled()
 
 
 def test_late_batches_are_not_taken_for_the_next_run_and_missed_ones_fetched(opened):
-    """Nothing of a finished run that comes during the next counts there; what never came is not lost."""
-    opened.evaluate(
-        """() => {
+    """Nothing of a finished run that comes during the next counts there; what never came is not
+    lost.
+    """
+    opened.evaluate("""() => {
           const {stream} = specvl.runner;
           const feed = stream.feed.bind(stream);
           const first = [];
@@ -233,22 +275,23 @@ def test_late_batches_are_not_taken_for_the_next_run_and_missed_ones_fetched(ope
             if (!first.length || JSON.parse(first[0]).run === run) first.push(text);
             else if (seq === 3) first.slice(-2).forEach(feed);
           };
-        }"""
-    )
+        }""")
     answers = []
     for _ in range(2):
         run_race(opened)
-        answers.append(opened.evaluate("specvl.race.list.map((lane) => [lane.rounds.length, lane.text])"))
+        answers.append(
+            opened.evaluate("specvl.race.list.map((lane) => [lane.rounds.length, lane.text])")
+        )
     assert answers[0] == answers[1]
-    opened.evaluate(
-        """() => {
+    opened.evaluate("""() => {
           const {stream, api} = specvl.runner;
           let n = 0;
           delete stream.feed;
           const feed = stream.feed.bind(stream);
           stream.fetchRun = (run) => api.server.batches(run);
           stream.feed = (text) => { if ((n += 1) % 3 === 1) feed(text); };
-        }"""
-    )
+        }""")
     run_race(opened)
-    assert answers[0] == opened.evaluate("specvl.race.list.map((lane) => [lane.rounds.length, lane.text])")
+    assert answers[0] == opened.evaluate(
+        "specvl.race.list.map((lane) => [lane.rounds.length, lane.text])"
+    )

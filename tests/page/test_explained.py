@@ -1,8 +1,11 @@
-"""What the page explains: steps, words and answers of a race, on a wide screen, a phone and a zoomed one."""
+"""What the page explains: steps, words and answers of a race, on a wide screen, a phone and a
+zoomed one.
+"""
 
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from playwright.sync_api import expect
@@ -34,11 +37,15 @@ def select_widest(page) -> None:
 
 
 def test_one_step_drafts_checks_and_settles(opened):
-    """Next round: guesses stand pale behind the answer, the check passes, kept ones become part of it."""
+    """Next round: guesses stand pale behind the answer, the check passes, kept ones become part of
+    it.
+    """
     finish_replay(opened)
     opened.get_by_role("button", name="Next round").click()
     opened.wait_for_function("specvl.race.head > 0 && !specvl.view.player.playing", timeout=60_000)
-    shown = opened.evaluate("[specvl.race.shown(specvl.race.focused), specvl.race.currentRound.index]")
+    shown = opened.evaluate(
+        "[specvl.race.shown(specvl.race.focused), specvl.race.currentRound.index]"
+    )
     assert shown[0] == 1
     expect(opened.locator(".vl-guess .guess:visible")).to_have_count(0)
     opened.evaluate("for (const round of specvl.race.focused.rounds) round.notes = {}")
@@ -83,10 +90,13 @@ def test_one_sentence_with_this_races_numbers(opened):
     opened.evaluate("specvl.view.player.finish()")
     pair = opened.evaluate("""async () => {
       const {align} = await import(document.querySelector('link[href$="align.js"]').href);
-      return align(specvl.race.baseline, specvl.race.lanes.get('lvspec')).changes[0].map((t) => t.trim());
+      const lossy = specvl.race.lanes.get('lvspec');
+      return align(specvl.race.baseline, lossy).changes[0].map((t) => t.trim());
     }""")
     own, said = pair
-    expect(headline(opened)).to_contain_text(f"But it says “{said}” where the large model alone says “{own}”")
+    expect(headline(opened)).to_contain_text(
+        f"But it says “{said}” where the large model alone says “{own}”"
+    )
 
 
 def test_answers_stand_in_full_and_mark_where_they_differ(opened):
@@ -110,7 +120,8 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
     opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
     opened.get_by_role("button", name="Copy the answer of SAGE").click()
     opened.wait_for_function(
-        "navigator.clipboard.readText().then((t) => t === specvl.race.lanes.get('sage').text.trim())"
+        "navigator.clipboard.readText().then((t) => t ==="
+        " specvl.race.lanes.get('sage').text.trim())"
     )
     tops = opened.evaluate("""async () => {
       const boxes = [...document.querySelectorAll('.vl-text')];
@@ -123,8 +134,9 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
 
 
 def test_every_term_explains_itself(browser, url: str):
-    """Columns, charts, legend, tree and inspector open an explanation by pointer, key and finger. Nothing
-    moves for who asked for stillness: the recorded race stands finished instead of playing."""
+    """Columns, charts, legend, tree and inspector open an explanation by pointer, key and finger.
+    Nothing moves for who asked for stillness: the recorded race stands finished instead of
+    playing."""
     context = browser.new_context(
         viewport={"width": 1440, "height": 900}, has_touch=True, reduced_motion="reduce"
     )
@@ -142,16 +154,14 @@ def test_every_term_explains_itself(browser, url: str):
     card = page.locator(".vl-explain")
     for place in places:
         term = page.locator(f"{place} .vl-term").last
-        for way in (term.click, term.tap, lambda: term.press("Enter")):  # noqa: B023 - called at once
+        for way in (term.click, term.tap, partial(term.press, "Enter")):
             way()
             expect(card).to_be_visible()
             assert len(card.inner_text()) > 30
-            inside = card.evaluate(
-                """(n) => {
+            inside = card.evaluate("""(n) => {
                   const r = n.getBoundingClientRect();
                   return r.left >= 0 && r.right <= innerWidth && r.bottom <= innerHeight;
-                }"""
-            )
+                }""")
             assert inside, place
             page.keyboard.press("Escape")
             expect(card).to_be_hidden()
@@ -161,14 +171,18 @@ def test_every_term_explains_itself(browser, url: str):
 
 
 def test_a_guided_look_in_three_steps(opened):
-    """Each step marks a part of the page and names this race's numbers; the last one leads to Run."""
+    """Each step marks a part of the page and names this race's numbers; the last one leads to
+    Run.
+    """
     finish_replay(opened)
     opened.get_by_role("button", name="Show me how").click()
     for step, part in ((1, ".vl-lanes"), (2, ".vl-pair"), (3, ".vl-card:has(.vl-track)")):
         expect(opened.locator(".vl-guide")).to_contain_text(f"Step {step} of 3")
         expect(opened.locator(f".vl-race {part}.vl-marked")).to_have_count(1)
         if step == 3:
-            n = opened.evaluate("[specvl.race.focused.rounds.length, specvl.race.focused.tokens.length]")
+            n = opened.evaluate(
+                "[specvl.race.focused.rounds.length, specvl.race.focused.tokens.length]"
+            )
             expect(opened.locator(".vl-guide p")).to_contain_text(
                 f"needed {n[0]} passes of the large model for {n[1]} tokens"
             )
@@ -177,7 +191,9 @@ def test_a_guided_look_in_three_steps(opened):
 
 
 def test_what_if_simulates_from_the_records(opened):
-    """A better drafter gains, a dearer one loses; the formula holds; recorded values stand beside it."""
+    """A better drafter gains, a dearer one loses; the formula holds; recorded values stand beside
+    it.
+    """
     finish_replay(opened)
     opened.get_by_role("tab", name="What if").click()
     value = opened.locator(".vl-whatif-bar b")
@@ -198,7 +214,10 @@ def test_what_if_simulates_from_the_records(opened):
     better = after("#vl-w-quality", "1")
     dear = after("#vl-w-draft", "0.5")
     assert better > start and dear < better
-    numbers = [float(n) for n in re.findall(r"\d+\.?\d*", opened.locator(".vl-whatif-formula").inner_text())]
+    numbers = [
+        float(n)
+        for n in re.findall(r"\d+\.?\d*", opened.locator(".vl-whatif-formula").inner_text())
+    ]
     tau, v, gamma, c, s = numbers
     assert tau / (v + gamma * c) == pytest.approx(s, rel=0.03)
     opened.get_by_role("button", name="As it was recorded").click()
@@ -207,7 +226,9 @@ def test_what_if_simulates_from_the_records(opened):
 
 
 def test_methods_are_in_sight_and_a_fifth_says_why_not(opened):
-    """At 1440 × 900 every method can be chosen without scrolling; the fifth is off and gives the reason."""
+    """At 1440 × 900 every method can be chosen without scrolling; the fifth is off and gives the
+    reason.
+    """
     foot = opened.locator(".vl-ask-foot").bounding_box()["y"]
     for chip in opened.locator(".vl-ask .vl-method").all():
         box = chip.bounding_box()
@@ -240,8 +261,8 @@ def test_no_label_of_the_tree_lies_on_another(opened):
 
 
 def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened):
-    """Zoomed, numbers and the beginning of the answers stand on the first screen. On a phone a token opens a
-    sheet that leaves it in sight, and buttons measure 44 px."""
+    """Zoomed, numbers and the beginning of the answers stand on the first screen. On a phone a
+    token opens a sheet that leaves it in sight, and buttons measure 44 px."""
     finish_replay(opened)
     opened.set_viewport_size(ZOOMED)
     opened.evaluate("scrollTo(0, 0)")
@@ -260,8 +281,11 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
     assert token.bounding_box()["y"] + 20 < box["y"]
     opened.get_by_role("button", name="Close the inspector").click()
     expect(sheet).to_be_hidden()
-    small = opened.evaluate("""() => [...document.querySelectorAll('.vl button, .vl select, .vl summary')]
-      .filter((n) => n.offsetParent && !n.matches('.vl-term, .vl-plainbutton, .vl-lane-name, [role=tab]'))
+    small = opened.evaluate(
+        """() => [...document.querySelectorAll('.vl button, .vl select, .vl summary')]
+      .filter((n) => n.offsetParent
+        && !n.matches('.vl-term, .vl-plainbutton, .vl-lane-name, [role=tab]'))
       .map((n) => [n.className, n.textContent, n.getBoundingClientRect().height])
-      .filter(([,, height]) => height < 43.5)""")
+      .filter(([,, height]) => height < 43.5)"""
+    )
     assert not small, small

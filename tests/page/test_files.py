@@ -19,9 +19,13 @@ PNG = (
 
 
 def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
-    """Download a live race as a trace, open the file: the same lanes, numbers and pictures, no model."""
+    """Download a live race as a trace, open the file: the same lanes, numbers and pictures, no
+    model.
+    """
     run_race(opened)
-    told = opened.evaluate("specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])")
+    told = opened.evaluate(
+        "specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])"
+    )
     with opened.expect_download() as saved:
         opened.get_by_role("button", name="Download this race as a trace").click()
     path = tmp_path / "race.trace.jsonl"
@@ -32,7 +36,10 @@ def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
     opened.locator("#vl-trace").set_input_files(path)
     expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Recorded race")
     finish_replay(opened)
-    assert opened.evaluate("specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])") == told
+    assert (
+        opened.evaluate("specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])")
+        == told
+    )
     expect(opened.locator(".vl-question-media img")).to_have_count(1)
 
 
@@ -70,7 +77,9 @@ def expect_opened(opened, name: str) -> None:
     expect(opened.locator(".vl-question")).to_have_text(question)
     expect(opened.locator(".vl-lane")).to_have_count(2)
     finish_replay(opened)
-    guesser = "a rule without a second model" if name == "crowd" else "a small model"  # prompt lookup
+    guesser = (
+        "a rule without a second model" if name == "crowd" else "a small model"
+    )  # prompt lookup
     expect(opened.locator(".vl-race .vl-headline")).to_contain_text(f"were guessed by {guesser}")
     spans = opened.evaluate("specvl.race.list[1].begin.spans.length")
     seen = opened.evaluate("specvl.race.list[1].begin.seen.length")
@@ -93,7 +102,9 @@ def expect_opened(opened, name: str) -> None:
 
 
 def test_a_link_restores_the_settings(opened, url: str):
-    """Change the form, copy the link, open it: same methods, values, question, and the same drawn scene."""
+    """Change the form, copy the link, open it: same methods, values, question, and the same drawn
+    scene.
+    """
     opened.get_by_role("button", name="Draw a scene").click()
     opened.get_by_role("button", name="Surprise me").click()
     opened.wait_for_function("!specvl.ask.request.media[0].example")
@@ -114,13 +125,19 @@ def test_a_link_restores_the_settings(opened, url: str):
     ready(opened)
     expect(opened.locator("#vl-question")).to_have_value("Wie viele Sterne? ★")
     request = opened.evaluate("specvl.ask.request")
-    assert request["methods"] == ["tabed", "sage"] and request["settings"]["tabed"] == {"gamma": other}
+    assert request["methods"] == ["tabed", "sage"] and request["settings"]["tabed"] == {
+        "gamma": other
+    }
     assert request["media"][0]["scene"] == scene
-    expect(opened.locator(".vl-settings details").first.locator(".vl-changed")).to_have_text("1 changed")
+    expect(opened.locator(".vl-settings details").first.locator(".vl-changed")).to_have_text(
+        "1 changed"
+    )
 
 
 def test_custom_combinations_are_kept_in_the_browser(opened):
-    """What cannot work is refused in a sentence; a combination is kept under a name and survives a reload."""
+    """What cannot work is refused in a sentence; a combination is kept under a name and survives a
+    reload.
+    """
     opened.locator("[data-method=custom] input").check()
     unfold(opened)
     panel = opened.locator(".vl-settings details", has_text="Custom parameters")
@@ -151,8 +168,8 @@ def test_custom_combinations_are_kept_in_the_browser(opened):
 
 
 def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
-    """No picture, whatever its name: refused by name, in sight; a picture gets a thumbnail. Without a
-    question and a picture it is said what is missing."""
+    """No picture, whatever its name: refused by name, in sight; a picture gets a thumbnail. Without
+    a question and a picture it is said what is missing."""
     (tmp_path / "notes.txt").write_text("hello")
     opened.locator("#vl-files").set_input_files(tmp_path / "notes.txt")
     refused = opened.locator(".vl-refused")
@@ -170,7 +187,9 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     picture = tmp_path / "b.png"
     picture.write_bytes(bytes.fromhex(PNG))
     opened.locator("#vl-files").set_input_files(picture)
-    expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "b.png")  # in place of the example's
+    expect(opened.locator(".vl-thumbs img")).to_have_attribute(
+        "alt", "b.png"
+    )  # in place of the example's
     opened.get_by_role("button", name="Remove b.png").click()
     expect(opened.locator(".vl-thumbs li")).to_have_count(0)
     opened.locator("#vl-question").fill("")

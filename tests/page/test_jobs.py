@@ -1,4 +1,6 @@
-"""What a visitor asks for is taken whole or refused in a sentence: nothing is cut or changed silently."""
+"""What a visitor asks for is taken whole or refused in a sentence: nothing is cut or changed
+silently.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def takes(value: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("value", [0, 0.0, 1e-3, 0.5, 10, 1e-320, 1e-9, 9.99e-4, -1e-9, 10.1, float("nan")])
+@pytest.mark.parametrize(
+    "value", [0, 0.0, 1e-3, 0.5, 10, 1e-320, 1e-9, 9.99e-4, -1e-9, 10.1, float("nan")]
+)
 def test_a_temperature_is_taken_where_the_engine_takes_it(tmp_path: Path, value: float) -> None:
     if takes(value):
         assert read(tmp_path, temperature=value).temperature == value
@@ -49,19 +53,27 @@ def test_the_coldest_temperature_is_the_engines() -> None:
     assert takes(MIN_TEMPERATURE) and not takes(MIN_TEMPERATURE * 0.999)
 
 
-def test_a_conversation_is_taken_whole_or_refused(tmp_path: Path, media: list[dict[str, str]]) -> None:
+def test_a_conversation_is_taken_whole_or_refused(
+    tmp_path: Path, media: list[dict[str, str]]
+) -> None:
     turns = [{"question": f"q{number}", "answer": "a", "media": []} for number in range(MOST_TURNS)]
     turns[0]["media"] = media[:MOST_FILES]
     found = read(tmp_path, history=turns, media=media[:1])
-    assert [turn.question for turn in found.history] == [f"q{number}" for number in range(MOST_TURNS)]
+    assert [turn.question for turn in found.history] == [
+        f"q{number}" for number in range(MOST_TURNS)
+    ]
     assert len(found.history[0].media) == MOST_FILES
     assert found.names == tuple(item["name"] for item in [*media[:MOST_FILES], media[0]])
-    with pytest.raises(ValueError, match=f"At most {MOST_TURNS} earlier questions .* got {MOST_TURNS + 1}"):
+    with pytest.raises(
+        ValueError, match=f"At most {MOST_TURNS} earlier questions .* got {MOST_TURNS + 1}"
+    ):
         read(tmp_path, history=[*turns, turns[1]])
 
 
 @pytest.mark.parametrize("where", ["now", "earlier"])
-def test_files_are_taken_whole_or_refused(tmp_path: Path, media: list[dict[str, str]], where: str) -> None:
+def test_files_are_taken_whole_or_refused(
+    tmp_path: Path, media: list[dict[str, str]], where: str
+) -> None:
     asked = {"media": media} if where == "now" else {"history": [{"question": "q", "media": media}]}
     with pytest.raises(ValueError, match=f"At most {MOST_FILES} pictures .* got {MOST_FILES + 1}"):
         read(tmp_path, **asked)
@@ -69,9 +81,13 @@ def test_files_are_taken_whole_or_refused(tmp_path: Path, media: list[dict[str, 
 
 def test_an_unknown_pair_is_refused_with_those_of_the_menu(tmp_path: Path) -> None:
     pairs = [offered("p"), offered("large", "Needs about 15 GB."), offered("q")]
-    with pytest.raises(ValueError, match="no pair 'nope'. Known: p, q; not on this machine: large[.]$"):
+    with pytest.raises(
+        ValueError, match="no pair 'nope'. Known: p, q; not on this machine: large[.]$"
+    ):
         read_job({"pair": "nope", "question": "?"}, pairs, [tmp_path])
-    with pytest.raises(ValueError, match="^large does not run on this machine: Needs about 15 GB[.]$"):
+    with pytest.raises(
+        ValueError, match="^large does not run on this machine: Needs about 15 GB[.]$"
+    ):
         read_job({"pair": "large", "question": "?"}, pairs, [tmp_path])
 
 
@@ -80,7 +96,10 @@ def test_an_unknown_method_is_refused_with_those_that_the_pair_can_draft_with(
     tmp_path: Path, asked: dict[str, Any]
 ) -> None:
     pair = offered("p", chain=True, eagle3="eagle3 needs an EAGLE-3 head; p has none here.")
-    said = "no method 'nope'. Known: ar, chain; others do not run with p here: ask for one to learn why[.]$"
+    said = (
+        "no method 'nope'. Known: ar, chain; others do not run with p here: ask for one to learn"
+        " why[.]$"
+    )
     with pytest.raises(ValueError, match=said):
         read_job({"pair": "p", "question": "?", **asked}, [pair], [tmp_path])
     everything = offered("p", chain=True)

@@ -20,7 +20,9 @@ JOB = Job(pair="slow", lanes=(("ar", {}),), question="?")
 
 
 def test_who_waits_for_the_first_load_is_told_may_stop_and_is_not_timed(tmp_path: Path) -> None:
-    """The limit is far shorter than the load; the one who stops is done at once, the other is served."""
+    """The limit is far shorter than the load; the one who stops is done at once, the other is
+    served.
+    """
     worker = ProcessWorker(str(tmp_path / "go"), Slow)
     try:
         until((tmp_path / "began").exists, "the load to begin")
@@ -67,7 +69,9 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
         loads.append(list(roles))
         return registry.Loaded(pair, None, None, None, None, {})
 
-    def available(pair: pairs.Pair, machine: object, options: object, roles: list) -> verdicts.Verdict:
+    def available(
+        pair: pairs.Pair, machine: object, options: object, roles: list
+    ) -> verdicts.Verdict:
         return verdicts.Verdict(len(roles) <= 2, "")
 
     monkeypatch.setattr(registry, "load", load)

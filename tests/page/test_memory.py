@@ -1,4 +1,6 @@
-"""What a conversation keeps for its next question: used for its own visit alone, gone when that is over."""
+"""What a conversation keeps for its next question: used for its own visit alone, gone when that is
+over.
+"""
 
 from __future__ import annotations
 
@@ -71,13 +73,17 @@ def first(picture: str, visit: str | None) -> Job:
 def second(picture: str, visit: str | None) -> Job:
     """A follow-up that shows and says what `first` did: only the visit tells whose it is."""
     asked = first(picture, visit)
-    return replace(asked, media=(), question="and", history=(Turn(asked.question, "a b", asked.media),))
+    return replace(
+        asked, media=(), question="and", history=(Turn(asked.question, "a b", asked.media),)
+    )
 
 
 def said(engine: decoding.Engine, job: Job) -> list[int]:
     events = list(engine(job, bool))
     assert not [event for event in events if event["k"] == "error"], events[-1]
-    return [token.id for event in events if event["k"] == "round" for token in event["record"].tokens]
+    return [
+        token.id for event in events if event["k"] == "round" for token in event["record"].tokens
+    ]
 
 
 def kept() -> list[PrefixCache]:
@@ -97,9 +103,14 @@ def test_a_visitor_goes_on_from_what_was_kept(
 
 @pytest.mark.parametrize("whose", ["b", None])
 def test_nobody_goes_on_from_what_another_visitor_left(
-    engine: decoding.Engine, given: list[tuple[PrefixCache | None, bool]], picture: str, whose: str | None
+    engine: decoding.Engine,
+    given: list[tuple[PrefixCache | None, bool]],
+    picture: str,
+    whose: str | None,
 ) -> None:
-    """The same pictures and words from somebody else: computed afresh, and the first one's is dropped."""
+    """The same pictures and words from somebody else: computed afresh, and the first one's is
+    dropped.
+    """
     said(engine, first(picture, "a"))
     answer = said(engine, second(picture, whose))
     theirs = given[0][0]
@@ -116,7 +127,9 @@ def test_nobody_goes_on_from_what_another_visitor_left(
 def test_the_similarity_map_goes_on_from_the_races_rows(
     engine: decoding.Engine, picture: str, whose: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that each prefill of the target computed: the prompt's once, then what the race has not fed."""
+    """Rows that each prefill of the target computed: the prompt's once, then what the race has not
+    fed.
+    """
     rows, real = [], target.prefill
 
     def prefill(*args: Any) -> Any:
@@ -129,7 +142,9 @@ def test_the_similarity_map_goes_on_from_the_races_rows(
     assert rows[0] > 10 and len(rows) == 2 and rows[1] == 1
 
 
-def test_what_was_kept_is_gone_when_its_visitor_leaves(engine: decoding.Engine, picture: str) -> None:
+def test_what_was_kept_is_gone_when_its_visitor_leaves(
+    engine: decoding.Engine, picture: str
+) -> None:
     said(engine, first(picture, "a"))
     engine.forget("b")
     assert len(kept()) == 1
@@ -148,7 +163,9 @@ def test_who_leaves_in_the_middle_leaves_nothing(engine: decoding.Engine, pictur
 
 
 def test_the_process_forgets_between_jobs(tmp_path: Path) -> None:
-    """Told in the middle of a job, the process drops the conversation when the job has let go of it."""
+    """Told in the middle of a job, the process drops the conversation when the job has let go of
+    it.
+    """
     ledger = tmp_path / "ledger"
     worker = ProcessWorker(str(ledger), Noting)
     queue = Queue(worker)

@@ -1,4 +1,6 @@
-"""The main road on the shipped models: the page as `python app.py` serves it, a real race, real answers."""
+"""The main road on the shipped models: the page as `python app.py` serves it, a real race, real
+answers.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,16 @@ def run(page) -> None:
         }"""
     )
     page.locator("#vl-run").click()
-    page.wait_for_function("specvl.race.meta !== window.before && specvl.race.meta.source === 'live'")
+    page.wait_for_function(
+        "specvl.race.meta !== window.before && specvl.race.meta.source === 'live'"
+    )
     page.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=300_000)
 
 
 def test_an_example_is_described_twice_and_equally_then_drawn(real):
-    """Two clicks: the plain model and a method describe the shipped picture rightly and equally. Sampled, a
-    kept draft lies under the draw's line on both bars, another token on the target's alone."""
+    """Two clicks: the plain model and a method describe the shipped picture rightly and equally.
+    Sampled, a kept draft lies under the draw's line on both bars, another token on the target's
+    alone."""
     real.locator("[data-example=scene]").click()
     run(real)
     expect(real.locator(".vl-verdict")).to_contain_text("same answer, token for token")
@@ -75,7 +80,9 @@ def test_an_example_is_described_twice_and_equally_then_drawn(real):
 
 
 def test_four_methods_a_drawn_scene_and_a_follow_up(real):
-    """A composed scene, four lanes beside the plain one, then a question that needs the picture again."""
+    """A composed scene, four lanes beside the plain one, then a question that needs the picture
+    again.
+    """
     real.get_by_role("button", name="Draw a scene").click()
     dialog = real.locator(".vl-composer")
     dialog.get_by_label("Shape").select_option("heart")
@@ -85,7 +92,9 @@ def test_four_methods_a_drawn_scene_and_a_follow_up(real):
     dialog.get_by_role("button", name="Use it").click()
     expect(dialog).to_be_hidden()
     drawn = real.evaluate("specvl.ask.request.media.map((item) => item.scene.objects)")
-    assert [[(thing["kind"], thing["colour"]) for thing in one] for one in drawn] == [[("heart", "yellow")]]
+    assert [[(thing["kind"], thing["colour"]) for thing in one] for one in drawn] == [
+        [("heart", "yellow")]
+    ]
     real.locator("#vl-question").fill("Describe the picture.")
     for box in real.locator(".vl-ask .vl-methods input:checked").all():
         box.uncheck()
@@ -94,7 +103,9 @@ def test_four_methods_a_drawn_scene_and_a_follow_up(real):
     run(real)
     expect(real.locator(".vl-lane")).to_have_count(5)
     assert "yellow heart" in real.evaluate("specvl.race.baseline.text")
-    answers = real.evaluate("specvl.race.list.filter((lane) => lane.begin.lossless).map((lane) => lane.text)")
+    answers = real.evaluate(
+        "specvl.race.list.filter((lane) => lane.begin.lossless).map((lane) => lane.text)"
+    )
     assert len(set(answers)) == 1
     real.get_by_role("button", name="Ask a follow-up").click()
     real.locator("#vl-question").fill("What colour is the heart?")
@@ -108,7 +119,9 @@ def test_stop_frees_the_engine(real):
     real.locator("#vl-run").click()
     begun = "specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length > 2"
     # Pressed at once: the whole race takes a third of a second.
-    real.wait_for_function(f"{begun} && (document.querySelector('#vl-stop').click(), true)", timeout=120_000)
+    real.wait_for_function(
+        f"{begun} && (document.querySelector('#vl-stop').click(), true)", timeout=120_000
+    )
     real.wait_for_function("!specvl.ask.running", timeout=60_000)
     real.locator("[data-example=count]").click()
     run(real)

@@ -1,4 +1,6 @@
-"""What a person sees of a race: recorded and live, its colours, numbers, tree, charts, inspector."""
+"""What a person sees of a race: recorded and live, its colours, numbers, tree, charts,
+inspector.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ from tests.page.conftest import note_sent
 
 LOADING = ("Precision", "Quantisation", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
-SHOWN = "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum + Number(n.dataset.n), 0)"
+SHOWN = (
+    "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum +"
+    " Number(n.dataset.n), 0)"
+)
 
 
 def run_race(page) -> None:
@@ -37,12 +42,16 @@ def finish_replay(page) -> None:
     """The whole recorded race at once, and all of it on the page."""
     page.evaluate("specvl.view.player.finish()")
     page.wait_for_function(FINISHED)
-    page.wait_for_function(f"{SHOWN} === specvl.race.list.reduce((n, lane) => n + lane.tokens.length, 0)")
+    page.wait_for_function(
+        f"{SHOWN} === specvl.race.list.reduce((n, lane) => n + lane.tokens.length, 0)"
+    )
 
 
 def drawn(page) -> None:
     """Wait until every chart in sight shows what is known."""
-    page.wait_for_function("[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))")
+    page.wait_for_function(
+        "[...specvl.painter.charts.values()].every((c) => !(c.visible && c.dirty))"
+    )
 
 
 def test_two_clicks_to_a_finished_race_whose_numbers_are_the_fold_of_its_records(opened):
@@ -63,23 +72,31 @@ def test_two_clicks_to_a_finished_race_whose_numbers_are_the_fold_of_its_records
       return {tokens, seconds, rounds: lane.rounds.length, told: lane.end.totals};
     })""")
     for i, lane in enumerate(sums):
-        assert lane["told"]["n_tokens"] == lane["tokens"] and lane["told"]["n_rounds"] == lane["rounds"]
+        assert (
+            lane["told"]["n_tokens"] == lane["tokens"]
+            and lane["told"]["n_rounds"] == lane["rounds"]
+        )
         row = opened.locator(f".vl-track tr[data-lane='{i}']")
         speed = lane["tokens"] / lane["seconds"]
-        expect(row.locator(".speed")).to_have_text(f"{speed:.0f}" if speed >= 99.95 else f"{speed:.1f}")
+        expect(row.locator(".speed")).to_have_text(
+            f"{speed:.0f}" if speed >= 99.95 else f"{speed:.1f}"
+        )
         expect(row.locator(".tau")).to_have_text(f"{lane['tokens'] / lane['rounds']:.2f}")
     ratio = (sums[1]["tokens"] / sums[1]["seconds"]) / (sums[0]["tokens"] / sums[0]["seconds"])
     expect(opened.locator(".vl-track tr[data-lane='1'] .speedup")).to_have_text(f"{ratio:.2f}×")
 
 
 def test_text_and_colours_come_token_by_token_from_the_records(opened):
-    """Every token stands once, in order, with its own origin; the answer reads as the records say."""
+    """Every token stands once, in order, with its own origin; the answer reads as the records
+    say.
+    """
     choose(opened, "lossy", 3)
     finish_replay(opened)
     for number in range(3):
         lane = opened.locator(f".vl-lane[data-lane='{number}'] .vl-text")
         shown = lane.evaluate(
-            "(box) => [...box.querySelectorAll('[data-i]')].map((n) => [n.textContent, n.className])"
+            "(box) => [...box.querySelectorAll('[data-i]')].map((n) => [n.textContent,"
+            " n.className])"
         )
         told = opened.evaluate(f"specvl.race.list[{number}].tokens.map((t) => [t.text, t.origin])")
         assert [text for text, _ in shown] == [text for text, _ in told]
@@ -101,7 +118,9 @@ def test_precision_packing_and_picture_detail_are_chosen_for_a_pair_and_told(ope
     choose(opened, "scene", 2)
     expect(opened.locator(".vl-lane .vl-promise .vl-badge")).to_have_count(0)
     unfold(opened)
-    panel = opened.locator("details", has=opened.get_by_text("Precision and picture detail", exact=True)).last
+    panel = opened.locator(
+        "details", has=opened.get_by_text("Precision and picture detail", exact=True)
+    ).last
     panel.locator("summary").click()
     precision, packing, detail = (panel.get_by_label(name, exact=True) for name in LOADING)
     expect(precision.locator("option").first).to_have_text("what fits (float32)")
@@ -119,7 +138,11 @@ def test_precision_packing_and_picture_detail_are_chosen_for_a_pair_and_told(ope
     note_sent(opened)
     run_race(opened)
     asked = opened.evaluate("({...window.sent, loading: specvl.ask.request.loading})")
-    assert (asked["dtype"], asked["picture_detail"], "quantised" in asked) == ("bfloat16", 0.5, False)
+    assert (asked["dtype"], asked["picture_detail"], "quantised" in asked) == (
+        "bfloat16",
+        0.5,
+        False,
+    )
     assert asked["loading"] == {asked["pair"]: {"dtype": "bfloat16", "picture_detail": 0.5}}
     expect(panel).to_contain_text("The last race ran in bfloat16 on none; 64 of the 80 tokens")
     expect(opened.locator(".vl-lane[data-lane='1'] .vl-promise")).to_have_text("exact")
@@ -132,12 +155,16 @@ def test_stop_ends_a_run_and_keeps_what_came(opened):
     """Stop ends the lanes within moments; what was written stays and says that it was stopped."""
     opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 600")
     opened.locator("#vl-run").click()
-    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length > 10")
+    opened.wait_for_function(
+        "specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length > 10"
+    )
     opened.locator("#vl-stop").click()
     opened.wait_for_function("!specvl.ask.running", timeout=30_000)
     assert opened.evaluate("specvl.race.list[0].tokens.length") < 600
     expect(opened.locator(".vl-lane[data-lane='0'] .vl-lane-note")).to_have_text("stopped")
-    expect(opened.locator("#vl-status")).to_contain_text("Stopped. The text written so far is kept.")
+    expect(opened.locator("#vl-status")).to_contain_text(
+        "Stopped. The text written so far is kept."
+    )
     expect(opened.locator("#vl-run")).to_be_enabled()
     expect_no_speedup(opened, "this race was not run to its end")
 
@@ -158,7 +185,9 @@ STOPPED_AT_ONCE = """(begun) => {
 
 
 def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
-    """Nothing was answered: no race, nothing to follow, no turn of a conversation; one press asks again."""
+    """Nothing was answered: no race, nothing to follow, no turn of a conversation; one press asks
+    again.
+    """
     again = opened.get_by_role("button", name="Run again")
     for begun in (False, True):
         choose(opened, "scene", 2)
@@ -174,7 +203,9 @@ def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
         expect(opened.get_by_role("button", name="Ask a follow-up")).to_be_hidden()
         assert opened.evaluate("[specvl.chat.turns.length, specvl.replay.runs.length]") == [0, 0]
     again.click()
-    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length")
+    opened.wait_for_function(
+        "specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length"
+    )
     expect(again).to_be_hidden()
 
 
@@ -194,7 +225,9 @@ def expect_no_speedup(page, why: str) -> None:
     cell = page.locator(".vl-track tr[data-lane='1'] .speedup")
     expect(cell).to_have_text("–")
     assert why in cell.get_attribute("title")
-    expect(page.locator(".vl-race [data-chart=speedup] .vl-chart-note")).to_contain_text(f"TABED: {why}")
+    expect(page.locator(".vl-race [data-chart=speedup] .vl-chart-note")).to_contain_text(
+        f"TABED: {why}"
+    )
     expect(page.locator(".vl-race [data-chart=speedup] .vl-legend li")).to_have_count(0)
     for said in (".vl-race .vl-headline", ".vl-verdict"):
         expect(page.locator(said)).not_to_contain_text(re.compile(r"\d×"))
@@ -207,10 +240,15 @@ def expect_no_speedup(page, why: str) -> None:
 
 
 def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
-    """Disturbed or too short: a dash with the reason. As it was recorded: its speedup, and its places."""
+    """Disturbed or too short: a dash with the reason. As it was recorded: its speedup, and its
+    places.
+    """
     finish_replay(opened)
     for how, why in (
-        ({"load": 0.5}, "timing disturbed, not meaningful (other programs kept 50 % of the machine busy)"),
+        (
+            {"load": 0.5},
+            "timing disturbed, not meaningful (other programs kept 50 % of the machine busy)",
+        ),
         ({"rounds": 4}, "tokens are too few to time, 20 are needed"),
     ):
         choose(opened, "scene", 2)
@@ -219,14 +257,20 @@ def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
         expect_no_speedup(opened, why if "load" in how else f"4 {why}")
     choose(opened, "scene", 2)
     finish_replay(opened)
-    expect(opened.locator(".vl-track tr[data-lane='1'] .speedup")).to_have_text(re.compile(r"^\d\.\d\d×$"))
+    expect(opened.locator(".vl-track tr[data-lane='1'] .speedup")).to_have_text(
+        re.compile(r"^\d\.\d\d×$")
+    )
     expect(opened.locator(".vl-track tr[data-lane='1'] .place")).to_be_visible()
     expect(opened.locator(".vl-race [data-chart=speedup] .vl-legend li")).to_have_count(2)
     expect(opened.locator(".vl-chart-note:visible")).to_have_count(0)
 
 
-def test_a_methods_chart_stands_from_the_start_of_a_replay_and_does_not_hang_on_the_first_round(opened):
-    """Axes and names before the first round is shown; a first round without its numbers changes nothing."""
+def test_a_methods_chart_stands_from_the_start_of_a_replay_and_does_not_hang_on_the_first_round(
+    opened,
+):
+    """Axes and names before the first round is shown; a first round without its numbers changes
+    nothing.
+    """
     finish_replay(opened)
     opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
     opened.evaluate(CHANGED, {"bare": True})
@@ -243,7 +287,9 @@ def test_a_methods_chart_stands_from_the_start_of_a_replay_and_does_not_hang_on_
 
 
 def test_click_a_token_and_learn_where_it_comes_from(opened):
-    """A click or arrow keys show its round, why it stands there, the candidates, the picture's heat."""
+    """A click or arrow keys show its round, why it stands there, the candidates, the picture's
+    heat.
+    """
     finish_replay(opened)
     rejected = opened.locator(".vl-text .rejected").first
     expect(rejected).to_be_hidden()
@@ -270,8 +316,8 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
 
 
 def test_the_tree_shows_any_round_and_opens_tokens(opened):
-    """The slider shows any round, whose accepted path has as many nodes as it kept tokens; each node says how
-    likely the drafter held it, and a kept one opens its token of the answer."""
+    """The slider shows any round, whose accepted path has as many nodes as it kept tokens; each
+    node says how likely the drafter held it, and a kept one opens its token of the answer."""
     finish_replay(opened)
     race = opened.locator(".vl-race")
     slider, tree = race.get_by_label("Round", exact=True), race.locator(".vl-tree")
@@ -283,7 +329,8 @@ def test_the_tree_shows_any_round_and_opens_tokens(opened):
         expect(tree.locator(".edge.draft")).to_have_count(kept)
     expect(tree.locator(".node.draft title").first).to_contain_text("drafter .")
     likely = opened.evaluate(
-        "(i) => { const r = specvl.race.focused.rounds[i]; return Math.exp(r.tree.draft_logp[r.path[1]]); }",
+        "(i) => { const r = specvl.race.focused.rounds[i]; return"
+        " Math.exp(r.tree.draft_logp[r.path[1]]); }",
         index,
     )
     expect(tree.locator("text.chance", has_text=f"{likely:.3f}".lstrip("0")).first).to_be_visible()
@@ -312,13 +359,17 @@ CHARACTERS = """() => {
 
 
 def test_a_character_waits_until_it_is_whole_and_tells_its_origins(opened):
-    """Tokens of one character appear as one piece when the last is there, marked as mixed where they are."""
+    """Tokens of one character appear as one piece when the last is there, marked as mixed where
+    they are.
+    """
     opened.evaluate(CHARACTERS)
     pieces = opened.locator(".vl-text [data-i]")
     expect(pieces).to_have_text(["Caf", "é", " ", "★", ""])
     e, star, end = pieces.nth(1), pieces.nth(3), pieces.nth(4)
     expect(e).to_have_class(re.compile("target mixed"))
-    expect(e).to_have_attribute("title", "one character from 2 tokens: accepted draft, written by the target")
+    expect(e).to_have_attribute(
+        "title", "one character from 2 tokens: accepted draft, written by the target"
+    )
     expect(star).not_to_have_class(re.compile("mixed"))
     expect(end).to_have_attribute("title", "the end of the answer")
     opened.evaluate("specvl.race.setHead(0.25)")
@@ -340,7 +391,8 @@ def test_nothing_jumps_while_a_race_streams(opened):
       new PerformanceObserver((list) => list.getEntries().forEach((e) => {
         const what = e.sources.map((s) => s.node?.className ?? s.node?.nodeName);
         // When all is written the boxes make room for the whole answers, once.
-        if (!e.hadRecentInput && !specvl.race.list.every((lane) => lane.end)) jumps.push([e.value, what]);
+        if (!e.hadRecentInput && !specvl.race.list.every((lane) => lane.end))
+          jumps.push([e.value, what]);
       })).observe({type: 'layout-shift'});
     }""")
     opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage', 'lvspec']")
@@ -355,7 +407,8 @@ FAULTS = """() => [...document.querySelectorAll('.vl-race .vl-plot')].flatMap((p
   const { layout, data } = p;
   const name = p.closest('[data-chart]').dataset.chart;
   const axes = ['xaxis', 'yaxis', ...(layout.yaxis2 ? ['yaxis2'] : [])];
-  const nameless = axes.filter((a) => !layout[a].title?.text).map((a) => `${name} ${a} has no name`);
+  const nameless = axes.filter((a) => !layout[a].title?.text)
+    .map((a) => `${name} ${a} has no name`);
   const tops = data.filter((t) => !t.stackgroup && !t.yaxis).flatMap((t) => t.y)
     .filter((y) => y > layout.yaxis.range[1] + 1e-9);
   return [...nameless, ...tops.map((y) => `${name} clips ${y}`)];
@@ -363,11 +416,15 @@ FAULTS = """() => [...document.querySelectorAll('.vl-race .vl-plot')].flatMap((p
 
 
 def test_charts_draw_what_the_focused_method_declares(opened):
-    """Common charts and the focused method's own, by its declaration; axes have names, no line is cut."""
+    """Common charts and the focused method's own, by its declaration; axes have names, no line is
+    cut.
+    """
     choose(opened, "lossy", 3)
     finish_replay(opened)
     opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
-    expect(opened.locator(".vl-race [data-chart=shape] .plot-container").first).to_be_visible(timeout=15_000)
+    expect(opened.locator(".vl-race [data-chart=shape] .plot-container").first).to_be_visible(
+        timeout=15_000
+    )
     expect(opened.locator(".vl-race [data-chart=shape]")).to_contain_text("confidence α")
     opened.locator(".vl-track tr[data-lane='2'] .vl-lane-name").click()
     for words in ("may be relaxed", "λ's cut"):
@@ -390,10 +447,11 @@ def test_charts_draw_what_the_focused_method_declares(opened):
 
 
 def test_charts_leave_the_machine_to_the_engine_while_a_race_streams(opened):
-    """Each is drawn at most twice a second until all lanes are in, and then holds all of the race."""
+    """Each is drawn at most twice a second until all lanes are in, and then holds all of the
+    race.
+    """
     opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
-    opened.evaluate(
-        """() => {
+    opened.evaluate("""() => {
           const react = Plotly.react;
           window.drawn = {};
           Plotly.react = (plot, ...rest) => {
@@ -402,8 +460,7 @@ def test_charts_leave_the_machine_to_the_engine_while_a_race_streams(opened):
             return react(plot, ...rest);
           };
           specvl.ask.request.sampling.max_new_tokens = 400;
-        }"""
-    )
+        }""")
     run_race(opened)
     by_chart = opened.evaluate("window.drawn")
     assert by_chart
@@ -413,7 +470,9 @@ def test_charts_leave_the_machine_to_the_engine_while_a_race_streams(opened):
 
 
 def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):
-    """Play, pause and scrub move all lanes along their own clocks; the end is the whole race again."""
+    """Play, pause and scrub move all lanes along their own clocks; the end is the whole race
+    again.
+    """
     finish_replay(opened)
     whole = opened.evaluate("specvl.race.list.map((l) => l.tokens.length)")
     slider = opened.get_by_label("Moment of the race")

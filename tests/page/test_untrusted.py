@@ -20,7 +20,9 @@ TEMPLATE = "${window.hit='template'}"
 
 
 CHECKED = ("kind", "origin", "stop", "draws", "lane")
-"""What a trace is refused for, where it is not one of a few words; lanes are told apart by their names."""
+"""What a trace is refused for, where it is not one of a few words; lanes are told apart by their
+names.
+"""
 FRAMES = [
     "javascript:hit=1",
     "data:text/html,<script>hit=1</script>",
@@ -29,7 +31,9 @@ FRAMES = [
 
 
 def spoiled(value: Any, where: str) -> Any:
-    """A record's data in which every text that a stranger may choose is markup that runs a script."""
+    """A record's data in which every text that a stranger may choose is markup that runs a
+    script.
+    """
     if isinstance(value, str):
         return MARKUP.format(where=where) + TEMPLATE
     if isinstance(value, list):
@@ -71,7 +75,8 @@ def hostile(path: Path) -> Path:
 
 
 def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path) -> None:
-    """Opened in the page and looked at in every view, its markup is text: nothing runs or is made of it.
+    """Opened in the page and looked at in every view, its markup is text: nothing runs or is made
+    of it.
 
     The fixture also fails on any console error, script fault, or request that leaves this machine.
     """
@@ -79,26 +84,28 @@ def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path) -> None:
     path = hostile(tmp_path / "<img src=x onerror=hit=1>.jsonl")
     page.get_by_role("tab", name="Replay").click()
     page.locator("#vl-trace").set_input_files(path)
-    page.wait_for_function("specvl.race.lanes.size === 3 && specvl.race.list[0].name.startsWith('<img')")
+    page.wait_for_function(
+        "specvl.race.lanes.size === 3 && specvl.race.list[0].name.startsWith('<img')"
+    )
     page.evaluate("specvl.race.setHead(null)")
     for tab in ("Race", "Inspect", "Compare", "Replay", "Learn", "Race"):
         page.get_by_role("tab", name=tab).click()
-        page.evaluate(
-            """async () => {
-              const drawn = () => new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50));
+        page.evaluate("""async () => {
+              const drawn = () =>
+                new Promise((done) => setTimeout(() => requestAnimationFrame(done), 50));
               for (const { name } of specvl.race.list) {
                 for (const part of [{ token: 3 }, { round: 1 }]) {
                   specvl.race.select({ lane: name, ...part });
                   await drawn();
                 }
               }
-            }"""
-        )
+            }""")
     page.wait_for_timeout(500)  # what was made of markup has had time to load and to run
     assert page.evaluate("window.hit") is None
     grown = page.evaluate(
-        "[...document.querySelectorAll('#specvl img[src=x], #specvl script, #specvl a[href^=javascript], "
-        "#specvl [onerror], #specvl [onload], #specvl iframe')].map((node) => node.outerHTML)"
+        "[...document.querySelectorAll('#specvl img[src=x], #specvl script, #specvl"
+        " a[href^=javascript], #specvl [onerror], #specvl [onload], #specvl iframe')].map((node) =>"
+        " node.outerHTML)"
     )
     assert grown == []
     assert "<script>" in page.locator(".vl-lane .vl-text").first.inner_text()
@@ -106,20 +113,22 @@ def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path) -> None:
     sources = page.evaluate(
         "[...document.querySelectorAll('#specvl img')].map((node) => node.getAttribute('src'))"
     )
-    assert not any(s and s.startswith(("javascript:", "data:text", "data:image/svg")) for s in sources)
+    assert not any(
+        s and s.startswith(("javascript:", "data:text", "data:image/svg")) for s in sources
+    )
 
 
 def test_the_pages_own_table_holds_no_formulas(opened) -> None:
-    """The comparison's CSV: words that begin like a formula are text, negative numbers stay numbers."""
-    said = opened.evaluate(
-        """async () => {
+    """The comparison's CSV: words that begin like a formula are text, negative numbers stay
+    numbers.
+    """
+    said = opened.evaluate("""async () => {
           const scripts = [...document.querySelectorAll('link[rel=modulepreload]')];
           const at = scripts.find((l) => l.href.endsWith('/compare.js'));
           const { csv } = await import(at.href);
           const row = {method: '=HYPERLINK("http://x","y")', races: 1, tau: -1.5, rho: {}};
           return csv([row, {...row, method: '@x'}, {...row, method: '-x'}], () => null);
-        }"""
-    )
+        }""")
     rows = list(csv.reader(io.StringIO(said)))[1:]
     assert [row[0] for row in rows] == ['\'=HYPERLINK("http://x","y")', "'@x", "'-x"]
     assert rows[0][2] == "-1.5"

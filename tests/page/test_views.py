@@ -1,4 +1,6 @@
-"""The other views: inspect, replay, compare, learn; conversation, links, custom methods, settings."""
+"""The other views: inspect, replay, compare, learn; conversation, links, custom methods,
+settings.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def open_tab(page, name: str) -> None:
 
 
 def test_inspect_shows_all_rounds_and_every_chart_the_records_fill(opened):
-    """The lane in full: a row a round, a click on a row opens it, declared and common charts together."""
+    """The lane in full: a row a round, a click on a row opens it, declared and common charts
+    together.
+    """
     finish_replay(opened)
     open_tab(opened, "Inspect")
     view = opened.locator(".vl-inspect")
@@ -33,7 +37,9 @@ def test_inspect_shows_all_rounds_and_every_chart_the_records_fill(opened):
 
 
 def test_compare_sums_races_and_exports(opened):
-    """Two methods on two examples: a row each and the plain model's, from sums; exported; stopped."""
+    """Two methods on two examples: a row each and the plain model's, from sums; exported;
+    stopped.
+    """
     open_tab(opened, "Compare")
     view = opened.locator(".vl-compare")
     view.get_by_label("SAGE").check()
@@ -43,7 +49,9 @@ def test_compare_sums_races_and_exports(opened):
     rows = view.locator("tbody tr")
     expect(rows).to_have_count(3)
     expect(rows.nth(1)).to_contain_text("all 2")
-    expect(rows.nth(1)).to_contain_text(re.compile(r"\d+\.\d\d \+ \d+\.\d\d \+ \d+\.\d\d"))  # ρ, split
+    expect(rows.nth(1)).to_contain_text(
+        re.compile(r"\d+\.\d\d \+ \d+\.\d\d \+ \d+\.\d\d")
+    )  # ρ, split
     expect(rows.nth(1)).to_contain_text("1.74×")  # the paper's own figure, in its own column
     expect(view.locator("[data-chart=scatter] .plot-container").first).to_be_visible(timeout=20_000)
     with opened.expect_download() as saved:
@@ -51,7 +59,9 @@ def test_compare_sums_races_and_exports(opened):
     table = list(csv.DictReader(io.StringIO(Path(saved.value.path()).read_text())))
     assert [row["method"] for row in table] == ["ar", "tabed", "sage"]
     assert all(row["races"] == "2" and float(row["speed"]) > 0 for row in table)
-    assert float(table[0]["speedup"]) == 1.0 and float(table[1]["speedup"]) <= float(table[1]["tau"])
+    assert float(table[0]["speedup"]) == 1.0 and float(table[1]["speedup"]) <= float(
+        table[1]["tau"]
+    )
     with opened.expect_download() as saved:
         view.get_by_role("button", name="Chart as PNG").click()
     assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
@@ -65,7 +75,9 @@ def test_compare_sums_races_and_exports(opened):
     opened.locator("#vl-c-run").click()
     expect(rows.first.locator("td").first).to_have_text("1", timeout=60_000)
     opened.locator("#vl-c-stop").click()
-    expect(view.locator("[role=status]")).to_have_text("Stopped. The table holds what was finished.")
+    expect(view.locator("[role=status]")).to_have_text(
+        "Stopped. The table holds what was finished."
+    )
     expect(rows).to_have_count(3)
 
 

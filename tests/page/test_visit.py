@@ -1,4 +1,6 @@
-"""A visit as somebody new makes it: what moves, what is said, what it costs to find out, what stays."""
+"""A visit as somebody new makes it: what moves, what is said, what it costs to find out, what
+stays.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,13 @@ KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
 
 def test_the_landing_race_lasts_long_enough_to_see_and_begins_again(opened):
-    """Nothing touched: a labelled race of six to ten seconds, its stretching told, again until touched."""
+    """Nothing touched: a labelled race of six to ten seconds, its stretching told, again until
+    touched.
+    """
     expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Recorded race")
-    opened.wait_for_function("document.querySelectorAll('.vl-text .tk').length > 30", timeout=60_000)
+    opened.wait_for_function(
+        "document.querySelectorAll('.vl-text .tk').length > 30", timeout=60_000
+    )
     lasts = "specvl.race.length / specvl.view.player.stretch"
     assert 6 <= opened.evaluate(lasts) <= 10
     slower = opened.evaluate("1 / specvl.view.player.stretch")
@@ -34,7 +40,9 @@ def test_the_landing_race_lasts_long_enough_to_see_and_begins_again(opened):
 
 
 def test_run_clears_the_lanes_at_once_and_shows_a_quick_race_again(opened):
-    """No word of the old race stays, a sentence says why; what was too quick to see is played again."""
+    """No word of the old race stays, a sentence says why; what was too quick to see is played
+    again.
+    """
     choose(opened, "lossy", 3)
     opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 24")
     seen = opened.evaluate("""() => {
@@ -44,7 +52,8 @@ def test_run_clears_the_lanes_at_once_and_shows_a_quick_race_again(opened):
       return new Promise((done) => requestAnimationFrame(() => done({
         words: words(),
         lanes: [...document.querySelectorAll('.vl-lane .vl-lane-name')].map((n) => n.textContent),
-        said: document.querySelector('.vl-headline').textContent, took: performance.now() - begun})));
+        said: document.querySelector('.vl-headline').textContent,
+        took: performance.now() - begun})));
     }""")
     assert seen["words"] == 0 and seen["lanes"] == ["Autoregressive", "SAGE", "LVSpec"]
     assert (
@@ -55,7 +64,9 @@ def test_run_clears_the_lanes_at_once_and_shows_a_quick_race_again(opened):
 
 
 def test_form_and_stage_tell_the_same(opened):
-    """Another question greys the race and says so; back again, it is in colour; an example fills both."""
+    """Another question greys the race and says so; back again, it is in colour; an example fills
+    both.
+    """
     finish_replay(opened)
     stage, notice = opened.locator(".vl-stage"), opened.locator(".vl-notice")
     opened.locator("#vl-question").fill("Another question?")
@@ -64,33 +75,44 @@ def test_form_and_stage_tell_the_same(opened):
     opened.locator("#vl-question").fill("What is in the picture?")
     expect(stage).not_to_have_class(re.compile("outdated"))
     expect(notice).to_have_text("")
-    for example, question in (("lossy", "Describe everything."), ("scene", "What is in the picture?")):
+    for example, question in (
+        ("lossy", "Describe everything."),
+        ("scene", "What is in the picture?"),
+    ):
         opened.locator(f"[data-example={example}]").click()
         expect(opened.locator(".vl-question")).to_have_text(question)
         expect(opened.locator("#vl-question")).to_have_value(question)
         chosen = opened.evaluate("specvl.ask.request.methods")
-        assert opened.evaluate("specvl.race.list.slice(1).map((lane) => lane.begin.method)") == chosen
+        assert (
+            opened.evaluate("specvl.race.list.slice(1).map((lane) => lane.begin.method)") == chosen
+        )
 
 
 def test_try_it_live_runs_again_when_a_parameter_changes(opened):
     """With the switch on, another length is raced without pressing Run."""
     finish_replay(opened)
     opened.evaluate(
-        "() => { specvl.showAgain = () => {}; document.querySelector('.vl-parameters').open = true; }"
+        "() => { specvl.showAgain = () => {}; document.querySelector('.vl-parameters').open ="
+        " true; }"
     )
     opened.locator("#vl-live").check()
     opened.evaluate("document.querySelector('.vl-parameters > details').open = true")
     opened.get_by_label("Max new tokens", exact=True).fill("30")
     opened.get_by_label("Max new tokens", exact=True).blur()
-    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000)
+    opened.wait_for_function(
+        "specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000
+    )
     assert opened.evaluate("specvl.race.list[0].tokens.length") == 30
 
 
 def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
-    """Unknown words, another kind of picture, none at all: said in the form and over the answer it gives."""
+    """Unknown words, another kind of picture, none at all: said in the form and over the answer it
+    gives.
+    """
     note, over = opened.locator(".vl-ask .vl-scope"), opened.locator(".vl-stage .vl-scope")
     opened.evaluate(
-        "() => Object.assign(specvl.catalog.pairs[0], {knows: 'scenes', words: ['what', 'the', 'picture']})"
+        "() => Object.assign(specvl.catalog.pairs[0], {knows: 'scenes', words: ['what', 'the',"
+        " 'picture']})"
     )
     opened.locator("#vl-question").fill("What is the capital?")
     expect(note).to_contain_text("never taught the word “capital”")
@@ -103,7 +125,8 @@ def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
     expect(over).to_contain_text("The race is real, the answer means nothing.")
     other = {"id": "snap", "title": "Snap", "knows": "photographs", "words": None}
     opened.evaluate(
-        "(other) => specvl.catalog.pairs.splice(1, 0, {...specvl.catalog.pairs[0], ...other})", other
+        "(other) => specvl.catalog.pairs.splice(1, 0, {...specvl.catalog.pairs[0], ...other})",
+        other,
     )
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
     opened.get_by_role("button", name="Use Snap").click()  # a way out
@@ -129,8 +152,9 @@ def test_keys_lead_to_run_and_enter_sends(opened):
 
 
 def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opened):
-    """Question, methods, an own picture and the live race are there again. A follow-up sends the conversation
-    and its file again; a file that this browser lost is asked for. What is kept can be forgotten."""
+    """Question, methods, an own picture and the live race are there again. A follow-up sends the
+    conversation and its file again; a file that this browser lost is asked for. What is kept can be
+    forgotten."""
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
     expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "cat.jpg", timeout=60_000)
     opened.locator("#vl-question").fill("What is new?")
@@ -160,16 +184,14 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     (turn,) = opened.evaluate("window.sent.history")
     assert (turn["question"], turn["answer"]) == ("What is new?", answers[0].strip())
     assert [item["name"] for item in turn["media"]] == ["cat.jpg"]
-    opened.evaluate(
-        """async () => {
+    opened.evaluate("""async () => {
           const asked = indexedDB.open('specvl', 1);
           const db = await new Promise((done) => { asked.onsuccess = () => done(asked.result); });
           const change = db.transaction('files', 'readwrite');
           change.objectStore('files').clear();
           await new Promise((done) => { change.oncomplete = done; });
           db.close();
-        }"""
-    )
+        }""")
     opened.reload()
     ready(opened)
     expect(opened.locator(".vl-notice")).to_contain_text(
@@ -221,8 +243,8 @@ def test_views_have_addresses_and_back_works(opened, url: str):
 
 
 def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
-    """In place of the race that was there: a file that was never uploaded is not let in, an unknown pair is
-    refused by who computes."""
+    """In place of the race that was there: a file that was never uploaded is not let in, an unknown
+    pair is refused by who computes."""
     page.goto(url)
     ready(page)
     for change, said in (

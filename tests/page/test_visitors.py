@@ -15,7 +15,17 @@ from tests.page.test_race import run_race
 from tests.robustness.support import until
 
 FIELDS = [
-    *("text", "token_ids", "method", "pair", "lossless", "n_tokens", "n_rounds", "tau", "accepted_per_round"),
+    *(
+        "text",
+        "token_ids",
+        "method",
+        "pair",
+        "lossless",
+        "n_tokens",
+        "n_rounds",
+        "tau",
+        "accepted_per_round",
+    ),
     *("relaxed_tokens", "prefill_s", "decode_s", "tokens_per_s", "stop", "seed"),
 ]
 # Gradio's name for this visit, as the browser sends it with a question.
@@ -51,12 +61,14 @@ def second(opened, url: str, elsewhere):
 def begin_long_run(page) -> None:
     page.evaluate("specvl.ask.request.sampling.max_new_tokens = 600")
     page.locator("#vl-run").click()
-    page.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length > 3")
+    page.wait_for_function(
+        "specvl.race.meta.source === 'live' && specvl.race.list[0]?.tokens.length > 3"
+    )
 
 
 def test_the_second_visitor_sees_the_place_in_line_may_leave_it_and_is_served(opened, second):
-    """While one computes the other is told to wait, and when; Stop while waiting ends the waiting alone; Stop
-    of the first lets the second in."""
+    """While one computes the other is told to wait, and when; Stop while waiting ends the waiting
+    alone; Stop of the first lets the second in."""
     begin_long_run(opened)
     second.locator("#vl-run").click()
     waiting = re.compile(r"Waiting: you are next, about \d+ s\.")
@@ -68,15 +80,22 @@ def test_the_second_visitor_sees_the_place_in_line_may_leave_it_and_is_served(op
     expect(second.locator("#vl-status")).to_have_text(waiting)
     opened.locator("#vl-stop").click()
     second.wait_for_function(
-        "!specvl.ask.running && specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000
+        "!specvl.ask.running && specvl.race.meta.source === 'live' && specvl.race.finished",
+        timeout=60_000,
     )
 
 
-def test_closing_the_tab_has_the_conversation_dropped(second, tmp_path_factory: pytest.TempPathFactory):
-    """Who leaves after a race leaves nothing behind: the worker is told whose conversation to drop."""
+def test_closing_the_tab_has_the_conversation_dropped(
+    second, tmp_path_factory: pytest.TempPathFactory
+):
+    """Who leaves after a race leaves nothing behind: the worker is told whose conversation to
+    drop.
+    """
 
     def visits() -> list[str]:
-        told = tmp_path_factory.getbasetemp().glob("page*/forgotten.txt")  # one folder a served page
+        told = tmp_path_factory.getbasetemp().glob(
+            "page*/forgotten.txt"
+        )  # one folder a served page
         return [visit for file in told for visit in file.read_text().split()]
 
     run_race(second)

@@ -1,4 +1,6 @@
-"""Workers behind the page: actors of a cluster on this machine, and the calls that a ZeroGPU Space lends."""
+"""Workers behind the page: actors of a cluster on this machine, and the calls that a ZeroGPU Space
+lends.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def test_a_third_visitor_waits_for_a_seat(cluster: RayWorkers) -> None:
     assert late.kinds("round") == ["round"] * 2
 
 
-def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(cluster: RayWorkers) -> None:
+def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(
+    cluster: RayWorkers,
+) -> None:
     queue = Queue(cluster)
     unlucky, lucky = Visitor(queue, job(400)), Visitor(queue, job(60))
     killed = unlucky.pid()
@@ -88,9 +92,11 @@ def test_a_worker_killed_in_the_middle_is_replaced_and_its_visitor_told(cluster:
     assert end.stop == "error" and end.totals.n_rounds == len(unlucky.kinds("round")) >= 3
     assert "stopped unexpectedly" in end.message
     lucky.until("done")
-    assert lucky.kinds("begin", "round", "end") == ["begin", *["round"] * 60, "end"] and not lucky.kinds(
-        "error"
-    )
+    assert lucky.kinds("begin", "round", "end") == [
+        "begin",
+        *["round"] * 60,
+        "end",
+    ] and not lucky.kinds("error")
     # Both seats serve again, one of them in a new process.
     again = [Visitor(queue, job(100_000)) for _ in range(2)]
     pids = {visitor.pid() for visitor in again}
@@ -129,7 +135,9 @@ def test_every_actor_of_a_cluster_is_told_who_has_left(cluster: RayWorkers) -> N
 
 
 class Loading:
-    """A computing that loads until it is told to go on, then rounds until it is to end, or a fault."""
+    """A computing that loads until it is told to go on, then rounds until it is to end, or a
+    fault.
+    """
 
     def __init__(self, first_pair: str | None) -> None:
         self.go_on = threading.Event()
@@ -174,7 +182,11 @@ def test_an_actor_raises_what_its_run_raised(actor: Engine) -> None:
     actor._compute.go_on.set()
     with pytest.raises(KeyError, match="a mistake of ours"):
         list(actor.run("r", Parcel.of(replace(job(), question="fault"))))
-    assert [event["k"] for event in actor.run("s", Parcel.of(job(1)))][2:] == ["begin", "round", "end"]
+    assert [event["k"] for event in actor.run("s", Parcel.of(job(1)))][2:] == [
+        "begin",
+        "round",
+        "end",
+    ]
 
 
 def test_an_actor_that_is_no_longer_listened_to_ends_its_run(actor: Engine) -> None:
@@ -201,7 +213,9 @@ def test_a_parcel_carries_files_to_another_machine(tmp_path: Path) -> None:
 
 
 def lend(asked: list[Any]) -> Callable[..., Any]:
-    """What `spaces.GPU` is where it lends: a decorator with a duration, around a generator function."""
+    """What `spaces.GPU` is where it lends: a decorator with a duration, around a generator
+    function.
+    """
 
     def decorator(duration: Callable[[Job], int]) -> Callable[..., Any]:
         def lent(compute: Callable[[Job], Iterator[Any]]) -> Callable[[Job], Iterator[Any]]:
@@ -222,7 +236,9 @@ def slowly(job: Job) -> Iterator[dict[str, Any]]:
         yield event
 
 
-def space(compute: Callable[[Job], Iterator[Any]] = slowly, pair: str = "light") -> tuple[Queue, list[int]]:
+def space(
+    compute: Callable[[Job], Iterator[Any]] = slowly, pair: str = "light"
+) -> tuple[Queue, list[int]]:
     """The line before a Space, and the seconds that each run asks for."""
     asked: list[int] = []
     return Queue(ZeroGpuWorker(pair, lend(asked), compute)), asked
@@ -262,7 +278,9 @@ def out_of_quota(job: Job) -> Iterator[dict[str, Any]]:
     ],
     ids=["quota", "another pair", "other weights"],
 )
-def test_what_a_space_cannot_do_is_said(compute: Any, pair: str, asked: dict[str, Any], said: str) -> None:
+def test_what_a_space_cannot_do_is_said(
+    compute: Any, pair: str, asked: dict[str, Any], said: str
+) -> None:
     """Its own words about a quota; and it serves what it has loaded alone."""
     visitor = Visitor(space(compute, pair)[0], replace(job(5), **asked))
     assert said in visitor.until("error")["text"]

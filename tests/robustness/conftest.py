@@ -10,7 +10,9 @@ import pytest
 from tests.robustness import echo
 
 SECONDS = 900
-"""What a test of this folder may take: most start servers, and a machine that is busy takes its time."""
+"""What a test of this folder may take: most start servers, and a machine that is busy takes its
+time.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

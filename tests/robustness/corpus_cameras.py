@@ -1,4 +1,5 @@
-"""JPEG files laid out as cameras and phones lay them out: what stands around the one picture in them.
+"""JPEG files laid out as cameras and phones lay them out: what stands around the one picture in
+them.
 
 Every file is built here by hand, segment by segment (ISO 10918-1, annex B).
 """
@@ -30,7 +31,11 @@ def with_segments(jpeg: bytes, *segments: bytes) -> bytes:
 def clip(n: int = CLIP_BYTES) -> bytes:
     """Something like a phone's clip, full of what would begin a scan."""
     noise = random.Random(7).randbytes(n // 1000)
-    return struct.pack(">I", 24) + b"ftypmp42\0\0\0\0mp42isom" + (noise + SCAN) * (n // (len(noise) + 2))
+    return (
+        struct.pack(">I", 24)
+        + b"ftypmp42\0\0\0\0mp42isom"
+        + (noise + SCAN) * (n // (len(noise) + 2))
+    )
 
 
 def layouts() -> Iterator[tuple[str, bytes]]:
@@ -44,7 +49,8 @@ def layouts() -> Iterator[tuple[str, bytes]]:
     yield "motion_photo_google.jpg", with_segments(plain, segment(0xE1, motion)) + clip()
     samsung = b"\0\0\x30\x0a\x10\0\0\0MotionPhoto_Data" + clip() + b"SEFH\x6a\0\0\0\1\0\0\0SEFT"
     yield "motion_photo_samsung.jpg", plain + samsung
-    # Thumbnails: in Exif, in a maker's block that is spread over segments, and previews behind the end.
+    # Thumbnails: in Exif, in a maker's block that is spread over segments, and previews behind the
+    # end.
     exif = b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0" + thumbnail
     yield "thumbnail_in_exif.jpg", with_segments(plain, segment(0xE1, exif))
     yield "preview_behind_the_end.jpg", plain + thumbnail * 150

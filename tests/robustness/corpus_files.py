@@ -1,13 +1,16 @@
-"""A corpus of bad and odd uploads, made on the spot: every format times every defect we could think of.
+"""A corpus of bad and odd uploads, made on the spot: every format times every defect we could think
+of.
 
-`cases()` gives each with how it may end: `picture`, `clip`, `refused`, or `either` (decoded or refused, as
-the damage happens to fall). Seeded, so that everybody tries the same bytes. Run as a module it tries all of
-them, each in a decoding process of its own, and prints a table of what became of them:
+`cases()` gives each with how it may end: `picture`, `clip`, `refused`, or `either` (decoded or
+refused, as the damage happens to fall). Seeded, so that everybody tries the same bytes. Run as a
+module it tries all of them, each in a decoding process of its own, and prints a table of what
+became of them:
 
     python -m tests.robustness.corpus_files [--start]
 
-The processes are forked from one that has the decoders in memory; --start starts each from nothing, as a
-server does, and takes minutes. Long because a defect is a line here, and all lines are one table.
+The processes are forked from one that has the decoders in memory; --start starts each from nothing,
+as a server does, and takes minutes. Long because a defect is a line here, and all lines are one
+table.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ class Case:
         return path
 
 
-# ---------------------------------------------------------------------------------------------- pictures
+# ----------------------------------------------------------------------------------------------
+# pictures
 
 
 @cache
@@ -93,14 +97,28 @@ def truncated_pictures() -> Made:
     for name, data in pictures().items():
         n = len(data)
         for at in (3, 12, 25, 40, n // 4, n // 2, 3 * n // 4, n - 1):
-            # What is missing at the very end may be padding, and of an animation only the first frame counts.
+            # What is missing at the very end may be padding, and of an animation only the first
+            # frame counts.
             early = at <= 40 or (at <= n // 2 and not name.startswith("animated"))
             yield f"cut_{at}_{name}", data[:at], "image", "refused" if early else "either"
 
 
 def empty_files() -> Made:
     """Nothing at all, or nothing but one value, under every ending."""
-    for ending in ("png", "jpg", "webp", "gif", "bmp", "avif", "heic", "mp4", "webm", "avi", "mkv", "mov"):
+    for ending in (
+        "png",
+        "jpg",
+        "webp",
+        "gif",
+        "bmp",
+        "avif",
+        "heic",
+        "mp4",
+        "webm",
+        "avi",
+        "mkv",
+        "mov",
+    ):
         sent_as = "video" if ending in ("mp4", "webm", "avi", "mkv", "mov") else "image"
         yield f"empty.{ending}", b"", sent_as, "refused"
         yield f"zeros.{ending}", bytes(5000), sent_as, "refused"
@@ -121,7 +139,14 @@ def lying_names() -> Made:
 
 def declared_sizes() -> Made:
     """Headers that declare what the file does not hold."""
-    for width, height in ((30_000, 30_000), (60_000, 60_000), (0, 10), (10, 0), (6_000, 6_000), (20_000, 2)):
+    for width, height in (
+        (30_000, 30_000),
+        (60_000, 60_000),
+        (0, 10),
+        (10, 0),
+        (6_000, 6_000),
+        (20_000, 2),
+    ):
         for name, sized in SIZED.items():
             most = 16_383 if name in ("lossy.webp", "lossless.webp") else 60_000
             data = sized(pictures()[name], min(width, most), min(height, most))
@@ -152,7 +177,9 @@ def _sized_vp8l(data: bytes, width: int, height: int) -> bytes:
 
 
 def _sized_vp8x(data: bytes, width: int, height: int) -> bytes:
-    return put(data, 24, b"".join((max(side, 1) - 1).to_bytes(3, "little") for side in (width, height)))
+    return put(
+        data, 24, b"".join((max(side, 1) - 1).to_bytes(3, "little") for side in (width, height))
+    )
 
 
 SIZED: dict[str, Callable[[bytes, int, int], bytes]] = {
@@ -172,7 +199,10 @@ SIZED: dict[str, Callable[[bytes, int, int], bytes]] = {
 
 def bombs() -> Made:
     """Small files that become large, or that take long."""
-    grey, colour = Image.new("L", (6_000, 6_000), 90), Image.new("RGB", (5_100, 5_100), (90, 90, 90))
+    grey, colour = (
+        Image.new("L", (6_000, 6_000), 90),
+        Image.new("RGB", (5_100, 5_100), (90, 90, 90)),
+    )
     quick: dict[str, dict[str, Any]] = {
         "TIFF": {"compression": "tiff_lzw"},
         "WEBP": {"method": 0},
@@ -217,12 +247,22 @@ def gif_of(places: Sequence[int]) -> bytes:
     """An animation of one-pixel frames, each so far to the right and down."""
     head = b"GIF89a" + pack("<HHBBB", 4, 4, 0x80, 0, 0) + b"\0\0\0\xff\xff\xff"
     pixel = b"\x02\x02\x4c\x01\x00"  # at the smallest code size
-    return head + b"".join(b"\x2c" + pack("<HHHHB", at, at, 1, 1, 0) + pixel for at in places) + b"\x3b"
+    return (
+        head
+        + b"".join(b"\x2c" + pack("<HHHHB", at, at, 1, 1, 0) + pixel for at in places)
+        + b"\x3b"
+    )
 
 
 def thin_pictures() -> Made:
     """One pixel wide, one pixel high, as thin as is still taken."""
-    for fmt, most in (("PNG", 60_000), ("JPEG", 60_000), ("BMP", 60_000), ("GIF", 60_000), ("WEBP", 16_000)):
+    for fmt, most in (
+        ("PNG", 60_000),
+        ("JPEG", 60_000),
+        ("BMP", 60_000),
+        ("GIF", 60_000),
+        ("WEBP", 16_000),
+    ):
         too_thin = ((1, most), (most, 1), (1, 101), (202, 2))
         for size in (*too_thin, (1, 1), (1, 100), (100, 1), (2, 2)):
             data = encode(Image.new("RGB", size, "red"), fmt)
@@ -453,7 +493,8 @@ def odd_names() -> Made:
         yield name, clips()["clip.mp4"], "video", "clip"
 
 
-# ------------------------------------------------------------------------------------------------- clips
+# -------------------------------------------------------------------------------------------------
+# clips
 
 
 def clip(name: str, codec: str, n_frames: int = 24) -> bytes:
@@ -493,7 +534,9 @@ HOLDERS = (b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"mvex")
 
 
 def with_box(data: bytes, changed: bytes, change: Change) -> bytes:
-    """An MP4 with every box of one kind changed. Its media data comes first, so that offsets hold."""
+    """An MP4 with every box of one kind changed. Its media data comes first, so that offsets
+    hold.
+    """
     out, at = b"", 0
     while at + 8 <= len(data):
         size, kind = unpack(">I4s", data[at : at + 8])
@@ -555,7 +598,12 @@ def strange_mp4s() -> Made:
     nested = b"".join(u32(8 * (2_000 - i)) + b"moov" for i in range(2_000))
     yield "million_frames.mp4", corpus.million_frames(whole), "video", "refused"
     yield "nested.mp4", whole[:32] + nested, "video", "refused"
-    yield "box_of_size_one.mp4", whole[:28] + u32(1) + b"moov" + pack(">Q", 2**63), "video", "refused"
+    yield (
+        "box_of_size_one.mp4",
+        whole[:28] + u32(1) + b"moov" + pack(">Q", 2**63),
+        "video",
+        "refused",
+    )
 
 
 def strange_clips() -> Made:
@@ -613,7 +661,9 @@ def huge_webm(webm: bytes) -> bytes:
 
 
 def cameras() -> Made:
-    """Motion photos, fat blocks of a camera's own, thumbnails: one picture each; real scans are counted."""
+    """Motion photos, fat blocks of a camera's own, thumbnails: one picture each; real scans are
+    counted.
+    """
     for name, data in corpus_cameras.layouts():
         yield name, data, "image", "picture"
     for n in (100, 400):
@@ -649,13 +699,17 @@ FAMILIES: dict[str, Callable[[], Made]] = {
 
 
 def cases(without: Collection[str] = ()) -> Iterator[Case]:
-    """The files of all families but some, in a fixed order; a family at a time, for all are large."""
+    """The files of all families but some, in a fixed order; a family at a time, for all are
+    large.
+    """
     for family in [name for name in FAMILIES if name not in without]:
         yield from [Case(family, *made) for made in FAMILIES[family]()]
 
 
 def decode_forked() -> None:
-    """What a decoding process does, in a fork of this one: under the same limits, but it starts at once."""
+    """What a decoding process does, in a fork of this one: under the same limits, but it starts at
+    once.
+    """
     os.closerange(3, 256)  # one of them would keep whoever forked waiting for a program to begin
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
     worker.main()
@@ -679,7 +733,8 @@ COLUMNS = ("tried", "picture", "clip", "refused")
 
 
 def try_all(forked: bool = True) -> dict[str, Any]:
-    """{"rows": {family: {"tried", "picture", "clip", "refused", "slowest_s"}}, "wrong": [...], "peak_mb"}.
+    """{"rows": {family: {"tried", "picture", "clip", "refused", "slowest_s"}}, "wrong": [...],
+    "peak_mb"}.
 
     wrong: cases that ended otherwise than they may, and refusals that are not one clear sentence.
     slowest_s: seconds of computing, the decoding process's and ours.
@@ -699,7 +754,9 @@ def try_all(forked: bool = True) -> dict[str, Any]:
             row[ended] += 1
             row["slowest_s"] = max(row["slowest_s"], _spent() - before)
             if case.ends not in (ended, "either"):
-                wrong.append(f"{case.family}: {case.name!r} ended as {ended}, not {case.ends} {said}")
+                wrong.append(
+                    f"{case.family}: {case.name!r} ended as {ended}, not {case.ends} {said}"
+                )
             if said and not is_one_sentence(said):
                 wrong.append(f"{case.family}: {case.name!r} said {said!r}")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
@@ -708,11 +765,17 @@ def try_all(forked: bool = True) -> dict[str, Any]:
 
 def is_one_sentence(said: str) -> bool:
     """On one line, with an end, not long, nothing in it that a terminal would obey."""
-    return said.endswith(".") and len(said) < 300 and all(c.isprintable() or c == "\u200d" for c in said)
+    return (
+        said.endswith(".")
+        and len(said) < 300
+        and all(c.isprintable() or c == "\u200d" for c in said)
+    )
 
 
 def _spent() -> float:
-    mine, theirs = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    mine, theirs = (
+        resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     return sum(who.ru_utime + who.ru_stime for who in (mine, theirs))
 
 

@@ -1,8 +1,9 @@
-"""The page over an engine without a model: its answers tell whose question it was, it fails when asked to.
+"""The page over an engine without a model: its answers tell whose question it was, it fails when
+asked to.
 
-A question is words of the form key=value: rounds=5 who=17 each=0.2 fail=die at=3, or hold=F at=3: the fourth
-round lasts until the file F is there. Every round computed is a line in the file that ECHO_LEDGER names, so
-that a test can count what was computed and not only what came.
+A question is words of the form key=value: rounds=5 who=17 each=0.2 fail=die at=3, or hold=F at=3:
+the fourth round lasts until the file F is there. Every round computed is a line in the file that
+ECHO_LEDGER names, so that a test can count what was computed and not only what came.
 
 python tests/robustness/echo.py --port P [--waiting N] [--cluster] [--slow FILE]
 """
@@ -54,7 +55,10 @@ def compute(job: Job, ended: Callable[[], bool], tell: Tell) -> Iterator[dict[st
     asked = settings(job.question)
     who, at = asked.get("who", "nobody"), int(asked.get("at", 2))
     _fail(asked.get("fail") if at < 0 else None)
-    yield {"k": "begin", "record": replace(light.begin(), max_new_tokens=4096, notes=Asked(job.question))}
+    yield {
+        "k": "begin",
+        "record": replace(light.begin(), max_new_tokens=4096, notes=Asked(job.question)),
+    }
     totals = Totals()
     for index in range(int(asked.get("rounds", 3))):
         if ended():
@@ -65,7 +69,9 @@ def compute(job: Job, ended: Callable[[], bool], tell: Tell) -> Iterator[dict[st
             _fail(asked.get("fail"))
             while "hold" in asked and not Path(asked["hold"]).exists():
                 time.sleep(0.02)
-        record = replace(light.round_(index), tokens=[Token(token(who, index), f"{who} ", "target")])
+        record = replace(
+            light.round_(index), tokens=[Token(token(who, index), f"{who} ", "target")]
+        )
         totals = totals.plus(record)
         _note(f"{who} {index}")
         yield {"k": "round", "record": record}
@@ -88,8 +94,9 @@ def _fail(how: str | None) -> None:
 
 
 def note_slow_steps(path: Path) -> None:
-    """Have every step of an event loop that computes for longer than NOTED_S written down: processor seconds
-    of its thread, so that other programs on the machine do not count, and what it was."""
+    """Have every step of an event loop that computes for longer than NOTED_S written down:
+    processor seconds of its thread, so that other programs on the machine do not count, and what it
+    was."""
     run = asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
@@ -107,8 +114,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--waiting", type=int, default=16)
-    parser.add_argument("--cluster", action="store_true", help="two actors of Ray compute, on this machine")
-    parser.add_argument("--slow", type=Path, help="where every long step of an event loop becomes a line")
+    parser.add_argument(
+        "--cluster", action="store_true", help="two actors of Ray compute, on this machine"
+    )
+    parser.add_argument(
+        "--slow", type=Path, help="where every long step of an event loop becomes a line"
+    )
     options = parser.parse_args()
     if options.slow:
         note_slow_steps(options.slow)

@@ -1,6 +1,8 @@
-"""What a server holds while it runs: memory, threads and open files of its processes, and how they grow.
+"""What a server holds while it runs: memory, threads and open files of its processes, and how they
+grow.
 
-Given the process that serves, looks at it and at what it has started. Knows nothing of what they do.
+Given the process that serves, looks at it and at what it has started. Knows nothing of what they
+do.
 """
 
 from __future__ import annotations
@@ -52,12 +54,18 @@ def listening(port: int) -> int | None:
 def growth(samples: Sequence[Sample], settled_at: float) -> dict[str, Any]:
     """How memory developed after `settled_at` (monotonic seconds).
 
-    Counted are the processes that were there throughout; decoders of clips come and go. start_mb and end_mb
-    are medians of the first and the last fifth, slope_mb_per_min is that of a least-squares line. All None
-    where there are too few samples to say.
+    Counted are the processes that were there throughout; decoders of clips come and go. start_mb
+    and end_mb are medians of the first and the last fifth, slope_mb_per_min is that of a
+    least-squares line. All None where there are too few samples to say.
     """
     after = [one for one in samples if one.at >= settled_at]
-    blank = {"start_mb": None, "end_mb": None, "growth": None, "slope_mb_per_min": None, "processes": 0}
+    blank = {
+        "start_mb": None,
+        "end_mb": None,
+        "growth": None,
+        "slope_mb_per_min": None,
+        "processes": 0,
+    }
     if len(after) < 10:
         return blank
     steady = set.intersection(*(set(one.rss) for one in after))

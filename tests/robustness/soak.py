@@ -1,9 +1,10 @@
-"""Random visitors against a running page for some minutes: who was served, refused, failed, what leaked.
+"""Random visitors against a running page for some minutes: who was served, refused, failed, what
+leaked.
 
     python -m tests.robustness.soak --minutes 30 [--url URL] [--pair ID] [--visitors 4] [--seed 0]
 
-Starts the page where no URL is given; prints one JSON document, exit code 1 where something failed or leaked.
-No visitor begins after the time is over, none waits longer than the page's own limits.
+Starts the page where no URL is given; prints one JSON document, exit code 1 where something failed
+or leaked. No visitor begins after the time is over, none waits longer than the page's own limits.
 """
 
 from __future__ import annotations
@@ -38,19 +39,33 @@ JUDGED = 100
 """Fewer visitors than this say nothing of growth."""
 MOST_GROWTH = 0.03
 SPARE = {"threads": 48, "files": 16}
-"""How many more than at the start may be held at the end: the web server's pool grows to 40 threads."""
+"""How many more than at the start may be held at the end: the web server's pool grows to 40
+threads.
+"""
 
 
 async def soak(
-    url: str, pid: int | None, minutes: float, seed: int, visitors: int, pair: str, methods: list[str]
+    url: str,
+    pid: int | None,
+    minutes: float,
+    seed: int,
+    visitors: int,
+    pair: str,
+    methods: list[str],
 ) -> dict[str, Any]:
-    """Drive the page at `url` for some minutes; pid: of its server, None where it is not on this machine.
+    """Drive the page at `url` for some minutes; pid: of its server, None where it is not on this
+    machine.
 
     Before the time begins every method runs once, so that all models are loaded.
     """
     async with Visitor(url) as first:
         for at in range(0, len(methods), LANES):
-            asked = {"pair": pair, "question": "?", "methods": methods[at : at + LANES], "max_new_tokens": 4}
+            asked = {
+                "pair": pair,
+                "question": "?",
+                "methods": methods[at : at + LANES],
+                "max_new_tokens": 4,
+            }
             async with aclosing(first.ask(asked)) as running:
                 async for event in running:
                     if event["k"] == "error":
@@ -92,7 +107,9 @@ def verdict(report: dict[str, Any]) -> list[str]:
     """What is wrong, in sentences; empty where all is well."""
     wrong = []
     if report["failed"]:
-        wrong.append(f"{report['failed']} of {report['asked']} visitors did not get what they must.")
+        wrong.append(
+            f"{report['failed']} of {report['asked']} visitors did not get what they must."
+        )
     if not report["served"]:
         wrong.append("Nobody was served.")
     grown = report["memory"]["growth"]
@@ -102,7 +119,8 @@ def verdict(report: dict[str, Any]) -> list[str]:
         change = report[what]
         if change is not None and change["end"] > change["start"] + spare:
             wrong.append(
-                f"The server held {change['start']} {what} at the start and {change['end']} at the end."
+                f"The server held {change['start']} {what} at the start and {change['end']} at the"
+                " end."
             )
     return wrong
 
@@ -154,9 +172,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             url, pid = stack.enter_context(server(ROOT / "app.py", folder, "--pair", asked.pair))
         else:
             url, pid = asked.url.rstrip("/"), listening(urlsplit(asked.url).port or 80)
-        report = asyncio.run(soak(url, pid, asked.minutes, asked.seed, asked.visitors, asked.pair, methods))
+        report = asyncio.run(
+            soak(url, pid, asked.minutes, asked.seed, asked.visitors, asked.pair, methods)
+        )
     wrong = verdict(report)
-    sys.stdout.write(json.dumps(report | {"ok": not wrong, "wrong": wrong}, ensure_ascii=False) + "\n")
+    sys.stdout.write(
+        json.dumps(report | {"ok": not wrong, "wrong": wrong}, ensure_ascii=False) + "\n"
+    )
     return int(bool(wrong))
 
 

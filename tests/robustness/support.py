@@ -1,4 +1,6 @@
-"""What the tests of load, faults and deployment share: a server in a process, visitors at a queue."""
+"""What the tests of load, faults and deployment share: a server in a process, visitors at a
+queue.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,12 @@ def job(question: str = "rounds=3", **changes: Any) -> Job:
 
 def offered(name: str, reason: str = "", **methods: bool | str) -> dict[str, Any]:
     """A pair as the catalog describes it; one with a reason does not run here."""
-    return {"id": name, "available": not reason, "reason": reason, "methods": {"ar": True, **methods}}
+    return {
+        "id": name,
+        "available": not reason,
+        "reason": reason,
+        "methods": {"ar": True, **methods},
+    }
 
 
 class Guest:
@@ -93,10 +100,14 @@ class Guest:
 
 
 def saved(guest: Guest, folder: Path) -> list[Record]:
-    """What a visitor can save of a run that failed: a valid trace in which every lane has its end."""
+    """What a visitor can save of a run that failed: a valid trace in which every lane has its
+    end.
+    """
     kept = [event["record"] for event in guest.events if "record" in event]
     records.write(folder / "partial.jsonl", kept)
-    lanes = records.validate_trace(map(records.loads, (folder / "partial.jsonl").open(encoding="utf-8")))
+    lanes = records.validate_trace(
+        map(records.loads, (folder / "partial.jsonl").open(encoding="utf-8"))
+    )
     ends = [lane.end for lane in lanes]
     # A lane may have been complete before the fault came to another one.
     assert all(end is not None and end.stop in ("error", "length") for end in ends)

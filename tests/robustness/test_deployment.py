@@ -103,7 +103,9 @@ def test_a_wrong_version_is_named_in_one_sentence(
         (["--nonsense"], "Unrecognized arguments: --nonsense"),
     ],
 )
-def test_what_cannot_be_served_is_said_in_one_sentence(asked: list[str], said: str, refusal: Refusal) -> None:
+def test_what_cannot_be_served_is_said_in_one_sentence(
+    asked: list[str], said: str, refusal: Refusal
+) -> None:
     assert refusal(*asked).startswith(said)
 
 
@@ -131,9 +133,14 @@ def test_a_port_that_is_taken_is_said_in_one_sentence(refusal: Refusal) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [ValueError("Several workers need the package ray."), OSError(11, "Resource\ntemporarily unavailable")],
+    [
+        ValueError("Several workers need the package ray."),
+        OSError(11, "Resource\ntemporarily unavailable"),
+    ],
 )
-def test_a_worker_that_cannot_be_had_is_said_in_one_sentence(fault: Exception, refusal: Refusal) -> None:
+def test_a_worker_that_cannot_be_had_is_said_in_one_sentence(
+    fault: Exception, refusal: Refusal
+) -> None:
     def refuse(*_: Any) -> Any:
         raise fault
 
@@ -153,7 +160,9 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         given.append(address)
         raise Asked("Ray was asked.")
 
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init)
+    )
     return given
 
 
@@ -183,7 +192,9 @@ def test_a_cluster_is_looked_for_before_ray_is_asked(
     if there:
         assert ray == [address] and told == "Ray was asked."
     else:
-        assert f"looked for at {address}, but" in told and "ray start" in told and "--cluster" in told
+        assert (
+            f"looked for at {address}, but" in told and "ray start" in told and "--cluster" in told
+        )
         assert told.count(". ") == 0 and not ray
 
 

@@ -1,4 +1,6 @@
-"""What is let in: routes, hosts, bodies, files, the line between clients, and how all of it ends."""
+"""What is let in: routes, hosts, bodies, files, the line between clients, and how all of it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ async def through(door: RouteFilter, method: str, path: str, **what: Any) -> htt
         return await client.request(method, path, **what)
 
 
-def ask(folder: Path, method: str, path: str, given: Any = app, hosts: Any = ("*",), **what: Any) -> Any:
+def ask(
+    folder: Path, method: str, path: str, given: Any = app, hosts: Any = ("*",), **what: Any
+) -> Any:
     """The answer to one request through the filter of a page with this folder of uploads."""
     door = RouteFilter(given, [folder], 1000, hosts=hosts, arguments=ARGUMENTS)
     return asyncio.run(through(door, method, path, **what))
@@ -80,7 +84,9 @@ HOSTS = ["localhost", "127.0.0.1", "[::1]", ".example.org"]
     ],
 )
 def test_a_page_answers_to_its_own_names(tmp_path: Path, host: str, status: int) -> None:
-    assert ask(tmp_path, "GET", "/config", hosts=HOSTS, headers={"host": host}).status_code == status
+    assert (
+        ask(tmp_path, "GET", "/config", hosts=HOSTS, headers={"host": host}).status_code == status
+    )
     assert ask(tmp_path, "GET", "/config", headers={"host": host}).status_code == 200
 
 
@@ -96,7 +102,9 @@ def test_a_page_answers_to_its_own_names(tmp_path: Path, host: str, status: int)
         ("http://here:7860.evil.example", 403),
     ],
 )
-def test_no_other_site_asks_in_a_visitors_name(tmp_path: Path, origin: str | None, status: int) -> None:
+def test_no_other_site_asks_in_a_visitors_name(
+    tmp_path: Path, origin: str | None, status: int
+) -> None:
     headers = {"origin": origin} if origin else {}
     for hosts in (("*", ".example.org"), ("here", ".example.org")):
         answer = ask(tmp_path, "POST", UPLOAD, hosts=hosts, headers=headers, content=b"x")
@@ -106,7 +114,10 @@ def test_no_other_site_asks_in_a_visitors_name(tmp_path: Path, origin: str | Non
 def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path) -> None:
     for answer in (ask(tmp_path, "GET", "/"), ask(tmp_path, "GET", "/nowhere")):
         policy = answer.headers["content-security-policy"]
-        assert "frame-ancestors 'self' https://huggingface.co" in policy and "object-src 'none'" in policy
+        assert (
+            "frame-ancestors 'self' https://huggingface.co" in policy
+            and "object-src 'none'" in policy
+        )
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
@@ -160,9 +171,13 @@ FILE = {"path": "{folder}/a.png"}
         ({"data": [{"path": "{folder}/a\0b"}]}, "was not uploaded here"),
     ],
 )
-def test_a_body_is_looked_at_before_anybody_works_on_it(tmp_path: Path, body: Any, said: str) -> None:
+def test_a_body_is_looked_at_before_anybody_works_on_it(
+    tmp_path: Path, body: Any, said: str
+) -> None:
     content = (
-        body if isinstance(body, bytes) else json.dumps(body).replace("{folder}", str(tmp_path)).encode()
+        body
+        if isinstance(body, bytes)
+        else json.dumps(body).replace("{folder}", str(tmp_path)).encode()
     )
     answer = ask(tmp_path, "POST", JOIN, content=content)
     assert answer.status_code == 400 and said in answer.json()["detail"]
@@ -176,11 +191,16 @@ def test_a_body_that_is_taken_reaches_the_app_whole(tmp_path: Path) -> None:
 
 
 def test_arguments_are_all_known(tmp_path: Path) -> None:
-    assert ask(tmp_path, "POST", CALL, json={"data": [None] * len(ARGUMENTS["race"])}).status_code == 200
+    assert (
+        ask(tmp_path, "POST", CALL, json={"data": [None] * len(ARGUMENTS["race"])}).status_code
+        == 200
+    )
     assert ask(tmp_path, "POST", BY_NAME, json={"prompt": "?"}).status_code == 200
     for data in ({}, {"data": ["?"]}, {"data": [None] * 11}, {"data": {"prompt": "?"}}):
         assert "all 14 arguments" in ask(tmp_path, "POST", CALL, json=data).json()["detail"]
-    assert "no argument 'imgae'" in ask(tmp_path, "POST", BY_NAME, json={"imgae": 1}).json()["detail"]
+    assert (
+        "no argument 'imgae'" in ask(tmp_path, "POST", BY_NAME, json={"imgae": 1}).json()["detail"]
+    )
 
 
 def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> None:
@@ -193,7 +213,9 @@ def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> No
 
     for given, status in ((fails, 500), (refuses, 422)):
         answer = ask(tmp_path, "GET", "/config", given)
-        assert answer.status_code == status and answer.json()["detail"] == messages.BY_STATUS[status]
+        assert (
+            answer.status_code == status and answer.json()["detail"] == messages.BY_STATUS[status]
+        )
 
 
 # ---------------------------------------------------------------- what is asked
@@ -223,9 +245,13 @@ def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> No
         ({"picture_detail": 0}, "picture detail must be a number from 0.05 to 25"),
     ],
 )
-def test_nothing_of_a_wrong_kind_is_dropped_in_silence(tmp_path: Path, asked: Any, said: str) -> None:
+def test_nothing_of_a_wrong_kind_is_dropped_in_silence(
+    tmp_path: Path, asked: Any, said: str
+) -> None:
     with pytest.raises(ValueError, match=said) as refused:
-        read_job({"pair": "p", "question": "?", "methods": ["ar"], **asked}, [offered("p")], [tmp_path])
+        read_job(
+            {"pair": "p", "question": "?", "methods": ["ar"], **asked}, [offered("p")], [tmp_path]
+        )
     assert len(str(refused.value)) < 300
 
 
@@ -246,13 +272,17 @@ def test_old_uploads_go_whoever_left_them(tmp_path: Path) -> None:
         os.utime(tmp_path / name / "a.png", (at, at))
         os.utime(tmp_path / name, (at, at))
     assert uploads.sweep(tmp_path) == 100
-    assert [path.name for path in tmp_path.iterdir()] == ["new"] and (tmp_path / "new" / "a.png").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["new"] and (
+        tmp_path / "new" / "a.png"
+    ).exists()
 
 
 async def uploading(folder: Path, size: int | None, room: int = 10_000, path: str = UPLOAD) -> int:
     """The status of an upload of so many declared bytes; None: as many as come."""
     door = RouteFilter(app, [folder], most_bytes=5000, room=room)
-    declared = {"content": chunks(0, 0)} if size is None else {"headers": {"content-length": str(size)}}
+    declared = (
+        {"content": chunks(0, 0)} if size is None else {"headers": {"content-length": str(size)}}
+    )
     return (await through(door, "POST", path, **declared)).status_code
 
 
@@ -277,7 +307,9 @@ def test_uploads_are_refused_before_they_are_read_when_there_is_no_room(
 def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A visitor leaves in the middle of the look: the next one is answered, by what is still there."""
+    """A visitor leaves in the middle of the look: the next one is answered, by what is still
+    there.
+    """
     for name in ("mine", "gone"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.png").write_bytes(b"x" * 6000)
@@ -293,7 +325,9 @@ def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
     assert not (tmp_path / "gone" / "a.png").exists()
 
 
-def test_nobody_waits_while_uploads_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_while_uploads_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counting, go_on = threading.Event(), threading.Event()
 
     def slow(*_: Any) -> None:

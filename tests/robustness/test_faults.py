@@ -1,4 +1,6 @@
-"""Faults put in on purpose: the visitor reads what happened, the next run works, nobody else is touched."""
+"""Faults put in on purpose: the visitor reads what happened, the next run works, nobody else is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pair(folder: Path) -> Pair:
     small = Checkpoint(str(folder / "drafter"), 1e6, "", True)
     return Pair(
-        "light", "light", "llava", Checkpoint(str(folder / "target"), 1e6, "", True), {"small": small}
+        "light",
+        "light",
+        "llava",
+        Checkpoint(str(folder / "target"), 1e6, "", True),
+        {"small": small},
     )
 
 
@@ -70,13 +76,17 @@ def question() -> Job:
 
 
 def answer(guest: Guest) -> dict[str, list[int]]:
-    """The ids of a run that went well, by lane: in what order lanes take turns is a matter of clocks."""
+    """The ids of a run that went well, by lane: in what order lanes take turns is a matter of
+    clocks.
+    """
     guest.until("done")
     assert not guest.of("error"), guest.of("error")
     assert [event["record"].stop for event in guest.of("end")] == ["length"] * 2
     said: dict[str, list[int]] = {}
     for event in guest.of("round"):
-        said.setdefault(event["record"].lane, []).extend(token.id for token in event["record"].tokens)
+        said.setdefault(event["record"].lane, []).extend(
+            token.id for token in event["record"].tokens
+        )
     return said
 
 
@@ -100,7 +110,9 @@ def too_much() -> None:
 
 
 def on_a_gpu() -> None:
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")
+    raise torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free."
+    )
 
 
 def of_python() -> None:
@@ -110,7 +122,11 @@ def of_python() -> None:
 @pytest.mark.parametrize("fault", [too_much, on_a_gpu, of_python])
 @pytest.mark.parametrize("where", ["prefill", "decode"])
 def test_memory_that_runs_out(
-    queue: Queue, where: str, fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    queue: Queue,
+    where: str,
+    fault: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     before = answer(Guest(queue, question()))
     with monkeypatch.context() as patch:
@@ -130,14 +146,21 @@ def mistake() -> None:
 
 
 def kernel() -> None:
-    raise RuntimeError("mat1 and mat2 shapes cannot be multiplied (1x64 and 32x8)\nand a second line")
+    raise RuntimeError(
+        "mat1 and mat2 shapes cannot be multiplied (1x64 and 32x8)\nand a second line"
+    )
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [(mistake, "a mistake of ours"), (kernel, "mat1 and mat2 shapes cannot be multiplied")]
+    ("fault", "said"),
+    [(mistake, "a mistake of ours"), (kernel, "mat1 and mat2 shapes cannot be multiplied")],
 )
 def test_a_drafter_that_raises_in_the_middle(
-    queue: Queue, fault: Callable[[], None], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    queue: Queue,
+    fault: Callable[[], None],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     before = answer(Guest(queue, question()))
     with monkeypatch.context() as patch:
@@ -168,10 +191,16 @@ WEIGHTS = "model.safetensors"
 DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no weights": (lambda d: (d / WEIGHTS).unlink(), "could not be had"),
     "cut in the middle": (lambda d: cut(d / WEIGHTS, 100_000), "damaged or cut short"),
-    "cut by a byte": (lambda d: cut(d / WEIGHTS, (d / WEIGHTS).stat().st_size - 1), "damaged or cut short"),
+    "cut by a byte": (
+        lambda d: cut(d / WEIGHTS, (d / WEIGHTS).stat().st_size - 1),
+        "damaged or cut short",
+    ),
     "cut in the header": (lambda d: cut(d / WEIGHTS, 60), "damaged or cut short"),
     "empty": (lambda d: cut(d / WEIGHTS, 0), "damaged or cut short"),
-    "noise": (lambda d: (d / WEIGHTS).write_bytes(random.Random(0).randbytes(5000)), "damaged or cut short"),
+    "noise": (
+        lambda d: (d / WEIGHTS).write_bytes(random.Random(0).randbytes(5000)),
+        "damaged or cut short",
+    ),
     "half of the shards": (lambda d: half(d), "1 of its 2 files of weights are not here"),
     "index of nothing": (lambda d: (d / loading.INDEX).write_text("[]"), "index.json is damaged"),
     "half a configuration": (lambda d: cut(d / "config.json", 40), "not a valid JSON file"),
@@ -206,7 +235,9 @@ def test_a_checkpoint_that_is_not_whole(
     assert "error" not in [event["k"] for event in models(asked, bool)]
 
 
-def test_a_file_that_came_damaged_is_found_by_its_hash_and_removed(folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_came_damaged_is_found_by_its_hash_and_removed(
+    folder: Path, tmp_path: Path
+) -> None:
     """As the hub's cache has it: a link to a file that is named by its SHA-256."""
     content = (folder / "target" / WEIGHTS).read_bytes()
     blob = tmp_path / "blobs" / hashlib.sha256(content).hexdigest()
@@ -245,7 +276,10 @@ def test_a_scene_that_cannot_be_stored_is_said_in_a_sentence(
             patch.setattr(Path, "write_bytes", fails(number))
             assert behaviour.scene(None) == {"problem": said}
     drawn = behaviour.scene({"seed": 1})
-    assert Path(drawn["path"]).is_relative_to(tmp_path) and Path(drawn["path"]).read_bytes()[1:4] == b"PNG"
+    assert (
+        Path(drawn["path"]).is_relative_to(tmp_path)
+        and Path(drawn["path"]).read_bytes()[1:4] == b"PNG"
+    )
 
 
 def test_weights_that_do_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,15 +293,21 @@ def test_weights_that_do_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("silent", "said"), [(True, "did not answer within"), (False, "did not answer")], ids=["silent", "absent"]
+    ("silent", "said"),
+    [(True, "did not answer within"), (False, "did not answer")],
+    ids=["silent", "absent"],
 )
-def test_a_hub_that_does_not_answer(silent: bool, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer(
+    silent: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that takes connections and never says anything; one that is not there."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         if silent:
             server.listen(8)
-        monkeypatch.setattr(loading.constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setattr(
+            loading.constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}"
+        )
         monkeypatch.setattr(loading, "HUB_S", 0.5)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         with pytest.raises(ValueError, match=f"nobody/nothing could not be had: the hub {said}"):
@@ -283,4 +323,6 @@ def test_a_pair_of_the_hub_without_the_hub_is_refused_before_anything_is_tried(
     monkeypatch.setattr(pairs, "find", lambda _: hub)
     monkeypatch.setattr(loading, "snapshot_download", None)
     (error,) = [e for e in decoding.Engine()(asked, bool) if e["k"] == "error"]
-    assert hub.id in error["text"] and ("HF_HUB_OFFLINE" in error["text"] or "memory" in error["text"])
+    assert hub.id in error["text"] and (
+        "HF_HUB_OFFLINE" in error["text"] or "memory" in error["text"]
+    )

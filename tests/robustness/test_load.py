@@ -1,4 +1,5 @@
-"""One server over the echoing engine: fifty visitors at once, who leaves, what holds others up, how it stops.
+"""One server over the echoing engine: fifty visitors at once, who leaves, what holds others up, how
+it stops.
 
 The tests share it, and the last of them ends it; a test that is tried again starts one of its own.
 """
@@ -51,7 +52,11 @@ def echoing(ledger: Path, folder: Path) -> Iterator[tuple[str, int]]:
 
 def asked(who: str, **changes: Any) -> dict[str, Any]:
     words = {"who": who, "rounds": ROUNDS} | changes
-    return {"pair": "pocket", "methods": ["ar"], "question": " ".join(f"{k}={v}" for k, v in words.items())}
+    return {
+        "pair": "pocket",
+        "methods": ["ar"],
+        "question": " ".join(f"{k}={v}" for k, v in words.items()),
+    }
 
 
 # ---------------------------------------------------------------- nobody is held up
@@ -65,7 +70,9 @@ BODIES: dict[str, bytes] = {
     "as many lists as are taken": json.dumps({"data": [[]] * (MOST_CONTAINERS - 10)}).encode(),
     "2 MB of brackets": b"[" * 2_000_000,
     "2 MB of escapes": b'{"data": "' + b"\\u00e9" * 330_000 + b'"}',
-    "deep folders": json.dumps({"data": [{"path": "/a" * (MOST_LEVELS - 1)}] * MOST_PATHS}).encode(),
+    "deep folders": json.dumps(
+        {"data": [{"path": "/a" * (MOST_LEVELS - 1)}] * MOST_PATHS}
+    ).encode(),
     "a path of 2 MB": json.dumps({"data": [{"path": "a/" * 900_000}]}).encode(),
     "100,000 files": json.dumps({"data": [{"path": "/x"}] * 100_000}).encode(),
     "3 MB, declared": bytes(3_000_000),
@@ -95,12 +102,16 @@ async def sharing(visitor: Visitor) -> None:
 
 VISITS: dict[str, Callable[[Visitor], Awaitable[Any]]] = {
     "5,000 rounds": asking(True, question="rounds=5000"),
-    "a conversation of sixteen long turns": asking(True, history=[{"question": TEXT, "answer": TEXT}] * 16),
+    "a conversation of sixteen long turns": asking(
+        True, history=[{"question": TEXT, "answer": TEXT}] * 16
+    ),
     "a question that is too long": asking(question="x" * 1_900_000),
     "a setting of 2 MB": asking(settings={"ar": {"x" * 1_900_000: 1}}),
     "1,900 settings": asking(settings={"ar": {str(n): n for n in range(1900)}}),
     "methods that do not exist": asking(methods=["x" * 1000] * 1900),
-    "an upload of 60 MB": lambda visitor: visitor.upload("noise.png", secrets.token_bytes(60 * 2**20)),
+    "an upload of 60 MB": lambda visitor: visitor.upload(
+        "noise.png", secrets.token_bytes(60 * 2**20)
+    ),
     "a scene": telling("scene", None),
     "a scene of 1,900 objects": telling("scene", {"ground": "white", "objects": [{}] * 1900}),
     "settings of a method": telling("panel", {"pair": "pocket", "method": "sage"}),
@@ -123,7 +134,13 @@ def test_no_request_holds_up_the_others(echoing: tuple[str, int], folder: Path) 
         raw = httpx.AsyncClient(base_url=url, trust_env=False, verify=False, timeout=120)
         async with Visitor(url) as visitor, raw:
             note("the first visit")
-            for path in ("/", "/config", "/gradio_api/info", "/gradio_api/openapi.json", "/nowhere"):
+            for path in (
+                "/",
+                "/config",
+                "/gradio_api/info",
+                "/gradio_api/openapi.json",
+                "/nowhere",
+            ):
                 await raw.get(path)
                 note(f"GET {path}")
             for what, body in BODIES.items():
@@ -149,7 +166,9 @@ def test_no_request_holds_up_the_others(echoing: tuple[str, int], folder: Path) 
 
 
 async def persistent(url: str, who: str) -> tuple[list[dict[str, Any]], int]:
-    """A visitor who comes again until there is room: the events of the run, and how often there was none."""
+    """A visitor who comes again until there is room: the events of the run, and how often there was
+    none.
+    """
     refused = 0
     async with Visitor(url) as visitor:
         while True:
@@ -166,11 +185,15 @@ async def persistent(url: str, who: str) -> tuple[list[dict[str, Any]], int]:
 
 
 async def crowd(url: str, wave: str) -> list[tuple[list[dict[str, Any]], int]]:
-    return await asyncio.gather(*(persistent(url, f"{wave}v{number}") for number in range(VISITORS)))
+    return await asyncio.gather(
+        *(persistent(url, f"{wave}v{number}") for number in range(VISITORS))
+    )
 
 
 def check(wave: str, outcome: list[tuple[list[dict[str, Any]], int]]) -> int:
-    """Everybody got their own answer, whole, and saw their place; gives how often somebody was refused."""
+    """Everybody got their own answer, whole, and saw their place; gives how often somebody was
+    refused.
+    """
     for number, (events, _) in enumerate(outcome):
         who = f"{wave}v{number}"
         assert texts(events) == f"{who} " * ROUNDS
@@ -186,8 +209,8 @@ def check(wave: str, outcome: list[tuple[list[dict[str, Any]], int]]) -> int:
 
 
 LEAK_BYTES = 32 * 2**20
-"""What a wave may add: on a busy machine the refused ask more often, and what is kept of runs still grows.
-The soak holds half an hour of visitors to a few per cent.
+"""What a wave may add: on a busy machine the refused ask more often, and what is kept of runs still
+grows. The soak holds half an hour of visitors to a few per cent.
 """
 
 
@@ -216,12 +239,16 @@ def test_fifty_visitors_at_once_get_their_own_answers_and_leave_nothing_behind(
 
 
 def settled(pid: int, idle: Sample) -> Sample | None:
-    """A look at the server once it holds what it held when idle, but for the web server's pool of threads."""
+    """A look at the server once it holds what it held when idle, but for the web server's pool of
+    threads.
+    """
     now = look(pid)
     return now if now.threads <= idle.threads + POOL and now.files <= idle.files + 4 else None
 
 
-def test_who_closes_the_tab_frees_the_machine_within_a_round(echoing: tuple[str, int], ledger: Path) -> None:
+def test_who_closes_the_tab_frees_the_machine_within_a_round(
+    echoing: tuple[str, int], ledger: Path
+) -> None:
     """Over the network: the run of a visitor who left ends, whether it computed or waited."""
     url, _ = echoing
 
@@ -252,7 +279,9 @@ def test_a_program_that_hangs_up_frees_the_machine(echoing: tuple[str, int], led
 
     async def story() -> list[dict[str, Any]]:
         async with Visitor(url) as program:
-            call = program.call("generate", {"prompt": "who=program rounds=2000 each=0.25", "method": "ar"})
+            call = program.call(
+                "generate", {"prompt": "who=program rounds=2000 each=0.25", "method": "ar"}
+            )
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(call, 3.0)
         return await asks(url, asked("after"))
@@ -267,7 +296,9 @@ def test_programs_are_refused_like_visitors_when_the_line_is_full(echoing: tuple
     async def one(number: int) -> str:
         async with Visitor(url) as program:
             try:
-                told = await program.call("generate", {"prompt": f"who=p{number} each=0.05", "method": "ar"})
+                told = await program.call(
+                    "generate", {"prompt": f"who=p{number} each=0.05", "method": "ar"}
+                )
             except Turned as said:
                 return str(said)
             return told["text"]
@@ -303,7 +334,9 @@ def test_a_server_that_is_told_to_stop_stops(
     number: signal.Signals,
     options: tuple[str, ...],
 ) -> None:
-    """In the middle of a run, others waiting and listening: in time, without a traceback, no process left."""
+    """In the middle of a run, others waiting and listening: in time, without a traceback, no
+    process left.
+    """
     if options:
         pytest.importorskip("ray", reason="several workers need ray")
     asked = {"pair": "pocket", "question": question, "methods": ["ar"]}

@@ -1,7 +1,9 @@
-"""Exactness as properties: random targets, drafters, trees, limits; and what sampling says, counted.
+"""Exactness as properties: random targets, drafters, trees, limits; and what sampling says,
+counted.
 
-Tables stand in for models: their law is known to the last digit. Random trees, masks, positions and caches of
-real models against the library's own forward stand in tests/contract/families/test_every_family.py.
+Tables stand in for models: their law is known to the last digit. Random trees, masks, positions and
+caches of real models against the library's own forward stand in
+tests/contract/families/test_every_family.py.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def policy(rng: random.Random) -> object:
             lambda: Chain(ChainSettings(rng.randint(1, 9), rng.choice((0.0, 0.3)))),
             lambda: RankedTree(RANKS[: rng.randint(1, len(RANKS))]),
             lambda: BestFirst(
-                BestFirstSettings(nodes=rng.randint(2, 14), width=rng.randint(3, 5), loops=rng.randint(2, 4))
+                BestFirstSettings(
+                    nodes=rng.randint(2, 14), width=rng.randint(3, 5), loops=rng.randint(2, 4)
+                )
             ),
             OneNode,
         )
@@ -61,8 +65,12 @@ class WatchedSession(TableSession):
         tokens = tree.tokens.tolist()
         for children in tree.shape.children:
             said = [tokens[child] for child in children]
-            assert len(set(said)) == len(said), "two children say the same: one could never be reached"
-        left = self.room - (len(self.decided) - 1)  # a prompt of two tokens, the last of which is the root
+            assert len(set(said)) == len(said), (
+                "two children say the same: one could never be reached"
+            )
+        left = self.room - (
+            len(self.decided) - 1
+        )  # a prompt of two tokens, the last of which is the root
         assert max(tree.shape.depth) < left, "drafted more than may still be said"
         return super().score(tree)
 
@@ -76,17 +84,20 @@ class WatchedTarget(TableTarget):
 
 
 def plainly(target: TableTarget, asked: Request) -> tuple[list[int], str]:
-    """What plain decoding says, token by token, and why it stops: the rules written down once more."""
+    """What plain decoding says, token by token, and why it stops: the rules written down once
+    more.
+    """
     found = list(race([Lane("ar", parts(), SharedPrefill(asked))]))
     return [t.id for r in found if isinstance(r, Round) for t in r.tokens], found[-1].stop
 
 
 @pytest.mark.parametrize("block", range(4))
 def test_random_drafts_never_change_the_answer(block: int) -> None:
-    """400 random cases: table, drafter, tree, limit, ends, greedy or sampled: the plain answer, to the token.
+    """400 random cases: table, drafter, tree, limit, ends, greedy or sampled: the plain answer, to
+    the token.
 
-    Besides: an end is the last token and ends the lane, the limit holds, the cache holds the prompt and the
-    answer but for its last token, records add up.
+    Besides: an end is the last token and ends the lane, the limit holds, the cache holds the prompt
+    and the answer but for its last token, records add up.
     """
     accepted = 0
     for seed in range(100 * block, 100 * (block + 1)):
@@ -110,7 +121,9 @@ def test_random_drafts_never_change_the_answer(block: int) -> None:
         assert target.sessions[-1].decided == [0, 0, *said[:-1]]
         records.validate_trace(found)
         accepted += end.totals.n_accepted
-    sys.stdout.write(f"100 random cases, {accepted} drafted tokens kept, every answer the plain one\n")
+    sys.stdout.write(
+        f"100 random cases, {accepted} drafted tokens kept, every answer the plain one\n"
+    )
     assert accepted > 200  # equal answers would prove nothing if no draft were ever right
 
 
@@ -141,9 +154,11 @@ def row(name: str, drafter: TableDrafter) -> Parts:
 
 
 def p_value(logits: torch.Tensor, sampling: Sampling, said: list[int]) -> float:
-    """Chi-square of the counted transitions against the target's law: how likely is as much by chance?
+    """Chi-square of the counted transitions against the target's law: how likely is as much by
+    chance?
 
-    Given the token before, every draw is independent. Cells with fewer than five expected are put together.
+    Given the token before, every draw is independent. Cells with fewer than five expected are put
+    together.
     """
     law = probabilities(logits, sampling).double()
     counts = torch.zeros(V, V, dtype=torch.float64)
@@ -160,15 +175,21 @@ def p_value(logits: torch.Tensor, sampling: Sampling, said: list[int]) -> float:
         if used.sum() > 1:
             statistic += float(((seen - wanted)[used] ** 2 / wanted[used]).sum())
             freedom += int(used.sum()) - 1
-    return float(torch.special.gammaincc(torch.tensor(freedom / 2.0), torch.tensor(statistic / 2.0)))
+    return float(
+        torch.special.gammaincc(torch.tensor(freedom / 2.0), torch.tensor(statistic / 2.0))
+    )
 
 
-def sampled(name: str, sampling: Sampling, verifier: object = None) -> tuple[torch.Tensor, list[int], int]:
+def sampled(
+    name: str, sampling: Sampling, verifier: object = None
+) -> tuple[torch.Tensor, list[int], int]:
     """The target's table, what a row says from it, and how many drafts it accepted."""
     rng = random.Random(11)
     logits = table(rng)
     target = TableTarget(logits)
-    asked = Request("r", table_prompt(), target, TokenTexts(spell), sampling, TOKENS, detail="light")
+    asked = Request(
+        "r", table_prompt(), target, TokenTexts(spell), sampling, TOKENS, detail="light"
+    )
     made = row(name, TableDrafter(table(rng, like=logits)))
     if verifier is not None:
         made = Parts(**{**vars(made), "verifier": verifier, "lossless": False})
@@ -184,8 +205,9 @@ def sampled(name: str, sampling: Sampling, verifier: object = None) -> tuple[tor
 def test_sampling_has_the_targets_law(name: str) -> None:
     """1,200 sampled tokens of every lossless row, their transitions counted: chi-square at 1e-6.
 
-    The seed is fixed, so a run of the suite never fails by chance. For a new seed an exact row would fail
-    once in a million, one of all the rows (twelve at most) about once in eighty thousand.
+    The seed is fixed, so a run of the suite never fails by chance. For a new seed an exact row
+    would fail once in a million, one of all the rows (twelve at most) about once in eighty
+    thousand.
     """
     sampling = Sampling(1.1, seed=2026)
     logits, said, accepted = sampled(name, sampling)

@@ -1,4 +1,6 @@
-"""The line, its limits, and the process that computes: who waits, who is told, what is freed and replaced."""
+"""The line, its limits, and the process that computes: who waits, who is told, what is freed and
+replaced.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,9 @@ def test_who_stops_or_leaves_frees_the_machine_within_a_round(
         assert guest.until("end")["record"].totals.n_rounds == len(guest.of("round")) == 3
 
 
-def test_who_leaves_while_waiting_leaves_the_line_at_once(worker: ProcessWorker, ledger: Path) -> None:
+def test_who_leaves_while_waiting_leaves_the_line_at_once(
+    worker: ProcessWorker, ledger: Path
+) -> None:
     queue = Queue(worker, max_waiting=1)
     first = Guest(queue, job("who=first rounds=1000 each=0.1"))
     first.until("round")
@@ -189,8 +193,12 @@ def test_loading_that_is_reported_does_not_count_but_silence_does() -> None:
     assert said == ["stop"]
 
 
-def test_what_is_kept_of_runs_is_bounded(worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that are over are kept for pages that missed something: so many, and no larger than that."""
+def test_what_is_kept_of_runs_is_bounded(
+    worker: ProcessWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that are over are kept for pages that missed something: so many, and no larger than
+    that.
+    """
     monkeypatch.setattr(queues, "MOST_RUNS_KEPT", 3)
     queue = Queue(worker)
 
@@ -211,9 +219,12 @@ def test_what_is_kept_of_runs_is_bounded(worker: ProcessWorker, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("how", "said"), [("die", "stopped unexpectedly (SIGKILL"), ("raise", "KeyError: 'a mistake of ours'")]
+    ("how", "said"),
+    [("die", "stopped unexpectedly (SIGKILL"), ("raise", "KeyError: 'a mistake of ours'")],
 )
-def test_a_worker_that_ends_in_the_middle(worker: ProcessWorker, how: str, said: str, tmp_path: Path) -> None:
+def test_a_worker_that_ends_in_the_middle(
+    worker: ProcessWorker, how: str, said: str, tmp_path: Path
+) -> None:
     queue = Queue(worker)
     guest = Guest(queue, job(f"who=unlucky rounds=9 fail={how} at=5 each=0.05"))
     guest.until("round")
@@ -223,7 +234,8 @@ def test_a_worker_that_ends_in_the_middle(worker: ProcessWorker, how: str, said:
     (error,) = guest.of("error")
     assert said in error["text"]
     assert sum(isinstance(record, Round) for record in saved(guest, tmp_path)) == 5
-    # Nothing of the others is lost, although the first of them may have been handed to the dying process.
+    # Nothing of the others is lost, although the first of them may have been handed to the dying
+    # process.
     for number, other in enumerate(waiting):
         other.until("done")
         assert not other.of("error")
@@ -252,7 +264,9 @@ def test_a_worker_that_cannot_live_is_not_started_for_ever() -> None:
 def test_a_worker_that_cannot_be_started_again_blocks_nobody(
     worker: ProcessWorker, when: str, place: type, fault: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No process, or no thread, is to be had: the visitor is told, and the next one is served when it is."""
+    """No process, or no thread, is to be had: the visitor is told, and the next one is served when
+    it is.
+    """
     queue = Queue(worker)
     before = worker.pid
     if when == "dead before":
@@ -269,7 +283,10 @@ def test_a_worker_that_cannot_be_started_again_blocks_nobody(
         patch.setattr(place, "start", start)
         guest = Guest(queue, job("fail=die at=-1"))
         guest.until("done")
-    assert str(fault) in guest.until("error")["text"] and "could not be started" in guest.events[-2]["text"]
+    assert (
+        str(fault) in guest.until("error")["text"]
+        and "could not be started" in guest.events[-2]["text"]
+    )
     assert not queue._line and not worker._pending
     served(queue, "after")
     assert worker.pid != before

@@ -1,4 +1,6 @@
-"""`python app.py` as people start it: what stands open to strangers, what many get, what is written where."""
+"""`python app.py` as people start it: what stands open to strangers, what many get, what is written
+where.
+"""
 
 from __future__ import annotations
 
@@ -62,12 +64,16 @@ NOT_TAKEN = {
 def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]) -> None:
     url, _ = served
     told = fetch(url, "/gradio_api/info").json()
-    assert sorted(told["named_endpoints"]) == ["/generate", "/race"] and not told["unnamed_endpoints"]
+    assert (
+        sorted(told["named_endpoints"]) == ["/generate", "/race"] and not told["unnamed_endpoints"]
+    )
     for name, first in (("/generate", "method"), ("/race", "methods")):
         names = [one["parameter_name"] for one in told["named_endpoints"][name]["parameters"]]
         assert names[:3] == ["prompt", first, "pair"] and len(names) == 14
     config = fetch(url, "/config").json()
-    public = [one["api_name"] for one in config["dependencies"] if one["api_visibility"] == "public"]
+    public = [
+        one["api_name"] for one in config["dependencies"] if one["api_visibility"] == "public"
+    ]
     assert sorted(public) == ["generate", "race"]
 
 
@@ -76,13 +82,20 @@ def test_what_the_page_needs_is_open(served: tuple[str, int], path: str) -> None
     assert fetch(served[0], path).status_code == 200
 
 
-@pytest.mark.parametrize(("path", "method"), [*((path, "GET") for path in SHUT), *NOT_TAKEN.items()])
+@pytest.mark.parametrize(
+    ("path", "method"), [*((path, "GET") for path in SHUT), *NOT_TAKEN.items()]
+)
 def test_what_it_does_not_need_is_shut(served: tuple[str, int], path: str, method: str) -> None:
     answer = fetch(served[0], path, method)
     assert answer.status_code == 404 and answer.json() == {"detail": messages.NOT_FOUND}
 
 
-OTHERS = ["/etc/passwd", "/proc/self/environ", f"{ROOT}/app.py", f"{ROOT}/assets/pocket/target/config.json"]
+OTHERS = [
+    "/etc/passwd",
+    "/proc/self/environ",
+    f"{ROOT}/app.py",
+    f"{ROOT}/assets/pocket/target/config.json",
+]
 
 
 @pytest.mark.parametrize("path", OTHERS)
@@ -113,9 +126,11 @@ def test_only_uploads_are_taken_as_files(served: tuple[str, int]) -> None:
 # ---------------------------------------------------------------- many visitors
 
 
-def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(served: tuple[str, int]) -> None:
-    """Eight at once on real models, three with a clip, each sampling from a seed: each answer is the one of a
-    quiet hour."""
+def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(
+    served: tuple[str, int],
+) -> None:
+    """Eight at once on real models, three with a clip, each sampling from a seed: each answer is
+    the one of a quiet hour."""
     url, _ = served
     clip = {"path": str(ROOT / "examples" / "clip.webm"), "name": "clip.webm"}
     requests = [
@@ -140,7 +155,10 @@ def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(served: tupl
     for one, quiet, loud in zip(requests, alone, crowded):
         assert sentence(quiet) is None and sentence(loud) is None
         begin = next(event["record"] for event in loud if event["k"] == "begin")
-        assert begin["notes"]["question"] == one["question"] and begin["sampling"]["seed"] == one["seed"]
+        assert (
+            begin["notes"]["question"] == one["question"]
+            and begin["sampling"]["seed"] == one["seed"]
+        )
         for lane in ("ar", *one["methods"]):
             assert ids(loud, lane) == ids(quiet, lane) == ids(quiet)
         answers.add(tuple(ids(loud)))
@@ -162,7 +180,9 @@ def test_a_short_soak_reports_what_became_of_everybody(
 
 
 def samples(sizes: list[int], extra: bool = False) -> list[Sample]:
-    """Looks at one process of these sizes in MB, a second apart; every other time a decoder is there too."""
+    """Looks at one process of these sizes in MB, a second apart; every other time a decoder is
+    there too.
+    """
     return [
         Sample(float(at), {1: mb << 20} | ({100 + at: 500 << 20} if extra and at % 2 else {}), 5, 5)
         for at, mb in enumerate(sizes)
@@ -180,10 +200,12 @@ def test_growth_is_what_comes_after_the_warm_up_in_what_stays() -> None:
     assert growth(samples([1000] * 5), 0.0)["growth"] is None
 
 
-# ---------------------------------------------------------------- behind a login, with nothing to write to
+# ---------------------------------------------------------------- behind a login, with nothing to
+# write to
 
 READ_ONLY = """
-mount --make-rprivate / && mount -o remount,bind,ro / && mount -t tmpfs -o size=64m tmpfs {tmp} || exit 97
+mount --make-rprivate / && mount -o remount,bind,ro / \\
+  && mount -t tmpfs -o size=64m tmpfs {tmp} || exit 97
 if touch {root}/written 2>/dev/null; then exit 98; fi
 exec {python} {script} "$@"
 """
@@ -193,13 +215,17 @@ env = os.environ | dict(HOME="/nonexistent", HF_HOME="/nonexistent/hub")
 env |= dict(TMPDIR={tmp!r}, GRADIO_TEMP_DIR={tmp!r} + "/gradio")
 os.execvpe("unshare", ["unshare", "-m", "sh", "-c", {script!r}, "sh", *sys.argv[1:]], env)
 """
-MOUNTS = sys.platform == "linux" and not os.geteuid() and not os.system("unshare -m true 2>/dev/null")
+MOUNTS = (
+    sys.platform == "linux" and not os.geteuid() and not os.system("unshare -m true 2>/dev/null")
+)
 """Whether a file system can be mounted read-only here: for that it takes root."""
 
 
 @dataclass(frozen=True)
 class Closed:
-    """A page behind a login. writable: the one small folder where it may write, which only itself sees."""
+    """A page behind a login. writable: the one small folder where it may write, which only itself
+    sees.
+    """
 
     url: str
     pid: int
@@ -214,8 +240,8 @@ class Closed:
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
-    """The page behind a login that stands in a file. Where that can be had, all its file system is read-only
-    but for one small folder for temporary files, and its home does not exist."""
+    """The page behind a login that stands in a file. Where that can be had, all its file system is
+    read-only but for one small folder for temporary files, and its home does not exist."""
     folder = tmp_path_factory.mktemp("closed")
     writable, script = folder / "writable", ROOT / "app.py"
     writable.mkdir()
@@ -238,7 +264,9 @@ def test_a_login_closes_everything_but_the_health_check(closed: Closed) -> None:
     for path in ("/config", "/gradio_api/info", "/gradio_api/file=/etc/passwd"):
         assert fetch(url, path).status_code == 401
     for path in ("upload", "queue/join", "call/generate", "component_server"):
-        assert fetch(url, f"/gradio_api/{path}", "POST", json={"data": [None] * 14}).status_code == 401
+        assert (
+            fetch(url, f"/gradio_api/{path}", "POST", json={"data": [None] * 14}).status_code == 401
+        )
 
 
 def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed) -> None:
@@ -266,7 +294,9 @@ def test_a_read_only_file_system_is_enough(closed: Closed) -> None:
     clip = (ROOT / "examples" / "clip.webm").read_bytes()
 
     async def visit(refused: str | None) -> list[dict[str, Any]]:
-        """The events of a question about a scene and a clip; where no file can be kept, about nothing."""
+        """The events of a question about a scene and a clip; where no file can be kept, about
+        nothing.
+        """
         asked = {"pair": "pocket", "question": "?", "methods": ["sage"], "max_new_tokens": 2}
         async with Visitor(closed.url, ("ann", SECRET)) as visitor:
             if refused is None:

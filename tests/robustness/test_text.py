@@ -1,4 +1,6 @@
-"""Words from strangers: prompts, file names, answers and traces are words wherever they are shown."""
+"""Words from strangers: prompts, file names, answers and traces are words wherever they are
+shown.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,15 @@ def loaded(place: Path) -> Iterator[object]:
         yield load(pairs.find("pocket"), ["small"])
 
 
-def answer(loaded: object, question: str, shown: Sequence[Image.Image] = ()) -> list[records.Record]:
+def answer(
+    loaded: object, question: str, shown: Sequence[Image.Image] = ()
+) -> list[records.Record]:
     asked = session.request(loaded, [session.turn(question, shown)], 4, Sampling())
-    return list(session.race(loaded, asked, [choose(loaded.pair, name, {}, 0.0) for name in ("ar", "chain")]))
+    return list(
+        session.race(
+            loaded, asked, [choose(loaded.pair, name, {}, 0.0) for name in ("ar", "chain")]
+        )
+    )
 
 
 @pytest.mark.parametrize("what", ODD_QUESTIONS)
@@ -97,12 +105,18 @@ def test_a_question_longer_than_the_context_is_refused_with_the_figures(loaded: 
 def test_the_command_line_takes_and_refuses_odd_questions(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """100,000 characters: exit code 2 with the figures; undecodable bytes and markup: an answer in JSON."""
+    """100,000 characters: exit code 2 with the figures; undecodable bytes and markup: an answer in
+    JSON.
+    """
     monkeypatch.setattr(pairs, "ASSETS", place)
     ask = ["generate", "--method", "ar", "--max-new-tokens", "2", "--json", "--prompt"]
     assert main([*ask, "long " * 20_000]) == 2
     said = capsys.readouterr()
-    assert "tokens and the answer may take 2" in said.err and said.err.count("\n") == 1 and said.out == ""
+    assert (
+        "tokens and the answer may take 2" in said.err
+        and said.err.count("\n") == 1
+        and said.out == ""
+    )
     for question in (ODD_QUESTIONS["bytes that are no text"], ODD_QUESTIONS["markup"]):
         assert main([*ask, question]) == 0
         assert json.loads(capsys.readouterr().out)["n_tokens"] >= 1

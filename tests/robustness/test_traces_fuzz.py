@@ -1,4 +1,6 @@
-"""Traces from strangers: thousands of damaged ones, each answered in a sentence by program and page."""
+"""Traces from strangers: thousands of damaged ones, each answered in a sentence by program and
+page.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,18 @@ VALUES = (
     *(None, True, False, 0, 1, -1, 7, 2**31, 2**62, 2**63, -(2**64), 10**40),
     *(0.5, -0.25, 1e-300, 1e299, 1e308),
     *("", "x", SCRIPT, "=1+1", "\x1b[2J", "\u202e", "\ud800", "é" * 40, "x" * 5_000),
-    *("__proto__", "constructor", [], [[]], [None], [1] * 50, {}, {"a": None}, {"__proto__": 1}, {"": 1}),
+    *(
+        "__proto__",
+        "constructor",
+        [],
+        [[]],
+        [None],
+        [1] * 50,
+        {},
+        {"a": None},
+        {"__proto__": 1},
+        {"": 1},
+    ),
 )
 
 
@@ -55,7 +68,13 @@ def places(value: Any, holder: Any = None, key: Any = None) -> Iterator[tuple[An
     """Every (holder, key) within a value."""
     if holder is not None:
         yield holder, key
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for k, v in inner:
         yield from places(v, value, k)
 
@@ -127,7 +146,9 @@ def _change_the_text(text: str, rng: random.Random) -> str:
             + text[at:]
         )
     if change == 3:
-        return text.replace(rng.choice((":", ",", '"', "[", "1", "e")), rng.choice((";", "", "'", "NaN")), 5)
+        return text.replace(
+            rng.choice((":", ",", '"', "[", "1", "e")), rng.choice((";", "", "'", "NaN")), 5
+        )
     if change == 4:
         return text.replace("\n", rng.choice(("\r\n", "\n\n \n", " ", "\r")))
     if change == 5:
@@ -139,7 +160,9 @@ N = 2_400
 
 
 def test_thousands_of_damaged_traces_are_answered() -> None:
-    """2,400 seeded mutants: sound ones are summed up and add up, all others are told in short plain lines."""
+    """2,400 seeded mutants: sound ones are summed up and add up, all others are told in short plain
+    lines.
+    """
     sound = 0
     for seed in range(N):
         text = mutant(seed)
@@ -152,7 +175,10 @@ def test_thousands_of_damaged_traces_are_answered() -> None:
             sound += 1
             assert all(line.isprintable() for line in trace.summary(lanes).split("\n")), seed
             for lane in lanes:
-                assert lane.end is None or lane.end.totals.n_tokens == records.fold(lane.rounds).n_tokens
+                assert (
+                    lane.end is None
+                    or lane.end.totals.n_tokens == records.fold(lane.rounds).n_tokens
+                )
     sys.stdout.write(f"{N} damaged traces: {N - sound} refused, {sound} still sound\n")
     assert 100 < sound < N / 2, sound  # changes that leave a race sound exist, most do not
 
@@ -187,11 +213,17 @@ def test_the_command_says_what_is_wrong(
     for action in ("check", "show"):
         assert main(["trace", action, str(path)]) == 2
         said = capsys.readouterr()
-        assert said.err.count("\n") == 1 and said.err.endswith(".\n") and said.err.strip().isprintable()
+        assert (
+            said.err.count("\n") == 1
+            and said.err.endswith(".\n")
+            and said.err.strip().isprintable()
+        )
         assert all(line.isprintable() for line in said.out.splitlines()) and len(said.out) < 10_000
 
 
-def test_a_file_too_large_is_refused_unread(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_too_large_is_refused_unread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A line of 100 MB, a file of a terabyte: the size is asked first."""
     path = tmp_path / "large.jsonl"
     for size in (100 * 2**20, 2**40):
@@ -215,10 +247,30 @@ def test_too_many_lanes_are_refused() -> None:
         {"n_prompt": 2**40},
         {
             "spans": [
-                {"kind": "image", "media": 0, "frame": 0, "start": 0, "stop": 4, "rows": 2**30, "cols": 2**30}
+                {
+                    "kind": "image",
+                    "media": 0,
+                    "frame": 0,
+                    "start": 0,
+                    "stop": 4,
+                    "rows": 2**30,
+                    "cols": 2**30,
+                }
             ]
         },
-        {"spans": [{"kind": "image", "media": 0, "frame": 0, "start": 0, "stop": 4, "rows": -1, "cols": 2}]},
+        {
+            "spans": [
+                {
+                    "kind": "image",
+                    "media": 0,
+                    "frame": 0,
+                    "start": 0,
+                    "stop": 4,
+                    "rows": -1,
+                    "cols": 2,
+                }
+            ]
+        },
     ],
 )
 def test_what_would_be_walked_over_is_bounded(change: dict[str, Any]) -> None:
@@ -240,7 +292,8 @@ return data.map((text) => {
 def test_the_page_refuses_what_the_program_refuses(tmp_path: Path) -> None:
     """The same verdict on 800 mutants and all hostile files, from the page's own reader.
 
-    JavaScript knows one kind of number: a whole number written as 1.0 passes there. No mutant has one.
+    JavaScript knows one kind of number: a whole number written as 1.0 passes there. No mutant has
+    one.
     """
     texts = [mutant(seed) for seed in range(800)]
     texts += [data.decode("utf-8", "replace") for data in HOSTILE.values()]
@@ -253,6 +306,8 @@ def test_the_page_refuses_what_the_program_refuses(tmp_path: Path) -> None:
         for at, (problems, words) in enumerate(zip(ours, said, strict=True))
         if bool(problems) != bool(words)
     ]
-    sys.stdout.write(f"{len(texts)} traces read by the page: {len(apart)} judged otherwise than here\n")
+    sys.stdout.write(
+        f"{len(texts)} traces read by the page: {len(apart)} judged otherwise than here\n"
+    )
     assert apart == [] and not any(words and "fell over" in words for words in said)
     assert said[-len(EXAMPLES) :] == [None] * len(EXAMPLES)

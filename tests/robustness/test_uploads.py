@@ -46,7 +46,9 @@ def test_every_upload_of_the_corpus_ends_as_it_may(tried: dict) -> None:
 
 
 def test_no_upload_takes_long_or_much(tried: dict) -> None:
-    """The largest picture that is taken has 25 million pixels: 75 MB, and a few times that while decoded."""
+    """The largest picture that is taken has 25 million pixels: 75 MB, and a few times that while
+    decoded.
+    """
     assert max(row["slowest_s"] for row in tried["rows"].values()) < 30
     assert tried["peak_mb"] < 800
 
@@ -54,14 +56,24 @@ def test_no_upload_takes_long_or_much(tried: dict) -> None:
 def test_the_command_line_refuses_them_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, one sentence on standard error, nothing on standard output; before any model is loaded.
+    """Exit code 2, one sentence on standard error, nothing on standard output; before any model is
+    loaded.
 
     Every twentieth that must be refused; without the bombs, which take seconds to make.
     """
     refused = [case for case in corpus_files.cases(without=["bomb"]) if case.ends == "refused"]
     for case in refused[::20]:
         path = case.write(tmp_path)
-        asked = ["generate", "--method", "ar", "--prompt", "x", f"--{case.sent_as}", str(path), "--json"]
+        asked = [
+            "generate",
+            "--method",
+            "ar",
+            "--prompt",
+            "x",
+            f"--{case.sent_as}",
+            str(path),
+            "--json",
+        ]
         assert main(asked) == 2, case.name
         said = capsys.readouterr()
         assert said.out == "" and said.err.count("\n") == 1
@@ -74,7 +86,9 @@ def test_a_request_is_decoded_in_order_by_few_processes(
     """Pictures and clips mixed come back in the order they were sent; pictures share a process."""
     started = []
     popen = subprocess.Popen
-    monkeypatch.setattr(load.subprocess, "Popen", lambda *a, **k: started.append(k["env"]) or popen(*a, **k))
+    monkeypatch.setattr(
+        load.subprocess, "Popen", lambda *a, **k: started.append(k["env"]) or popen(*a, **k)
+    )
     monkeypatch.setenv("HF_TOKEN", "secret")
     names = ["plain.png", "clip.mp4", "animated.gif", "smaller.jpg"]
     files = corpus_files.pictures() | corpus_files.clips()
@@ -125,7 +139,9 @@ def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_decoder_that_dies_or_lies_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
-    """A crash, an early end, rubbish, fewer pixels than announced: the file is named as the culprit."""
+    """A crash, an early end, rubbish, fewer pixels than announced: the file is named as the
+    culprit.
+    """
     with pytest.raises(MediaError, match="a.png is damaged"):
         load_picture(fake_decoder(tmp_path, monkeypatch, script))
 
@@ -133,7 +149,9 @@ def test_a_decoder_that_dies_or_lies_is_told(
 def test_bytes_and_counts_are_checked_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of a terabyte costs nothing; the ninth file is refused before the first is looked at."""
+    """A file of a terabyte costs nothing; the ninth file is refused before the first is looked
+    at.
+    """
     large = tmp_path / "large.png"
     with large.open("wb") as file:
         file.truncate(2**40)
@@ -147,15 +165,29 @@ def test_bytes_and_counts_are_checked_before_anything_is_read(
 
 ELSEWHERE = [
     *("/dev/zero", "/dev/null", "/dev/stdin", "/dev/tty", "/proc/self/environ", "/proc/self/mem"),
-    *("/proc/self/fd/0", "/sys/kernel/notes", "/etc/passwd", "/", ".", "~", "", "a\0b.png", "half\ud800.png"),
+    *(
+        "/proc/self/fd/0",
+        "/sys/kernel/notes",
+        "/etc/passwd",
+        "/",
+        ".",
+        "~",
+        "",
+        "a\0b.png",
+        "half\ud800.png",
+    ),
     *("file:///etc/passwd", "http://127.0.0.1/a.png", "data:,x"),
 ]
-"""What is no file of anybody's who asks: devices, the system's own files, addresses, impossible names."""
+"""What is no file of anybody's who asks: devices, the system's own files, addresses, impossible
+names.
+"""
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux's file systems")
 def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
-    """Devices, pipes, folders, the system's own files, links that go round, names too long or impossible."""
+    """Devices, pipes, folders, the system's own files, links that go round, names too long or
+    impossible.
+    """
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "round.png").symlink_to(tmp_path / "round.png")
     (tmp_path / "zero.png").symlink_to("/dev/zero")
@@ -167,7 +199,9 @@ def test_what_is_no_file_is_never_opened(tmp_path: Path) -> None:
 
 
 def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path) -> None:
-    """A link inside the folder that leads out of it, a way up, a device, a folder, rubbish: none exist."""
+    """A link inside the folder that leads out of it, a way up, a device, a folder, rubbish: none
+    exist.
+    """
     uploads = tmp_path / "uploads"
     (uploads / "inner").mkdir(parents=True)
     secret = tmp_path / "secret.png"
@@ -188,7 +222,13 @@ def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path) -> None:
     assert read(str(uploads / "inner" / ".." / "mine.png")).media == (str(mine),)
     json.dumps(read(str(mine)).names).encode()
     outside = [
-        *(secret, uploads / "out.png", uploads / ".." / "secret.png", uploads / "round.png", uploads),
+        *(
+            secret,
+            uploads / "out.png",
+            uploads / ".." / "secret.png",
+            uploads / "round.png",
+            uploads,
+        ),
         *(uploads / "pipe.png", uploads / ("x" * 5_000), tmp_path / "uploads_of_another" / "a.png"),
         *ELSEWHERE,
     ]
@@ -212,14 +252,19 @@ def test_a_visits_files_go_when_it_ends(tmp_path: Path) -> None:
 
     visits.keep("me", asked("mine", "shared", history=[asked("earlier"), "rubbish", {"media": 3}]))
     visits.keep(
-        "me", {"media": [{"path": str(tmp_path / "example.png")}, {"path": "a\0"}, {"path": 3}, None]}
+        "me",
+        {"media": [{"path": str(tmp_path / "example.png")}, {"path": "a\0"}, {"path": 3}, None]},
     )
     visits.keep("you", asked("shared", "others"))
     for rubbish in (None, 3, "x", {"media": "x"}, {"media": [{"path": str(uploads)}]}):
         visits.keep("me", rubbish)
     visits.leave("me")
     assert not files["mine"].parent.exists() and not files["earlier"].exists()
-    assert files["shared"].exists() and files["others"].exists() and (tmp_path / "example.png").exists()
+    assert (
+        files["shared"].exists()
+        and files["others"].exists()
+        and (tmp_path / "example.png").exists()
+    )
     visits.leave("you")
     visits.leave("you")
     visits.leave(None)

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_spaces_is_imported_before_anything_asks_for_cuda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`spaces` refuses to start once CUDA was initialised, so it comes before a look at the machine; anywhere
-    else it is not imported."""
+    """`spaces` refuses to start once CUDA was initialised, so it comes before a look at the
+    machine; anywhere else it is not imported."""
     (tmp_path / "spaces.py").write_text(
         "import os, sys\n"
         "print('spaces comes', file=sys.stderr)\n"
@@ -32,7 +32,9 @@ def test_spaces_is_imported_before_anything_asks_for_cuda(
     )
     env = {**os.environ, "SPACES_ZERO_GPU": "true", "PYTHONPATH": str(tmp_path)}
     words = [sys.executable, "app.py", "--pair", "nobody"]
-    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        words, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 2 and "nobody" in done.stderr and "spaces comes" in done.stderr
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
     monkeypatch.delitem(sys.modules, "spaces", raising=False)
@@ -41,12 +43,16 @@ def test_spaces_is_imported_before_anything_asks_for_cuda(
 
 
 def test_the_real_package_lends_three_calls_and_all_are_released() -> None:
-    """The second is stopped by its visitor. Scheduler and move to CUDA are mocked; see `zerogpu_app`."""
+    """The second is stopped by its visitor. Scheduler and move to CUDA are mocked; see
+    `zerogpu_app`.
+    """
     pytest.importorskip("spaces", reason="needs the package spaces, see requirements-dev.txt")
     words = [sys.executable, "-m", "tests.robustness.zerogpu_app"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]
-    first, stopped, third = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    first, stopped, third = (
+        json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")
+    )
     assert not first["errors"] + stopped["errors"] + third["errors"], (
         done.stderr[-3000:] + done.stdout[-3000:]
     )

@@ -1,7 +1,8 @@
-"""A visitor of a served page without a browser: asks as the page's scripts do, or as a program does, by HTTP.
+"""A visitor of a served page without a browser: asks as the page's scripts do, or as a program
+does, by HTTP.
 
-Given the address of a running page, gives the events of a run as they come. Knows the page's protocol (a JSON
-string a batch, numbered), nothing of what stands behind it.
+Given the address of a running page, gives the events of a run as they come. Knows the page's
+protocol (a JSON string a batch, numbered), nothing of what stands behind it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from specvl_demo.records import Record, loads
 
 Event = dict[str, Any]
 PATIENCE_S = 600.0
-"""Longer than the line and the longest run together: a visitor who waits longer has been forgotten."""
+"""Longer than the line and the longest run together: a visitor who waits longer has been
+forgotten.
+"""
 KINDS = ("begin", "round", "end")
 
 
@@ -32,8 +35,11 @@ class Visitor:
     def __init__(self, url: str, login: tuple[str, str] | None = None) -> None:
         self._login = login
         patience = httpx.Timeout(PATIENCE_S, connect=60.0)
-        # Nothing on this machine has a certificate, and reading those that others have takes a while.
-        self._http = httpx.AsyncClient(base_url=url, timeout=patience, trust_env=False, verify=False)
+        # Nothing on this machine has a certificate, and reading those that others have takes a
+        # while.
+        self._http = httpx.AsyncClient(
+            base_url=url, timeout=patience, trust_env=False, verify=False
+        )
         self._session = secrets.token_hex(6)
         self._run = -1
         self._board = -1
@@ -44,7 +50,9 @@ class Visitor:
             await self._post("/login", data={"username": user, "password": password})
         config = _object(await self._http.get("/config"))
         self._run, self._board = next(
-            (one["id"], one["targets"][0][0]) for one in config["dependencies"] if one["api_name"] == "run"
+            (one["id"], one["targets"][0][0])
+            for one in config["dependencies"]
+            if one["api_name"] == "run"
         )
         return self
 
@@ -57,7 +65,9 @@ class Visitor:
         body = {"data": [], "event_data": asked, "fn_index": self._run, "trigger_id": self._board}
         await self._post("/gradio_api/queue/join", json={**body, "session_hash": session})
         numbers: dict[str, int] = {}
-        async with aclosing(self._listen(f"/gradio_api/queue/data?session_hash={session}")) as lines:
+        async with aclosing(
+            self._listen(f"/gradio_api/queue/data?session_hash={session}")
+        ) as lines:
             async for line in lines:
                 message = json.loads(line)
                 if message["msg"] == "close_stream":
@@ -73,10 +83,14 @@ class Visitor:
                         yield event
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """What a named endpoint gives to a program. Turned with the server's sentence where it refuses."""
+        """What a named endpoint gives to a program. Turned with the server's sentence where it
+        refuses.
+        """
         started = await self._post(f"/gradio_api/call/v2/{name}", json=dict(arguments))
         kind = ""
-        async with aclosing(self._listen(f"/gradio_api/call/{name}/{started['event_id']}", "")) as lines:
+        async with aclosing(
+            self._listen(f"/gradio_api/call/{name}/{started['event_id']}", "")
+        ) as lines:
             async for line in lines:
                 word, _, rest = line.partition(": ")
                 if word == "event":
@@ -90,7 +104,12 @@ class Visitor:
 
     async def server(self, name: str, argument: Any) -> Any:
         """What one of the page's own functions gives."""
-        body = {"data": argument, "component_id": self._board, "fn_name": name, "session_hash": self._session}
+        body = {
+            "data": argument,
+            "component_id": self._board,
+            "fn_name": name,
+            "session_hash": self._session,
+        }
         return await self._post("/gradio_api/component_server", json=body)
 
     async def upload(self, name: str, content: bytes) -> dict[str, str]:

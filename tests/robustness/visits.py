@@ -1,7 +1,7 @@
 """The kinds of visitors of a soak, good and bad, each judged by what it must get.
 
-An answer whose records add up and in which lossless methods equal AR; a sentence for people; or nothing,
-because the visitor left.
+An answer whose records add up and in which lossless methods equal AR; a sentence for people; or
+nothing, because the visitor left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ BUSY = re.compile(r"busy|queue is full", re.IGNORECASE)
 """A refusal because too many ask at once."""
 OURS = re.compile(r"Traceback|object at 0x|TypeError|KeyError|AttributeError|NoneType")
 """What never stands in a sentence for a visitor."""
-QUESTIONS = ("Describe the picture.", "What colour is the star? 🟥", "ما هذا؟", "<b>Is</b> it ${circle}?")
+QUESTIONS = (
+    "Describe the picture.",
+    "What colour is the star? 🟥",
+    "ما هذا؟",
+    "<b>Is</b> it ${circle}?",
+)
 OUTCOMES = ("served", "refused", "busy", "stopped", "left")
 
 
@@ -96,7 +101,9 @@ class Visit:
         return await self.visitor.upload(path.name, path.read_bytes())
 
     async def run(self, asked: Any) -> tuple[list[dict[str, Any]], str | None]:
-        """All events of a race, and the sentence where it was refused; Wrong where people cannot read it."""
+        """All events of a race, and the sentence where it was refused; Wrong where people cannot
+        read it.
+        """
         async with aclosing(self.visitor.ask(asked)) as running:
             events = [event async for event in running]
         said = sentence(events)
@@ -166,7 +173,10 @@ async def program(visit: Visit) -> str:
     """The two endpoints of programs; one in three hangs up."""
     rng, asked = visit.rng, await visit.asked()
     same = ("pair", "max_new_tokens", "temperature", "top_p", "seed")
-    given = {key: asked[key] for key in same} | {"prompt": asked["question"], "image": asked["media"]}
+    given = {key: asked[key] for key in same} | {
+        "prompt": asked["question"],
+        "image": asked["media"],
+    }
     single = rng.random() < 0.5
     more = {"method": asked["methods"][0]} if single else {"methods": ",".join(asked["methods"])}
     call = visit.visitor.call("generate" if single else "race", given | more)
@@ -179,7 +189,9 @@ async def program(visit: Visit) -> str:
     told = await call
     for one in [told] if single else told["lanes"]:
         if not 0 < one["n_tokens"] == len(one["token_ids"]) <= asked["max_new_tokens"]:
-            raise Wrong(f"{one['n_tokens']} tokens, {len(one['token_ids'])} ids, {asked['max_new_tokens']}")
+            raise Wrong(
+                f"{one['n_tokens']} tokens, {len(one['token_ids'])} ids, {asked['max_new_tokens']}"
+            )
         if one["lossless"] and one.get("identical_to_ar") is False:
             raise Wrong(f"{one['method']} differs from AR")
         visit.tally.tokens += one["n_tokens"]
@@ -203,8 +215,8 @@ async def bad_file(visit: Visit) -> str:
 
 @cache
 def refused_files() -> list[corpus_files.Case]:
-    """Small files of the attack corpus that must be refused as pictures and as clips, under names that travel
-    unchanged."""
+    """Small files of the attack corpus that must be refused as pictures and as clips, under names
+    that travel unchanged."""
     plain = re.compile(r"[\w.-]+")
     other = {"image": CLIP_FORMATS, "video": PICTURE_FORMATS}
     return [
@@ -252,7 +264,9 @@ async def scene(visit: Visit) -> str:
     wrong = await visit.visitor.server("scene", {"objects": 7})
     if "path" not in drawn or "problem" not in wrong:
         raise Wrong(f"a scene gave {sorted(drawn)}, nonsense gave {sorted(wrong)}")
-    await visit.visitor.server("panel", {"pair": visit.pair, "method": visit.rng.choice(visit.methods)})
+    await visit.visitor.server(
+        "panel", {"pair": visit.pair, "method": visit.rng.choice(visit.methods)}
+    )
     await visit.visitor.server("batches", "nobody's")
     await visit.visitor.server("stop", {"not": "a run"})
     return "served"
@@ -267,4 +281,6 @@ KINDS: dict[str, tuple[int, Callable[[Visit], Awaitable[str]]]] = {
     "bad request": (2, bad_request),
     "scene": (1, scene),
 }
-"""What visitors do, and how often beside each other; each says what became of it, one of OUTCOMES."""
+"""What visitors do, and how often beside each other; each says what became of it, one of
+OUTCOMES.
+"""

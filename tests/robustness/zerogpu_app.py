@@ -1,7 +1,8 @@
-"""A ZeroGPU Space's worker here: the real `spaces` package, its scheduler and its move to CUDA mocked.
+"""A ZeroGPU Space's worker here: the real `spaces` package, its scheduler and its move to CUDA
+mocked.
 
-Prints one JSON line for each of three lent calls, the second of which is stopped. Also runs with a CPU build
-of torch, whose missing CUDA entry points are filled in.
+Prints one JSON line for each of three lent calls, the second of which is stopped. Also runs with a
+CPU build of torch, whose missing CUDA entry points are filled in.
 
     python -m tests.robustness.zerogpu_app
 """
@@ -75,16 +76,18 @@ async def call(queue: Queue, stop_after: int | None = None) -> None:
 
 
 def main() -> None:
-    """Start the worker as a Space does, then call it. Steps have fixed shapes, as on a GPU, however fast they
-    are here."""
-    trials.Trial.reason = property(lambda trial: trial.fault or (None if trial.agree else "other tokens"))
+    """Start the worker as a Space does, then call it. Steps have fixed shapes, as on a GPU, however
+    fast they are here."""
+    trials.Trial.reason = property(
+        lambda trial: trial.fault or (None if trial.agree else "other tokens")
+    )
     lend()
     machine.gpus = lambda: (machine.Gpu("emulated", 24 * 10**9, (9, 0)),)
     queue = Queue(workers.make("pocket", workers.Cluster()), 16, 500, 5)
     for stop_after in (None, 2, None):
         asyncio.run(call(queue, stop_after))
-    # A lent call's process waits for the next call, holding this one's output open; and it leaves threads
-    # behind that nobody ends.
+    # A lent call's process waits for the next call, holding this one's output open; and it leaves
+    # threads behind that nobody ends.
     for process in multiprocessing.active_children():
         process.kill()
     os._exit(0)

@@ -1,4 +1,6 @@
-"""Ceilings: derived from bytes and operations, bounded by the acceptance length, said for every pair."""
+"""Ceilings: derived from bytes and operations, bounded by the acceptance length, said for every
+pair.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ PAIR = pairs.find("qwen2.5-vl-7b")
 
 
 def test_a_ceiling_is_tau_over_the_round_in_steps() -> None:
-    """Where memory binds: a chain of three by a drafter a sixth of the target's size costs 1.5 steps."""
+    """Where memory binds: a chain of three by a drafter a sixth of the target's size costs 1.5
+    steps.
+    """
     target = pairs.Checkpoint("t", 6e9, "x")
     pair = pairs.Pair("p", "P", "none", target, {"small": pairs.Checkpoint("s", 1e9, "x")})
     found = ceiling(pair, choose("chain", {"gamma": 3}), DEVICES[3], acceptance=0.5)
@@ -44,7 +48,12 @@ def test_packing_the_target_leaves_less_to_gain() -> None:
 
 
 def test_devices_are_found_by_the_names_that_torch_gives() -> None:
-    names = {"Tesla T4": "T4", "NVIDIA A10G": "A10G", "NVIDIA L4": "L4", "NVIDIA H100 80GB HBM3": "H100"}
+    names = {
+        "Tesla T4": "T4",
+        "NVIDIA A10G": "A10G",
+        "NVIDIA L4": "L4",
+        "NVIDIA H100 80GB HBM3": "H100",
+    }
     names |= {"NVIDIA A100-SXM4-80GB": "A100", "NVIDIA H200 MIG 3g.71gb": "H200", "cpu": CPU.name}
     assert {name: device_of(name).name for name in names} == names
     with pytest.raises(ValueError, match="known: T4"):

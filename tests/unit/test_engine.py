@@ -30,7 +30,10 @@ def request(target: TableTarget, n: int = 10, last: int = 0, **changes: object) 
 
 
 def run(
-    asked: Request, drafter: TableDrafter | None = None, policy: object | None = None, name: str = "l"
+    asked: Request,
+    drafter: TableDrafter | None = None,
+    policy: object | None = None,
+    name: str = "l",
 ) -> list[records.Record]:
     """One lane alone, all its records."""
     return list(race([Lane(name, parts(drafter, policy), SharedPrefill(asked))]))
@@ -56,14 +59,18 @@ def test_origins_path_and_candidates_line_up() -> None:
     assert first.tree.tokens == [0, 1, 2, 3, 6, 7]
     assert [c[0].id for c in first.candidates] == [t.id for t in first.tokens]
     for token, candidates in zip(first.tokens, first.candidates, strict=True):
-        assert candidates[0].prob == pytest.approx(float(CYCLE[token.id - 1].softmax(-1).max()), rel=1e-5)
+        assert candidates[0].prob == pytest.approx(
+            float(CYCLE[token.id - 1].softmax(-1).max()), rel=1e-5
+        )
         assert [c.prob for c in candidates] == sorted((c.prob for c in candidates), reverse=True)
     logp = CYCLE.log_softmax(-1)
     assert first.tree.target_logp[0] is None
     for node, parent in enumerate(first.tree.parent[1:], 1):
         expected = float(logp[first.tree.tokens[parent], first.tree.tokens[node]])
         assert first.tree.target_logp[node] == pytest.approx(expected, abs=1e-5)
-        drafted = float(wrong_after_3.log_softmax(-1)[first.tree.tokens[parent], first.tree.tokens[node]])
+        drafted = float(
+            wrong_after_3.log_softmax(-1)[first.tree.tokens[parent], first.tree.tokens[node]]
+        )
         assert first.tree.draft_logp[node] == pytest.approx(drafted, abs=1e-5)
 
 
@@ -111,7 +118,9 @@ def test_light_records_keep_the_tree_and_leave_out_the_rest() -> None:
 
 
 def test_records_fold_to_the_end_and_survive_a_round_trip() -> None:
-    target = TableTarget(CYCLE, costs={"draft_s": 0.1, "verify_s": 1.0, "commit_s": 0.01, "other_s": 0.02})
+    target = TableTarget(
+        CYCLE, costs={"draft_s": 0.1, "verify_s": 1.0, "commit_s": 0.01, "other_s": 0.02}
+    )
     found = chained(target, 11, 3)
     rounds = [r for r in found if isinstance(r, Round)]
     assert found[-1].totals == records.fold(rounds)
@@ -137,7 +146,10 @@ def costly(verify: float, **changes: float) -> TableTarget:
 
 def test_a_race_always_advances_the_lane_that_is_furthest_behind() -> None:
     clocks = {"slow": 1.0, "fast": 0.3, "mid": 0.7}
-    lanes = [Lane(name, parts(), SharedPrefill(request(costly(cost), 20))) for name, cost in clocks.items()]
+    lanes = [
+        Lane(name, parts(), SharedPrefill(request(costly(cost), 20)))
+        for name, cost in clocks.items()
+    ]
     found = list(race(lanes))
     assert [r.lane for r in found if isinstance(r, Begin)] == list(clocks)
     now = {r.lane: r.before_s for r in found if isinstance(r, Begin)}

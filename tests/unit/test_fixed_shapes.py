@@ -1,5 +1,5 @@
-"""Steps say the same in another shape: level by level as at once, several views as each alone, rows padded
-and the whole cache under a mask."""
+"""Steps say the same in another shape: level by level as at once, several views as each alone, rows
+padded and the whole cache under a mask."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from tests.heads import begun, built, random_module
 
 
 def contexts_of(vlm: VLM) -> list[Context]:
-    """The whole prompt, one without its picture, one with every other visual token, gaps kept and closed."""
+    """The whole prompt, one without its picture, one with every other visual token, gaps kept and
+    closed.
+    """
     encoded = vlm.encode(tiny_prompt(2))
     at = torch.arange(len(encoded.ids))
     text = at[~encoded.visual]
@@ -61,7 +63,9 @@ def fed_by_level(
             parents = [rows[parent[node]] for node in nodes]
             out = stream.extend(x[:, nodes], torch.tensor(parents) if level % 2 else tuple(parents))
         states |= {node: out[:, i] for i, node in enumerate(nodes)}
-    return torch.stack([states[i] for i in range(len(parent))], dim=1), [rows[i] for i in range(len(parent))]
+    return torch.stack([states[i] for i in range(len(parent))], dim=1), [
+        rows[i] for i in range(len(parent))
+    ]
 
 
 @pytest.mark.parametrize("views", [1, 4])
@@ -103,14 +107,18 @@ LAYERS = (0, 2, 3)
 def windowed() -> torch.nn.Module:
     """A Mistral decoder that looks through a window in every layer."""
     like = tiny_llava(kv_heads=2).config
-    text = hf.MistralConfig(**like.text_config.to_dict() | {"sliding_window": 7, "layer_types": None})
+    text = hf.MistralConfig(
+        **like.text_config.to_dict() | {"sliding_window": 7, "layer_types": None}
+    )
     torch.manual_seed(0)
     config = hf.LlavaConfig(vision_config=like.vision_config, text_config=text, image_token_id=3)
     return hf.LlavaForConditionalGeneration(config).eval()
 
 
 def decode(decoder: HFDecoder, rounds: int = 8) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Logits and layers of trees of many sizes, a path of each kept; drafting forwards in between."""
+    """Logits and layers of trees of many sizes, a path of each kept; drafting forwards in
+    between.
+    """
     stream = started(decoder, torch.arange(20, device=decoder.device)).fork(256)
     rng, said, layers = random.Random(3), [], []
     for number in range(rounds):
@@ -170,7 +178,8 @@ def pairs_of_models() -> dict[str, Models]:
     for backend in ("hf", "static"):
         target = VLMTarget(VLM(model, "target", backend=backend))
         heads = {
-            kind: built(random_module(kind), kind, target.decoder) for kind in ("eagle2", "hivis", "dream")
+            kind: built(random_module(kind), kind, target.decoder)
+            for kind in ("eagle2", "hivis", "dream")
         }
         small = VLM(noisy(model, 0.05), "small", backend=backend)
         found[backend] = Models(target, {"small": small, **heads}, words)
@@ -204,7 +213,9 @@ def test_heads_say_the_same_in_fixed_shapes(pairs_of_models: dict[str, Models], 
         drafter = FeatureDrafter(head)
         begun(models.target, drafter, tiny_prompt(2))
         levels = (([9], (-1,)), ([20], (0,)), ([21, 22, 23], (1, 1, 0)), ([24, 25], (3, 4)))
-        said.append(torch.cat([drafter.extend(torch.tensor(ids), parents) for ids, parents in levels]))
+        said.append(
+            torch.cat([drafter.extend(torch.tensor(ids), parents) for ids, parents in levels])
+        )
         assert head.fixed == bool(head._steps.seen) == (backend == "static")
         assert {shape.rows for shape in head._steps.seen} <= set(BUCKETS)
     torch.testing.assert_close(said[1], said[0], atol=1e-4, rtol=1e-4)

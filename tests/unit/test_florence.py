@@ -52,10 +52,14 @@ def captions() -> FlorenceCaptions:
         "projection_dim": 32,
     }
     config = hf.Florence2Config(
-        text_config=text, vision_config=vision, image_token_id=words.convert_tokens_to_ids("<image>")
+        text_config=text,
+        vision_config=vision,
+        image_token_id=words.convert_tokens_to_ids("<image>"),
     )
     model = hf.Florence2ForConditionalGeneration(config).eval()
-    return FlorenceCaptions(model, processor, lambda text: [10, *range(11, 11 + len(text))], length=6)
+    return FlorenceCaptions(
+        model, processor, lambda text: [10, *range(11, 11 + len(text))], length=6
+    )
 
 
 def test_one_caption_a_picture_in_the_targets_words(captions: FlorenceCaptions) -> None:
@@ -77,7 +81,9 @@ def test_without_the_pictures_it_says_so(captions: FlorenceCaptions) -> None:
 
 
 class _Meeting:
-    """A processor and a target that wait for each other: they meet only if both are at work at once."""
+    """A processor and a target that wait for each other: they meet only if both are at work at
+    once.
+    """
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
@@ -94,13 +100,17 @@ class _Meeting:
 
 
 def test_captions_are_made_while_the_target_prefills(captions: FlorenceCaptions) -> None:
-    """In a race the plain model's prefill is its own: it neither waits for captions nor shares with them."""
+    """In a race the plain model's prefill is its own: it neither waits for captions nor shares with
+    them.
+    """
     meeting = _Meeting(captions.processor)
     passes: list[bool] = []
 
     class Target(VLMTarget):
         def prefill(self, *asked: Any, **more: Any) -> Prefill:
-            passes.append(meeting.describing.is_set() or len(passes) > 0 and meeting.describing.wait(30))
+            passes.append(
+                meeting.describing.is_set() or len(passes) > 0 and meeting.describing.wait(30)
+            )
             meeting.prefilling.set() if len(passes) > 1 else None
             return super().prefill(*asked, **more)
 
@@ -113,9 +123,14 @@ def test_captions_are_made_while_the_target_prefills(captions: FlorenceCaptions)
         lambda length: FlorenceCaptions(captions.model, meeting, captions.words, length),
     )
     turns = (Turn("what is this?", (picture(0),)),)
-    shared = SharedPrefill(ask(target, replace(tiny_prompt(), source=(turns, "")), max_new_tokens=12))
+    shared = SharedPrefill(
+        ask(target, replace(tiny_prompt(), source=(turns, "")), max_new_tokens=12)
+    )
     tabed = choose("tabed", {"views": "multimodal+caption", "caption_length": 6})
-    lanes = [Lane(c.method.name, assemble(c, models), shared) for c in (choose("ar"), tabed, choose("chain"))]
+    lanes = [
+        Lane(c.method.name, assemble(c, models), shared)
+        for c in (choose("ar"), tabed, choose("chain"))
+    ]
     records = list(race(lanes))
     assert meeting.met and passes == [False, True]
     told = {
@@ -125,13 +140,17 @@ def test_captions_are_made_while_the_target_prefills(captions: FlorenceCaptions)
     }
     assert told["tabed"], "what the caption view saw is told"
     said = {
-        lane.name: [t.id for r in records if isinstance(r, Round) and r.lane == lane.name for t in r.tokens]
+        lane.name: [
+            t.id for r in records if isinstance(r, Round) and r.lane == lane.name for t in r.tokens
+        ]
         for lane in lanes
     }
     assert said["tabed"] == said["ar"] == said["chain"]
 
 
-def test_a_captioner_that_fails_says_so_where_its_captions_are_wanted(captions: FlorenceCaptions) -> None:
+def test_a_captioner_that_fails_says_so_where_its_captions_are_wanted(
+    captions: FlorenceCaptions,
+) -> None:
     def broken(**_: Any) -> Any:
         raise ValueError("no such picture")
 

@@ -22,8 +22,8 @@ KINDS = ("eagle2", "hivis", "dream")
 def expected(
     module: torch.nn.Module, kind: str, start: Start, ids: list[int], hidden: torch.Tensor, n: int
 ) -> list:
-    """The module's predictions for `ids` behind the prompt, by step: what a chain drafts from their last
-    token on.
+    """The module's predictions for `ids` behind the prompt, by step: what a chain drafts from their
+    last token on.
 
     hidden: features of the prompt without its last token, then of all of ids but the last.
     """
@@ -56,8 +56,8 @@ def grouped() -> VLMTarget:
 def test_a_chain_says_what_the_module_says(
     kind: str, on: str, geometry: Geometry, request: pytest.FixtureRequest
 ) -> None:
-    """Two rounds: a fresh prompt, and after three accepted tokens; the chain's tokens are forced. Also with
-    grouped keys and values."""
+    """Two rounds: a fresh prompt, and after three accepted tokens; the chain's tokens are forced.
+    Also with grouped keys and values."""
     target, module = request.getfixturevalue(on), random_module(kind, geometry)
     drafter = FeatureDrafter(built(module, kind, target.decoder, geometry, keep=1.0))
     prompt = tiny_prompt(2)
@@ -65,13 +65,18 @@ def test_a_chain_says_what_the_module_says(
     root, ids = int(prompt.ids[-1]), [11, 12, 13, 14, 15, 16, 17, 18]
     hidden = start.prefill.hidden
     for done in (0, 3):
-        # Round `done`: the root is the last decided token, the next ids are drafted whatever the head says.
+        # Round `done`: the root is the last decided token, the next ids are drafted whatever the
+        # head says.
         fed = [root, *ids][done:][:4]
         said = [drafter.extend(torch.tensor([token]), (i - 1,)) for i, token in enumerate(fed)]
-        steps = expected(module, kind, start, [root, *ids][: done + 4], _padded(hidden, done + 3, start), 4)
+        steps = expected(
+            module, kind, start, [root, *ids][: done + 4], _padded(hidden, done + 3, start), 4
+        )
         for i in range(4):
             wanted = steps[i][-4 + i]
-            wanted = wanted.index_fill(-1, torch.tensor(start.vocabulary.banned), -torch.inf).log_softmax(-1)
+            wanted = wanted.index_fill(
+                -1, torch.tensor(start.vocabulary.banned), -torch.inf
+            ).log_softmax(-1)
             torch.testing.assert_close(said[i][0], wanted, atol=2e-4, rtol=2e-4)
         tree = DraftTree(torch.tensor(fed), chain(3), rows=tuple(range(4)))
         scores = start.session.score(tree)
@@ -116,8 +121,8 @@ def test_a_tree_says_what_its_chains_say(kind: str, target: object) -> None:
 
 @torch.inference_mode()
 def test_the_published_leak_lets_branches_see_each_other(target: object) -> None:
-    """Without ancestry a sibling changes what a node says; with it, it does not (the control of the test
-    above)."""
+    """Without ancestry a sibling changes what a node says; with it, it does not (the control of the
+    test above)."""
     module = random_module("dream")
 
     def second(ancestry: bool, sibling: int) -> torch.Tensor:

@@ -1,4 +1,6 @@
-"""Models known before their weights, brought up from folders; drafters that cut pictures in their own way."""
+"""Models known before their weights, brought up from folders; drafters that cut pictures in their
+own way.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +63,14 @@ def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> 
     small = compatibility.Card("owner/small", "llava", 1, 4, "", fewer)
     assert compatibility.misfit(card, small) is None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(ValueError, match="'bert'; this engine serves LLaVA, .*InternVL and Pixtral"):
+    with pytest.raises(
+        ValueError, match="'bert'; this engine serves LLaVA, .*InternVL and Pixtral"
+    ):
         compatibility.read(str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_5"}))
-    with pytest.raises(ValueError, match="not served: its linear-attention layers keep one running state"):
+    with pytest.raises(
+        ValueError, match="not served: its linear-attention layers keep one running state"
+    ):
         compatibility.read(str(tmp_path))
 
 
@@ -77,7 +83,9 @@ def test_pickled_weights_are_read_only_when_asked(pair: Path, tmp_path: Path) ->
     with pytest.raises(ValueError, match="allow-pickle"):
         loading.model(tmp_path, loading.Plan(), "pickled")
     again = loading.model(tmp_path, loading.Plan(pickles=True), "pickled")
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
+    )
 
 
 def test_nothing_there_is_a_sentence(tmp_path: Path) -> None:
@@ -116,7 +124,9 @@ def test_a_cache_over_several_devices_is_the_same_cache(monkeypatch: pytest.Monk
         for token in (7, 8):
             stream.root(decoder.embed(torch.tensor([[token]])))
             said.append(
-                decoder.logits(stream.extend(decoder.embed(torch.tensor([[9, 10, 11]])), [0, 0, 1])[0])
+                decoder.logits(
+                    stream.extend(decoder.embed(torch.tensor([[9, 10, 11]])), [0, 0, 1])[0]
+                )
             )
             stream.keep([0, 2])
         return torch.cat(said)
@@ -169,7 +179,16 @@ def test_the_command_line_takes_any_two_that_fit(
 ) -> None:
     small = pair / "drafter"
     monkeypatch.setattr(compatibility, "_counted", lambda folder: 10 if folder == small else 20)
-    ask = ["generate", "--method", "chain", "--prompt", "what is this", "--max-new-tokens", "5", "--json"]
+    ask = [
+        "generate",
+        "--method",
+        "chain",
+        "--prompt",
+        "what is this",
+        "--max-new-tokens",
+        "5",
+        "--json",
+    ]
     assert main([*ask, "--target", str(pair / "target"), "--drafter", str(small)]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["n_tokens"] <= 5 and answer["pair"] == "custom"
@@ -178,13 +197,20 @@ def test_the_command_line_takes_any_two_that_fit(
     assert main([*ask, "--target", str(small), "--drafter", str(pair / "target")]) == 2
     assert "must be smaller" in capsys.readouterr().err
     assert main([*ask, "--target", str(pair / "nowhere"), "--drafter", str(small)]) == 2
-    assert main([*ask, "--target", str(pair / "target"), "--drafter", str(small), "--quantised", "4bit"]) == 2
+    assert (
+        main(
+            [*ask, "--target", str(pair / "target"), "--drafter", str(small), "--quantised", "4bit"]
+        )
+        == 2
+    )
 
 
 def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The prompt without its visual positions; its table of embeddings has padding rows of its own."""
+    """The prompt without its visual positions; its table of embeddings has padding rows of its
+    own.
+    """
     eyes = loading.model(pair / "drafter", loading.Plan(), "drafter")
     words = AutoModelForCausalLM.from_config(eyes.config.text_config)
     words.model.load_state_dict(eyes.get_decoder().state_dict())
@@ -193,7 +219,9 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     words.save_pretrained(tmp_path / "words")
     tokenizer().save_pretrained(tmp_path / "words")
     Image.new("RGB", (40, 40), (200, 30, 30)).save(tmp_path / "red.png")
-    monkeypatch.setattr(compatibility, "_counted", lambda folder: 10 if folder.name == "words" else 20)
+    monkeypatch.setattr(
+        compatibility, "_counted", lambda folder: 10 if folder.name == "words" else 20
+    )
     named = ["--target", str(pair / "target"), "--drafter", str(tmp_path / "words")]
     asked = ["--prompt", "what is", "--max-new-tokens", "12", "--json"]
     assert main(["generate", "--method", "chain", *named, *asked]) == 0
@@ -209,7 +237,10 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
         "lvspec": ["--set", "loose=0", "--set", "shift=false"],
     }.items():
         trace = tmp_path / f"{method}.jsonl"
-        assert main(["generate", "--method", method, *named, *asked, *changes, "--trace", str(trace)]) == 0
+        assert (
+            main(["generate", "--method", method, *named, *asked, *changes, "--trace", str(trace)])
+            == 0
+        )
         answer = json.loads(capsys.readouterr().out)
         said[method] = answer["token_ids"]
         if method not in ("ar", "lvspec"):
@@ -296,7 +327,12 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
     (head / "config.json").write_text(
         json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLMEagle3"]})
     )
-    folders = {"me/target": pair / "target", "me/small": pair / "drafter", "me/other": other, "me/head": head}
+    folders = {
+        "me/target": pair / "target",
+        "me/small": pair / "drafter",
+        "me/other": other,
+        "me/head": head,
+    }
     hub = _Hub(folders)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(compatibility, "HfApi", lambda: hub)
@@ -307,14 +343,21 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
     verdict = registry.available(made, registry.detect())
     assert verdict.ok and verdict.must_fetch
     drafts = registry.custom("me/target", "me/head").drafters
-    assert list(drafts) == ["eagle3"] and (drafts["eagle3"].id, drafts["eagle3"].params) == ("me/head", 10)
+    assert list(drafts) == ["eagle3"] and (drafts["eagle3"].id, drafts["eagle3"].params) == (
+        "me/head",
+        10,
+    )
     with pytest.raises(ValueError, match="another vocabulary than me/target"):
         registry.custom("me/target", "me/other")
     with pytest.raises(ValueError, match="me/none could not be looked up: me/none is not there"):
         registry.custom("me/target", "me/none")
-    lost = HfHubHTTPError.__bases__[0]("no route")  # as its HTTP library says it, which is no HfHubHTTPError
+    lost = HfHubHTTPError.__bases__[0](
+        "no route"
+    )  # as its HTTP library says it, which is no HfHubHTTPError
     monkeypatch.setattr(hub, "model_info", Mock(side_effect=[lost, HFValidationError("a name")]))
     with pytest.raises(ValueError, match="me/target could not be looked up: no route"):
         registry.custom("me/target", "me/small")
-    with pytest.raises(ValueError, match="There is no folder /no/such/folder, and a model of the hub"):
+    with pytest.raises(
+        ValueError, match="There is no folder /no/such/folder, and a model of the hub"
+    ):
         registry.custom("/no/such/folder", "me/small")

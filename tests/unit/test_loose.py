@@ -1,4 +1,6 @@
-"""LVSpec and FLy on hand-made rounds: what stays, what is called relaxed, what is never let through."""
+"""LVSpec and FLy on hand-made rounds: what stays, what is called relaxed, what is never let
+through.
+"""
 
 from __future__ import annotations
 
@@ -38,17 +40,23 @@ def scores(target: list[int], hidden: Tensor | None = None, sure: float = 9.0) -
     return Scores(logits=logits, hidden=torch.randn(len(target), D) if hidden is None else hidden)
 
 
-def judged(verifier: RelaxedVerifier, tree: DraftTree, told: Scores, visual: Tensor | None = None) -> Verdict:
+def judged(
+    verifier: RelaxedVerifier, tree: DraftTree, told: Scores, visual: Tensor | None = None
+) -> Verdict:
     verifier.begin(start(torch.eye(D)[:1] if visual is None else visual))
     return verifier.verify(tree, told, Sampler(Sampling(), 100, CPU))
 
 
 def drafted(tokens: list[int], parent: tuple[int, ...] | None = None) -> DraftTree:
-    return DraftTree(torch.tensor([10, *tokens]), chain(len(tokens)) if parent is None else shape_of(parent))
+    return DraftTree(
+        torch.tensor([10, *tokens]), chain(len(tokens)) if parent is None else shape_of(parent)
+    )
 
 
 def facing(angles: list[float]) -> Tensor:
-    """Hidden states whose cosine with the picture's only direction is the given number; the root's is 0."""
+    """Hidden states whose cosine with the picture's only direction is the given number; the root's
+    is 0.
+    """
     rows = torch.zeros(len(angles) + 1, D)
     for i, cosine in enumerate(angles, 1):
         rows[i, 0], rows[i, 1] = cosine, (1 - cosine**2) ** 0.5
@@ -57,13 +65,19 @@ def facing(angles: list[float]) -> Tensor:
 
 
 def test_the_least_visual_mismatches_stay_and_the_most_visual_stops_the_round() -> None:
-    """Ten drafted, none matches. λ = .7 loosens the seven least visual: all but numbers 2, 5 and 9."""
+    """Ten drafted, none matches. λ = .7 loosens the seven least visual: all but numbers 2, 5 and
+    9.
+    """
     relevance = [0.1, 0.2, 0.9, 0.1, 0.3, 0.8, 0.2, 0.1, 0.3, 0.7]
     told = scores(list(range(30, 41)), facing(relevance))
-    verdict = judged(VisualVerifier(LvspecSettings(shift=False)), drafted(list(range(11, 21))), told)
+    verdict = judged(
+        VisualVerifier(LvspecSettings(shift=False)), drafted(list(range(11, 21))), told
+    )
     assert verdict.path == [0, 1, 2]
     assert verdict.relaxed == [True, True]
-    assert verdict.tokens == [11, 12, 32], "drafted tokens, then the target's own where the third was refused"
+    assert verdict.tokens == [11, 12, 32], (
+        "drafted tokens, then the target's own where the third was refused"
+    )
     assert verdict.notes["loosened"] == [1, 2, 4, 5, 7, 8, 9]
     assert verdict.notes["cut"] == pytest.approx(0.3)
     assert verdict.notes["relevance"] == pytest.approx(relevance, abs=1e-4)
@@ -95,7 +109,9 @@ def test_relevance_is_the_mean_of_the_largest_cosines() -> None:
     assert torch.allclose(told, cosine.sort(descending=True).values[:, :5].mean(-1), atol=1e-5)
     few = VisualVerifier(LvspecSettings(anchors=100))
     few.begin(start(picture))
-    assert torch.allclose(few.signal(scores([1, 2, 3, 4], hidden), drafted([11, 12, 13])), cosine.mean(-1))
+    assert torch.allclose(
+        few.signal(scores([1, 2, 3, 4], hidden), drafted([11, 12, 13])), cosine.mean(-1)
+    )
 
 
 def test_position_shift_accepts_what_the_branch_says_elsewhere() -> None:
@@ -109,10 +125,13 @@ def test_position_shift_accepts_what_the_branch_says_elsewhere() -> None:
 
 @pytest.mark.parametrize("special", [0, EOS, IMAGE])
 @pytest.mark.parametrize(
-    "verifier", [VisualVerifier(LvspecSettings(loose=1.0)), EntropyVerifier(FlySettings(gate=0.0, window=0))]
+    "verifier",
+    [VisualVerifier(LvspecSettings(loose=1.0)), EntropyVerifier(FlySettings(gate=0.0, window=0))],
 )
 def test_special_tokens_are_never_let_through(verifier: RelaxedVerifier, special: int) -> None:
-    """Neither a drafted end the target does not want, nor a draft that runs on past the target's end."""
+    """Neither a drafted end the target does not want, nor a draft that runs on past the target's
+    end.
+    """
     invented = judged(verifier, drafted([11, special, 13]), scores([30, 31, 32, 33], sure=1.0))
     assert invented.tokens == [11, 31]
     overrun = judged(verifier, drafted([11, 12, 13]), scores([30, special, 32, 33], sure=1.0))
@@ -156,14 +175,18 @@ def test_a_prompt_without_a_picture_is_strict_and_says_so() -> None:
     assert "no picture" in verdict.notes["strict"]
 
 
-@pytest.mark.parametrize("verifier", [VisualVerifier(LvspecSettings()), EntropyVerifier(FlySettings())])
+@pytest.mark.parametrize(
+    "verifier", [VisualVerifier(LvspecSettings()), EntropyVerifier(FlySettings())]
+)
 def test_sampling_is_refused_in_a_sentence(verifier: RelaxedVerifier) -> None:
     with pytest.raises(ValueError, match="temperature 0.7; set it to 0"):
         verifier.begin(start(torch.eye(D), temperature=0.7))
 
 
 def test_two_branches_are_ranked_apart_and_the_longer_wins() -> None:
-    """Branch one (nodes 1, 2) holds its least visual token second, branch two (nodes 3, 4) first."""
+    """Branch one (nodes 1, 2) holds its least visual token second, branch two (nodes 3, 4)
+    first.
+    """
     tree = drafted([11, 12, 21, 22], (-1, 0, 1, 0, 3))
     told = scores([30, 31, 40, 22, 41], facing([0.9, 0.1, 0.3, 0.8]))
     verdict = judged(VisualVerifier(LvspecSettings(loose=0.5, shift=False)), tree, told)
@@ -188,7 +211,11 @@ def flags(verifier: EntropyVerifier, told: Branch) -> str:
 @pytest.mark.parametrize(
     ("exact", "window", "expected"),
     [
-        ("=x=====x", 4, "11111110"),  # three matches behind the first mismatch; the last one has no window
+        (
+            "=x=====x",
+            4,
+            "11111110",
+        ),  # three matches behind the first mismatch; the last one has no window
         ("=x==x===", 4, "10110111"),  # the window of the first is broken by the second
         ("x===", 4, "0111"),  # just fits, refused all the same: it is among the last W
         ("x====", 4, "11111"),

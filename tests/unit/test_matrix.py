@@ -1,4 +1,6 @@
-"""Products with few rows: packed in half precision where it holds the numbers, else the library's."""
+"""Products with few rows: packed in half precision where it holds the numbers, else the
+library's.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_a_row_has_the_same_bits_however_many_there_are() -> None:
     one, x = Matrix(numbers(6400, 96).half().float()), numbers(64, 96, seed=1)
     whole = one(x)
     assert all(
-        torch.equal(one(x[at : at + n]), whole[at : at + n]) for n in (1, 2, 5, 8, 13) for at in (0, 7)
+        torch.equal(one(x[at : at + n]), whole[at : at + n])
+        for n in (1, 2, 5, 8, 13)
+        for at in (0, 7)
     )
 
 
@@ -62,7 +66,11 @@ def test_half_precision_must_hold_every_number() -> None:
     assert held is not None and held[1] == 1
     small = (numbers(50, 50) * 1e-5).bfloat16()
     shifted = in_half(small)
-    assert shifted is not None and shifted[1] < 1 and torch.equal(shifted[0] * shifted[1], small.float())
+    assert (
+        shifted is not None
+        and shifted[1] < 1
+        and torch.equal(shifted[0] * shifted[1], small.float())
+    )
     for weight in (
         numbers(50, 50),
         torch.tensor([[1e30, 1e-30]]),

@@ -1,4 +1,6 @@
-"""Uploads: content decides, limits hold before decoding, every file ends in a picture or a sentence."""
+"""Uploads: content decides, limits hold before decoding, every file ends in a picture or a
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +62,16 @@ def test_transparency_lies_on_white() -> None:
     assert image.getpixel((0, 0)) == (255, 255, 255)
 
 
-@pytest.mark.parametrize("data", [pytest.param(data, id=name) for name, data in corpus_cameras.layouts()])
+@pytest.mark.parametrize(
+    "data", [pytest.param(data, id=name) for name, data in corpus_cameras.layouts()]
+)
 def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(data: bytes) -> None:
     assert count_scans(data) == 1
     picture = decoded(data)
     assert picture.size == corpus.SIZE
-    assert near(picture.getpixel((8, 24)), corpus.RED) and near(picture.getpixel((56, 24)), corpus.BLUE)
+    assert near(picture.getpixel((8, 24)), corpus.RED) and near(
+        picture.getpixel((56, 24)), corpus.BLUE
+    )
 
 
 def test_scans_of_the_picture_itself_are_counted() -> None:
@@ -139,7 +145,9 @@ def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> 
     for fmt in ("GIF", "WEBP"):
         path = tmp_path / f"moving.{fmt.lower()}"
         path.write_bytes(
-            corpus.encode(red, fmt, save_all=True, append_images=[green, blue], duration=[100, 300, 200])
+            corpus.encode(
+                red, fmt, save_all=True, append_images=[green, blue], duration=[100, 300, 200]
+            )
         )
         clip = load_clip(path)
         assert clip.times_s == pytest.approx((0, 0.1, 0.4))
@@ -159,7 +167,9 @@ def test_kinds_are_told_apart(clips: Path, tmp_path: Path) -> None:
     unmoved.write_bytes(GOOD["plain.gif"])
     with pytest.raises(MediaError, match="still picture"):
         load_clip(unmoved)
-    assert [isinstance(found, media.VideoFrames) for found in load_any([clips / "clip.mp4", unmoved])] == [
+    assert [
+        isinstance(found, media.VideoFrames) for found in load_any([clips / "clip.mp4", unmoved])
+    ] == [
         True,
         False,
     ]

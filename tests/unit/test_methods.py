@@ -48,7 +48,9 @@ def test_parameters_of_one_method_do_not_share_a_name() -> None:
         for policy in PARTS["policy"].values():
             for verifier in PARTS["verifier"].values():
                 used = [drafter, policy, verifier, *shared]
-                names = [param.name for part in used for param in part.settings.params()] + list(SLOTS)
+                names = [param.name for part in used for param in part.settings.params()] + list(
+                    SLOTS
+                )
                 assert len(set(names)) == len(names), (drafter.name, policy.name, verifier.name)
 
 
@@ -63,7 +65,9 @@ def test_titles_name_a_policy_that_is_not_the_methods_own() -> None:
     preset = METHODS["eagle2"].presets["pocket"]
     assert choose("eagle2", preset=preset).title == "EAGLE-2, chain of 8"
     assert choose("eagle2").title == "EAGLE-2" and choose("chain", {"gamma": 3}).title == "Chain"
-    assert choose("dream", {"policy": "static-tree"}).title == "DREAM, a fixed tree of up to 25 paths"
+    assert (
+        choose("dream", {"policy": "static-tree"}).title == "DREAM, a fixed tree of up to 25 paths"
+    )
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
@@ -77,7 +81,9 @@ def test_a_name_that_is_taken_is_refused() -> None:
         base.register(replace(chain, name="other", presets={"bad": {"gamma": "x"}}))
     with pytest.raises(ValueError, match="no parameter 'gama'"):
         base.register(
-            replace(chain, name="other", policy=replace(other, name="p"), presets={"x": {"gama": 2}})
+            replace(
+                chain, name="other", policy=replace(other, name="p"), presets={"x": {"gama": 2}}
+            )
         )
     assert "other" not in METHODS and "p" not in base.PARTS["policy"]
     for odd, part in ((replace(chain, name="a.b"), "letters, digits"), (None, "takes a Method")):

@@ -1,4 +1,6 @@
-"""Follow-up questions that go on from what a conversation left behind, against the same computed afresh."""
+"""Follow-up questions that go on from what a conversation left behind, against the same computed
+afresh.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ METHODS = {
     "dream": {"policy": "chain", "keep": 1.0},
 }
 OTHERWISE = ("specvlm", "dream")
-"""May draft otherwise in a follow-up: guided pruning hears fewer rows; DREAM's first query, which has nothing
-to see, sees all features of the prompt it was computed with."""
+"""May draft otherwise in a follow-up: guided pruning hears fewer rows; DREAM's first query, which
+has nothing to see, sees all features of the prompt it was computed with."""
 HEADS = ("eagle2", "hivis", "dream")
 
 
@@ -111,7 +113,8 @@ def test_only_what_is_new_is_computed(models: Models, monkeypatch: pytest.Monkey
     small = Watched(models.drafters["small"], monkeypatch)
     run(models, "chain", more(prompt, said), cache)
     assert target.looks == small.looks == 0
-    # The last token of the answer and the question but its last: the answer's other rows are there already.
+    # The last token of the answer and the question but its last: the answer's other rows are there
+    # already.
     assert target.rows[0] == 4
     # A drafter has not seen what the last round accepted.
     assert 4 <= small.rows[0] <= 4 + 6
@@ -125,9 +128,14 @@ def test_a_race_and_its_similarity_map_look_at_a_picture_once(
     prompt, target = tiny_prompt(1), Watched(models.target.vlm, monkeypatch)
     shared = SharedPrefill(ask(models.target, prompt))
     lanes = [Lane(name, assemble(choose(name), models), shared) for name in ("ar", "ngram")]
-    said = [record.tokens for record in race(lanes) if isinstance(record, Round) and record.lane == "ar"]
+    said = [
+        record.tokens for record in race(lanes) if isinstance(record, Round) and record.lane == "ar"
+    ]
     ids = [token.id for tokens in said for token in tokens]
-    assert similarity_map(shared, ids).shape == (len(ids), int(prompt.visual.sum())) and target.looks == 1
+    assert (
+        similarity_map(shared, ids).shape == (len(ids), int(prompt.visual.sum()))
+        and target.looks == 1
+    )
     target.hook.remove()
 
 
@@ -136,17 +144,25 @@ def test_what_is_kept_fits_exactly(models: Models) -> None:
     said, _, _ = run(models, "chain", prompt, cache)
     kept = cache[models.target.vlm, ()]
     rows = len(prompt) + len(said) - 1
-    assert kept.prefix.keys.shape[2] == kept.hidden.shape[0] == kept.prefix.stream.cache.room == rows
+    assert (
+        kept.prefix.keys.shape[2] == kept.hidden.shape[0] == kept.prefix.stream.cache.room == rows
+    )
     keys = kept.prefix.keys[0, 0]
     assert torch.where(keys < 0, prompt.ids.max(), keys)[: len(prompt)].amax() == prompt.ids.max()
-    assert keys[len(prompt) - 1 :].tolist() == [int(prompt.ids[-1]), *said][: rows - len(prompt) + 1]
+    assert (
+        keys[len(prompt) - 1 :].tolist() == [int(prompt.ids[-1]), *said][: rows - len(prompt) + 1]
+    )
     drafted = cache[models.drafters["small"], "multimodal"]
     assert drafted.stream.cache.room == drafted.keys.shape[2] <= rows
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_a_head_reads_only_what_is_new(pair: Models, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of the first forward of a follow-up: of what the last round accepted, and of the question."""
+def test_a_head_reads_only_what_is_new(
+    pair: Models, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the first forward of a follow-up: of what the last round accepted, and of the
+    question.
+    """
     cache, prompt = PrefixCache(), tiny_prompt(2)
     said, written, _ = run(pair, kind, prompt, cache)
     fed = len(said) - len(written[-1].tokens)
@@ -186,7 +202,9 @@ def test_a_head_goes_on_as_if_the_question_were_its_answer(models: Models, kind:
         steady.commit(tree, Verdict([0, 1, 2], tokens[at + 1 : at + 4], [False] * 2), scores)
     begun(target, again, more(prompt, tokens[1:9], tuple(tokens[9:])), 20)
     for i, token in enumerate((tokens[-1], 40, 41)):
-        one, other = (drafter.extend(torch.tensor([token]), (i - 1,)) for drafter in (steady, again))
+        one, other = (
+            drafter.extend(torch.tensor([token]), (i - 1,)) for drafter in (steady, again)
+        )
         torch.testing.assert_close(one, other, atol=2e-4, rtol=2e-4)
 
 
@@ -199,7 +217,10 @@ def test_visual_tokens_once_chosen_stay_chosen(pair: Models) -> None:
     found, _, begin = run(pair, "dream", follow, cache, half)
     assert found == run(pair, "ar", follow, None)[0]
     chosen, grown = before.seen[0].index, begin.seen[0].index
-    assert grown == [*chosen, *range(len(prompt) - 1, len(follow) - 1)] and len(chosen) < len(prompt) - 1
+    assert (
+        grown == [*chosen, *range(len(prompt) - 1, len(follow) - 1)]
+        and len(chosen) < len(prompt) - 1
+    )
 
 
 def test_another_picture_an_edited_question_and_another_model_start_afresh(
@@ -218,7 +239,9 @@ def test_another_picture_an_edited_question_and_another_model_start_afresh(
             watched.hook.remove()
         return watched.looks, watched.rows, [*found, *run(pair, "ar", follow(said), None)[0]]
 
-    other = replace(prompt, inputs={**prompt.inputs, "pixel_values": prompt.inputs["pixel_values"] + 1})
+    other = replace(
+        prompt, inputs={**prompt.inputs, "pixel_values": prompt.inputs["pixel_values"] + 1}
+    )
     count, _, both = looks(lambda said: more(other, said))
     assert count == 1 and both[: len(both) // 2] == both[len(both) // 2 :]
     changed = prompt.ids.clone()
@@ -226,8 +249,14 @@ def test_another_picture_an_edited_question_and_another_model_start_afresh(
     edited = replace(prompt, ids=changed, inputs={**prompt.inputs, "input_ids": changed[None]})
     count, rows, both = looks(lambda said: more(edited, said))
     # The picture holds, the text from the change on does not.
-    assert count == 0 and rows[0] >= len(both) // 2 and both[: len(both) // 2] == both[len(both) // 2 :]
-    count, _, both = looks(lambda said: more(prompt, said), replace(models, target=VLMTarget(small)))
+    assert (
+        count == 0
+        and rows[0] >= len(both) // 2
+        and both[: len(both) // 2] == both[len(both) // 2 :]
+    )
+    count, _, both = looks(
+        lambda said: more(prompt, said), replace(models, target=VLMTarget(small))
+    )
     assert count == 1 and both[: len(both) // 2] == both[len(both) // 2 :]
 
 
@@ -235,7 +264,9 @@ def test_inner_layers_are_kept_for_heads_that_read_them(models: Models) -> None:
     target, wants = models.target, Capture(layers=(0, 1))
     prompt = replace(tiny_prompt(1), cache=PrefixCache())
     session = target.open(target.prefill(target.encode(prompt), wants), 8, 4, wants)
-    session.score(DraftTree(torch.tensor([int(prompt.ids[-1]), 20, 21, 22]), shape_of((-1, 0, 0, 2))))
+    session.score(
+        DraftTree(torch.tensor([int(prompt.ids[-1]), 20, 21, 22]), shape_of((-1, 0, 0, 2)))
+    )
     session.commit([0, 2, 3])
     session.close(torch.tensor([int(prompt.ids[-1]), 21, 22]))
     follow = more(prompt, [21, 22, 23])
@@ -252,7 +283,11 @@ def test_exact_lanes_go_on_from_the_same_rows_whatever_was_asked_before(
 ) -> None:
     target = VLMTarget(VLM(tiny_llava().to(torch.bfloat16), "target", backend="hf"), exact=True)
     assert target.least_rows is not None
-    cache, prompt, captures = PrefixCache(), tiny_prompt(1), {"ar": NOTHING, "dream": Capture(layers=(0, 2))}
+    cache, prompt, captures = (
+        PrefixCache(),
+        tiny_prompt(1),
+        {"ar": NOTHING, "dream": Capture(layers=(0, 2))},
+    )
 
     def opened(name: str, prompt: Prompt) -> VLMSession:
         capture = captures[name]
@@ -270,4 +305,6 @@ def test_exact_lanes_go_on_from_the_same_rows_whatever_was_asked_before(
     plain, other = (opened(name, following)._stream.cache for name in captures)
     assert plain.length == other.length == len(following) - 1
     for i in range(target.decoder.n_layers):
-        assert torch.equal(plain.layer(i)[..., : plain.length, :], other.layer(i)[..., : plain.length, :])
+        assert torch.equal(
+            plain.layer(i)[..., : plain.length, :], other.layer(i)[..., : plain.length, :]
+        )

@@ -20,7 +20,9 @@ from specvl_demo.verdicts import Options, available
 
 LAPTOP = Machine(8, 16_000_000_000, "x86_64")
 H200 = Machine(16, 128_000_000_000, "x86_64", (Gpu("NVIDIA H200", 150_000_000_000),))
-SMALL_GPU = Machine(8, 32_000_000_000, "x86_64", (Gpu("RTX", 8_000_000_000), Gpu("RTX big", 24_000_000_000)))
+SMALL_GPU = Machine(
+    8, 32_000_000_000, "x86_64", (Gpu("RTX", 8_000_000_000), Gpu("RTX big", 24_000_000_000))
+)
 L4 = Machine(8, 32_000_000_000, "x86_64", (Gpu("NVIDIA L4", 24_000_000_000, (8, 9)),))
 T4 = Machine(8, 32_000_000_000, "x86_64", (Gpu("Tesla T4", 16_000_000_000, (7, 5)),))
 
@@ -34,7 +36,15 @@ def test_ids_are_unique() -> None:
     assert find("pocket").local and find("photo").local
     assert len({pair.id for pair in PAIRS}) == len(PAIRS)
     families = {pair.family for pair in PAIRS}
-    for wanted in ("LLaVA", "LLaVA-NeXT", "LLaVA-OneVision", "Qwen2.5-VL", "Qwen3-VL", "SmolVLM", "Gemma 3"):
+    for wanted in (
+        "LLaVA",
+        "LLaVA-NeXT",
+        "LLaVA-OneVision",
+        "Qwen2.5-VL",
+        "Qwen3-VL",
+        "SmolVLM",
+        "Gemma 3",
+    ):
         assert wanted in families
     assert "Pixtral" in families
 
@@ -52,7 +62,9 @@ def test_every_pair_is_complete(pair: registry.Pair) -> None:
 
 def test_a_pair_without_eyes_starts_from_the_presets_of_the_one_with_eyes() -> None:
     assert (
-        registry.standard(find("photo-text"), "chain") == registry.standard(find("photo"), "chain") == "photo"
+        registry.standard(find("photo-text"), "chain")
+        == registry.standard(find("photo"), "chain")
+        == "photo"
     )
 
 
@@ -87,9 +99,13 @@ def test_verdicts_follow_memory() -> None:
 
 
 def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the target and its small drafter in the cache nothing else is missed, unless it is asked for."""
+    """With the target and its small drafter in the cache nothing else is missed, unless it is asked
+    for.
+    """
     pair, machine = find("llava-1.5-7b"), dataclasses.replace(H200, offline=True)
-    monkeypatch.setattr(verdicts, "cached", lambda one: one in (pair.target, pair.drafters["small"]))
+    monkeypatch.setattr(
+        verdicts, "cached", lambda one: one in (pair.target, pair.drafters["small"])
+    )
     for roles in ((), ("small",)):
         assert available(pair, machine, roles=roles).ok
     for wanted in (("small", "hivis"), None):
@@ -108,7 +124,9 @@ def test_shipped_weights_that_are_missing_are_said(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path) -> None:
-    """It is never fetched; it takes the memory any model does, and nobody looks for it among the assets."""
+    """It is never fetched; it takes the memory any model does, and nobody looks for it among the
+    assets.
+    """
     own = Checkpoint(str(tmp_path), 8.09e6, "", local=True)
     pair = dataclasses.replace(find("pocket"), target=own, drafters={})
     assert pair.local and not pair.shipped and find("pocket").shipped
@@ -120,7 +138,9 @@ def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path) -> None:
     assert verdict.needs_bytes > verdicts.PROCESS_BYTES["cpu"] + 8.09e6
 
 
-def test_packed_weights_are_refused_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packed_weights_are_refused_before_anything_is_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seven = find("qwen2.5-vl-7b")
     verdict = available(seven, LAPTOP, Options(quantised="4bit"))
     assert verdict.reason == "4-bit weights need a GPU that torch can use; there is none."
@@ -131,12 +151,18 @@ def test_packed_weights_are_refused_before_anything_is_fetched(monkeypatch: pyte
     verdict = available(seven, SMALL_GPU, Options(quantised="4bit"))
     assert verdict.ok and "bfloat16 with 4-bit weights" in verdict.reason
     # Only the target is packed.
-    packed, whole = (verdicts.needs_bytes(seven, "bfloat16", ("small",), q) for q in ("4bit", "none"))
+    packed, whole = (
+        verdicts.needs_bytes(seven, "bfloat16", ("small",), q) for q in ("4bit", "none")
+    )
     assert packed < 0.7 * whole and packed > 2 * seven.drafters["small"].params
 
 
-def test_a_verdict_is_a_methods_and_counts_no_other_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What needs no small drafter runs where the small one would not fit; packed, all of it does."""
+def test_a_verdict_is_a_methods_and_counts_no_other_drafter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What needs no small drafter runs where the small one would not fit; packed, all of it
+    does.
+    """
     can = False
     monkeypatch.setattr(verdicts, "_can_pack", lambda: can)
     for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
@@ -147,7 +173,10 @@ def test_a_verdict_is_a_methods_and_counts_no_other_drafter(monkeypatch: pytest.
     can = True
     for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
         verdict = registry.verdict(pair, "sage", L4)
-        assert (verdict.ok, verdict.quantised) == (True, "4bit") and "4-bit weights" in verdict.reason
+        assert (verdict.ok, verdict.quantised) == (
+            True,
+            "4bit",
+        ) and "4-bit weights" in verdict.reason
         assert registry.verdict(pair, "ar", L4).quantised == "none"
     with pytest.raises(ValueError, match="dream needs a"):
         registry.verdict(find("qwen3-vl-8b"), "dream", L4)
@@ -162,7 +191,9 @@ def test_caches_of_lanes_count() -> None:
     assert needs[1] < 0.9 * L4.gpus[0].memory_bytes < needs[2]
 
 
-def test_old_cards_compute_in_float16_and_the_environment_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_cards_compute_in_float16_and_the_environment_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     small = find("smolvlm2-2.2b")
     assert available(small, T4).dtype == "float16" and available(small, L4).dtype == "bfloat16"
     monkeypatch.setenv("SPECVL_DTYPE", "float32")
@@ -194,7 +225,9 @@ def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(
 ) -> None:
     """Asking whether two models fit puts configurations into the cache, and no weights."""
     monkeypatch.undo()
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: str(tmp_path / "config.json"))
+    monkeypatch.setattr(
+        "huggingface_hub.try_to_load_from_cache", lambda *_: str(tmp_path / "config.json")
+    )
     (tmp_path / "config.json").write_text("{}")
     one = find("qwen3-vl-4b").target
     assert not verdicts.cached(one)
@@ -202,8 +235,12 @@ def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(
     assert verdicts.cached(one)
 
 
-def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor that fails once leaves nothing behind that the next call would take for the model."""
+def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A processor that fails once leaves nothing behind that the next call would take for the
+    model.
+    """
     from specvl_demo.vlm import florence, loading
 
     tries = []
@@ -221,7 +258,12 @@ def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(monkeypatch:
     make = registry._captioner(loading.Plan(), SimpleNamespace(ids="ids"), print, False)
     with pytest.raises(ValueError, match="no connection"):
         make(8)
-    assert make(8) == ("model", "processor", "ids", 8) and make(9) == ("model", "processor", "ids", 9)
+    assert make(8) == ("model", "processor", "ids", 8) and make(9) == (
+        "model",
+        "processor",
+        "ids",
+        9,
+    )
     assert len(tries) == 2
 
 
@@ -253,7 +295,8 @@ GUARD = """
 import socket, sys
 def refuse(*asked, **more):
     raise SystemExit(f"the network was asked: {asked}")
-socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = socket.create_connection = refuse
+socket.socket.connect = socket.socket.connect_ex = refuse
+socket.getaddrinfo = socket.create_connection = refuse
 from specvl_demo.__main__ import main
 sys.exit(main(["models", "--json"]))
 """

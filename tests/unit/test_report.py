@@ -42,7 +42,13 @@ def begin(method: str = "chain", **changes: object) -> Begin:
 
 
 def chain_round(
-    index: int, clock: float, kept: str, drafted: str, own: str | None, lane: str = "chain", **more: object
+    index: int,
+    clock: float,
+    kept: str,
+    drafted: str,
+    own: str | None,
+    lane: str = "chain",
+    **more: object,
 ) -> Round:
     """Drafted letters of which `kept` came through, then the target's own; a tenth of a second."""
     origins = {c: "draft" for c in kept}
@@ -51,7 +57,9 @@ def chain_round(
         tokens.append(Token(ord(own), own, "target"))
     tree = Tree([0, *map(ord, drafted)], list(range(-1, len(drafted))), ["", *drafted])
     seconds = {"draft_s": 0.02, "verify_s": 0.07, "commit_s": 0.006, "other_s": 0.004}
-    return Round(lane, index, tokens, tree, list(range(len(kept) + 1)), **seconds | {"clock_s": clock} | more)
+    return Round(
+        lane, index, tokens, tree, list(range(len(kept) + 1)), **seconds | {"clock_s": clock} | more
+    )
 
 
 def chain_lane() -> Lane:
@@ -112,7 +120,9 @@ def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:
         (0.0, 0.079, "", 0.012, "everything outside the models' forwards costs 0.1 AR steps"),
     ],
 )
-def test_why_slow_names_the_reason(draft: float, verify: float, kept: str, rest: float, part: str) -> None:
+def test_why_slow_names_the_reason(
+    draft: float, verify: float, kept: str, rest: float, part: str
+) -> None:
     """What costs next to nothing is no reason."""
     seconds = {"draft_s": draft, "verify_s": verify, "commit_s": rest / 2, "other_s": rest / 2}
     slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), **seconds)
@@ -139,7 +149,12 @@ def test_a_lane_that_was_stopped_does_not_differ() -> None:
     whole, ar = chain_lane(), ar_lane()
     assert remarks.agreement(whole, ar) == remarks.Agreement("same", 7)
     stopped = cut(whole, len(whole.rounds)), cut(ar, len(ar.rounds))  # at the same token
-    for lane, base in ((cut(whole, 1), ar), (cut(whole, 1, None), ar), (whole, cut(ar, 2)), stopped):
+    for lane, base in (
+        (cut(whole, 1), ar),
+        (cut(whole, 1, None), ar),
+        (whole, cut(ar, 2)),
+        stopped,
+    ):
         found = remarks.agreement(lane, base)
         assert found.kind == "so_far" and found.at == min(len(lane.token_ids), len(base.token_ids))
         rows = tables.lane_rows([base, lane])
@@ -148,16 +163,23 @@ def test_a_lane_that_was_stopped_does_not_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "temperature", "kind"), [(0.49, 0.0, "tie"), (0.40, 0.0, "differs"), (0.49, 1.0, "differs")]
+    ("other", "temperature", "kind"),
+    [(0.49, 0.0, "tie"), (0.40, 0.0, "differs"), (0.49, 1.0, "differs")],
 )
-def test_a_difference_by_rounding_is_called_a_tie(other: float, temperature: float, kind: str) -> None:
-    """Below 0.05 nats between the target's two choices, where nothing is drawn and nothing let through."""
+def test_a_difference_by_rounding_is_called_a_tie(
+    other: float, temperature: float, kind: str
+) -> None:
+    """Below 0.05 nats between the target's two choices, where nothing is drawn and nothing let
+    through.
+    """
     ar = ar_lane("abcxefz")
     listed = [[Candidate(ord("z"), "z", 0.5), Candidate(ord("g"), "g", other)]]
     rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], candidates=listed)]
     ar = Lane(begin("ar", sampling={"temperature": temperature}), rounds, ar.end)
     found = remarks.agreement(chain_lane(), ar)
-    assert found.kind == kind and found.at == 6 and found.gap == pytest.approx(math.log(0.5 / other))
+    assert (
+        found.kind == kind and found.at == 6 and found.gap == pytest.approx(math.log(0.5 / other))
+    )
     lane = chain_lane()
     loose = Lane(replace(lane.begin, lossless=False), lane.rounds, lane.end)
     assert remarks.agreement(loose, ar).kind == "differs"
@@ -167,13 +189,19 @@ def test_words_count_after_aligning() -> None:
     """A word more, or another word, costs itself and not all that follows."""
     told = remarks.words_agreeing
     assert told("a large red star on blue", "a large red star on blue") == 1
-    assert told("one very large red star on blue", "one large red star on blue") == pytest.approx(6 / 7)
+    assert told("one very large red star on blue", "one large red star on blue") == pytest.approx(
+        6 / 7
+    )
     assert told("the star is red", "The star, is crimson.") == pytest.approx(3 / 4)
     assert told("", "") == 1 and told("a", "") == 0
 
 
 def timed(
-    n: int = 24, ar_s: float = 0.1, lane_s: float = 0.2, load: float | None = None, jitter: float = 0.0
+    n: int = 24,
+    ar_s: float = 0.1,
+    lane_s: float = 0.2,
+    load: float | None = None,
+    jitter: float = 0.0,
 ):
     """An AR lane of n tokens, and a chain that brings two a round."""
 
@@ -195,13 +223,18 @@ def timed(
         ({}, None),
         ({"lane_s": 0.3}, "; slower than AR: verifying 2 nodes costs 3.0 AR steps here"),
         ({"n": 12, "lane_s": 0.3}, "too short to time: 12 tokens, 20 are needed"),
-        ({"lane_s": 0.3, "load": 0.5}, "timing disturbed: not meaningful (other programs kept 50 %"),
+        (
+            {"lane_s": 0.3, "load": 0.5},
+            "timing disturbed: not meaningful (other programs kept 50 %",
+        ),
         ({"lane_s": 0.3, "load": 0.1}, "slower than AR"),
         ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
         ({"lane_s": 0.01}, "a speedup of 20.0 is above τ 2.0, which nothing can reach"),
     ],
 )
-def test_no_reason_is_given_that_the_measurement_does_not_carry(how: dict, part: str | None) -> None:
+def test_no_reason_is_given_that_the_measurement_does_not_carry(
+    how: dict, part: str | None
+) -> None:
     said = remarks.remark(*(lambda lane, ar: (lane, [ar, lane]))(*timed(**how)))
     assert said.startswith("The AR answer, token for token")
     assert part in said if part else said == "The AR answer, token for token."
@@ -229,12 +262,23 @@ REASONS = {"rest": "not a model", "draft": "drafting", "verify": "verifying", "k
 
 @needs_node
 def test_the_page_decides_the_same(tmp_path: Path) -> None:
-    """Agreement with words and gap, whether times may be read, why a lane is slow: 60 races, in both."""
-    races = [timed(), timed(lane_s=0.3), timed(n=12), timed(load=0.5), timed(jitter=1.0), timed(lane_s=0.01)]
+    """Agreement with words and gap, whether times may be read, why a lane is slow: 60 races, in
+    both.
+    """
+    races = [
+        timed(),
+        timed(lane_s=0.3),
+        timed(n=12),
+        timed(load=0.5),
+        timed(jitter=1.0),
+        timed(lane_s=0.01),
+    ]
     races += [(cut(chain_lane(), 1), ar_lane()), (chain_lane(), ar_lane("abcxefz"))]
     for seed in range(52):
         rng = random.Random(seed)
-        words = rng.choices(["a ", "large ", "red ", "star. ", "on ", "blue "], k=rng.randrange(20, 40))
+        words = rng.choices(
+            ["a ", "large ", "red ", "star. ", "on ", "blue "], k=rng.randrange(20, 40)
+        )
         other = [w for w in words if rng.random() < 0.9]
         rng.random() < 0.5 and other.insert(rng.randrange(len(other)), "very ")
         races.append((spoken("chain", other, 1 + seed % 3, rng), spoken("ar", words, 0, rng)))
@@ -245,7 +289,9 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
         kinds |= {ours.kind, timing}
         assert agreement == pytest.approx(vars(ours))
         short = min(len(lane.token_ids), len(ar.token_ids)) < remarks.MIN_TOKENS
-        assert timing == ("short" if short else "disturbed" if remarks.disturbance(lane, ar) else "sound")
+        assert timing == (
+            "short" if short else "disturbed" if remarks.disturbance(lane, ar) else "sound"
+        )
         reason = metrics.compare(lane, ar).why_slow()
         assert (reason is None) == (slow is None) and (slow is None or REASONS[slow] in reason)
         assert speedup == pytest.approx(metrics.compare(lane, ar).speedup_decode)
@@ -254,19 +300,29 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
 
 def spoken(name: str, words: list[str], drafted: int, rng: random.Random) -> Lane:
     """A lane that says these words, each with candidates near it."""
-    ids = {word: i for i, word in enumerate(("a ", "large ", "red ", "star. ", "on ", "blue ", "very "))}
+    ids = {
+        word: i
+        for i, word in enumerate(("a ", "large ", "red ", "star. ", "on ", "blue ", "very "))
+    }
     rounds, clock, left = [], 0.0, words
     while left:
         kept, left = left[: drafted + 1], left[drafted + 1 :]
         took = 0.1 + 0.05 * rng.random() + 0.03 * drafted * rng.random()
         clock += took
-        tokens = [Token(ids[w], w, "draft" if i < len(kept) - 1 else "target") for i, w in enumerate(kept)]
+        tokens = [
+            Token(ids[w], w, "draft" if i < len(kept) - 1 else "target") for i, w in enumerate(kept)
+        ]
         listed = [
             [Candidate(ids[w], w, 0.4), *(Candidate(i, "", 0.39) for i in (0, 2) if i != ids[w])]
             for w in kept
         ]
         tree = Tree([9, *(ids[w] for w in kept[:-1])], list(range(-1, len(kept) - 1)))
-        phases = {"draft_s": took / 4, "verify_s": took / 2, "commit_s": took / 8, "other_s": took / 8}
+        phases = {
+            "draft_s": took / 4,
+            "verify_s": took / 2,
+            "commit_s": took / 8,
+            "other_s": took / 8,
+        }
         path = list(range(len(kept)))
         rounds.append(
             Round(name, len(rounds), tokens, tree, path, clock_s=clock, candidates=listed, **phases)
@@ -276,13 +332,25 @@ def spoken(name: str, words: list[str], drafted: int, rng: random.Random) -> Lan
 
 def test_runs_follow_the_records_even_where_text_repeats() -> None:
     rounds = [chain_round(0, 0.1, "aa", "aab", "a"), chain_round(1, 0.2, "a", "a", "a")]
-    assert metrics.runs(rounds) == [("draft", "aa"), ("target", "a"), ("draft", "a"), ("target", "a")]
+    assert metrics.runs(rounds) == [
+        ("draft", "aa"),
+        ("target", "a"),
+        ("draft", "a"),
+        ("target", "a"),
+    ]
 
 
 def test_a_character_of_several_tokens_has_one_origin() -> None:
-    tokens = [Token(1, "", "draft"), Token(2, "", "relaxed"), Token(3, "é", "draft"), Token(4, "", "target")]
+    tokens = [
+        Token(1, "", "draft"),
+        Token(2, "", "relaxed"),
+        Token(3, "é", "draft"),
+        Token(4, "", "target"),
+    ]
     tree = Tree([0, 1, 2, 3], [-1, 0, 1, 2])
-    assert metrics.runs([Round("l", 0, tokens, tree, [0, 1, 2, 3], 0, 0, 0, 0, 0)]) == [("relaxed", "é")]
+    assert metrics.runs([Round("l", 0, tokens, tree, [0, 1, 2, 3], 0, 0, 0, 0, 0)]) == [
+        ("relaxed", "é")
+    ]
 
 
 def test_lane_rows_have_the_fields_of_the_command_line() -> None:

@@ -1,5 +1,5 @@
-"""SAGE: the paper's numbers, templates against their definition, online growth against a node-by-node
-search."""
+"""SAGE: the paper's numbers, templates against their definition, online growth against a
+node-by-node search."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_confidence_is_one_when_sure_and_zero_when_lost() -> None:
 
 
 def test_the_papers_numbers_at_both_ends() -> None:
-    """α = 1: D 8, W 2, W_1 = 3, θ_1 = .0125, θ_8 = .1; α = 0: D 3, W 10, W_1 = 15 cut to k, θ_1 = .0333, θ_3
-    = .1."""
+    """α = 1: D 8, W 2, W_1 = 3, θ_1 = .0125, θ_8 = .1; α = 0: D 3, W 10, W_1 = 15 cut to k, θ_1 =
+    .0333, θ_3 = .1."""
     sure, lost = plan(1.0, LIMITS, 8), plan(0.0, LIMITS, 8)
     assert (sure.depth, sure.width) == (8, 2.0)
     assert (lost.depth, lost.width) == (3, 10.0)
@@ -91,7 +91,9 @@ def test_the_papers_numbers_at_both_ends() -> None:
 
 
 def in_tree(path: tuple[int, ...], top: Sequence[float], want: Plan) -> bool:
-    """The formal definition (section 3.2): every level within its width, every prefix above its threshold."""
+    """The formal definition (section 3.2): every level within its width, every prefix above its
+    threshold.
+    """
     own, product = 1.0, 1.0
     for level, rank in enumerate(path, 1):
         if rank >= want.children(level, own):
@@ -125,7 +127,9 @@ def test_a_full_tree_keeps_the_most_probable_paths() -> None:
 
 
 def best_first_by_hand(toy: Toy, root: int, want: Plan, room: int) -> set[tuple[int, ...]]:
-    """One node at a time: take the most probable candidate, ask the drafter about it, add its children."""
+    """One node at a time: take the most probable candidate, ask the drafter about it, add its
+    children.
+    """
     waiting = [(-1.0, (root,), 1.0)]
     tree: set[tuple[int, ...]] = set()
     while waiting and len(tree) < want.max_nodes:
@@ -170,7 +174,9 @@ def check_rows(tree: DraftTree, toy: Toy) -> None:
         else:
             assert not tree.shape.children[node]
         if node:
-            assert float(tree.logp[node]) == pytest.approx(float(toy.after(path[:-1])[path[-1]]), abs=1e-5)
+            assert float(tree.logp[node]) == pytest.approx(
+                float(toy.after(path[:-1])[path[-1]]), abs=1e-5
+            )
 
 
 @pytest.mark.parametrize("growth", ["template", "online"])
@@ -189,7 +195,9 @@ def test_confidence_lags_one_round(growth: str, source: str) -> None:
         policy.update(tree, ends_at(tree, leaf))
         tops = [toy.after(path).exp().topk(10).values for path in toy.paths]
         last_fed = max(tree.rows[n] for n in tree.shape.path(leaf))
-        chosen = {"root": tops[0], "accepted": tops[last_fed], "mean": torch.stack(tops).mean(0)}[source]
+        chosen = {"root": tops[0], "accepted": tops[last_fed], "mean": torch.stack(tops).mean(0)}[
+            source
+        ]
         expected = confidence(chosen.tolist())
 
 

@@ -1,5 +1,5 @@
-"""From a conversation to lanes and back to text: what is text stays text, what lanes have in common is
-computed once, and pieces of text never tear a character."""
+"""From a conversation to lanes and back to text: what is text stays text, what lanes have in common
+is computed once, and pieces of text never tear a character."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ PICTURE = Image.new("RGB", (96, 96), (200, 30, 30))
 
 @pytest.fixture(scope="module")
 def model_and_processor() -> tuple[torch.nn.Module, object]:
-    """The pocket family's, with two added tokens: words joined for brevity, and a mark without the flag."""
+    """The pocket family's, with two added tokens: words joined for brevity, and a mark without the
+    flag.
+    """
     words = pocketlike.tokenizer()
     words.add_tokens([" top left", "<tool>"])
     model = pocket.make_model(len(words), layers=1, hidden=64, ffn=96, tower=(32, 1))
@@ -60,7 +62,9 @@ def runs(prompter: PromptBuilder, monkeypatch: pytest.MonkeyPatch) -> list[objec
 
 
 def test_an_answer_of_joined_words_comes_back_as_the_ids_it_was(prompter: PromptBuilder) -> None:
-    """Else the next question would show the model another text, and none of the kept rows would hold."""
+    """Else the next question would show the model another text, and none of the kept rows would
+    hold.
+    """
     said = prompter.ids(" a star above. In the top left is a circle top left")
     assert prompter.ids(" top left")[0] in said
     first = prompter.prompt([Turn("what is it?", (PICTURE,))])
@@ -80,8 +84,12 @@ def test_marks_that_a_person_types_are_taken_apart(prompter: PromptBuilder, mark
     assert len(typed) > len(plain)
 
 
-def test_pictures_are_made_ready_once_a_conversation(prompter: PromptBuilder, runs: list[object]) -> None:
-    """The same inputs as afresh, without a second run; another picture, or one more, is made ready."""
+def test_pictures_are_made_ready_once_a_conversation(
+    prompter: PromptBuilder, runs: list[object]
+) -> None:
+    """The same inputs as afresh, without a second run; another picture, or one more, is made
+    ready.
+    """
     clip = VideoFrames((PICTURE, PICTURE.rotate(90)))
     cache = PrefixCache()
     prompter.prompt([Turn("what is it?", (PICTURE, clip))], cache=cache)
@@ -103,7 +111,9 @@ def test_a_drafter_that_is_asked_in_its_own_way_makes_pictures_ready_once_too(
     model, processor = model_and_processor
     cache = PrefixCache()
     first = prompter.prompt([Turn("what is it?", (PICTURE,))], cache=cache)
-    follow = prompter.prompt([Turn("what is it?", (PICTURE,), "a star"), Turn("is it above?")], cache=cache)
+    follow = prompter.prompt(
+        [Turn("what is it?", (PICTURE,), "a star"), Turn("is it above?")], cache=cache
+    )
     drafter = VLM(model, "drafter", again=PromptBuilder(processor, model).again)
     runs.clear()
     drafter.encode(first)
@@ -129,7 +139,9 @@ def test_words_behind_a_pictures_patches_are_no_patches() -> None:
 def test_warm_up_and_race_share_encodings_and_prefills(
     models: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two lanes: one vision pass a model, one prefill of the target, in the warm-up; the race finds them."""
+    """Two lanes: one vision pass a model, one prefill of the target, in the warm-up; the race finds
+    them.
+    """
     passes: Counter[str] = Counter()
     target, small = models.target, models.drafter("small")
     for owner, name in ((target, "prefill"), (target.vlm, "encode"), (small, "encode")):
@@ -178,7 +190,9 @@ def test_a_model_is_shown_no_more_pixels_than_it_is_to_be(monkeypatch: pytest.Mo
     monkeypatch.setenv("SPECVL_PICTURE_PIXELS", "3000000")
     assert shown(4000, 3000) == (2000, 1500)
     monkeypatch.setenv("SPECVL_PICTURE_PIXELS", "many")
-    with pytest.raises(ValueError, match="SPECVL_PICTURE_PIXELS is a number from 50000 on, not 'many'"):
+    with pytest.raises(
+        ValueError, match="SPECVL_PICTURE_PIXELS is a number from 50000 on, not 'many'"
+    ):
         shown(10, 10)
 
 
@@ -203,8 +217,8 @@ def test_a_session_has_room_for_what_was_announced_and_no_more(target: object) -
 
 
 def decode_bytes(ids: Sequence[int], keep_special: bool = False) -> str:
-    """Ids below 256 are bytes; 256 is special. Like sentencepiece, the first token loses its leading
-    space."""
+    """Ids below 256 are bytes; 256 is special. Like sentencepiece, the first token loses its
+    leading space."""
     text = bytes(i for i in ids if i < 256).decode("utf-8", errors="replace")
     text = text.removeprefix(" ")
     return text + "<end>" * (keep_special and 256 in ids)
@@ -227,7 +241,8 @@ def test_an_answer_cut_inside_a_character_shows_that_it_is() -> None:
     first, second = "é".encode()
     assert speaker.say(first) == "" and speaker.say(ord("!"), last=True).endswith("!")
     assert (
-        Detokenizer(TokenTexts(decode_bytes), ord("x")).say(second, last=True) == "\N{REPLACEMENT CHARACTER}"
+        Detokenizer(TokenTexts(decode_bytes), ord("x")).say(second, last=True)
+        == "\N{REPLACEMENT CHARACTER}"
     )
 
 
@@ -255,6 +270,8 @@ def test_what_was_decoded_once_is_remembered() -> None:
 
 def test_a_small_vocabulary_is_looked_up_ahead() -> None:
     calls = []
-    token_texts = TokenTexts(lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids), 200)
+    token_texts = TokenTexts(
+        lambda ids, keep_special=False: calls.append(1) or decode_bytes(ids), 200
+    )
     calls.clear()
     assert [token_texts.word(i) for i in (65, 66, 199)][:2] == ["A", "B"] and not calls

@@ -1,4 +1,6 @@
-"""The small VLM as drafter: what it says after many rounds is what a fresh one says about the same text."""
+"""The small VLM as drafter: what it says after many rounds is what a fresh one says about the same
+text.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +52,17 @@ class Even:
         return {"views": list(self.views)}
 
 
-def lane_of(target: VLMTarget, drafter: SmallVLM, policy: object, prompt: Prompt, n: int = 24) -> Lane:
+def lane_of(
+    target: VLMTarget, drafter: SmallVLM, policy: object, prompt: Prompt, n: int = 24
+) -> Lane:
     parts = Parts("m", "m", True, {}, drafter, policy, Strict())
     return Lane("l", parts, SharedPrefill(ask(target, prompt, max_new_tokens=n)))
 
 
 def fresh_logp(vlm: VLM, prompt: Prompt, answer: Sequence[int], views: int) -> Tensor:
-    """[V] what an equal mixture of the same views says after prompt and answer, by the library's forward."""
+    """[V] what an equal mixture of the same views says after prompt and answer, by the library's
+    forward.
+    """
     ids = [*prompt.ids.tolist(), *answer]
     said = []
     for text_only in (False, True)[:views]:
@@ -97,10 +103,15 @@ def test_after_every_round_it_stands_where_a_fresh_one_would(
         assert round_.notes["views"] == ["multimodal", "text-only"]
 
 
-def test_a_mixer_learns_accepted_positions_and_the_first_mismatch(target: VLMTarget, small: VLM) -> None:
+def test_a_mixer_learns_accepted_positions_and_the_first_mismatch(
+    target: VLMTarget, small: VLM
+) -> None:
     prompt, mixer, gamma = tiny_prompt(1), Even(), 2
     lane = lane_of(
-        target, SmallVLM(small, (FullView(), TextView((5,))), mixer), Chain(ChainSettings(gamma)), prompt
+        target,
+        SmallVLM(small, (FullView(), TextView((5,))), mixer),
+        Chain(ChainSettings(gamma)),
+        prompt,
     )
     lane.begin()
     rounds = []
@@ -118,7 +129,9 @@ def test_a_mixer_learns_accepted_positions_and_the_first_mismatch(target: VLMTar
         assert mixed == round_.tree.tokens[1 : positions + 1]
 
 
-@pytest.mark.parametrize(("policy", "repeats"), [("chain", True), ("chain", False), ("tree", False)])
+@pytest.mark.parametrize(
+    ("policy", "repeats"), [("chain", True), ("chain", False), ("tree", False)]
+)
 def test_lookup_drafts_the_same_with_fewer_forwards(
     target: VLMTarget, small: VLM, policy: str, repeats: bool
 ) -> None:
@@ -132,7 +145,9 @@ def test_lookup_drafts_the_same_with_fewer_forwards(
         target = VLMTarget(small)
     said = []
     for kind in (SmallVLM, SmallLookup):
-        lane = lane_of(target, kind(small, (FullView(),)), POLICIES[policy](), tiny_prompt(1, words=20), 60)
+        lane = lane_of(
+            target, kind(small, (FullView(),)), POLICIES[policy](), tiny_prompt(1, words=20), 60
+        )
         lane.begin()
         rounds = []
         while not lane.done:
@@ -144,7 +159,10 @@ def test_lookup_drafts_the_same_with_fewer_forwards(
 
 def test_views_are_recorded_where_they_spoke(target: VLMTarget, small: VLM) -> None:
     lane = lane_of(
-        target, SmallVLM(small, (FullView(), TextView((5,))), Even()), Chain(ChainSettings(3)), tiny_prompt(1)
+        target,
+        SmallVLM(small, (FullView(), TextView((5,))), Even()),
+        Chain(ChainSettings(3)),
+        tiny_prompt(1),
     )
     begin = lane.begin()
     assert [s.view for s in begin.seen] == ["multimodal", "text-only"]
@@ -169,7 +187,11 @@ def test_placeholders_and_foreign_ids_are_never_drafted(llava: torch.nn.Module) 
         model.get_input_embeddings().weight[IMAGE] *= 40
     drafter = SmallVLM(VLM(model, "d"), (FullView(),))
     lane = lane_of(
-        target, drafter, BestFirst(BestFirstSettings(20, 6, 3)), tiny_prompt(1, vocab=VOCAB - 20), 40
+        target,
+        drafter,
+        BestFirst(BestFirstSettings(20, 6, 3)),
+        tiny_prompt(1, vocab=VOCAB - 20),
+        40,
     )
     lane.begin()
     tokens: set[int] = set()
@@ -184,7 +206,11 @@ def test_a_target_that_says_what_the_drafter_cannot_read(llava: torch.nn.Module)
     target = VLMTarget(VLM(llava, "t"))
     small = VLM(tiny_llava(layers=1, seed=5, vocab=40), "d")
     lane = lane_of(
-        target, SmallVLM(small, (FullView(),)), Chain(ChainSettings(3)), tiny_prompt(0, vocab=40), 30
+        target,
+        SmallVLM(small, (FullView(),)),
+        Chain(ChainSettings(3)),
+        tiny_prompt(0, vocab=40),
+        30,
     )
     lane.begin()
     said: list[int] = []
@@ -202,7 +228,9 @@ def test_two_lanes_encode_for_the_drafter_once_and_both_pay(target: VLMTarget, s
     lanes = [
         Lane(
             n,
-            Parts("m", "m", True, {}, SmallVLM(eyes, (FullView(),)), Chain(ChainSettings(2)), Strict()),
+            Parts(
+                "m", "m", True, {}, SmallVLM(eyes, (FullView(),)), Chain(ChainSettings(2)), Strict()
+            ),
             shared,
         )
         for n in "ab"

@@ -31,8 +31,8 @@ def begun(views: list[str], sampling: Sampling | None = None, **settings: object
 
 
 def blocks(m: int, n: int, seed: int) -> list[tuple[Tensor, Tensor]]:
-    """n rounds of views' log-probabilities [m, p, V] and target logits [p, V]; view 0 is near the target at
-    first."""
+    """n rounds of views' log-probabilities [m, p, V] and target logits [p, V]; view 0 is near the
+    target at first."""
     g = torch.Generator().manual_seed(seed)
     made = []
     for i in range(n):
@@ -49,7 +49,9 @@ def told(made: Mixture, block: tuple[Tensor, Tensor]) -> None:
 
 
 def brute_force_grid(history: list[tuple[Tensor, Tensor]], m: int) -> Tensor:
-    """The reference's search: every vector of the grid against every stored position, in plain loops."""
+    """The reference's search: every vector of the grid against every stored position, in plain
+    loops.
+    """
     steps = [i / 10 for i in range(11)]
     grid = [w for w in itertools.product(steps, repeat=m) if abs(sum(w) - 1) < 1e-9]
     best, best_key = None, None
@@ -138,14 +140,16 @@ def test_a_view_equal_to_the_target_takes_all_the_weight() -> None:
 
 
 def test_counting_rules() -> None:
-    """Of 4 positions view 0 is right at 3, view 1 at 1: shares 3:1, and eq. 2 with smoothed error rates."""
+    """Of 4 positions view 0 is right at 3, view 1 at 1: shares 3:1, and eq. 2 with smoothed error
+    rates.
+    """
     target = torch.zeros(4, V)
     target[:, 7] = 9.0
     wrong = torch.zeros(4, V)
     wrong[:, 8] = 9.0
-    logp = torch.stack([torch.cat([target[:3], wrong[:1]]), torch.cat([target[:1], wrong[:3]])]).log_softmax(
-        -1
-    )
+    logp = torch.stack(
+        [torch.cat([target[:3], wrong[:1]]), torch.cat([target[:1], wrong[:3]])]
+    ).log_softmax(-1)
     share = begun(["M", "T"], weights="block-efficiency")
     told(share, (wrong.log_softmax(-1).expand(2, 4, V), target))
     assert share.weights.tolist() == [0.5, 0.5], "nothing was ever right"
@@ -187,7 +191,9 @@ def test_sampling_compares_with_the_distribution_the_target_draws_from() -> None
     assert torch.allclose(hot.weights, by_hand.weights, atol=1e-6)
 
 
-def test_of_a_large_vocabulary_the_tokens_that_matter_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_large_vocabulary_the_tokens_that_matter_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     g, size = torch.Generator().manual_seed(2), 600
     target = torch.randn(40, size, generator=g) * 5  # nearly all on a few tokens, as models are
     logp = (target + 3 * torch.randn(3, 40, size, generator=g)).log_softmax(-1)

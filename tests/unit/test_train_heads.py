@@ -1,4 +1,6 @@
-"""The recipes of EAGLE-2, HiViS and DREAM run end to end on tiny random targets of several families."""
+"""The recipes of EAGLE-2, HiViS and DREAM run end to end on tiny random targets of several
+families.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def asking(i: int, inputs: dict[str, torch.Tensor], target: VLMTarget) -> Prompt
     ids = inputs["input_ids"].clone()
     ids[0, -6:] = torch.randint(60, 290, (6,), generator=torch.Generator().manual_seed(100 + i))
     visual = torch.isin(ids[0], torch.tensor(target.vlm.placeholders))
-    return Prompt(ids[0], visual, {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)})
+    return Prompt(
+        ids[0], visual, {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    )
 
 
 @pytest.fixture(scope="module", params=SERVED)
@@ -97,12 +101,18 @@ CPU = torch.device("cpu")
 
 
 def recipe_of(method: str, **changes: object) -> Recipe:
-    return replace(KINDS[method].recipe, **{"steps": 6, "batch": 3, "stage1": 0.5, "lr": 5e-3, **changes})
+    return replace(
+        KINDS[method].recipe, **{"steps": 6, "batch": 3, "stage1": 0.5, "lr": 5e-3, **changes}
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_two_steps_lower_the_loss_and_the_weights_draft(method: str, asked: Asked, tmp_path: Path) -> None:
-    """Two steps on one batch, in stage 2: its loss falls; the exported folder loads and stays lossless."""
+def test_two_steps_lower_the_loss_and_the_weights_draft(
+    method: str, asked: Asked, tmp_path: Path
+) -> None:
+    """Two steps on one batch, in stage 2: its loss falls; the exported folder loads and stays
+    lossless.
+    """
     store = store_of(asked, method, tmp_path)
     recipe = recipe_of(method, steps=2, batch=4, stage1=0.0)
     run = _run(method, recipe, asked, store, tmp_path / "run")
@@ -114,7 +124,9 @@ def test_two_steps_lower_the_loss_and_the_weights_draft(method: str, asked: Aske
     drafters.export(run, tmp_path / "head", {"target": "tiny", "data": "four prompts"})
     head = open_head(tmp_path / "head", asked.target.decoder, (method,))
     plain, _ = decode(asked.target, None, OneNode(), asked.prompts[0])
-    ids, rounds = decode(asked.target, FeatureDrafter(head), Chain(ChainSettings(4)), asked.prompts[0])
+    ids, rounds = decode(
+        asked.target, FeatureDrafter(head), Chain(ChainSettings(4)), asked.prompts[0]
+    )
     assert ids == plain and len(rounds[0].tree.tokens) == 5
     again = drafters.learner_for(KINDS[method], recipe, asked.model, store, CPU, tmp_path / "head")
     assert _loss(again, everything, recipe.self_feeding) == pytest.approx(losses[1], rel=0.02)
@@ -135,8 +147,12 @@ def _loss(learner: Learner, batch: Batch, passes: int) -> float:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_interrupted_run_ends_with_the_same_weights(method: str, llava: Asked, tmp_path: Path) -> None:
-    """Stopped in the middle and taken up by a new process: bit for bit the run that was not stopped."""
+def test_an_interrupted_run_ends_with_the_same_weights(
+    method: str, llava: Asked, tmp_path: Path
+) -> None:
+    """Stopped in the middle and taken up by a new process: bit for bit the run that was not
+    stopped.
+    """
     store, recipe = store_of(llava, method, tmp_path), recipe_of(method)
     weights = []
     for stops in ((None,), (2, 4, None)):
@@ -152,17 +168,23 @@ def test_an_interrupted_run_ends_with_the_same_weights(method: str, llava: Asked
 
 
 def test_stores_hold_the_targets_features(asked: Asked, tmp_path: Path) -> None:
-    """Last hidden states are those of the engine's prefill; a text-only store has no visual row at all."""
+    """Last hidden states are those of the engine's prefill; a text-only store has no visual row at
+    all.
+    """
     full, text = store_of(asked, "dream", tmp_path), store_of(asked, "hivis", tmp_path)
     for i, (prompt, said) in enumerate(zip(asked.prompts, asked.answers, strict=True)):
         rows, n = full[i], len(prompt)
         encoded = asked.target.encode(prompt)
         hidden = asked.target.prefill(encoded).hidden
         torch.testing.assert_close(rows.features[: n - 1], hidden, atol=2e-2, rtol=2e-2)
-        torch.testing.assert_close(rows.embeds, encoded.embeds[encoded.visual].float(), atol=2e-2, rtol=2e-2)
+        torch.testing.assert_close(
+            rows.embeds, encoded.embeds[encoded.visual].float(), atol=2e-2, rtol=2e-2
+        )
         assert rows.ids.tolist() == [*prompt.ids.tolist(), *said]
         assert rows.ids[rows.answer].tolist() == said
-        assert len(rows.importance) == int(prompt.visual.sum()) and bool((rows.importance > 0).any())
+        assert len(rows.importance) == int(prompt.visual.sum()) and bool(
+            (rows.importance > 0).any()
+        )
         hidden_away = features.text_only(rows)
         for name in ("ids", "answer", "visual"):
             assert torch.equal(getattr(text[i], name), getattr(hidden_away, name)), name
@@ -199,8 +221,8 @@ def test_a_store_goes_on_where_it_was_stopped(
 def test_measured_acceptance_is_what_the_engine_gets(
     method: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Sixty steps leave their mark; the simulation on features gives, round for round, what decoding with a
-    chain gives. EAGLE-3 says the words of its draft vocabulary alone."""
+    """Sixty steps leave their mark; the simulation on features gives, round for round, what
+    decoding with a chain gives. EAGLE-3 says the words of its draft vocabulary alone."""
     wide = method == "eagle3"
     asked: Asked = request.getfixturevalue("deep" if wide else "llava")
     store = store_of(asked, method, tmp_path)
@@ -213,7 +235,9 @@ def test_measured_acceptance_is_what_the_engine_gets(
     n_rounds = n_tokens = 0
     for prompt, said in zip(asked.prompts, asked.answers, strict=True):
         chain = Chain(ChainSettings(3))
-        ids, rounds = decode(asked.target, FeatureDrafter(head), chain, prompt, max_new_tokens=len(said))
+        ids, rounds = decode(
+            asked.target, FeatureDrafter(head), chain, prompt, max_new_tokens=len(said)
+        )
         assert ids == said
         n_rounds, n_tokens = n_rounds + len(rounds), n_tokens + len(ids)
     assert report["tokens"] == n_tokens and report["rounds"] == pytest.approx(n_rounds, abs=1)
@@ -230,7 +254,9 @@ def test_measured_acceptance_is_what_the_engine_gets(
 
 
 def test_the_filter_ends_hopeless_chains(llava: Asked, tmp_path: Path) -> None:
-    """A row lives on only while its predecessor lives and had the target's token among its likeliest."""
+    """A row lives on only while its predecessor lives and had the target's token among its
+    likeliest.
+    """
     store = store_of(llava, "hivis", tmp_path)
     learner = _run("hivis", recipe_of("hivis", survive=1), llava, store, tmp_path / "run").learner
     alive = torch.tensor([[False, True, True, True, True]])
@@ -271,7 +297,9 @@ def test_batches_are_the_same_whoever_asks(llava: Asked, tmp_path: Path) -> None
     picks = [drafters.Picker(store, 2, 5)(step) for step in range(6)]
     assert picks == [drafters.Picker(store, 2, 5)(step) for step in range(6)]
     assert sorted(picks[0] + picks[1]) == [0, 1, 2, 3], "an epoch takes every conversation once"
-    assert drafters.Picker(store, 2, 6)(0) != picks[0] or drafters.Picker(store, 2, 6)(1) != picks[1]
+    assert (
+        drafters.Picker(store, 2, 6)(0) != picks[0] or drafters.Picker(store, 2, 6)(1) != picks[1]
+    )
 
 
 def test_dream_without_cross_attention_stays_without(llava: Asked, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Trees against a walk over parents, and those that policies grow, against drafters whose every answer is
-known: tables, and prompt lookup."""
+"""Trees against a walk over parents, and those that policies grow, against drafters whose every
+answer is known: tables, and prompt lookup."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_everything_derived_from_parents_agrees_with_a_walk() -> None:
             assert shape.children[node] == tuple(i for i, p in enumerate(parent) if p == node)
             seen = [*range(length), *(length + i for i in sorted(up))]
             assert (additive[node] == 0).nonzero()[:, 0].tolist() == seen
-            assert (additive[node] <= torch.finfo(torch.float32).min).sum() == length + len(parent) - len(
-                seen
-            )
+            assert (additive[node] <= torch.finfo(torch.float32).min).sum() == length + len(
+                parent
+            ) - len(seen)
 
 
 def test_a_mask_grows_with_the_cache() -> None:
@@ -98,7 +98,9 @@ def propose(policy: object, room: int = 99) -> tuple[DraftTree, TableDrafter]:
 
 
 def check(tree: DraftTree, drafter: TableDrafter) -> None:
-    """Every node's log-probability is the drafter's, siblings differ, rows lead to the node's own token."""
+    """Every node's log-probability is the drafter's, siblings differ, rows lead to the node's own
+    token.
+    """
     tokens = tree.tokens.tolist()
     for node, parent in enumerate(tree.shape.parent):
         if node:
@@ -197,7 +199,9 @@ def test_best_first_stays_within_its_room(room: int) -> None:
 
 
 def test_best_first_keeps_parents_where_probabilities_tie() -> None:
-    """A certain drafter: every score on the way is the same, so only the order of candidates decides."""
+    """A certain drafter: every score on the way is the same, so only the order of candidates
+    decides.
+    """
     table = torch.full((4, 4), -40.0)
     table[torch.arange(4), (torch.arange(4) + 1) % 4] = 40.0
     drafter = TableDrafter(table)
@@ -208,7 +212,9 @@ def test_best_first_keeps_parents_where_probabilities_tie() -> None:
 def test_best_first_never_takes_what_may_not_be_drafted() -> None:
     table = TABLE.clone()
     table[:, 3:] = -torch.inf
-    tree = BestFirst(BestFirstSettings(40, 6, 3)).propose(TableDrafter(table), torch.tensor([0]), 99)
+    tree = BestFirst(BestFirstSettings(40, 6, 3)).propose(
+        TableDrafter(table), torch.tensor([0]), 99
+    )
     assert set(tree.tokens.tolist()) <= {0, 1, 2} and tree.logp.isfinite().all()
 
 
@@ -244,14 +250,17 @@ SIZE, PLACEHOLDER = 50, 9
 def lookup(prompt: list[int], gamma: int = 4, **settings: int) -> tuple[NGram, list[int]]:
     drafter = NGram(NGramSettings(**settings))
     start = SimpleNamespace(
-        vocabulary=Vocabulary(SIZE, banned=(PLACEHOLDER,)), prompt=SimpleNamespace(ids=torch.tensor(prompt))
+        vocabulary=Vocabulary(SIZE, banned=(PLACEHOLDER,)),
+        prompt=SimpleNamespace(ids=torch.tensor(prompt)),
     )
     drafter.begin(start)
     return drafter, drafts(drafter, prompt[-1], gamma)
 
 
 def drafts(drafter: NGram, root: int, gamma: int = 4) -> list[int]:
-    return Chain(ChainSettings(gamma)).propose(drafter, torch.tensor([root]), 99).tokens[1:].tolist()
+    return (
+        Chain(ChainSettings(gamma)).propose(drafter, torch.tensor([root]), 99).tokens[1:].tolist()
+    )
 
 
 def emit(drafter: NGram, tokens: list[int]) -> None:

@@ -1,5 +1,5 @@
-"""Views on a hand-made prompt: which positions stay, what stands in for the others, where everything maps
-back to."""
+"""Views on a hand-made prompt: which positions stay, what stands in for the others, where
+everything maps back to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ D, C = 6, 5
 TABLE = torch.randn(100, D, generator=torch.Generator().manual_seed(0))
 PROJECTOR = torch.randn(C, D, generator=torch.Generator().manual_seed(1))
 EYES = SimpleNamespace(
-    decoder=SimpleNamespace(embed=lambda ids: TABLE[ids]), project=lambda features: features @ PROJECTOR
+    decoder=SimpleNamespace(embed=lambda ids: TABLE[ids]),
+    project=lambda features: features @ PROJECTOR,
 )
 NEWLINE = 13
 
@@ -52,7 +53,9 @@ def image(start: int, rows: int, cols: int, kind: str = "image") -> Span:
 
 
 def asked(encoded: Encoded, attention: Tensor | None = None) -> Prefill:
-    """The target's prefill; attention [rows, P] of layers 0 and 1, the second three times the first."""
+    """The target's prefill; attention [rows, P] of layers 0 and 1, the second three times the
+    first.
+    """
     layers = {} if attention is None else {0: attention, 1: attention * 3}
     return Prefill(encoded, encoded.embeds[:-1], None, attention=layers)
 
@@ -99,7 +102,9 @@ def test_pooling_is_a_mean_of_blocks_before_the_projector() -> None:
     encoded = prompt("t" + "v" * 16 + "tt", (image(1, 4, 4),))
     context = seen(PooledView(), encoded)
     grid = encoded.features.view(4, 4, C)
-    expected = torch.stack([grid[r : r + 2, c : c + 2].mean((0, 1)) for r in (0, 2) for c in (0, 2)])
+    expected = torch.stack(
+        [grid[r : r + 2, c : c + 2].mean((0, 1)) for r in (0, 2) for c in (0, 2)]
+    )
     assert torch.allclose(context.embeds[1:5], expected @ PROJECTOR, atol=1e-6)
     assert context.index.tolist() == [0, 1, 3, 9, 11, 17]
     assert context.visual.tolist() == [False, True, True, True, True, False]
@@ -123,7 +128,8 @@ def test_pooling_without_a_grid_changes_nothing_and_without_features_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("axes", "positions"), [(1, "original"), (1, "compact"), (1, "auto"), (3, "original"), (3, "auto")]
+    ("axes", "positions"),
+    [(1, "original"), (1, "compact"), (1, "auto"), (3, "original"), (3, "auto")],
 )
 def test_even_pruning_keeps_the_text_and_evenly_spaced_patches(axes: int, positions: str) -> None:
     """Compact positions leave no gaps; three axes keep theirs."""
@@ -149,7 +155,8 @@ def test_positions_that_cannot_be_are_refused() -> None:
 def test_pictures_and_clips_have_their_own_rates() -> None:
     spans = (image(1, 2, 5), image(12, 4, 5, "video"))
     context = seen(
-        pruned(drop_image=0.8, drop_video=0.9), prompt("t" + "v" * 10 + "t" + "v" * 20 + "tt", spans)
+        pruned(drop_image=0.8, drop_video=0.9),
+        prompt("t" + "v" * 10 + "t" + "v" * 20 + "tt", spans),
     )
     assert context.index.tolist() == [0, 1, 10, 11, 12, 31, 32]
 
@@ -163,18 +170,22 @@ def test_how_many_stay(total: int, rate: float, keep: int) -> None:
 
 
 def test_guided_pruning_takes_the_attended_then_evenly_from_the_rest() -> None:
-    """Sum 20; 40 % is 8: the two best (5 + 4) reach it; of the 8 others the first, middle, last are kept."""
+    """Sum 20; 40 % is 8: the two best (5 + 4) reach it; of the 8 others the first, middle, last are
+    kept.
+    """
     scores = torch.tensor([1.0, 5, 1, 1, 4, 1, 1, 1, 3, 2])
     assert guided(scores, 5, 0.4).tolist() == [0, 1, 4, 5, 9]
     assert guided(scores, 2, 0.4).tolist() == [1, 4]
     assert guided(scores, 1, 0.4).tolist() == [1]
     assert guided(scores, 10, 0.4).tolist() == list(range(10))
-    assert guided(torch.ones(4), 2, 0.0).tolist() == [0, 1], "no share at all still takes the best one"
+    assert guided(torch.ones(4), 2, 0.0).tolist() == [0, 1], (
+        "no share at all still takes the best one"
+    )
 
 
 def test_guided_pruning_listens_to_the_question_only() -> None:
-    """Rows before the last three (the question without its last token) belong to the picture and do not
-    count."""
+    """Rows before the last three (the question without its last token) belong to the picture and do
+    not count."""
     encoded = prompt("t" + "v" * 10 + "tttt", (image(1, 2, 5),))
     attention = torch.zeros(14, 14)
     attention[:11, 3] = 1.0

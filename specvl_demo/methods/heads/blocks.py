@@ -1,8 +1,8 @@
 """Lean decoder blocks of feature heads: fused weights, keys and values written in place.
 
-Given a head's published tensors by name, computes on rows [k, D] of one sequence, on any device and in any
-float type; norms and rotations run in float32. Norm weights are folded into the matrix behind the norm. Knows
-no tokens, no trees, no files.
+Given a head's published tensors by name, computes on rows [k, D] of one sequence, on any device and
+in any float type; norms and rotations run in float32. Norm weights are folded into the matrix
+behind the norm. Knows no tokens, no trees, no files.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Geometry:
     """What the shapes of a head's tensors do not say by themselves, with what they do.
 
     width D, heads, kv_heads and head_width of self-attention; eps of its norms; theta of its rotary
-    positions; sections: rotary pairs that follow each of three position axes (empty: one axis); interleaved:
-    whether the axes take turns (Qwen3-VL) or lie one after another (Qwen2.5-VL).
+    positions; sections: rotary pairs that follow each of three position axes (empty: one axis);
+    interleaved: whether the axes take turns (Qwen3-VL) or lie one after another (Qwen2.5-VL).
     """
 
     width: int
@@ -50,21 +50,25 @@ class Rotary:
         self._axis = _axes(geometry, half).to(device) if geometry.sections else None
 
     def __call__(self, positions: Tensor) -> Tensor:
-        """positions [T], or [3, T] with three axes -> turns [T, 1, head_width / 2], for all heads."""
+        """positions [T], or [3, T] with three axes -> turns [T, 1, head_width / 2], for all
+        heads.
+        """
         turns = self._turns[positions]
         if turns.ndim == 3:
             if self._axis is None:
                 turns = turns[0]
             else:
-                turns = turns.permute(1, 2, 0).gather(2, self._axis.expand(turns.shape[1], -1, 1))[..., 0]
+                turns = turns.permute(1, 2, 0).gather(2, self._axis.expand(turns.shape[1], -1, 1))[
+                    ..., 0
+                ]
         return turns.unsqueeze(1)
 
 
 class Block:
     """A Llama-type decoder block: attention with rotary positions, then a gated MLP.
 
-    The attention's input comes beside the residual, since EAGLE's first block has no norm in front and
-    EAGLE-3's reads two things at once.
+    The attention's input comes beside the residual, since EAGLE's first block has no norm in front
+    and EAGLE-3's reads two things at once.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
@@ -73,19 +77,25 @@ class Block:
         attention = f"{prefix}.self_attn."
         self._scale = g.width**0.5
         self._eps = root_of(g, tensors[attention + "q_proj.weight"])
-        # Rotary pairs lie side by side: rows of q and k are permuted alike, which their product cannot see.
+        # Rotary pairs lie side by side: rows of q and k are permuted alike, which their product
+        # cannot see.
         order = torch.arange(g.head_width, device=self._eps.device).view(2, -1).t().reshape(-1)
 
         def pairs(name: str, heads: int) -> Tensor:
             return tensors[name].unflatten(0, (heads, g.head_width))[:, order].flatten(0, 1)
 
         def fused(kind: str) -> Tensor:
-            q, k = pairs(f"{attention}q_proj.{kind}", g.heads), pairs(f"{attention}k_proj.{kind}", g.kv_heads)
+            q, k = (
+                pairs(f"{attention}q_proj.{kind}", g.heads),
+                pairs(f"{attention}k_proj.{kind}", g.kv_heads),
+            )
             return torch.cat((q, k, tensors[f"{attention}v_proj.{kind}"]))
 
         qkv = fused("weight")
         if f"{prefix}.hidden_norm.weight" in tensors:
-            norms = [tensors[f"{prefix}.{name}.weight"] for name in ("input_layernorm", "hidden_norm")]
+            norms = [
+                tensors[f"{prefix}.{name}.weight"] for name in ("input_layernorm", "hidden_norm")
+            ]
             qkv = qkv * (torch.cat(norms) * self._scale)
         elif f"{prefix}.input_layernorm.weight" in tensors:
             qkv = qkv * (tensors[f"{prefix}.input_layernorm.weight"] * self._scale)
@@ -111,7 +121,8 @@ class Block:
     ) -> Tensor:
         """h: the attention's input [k, D or 2D], x: the residual [k, D] -> [k, D].
 
-        slot [2, 1, kv_heads, k, width]: where the new rows' keys and values go; keys and values include it.
+        slot [2, 1, kv_heads, k, width]: where the new rows' keys and values go; keys and values
+        include it.
         """
         heads, rotated, rows = self._heads, self._heads + self._kv_heads, x.shape[0]
         h = self._qkv(h, self._bias)
@@ -136,8 +147,8 @@ class Block:
 class CrossBlock:
     """Cross-attention: queries from the draft, keys and values from the target's features.
 
-    No rotary positions; queries and keys are normed per head; both branches pass a learnt gate tanh(g)
-    (arXiv 2505.19201, §3.1; the norms and gates as in its code, LlavaCrossAttention).
+    No rotary positions; queries and keys are normed per head; both branches pass a learnt gate
+    tanh(g) (arXiv 2505.19201, §3.1; the norms and gates as in its code, LlavaCrossAttention).
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
@@ -151,11 +162,15 @@ class CrossBlock:
         self._q = Matrix(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), rounded=True)
         # The two norms per head meet in one product, so one weight carries both.
         self._norm = (
-            tensors[attention + "q_norm.weight"] * tensors[attention + "k_norm.weight"] * head_scale**2
+            tensors[attention + "q_norm.weight"]
+            * tensors[attention + "k_norm.weight"]
+            * head_scale**2
         )
         kv = (tensors[f"{attention}{name}_proj.weight"] for name in ("k", "v"))
         self._kv = Matrix(torch.cat(tuple(kv)), rounded=True)
-        gates = (tensors[f"{prefix}.cross_attn_{name}_gate"].float().tanh() for name in ("attn", "mlp"))
+        gates = (
+            tensors[f"{prefix}.cross_attn_{name}_gate"].float().tanh() for name in ("attn", "mlp")
+        )
         attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
         self._out = Matrix(tensors[attention + "o_proj.weight"] * attention_gate, rounded=True)
         self._mlp = _MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
@@ -164,7 +179,9 @@ class CrossBlock:
         """Keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
         kv = self._kv(features).view(features.shape[0], 2, self._kv_heads, self._head_width)
         keys = kv[:, 0]
-        keys.div_(torch.linalg.vector_norm(keys, dim=-1, keepdim=True).float().hypot_(self._head_eps))
+        keys.div_(
+            torch.linalg.vector_norm(keys, dim=-1, keepdim=True).float().hypot_(self._head_eps)
+        )
         slot.copy_(kv.permute(1, 2, 0, 3).unsqueeze(1))
 
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
@@ -233,5 +250,7 @@ def _axes(geometry: Geometry, half: int) -> Tensor:
         for i in (1, 2):
             axis[i : geometry.sections[i] * 3 : 3] = i
     else:
-        axis = torch.repeat_interleave(torch.arange(len(geometry.sections)), torch.tensor(geometry.sections))
+        axis = torch.repeat_interleave(
+            torch.arange(len(geometry.sections)), torch.tensor(geometry.sections)
+        )
     return axis[:, None]

@@ -1,8 +1,9 @@
 """Trained heads on disk: published formats recognised by their tensors, every key accounted for.
 
-Given a folder with config.json and weights (safetensors or .bin, whole or sharded), gives one head's tensors
-under canonical names, its geometry and its settings; refuses in one sentence what does not fit the target.
-Pickled code is never executed. Knows formats; how heads draft is theirs to know.
+Given a folder with config.json and weights (safetensors or .bin, whole or sharded), gives one
+head's tensors under canonical names, its geometry and its settings; refuses in one sentence what
+does not fit the target. Pickled code is never executed. Knows formats; how heads draft is theirs to
+know.
 """
 
 from __future__ import annotations
@@ -32,14 +33,16 @@ BIASES = frozenset(f"layers.0.self_attn.{name}_proj.bias" for name in "qkv")
 
 @dataclass(frozen=True, eq=False)
 class Format:
-    """A published format of trained heads, registered by the file of the method that drafts with it.
+    """A published format of trained heads, registered by the file of the method that drafts with
+    it.
 
-    kind: its name in cards and messages; title: with an article. role: which of a pair's roles it serves.
-    build(head, decoder): the class that drafts. recognised: whether tensors are in it. required: names it
-    must have. optional: names it may have. unused: names it may have for no use of ours. fused: how many rows
-    of the target's width its projection reads, None for any number. attention_inputs: how many rows its first
-    block's attention reads side by side. shapes(width, tensors): of tensors beyond a block's.
-    own_embeddings, own_output: whether it may draft with its own.
+    kind: its name in cards and messages; title: with an article. role: which of a pair's roles it
+    serves. build(head, decoder): the class that drafts. recognised: whether tensors are in it.
+    required: names it must have. optional: names it may have. unused: names it may have for no use
+    of ours. fused: how many rows of the target's width its projection reads, None for any number.
+    attention_inputs: how many rows its first block's attention reads side by side. shapes(width,
+    tensors): of tensors beyond a block's. own_embeddings, own_output: whether it may draft with its
+    own.
     """
 
     kind: str
@@ -52,7 +55,9 @@ class Format:
     unused: frozenset[str] = frozenset({"embed_tokens.weight", "lm_head.weight", "head.weight"})
     fused: int | None = 2
     attention_inputs: int = 1
-    shapes: Callable[[int, Mapping[str, Tensor]], Mapping[str, tuple[int, ...]]] = lambda width, tensors: {}
+    shapes: Callable[[int, Mapping[str, Tensor]], Mapping[str, tuple[int, ...]]] = (
+        lambda width, tensors: {}
+    )
     own_embeddings: bool = False
     own_output: bool = False
 
@@ -70,8 +75,8 @@ def add_format(form: Format) -> Format:
 class Head:
     """One trained head, ready to be built.
 
-    settings: config.json, the layer's nested section lifted to the top. own: this project's section of it.
-    remarks: what a user should know before trusting it, in sentences.
+    settings: config.json, the layer's nested section lifted to the top. own: this project's section
+    of it. remarks: what a user should know before trusting it, in sentences.
     """
 
     kind: str
@@ -84,12 +89,15 @@ class Head:
 
 
 def load(
-    folder: Path, decoder: Decoder, wanted: Iterable[str] = (), target: Mapping[str, Any] | None = None
+    folder: Path,
+    decoder: Decoder,
+    wanted: Iterable[str] = (),
+    target: Mapping[str, Any] | None = None,
 ) -> Head:
     """Read the head in `folder` for this target, on its device and in its type.
 
-    wanted: kinds that will do (empty: any). target: the text config of the target, to compare with. Raises
-    ValueError with one sentence where the files do not fit.
+    wanted: kinds that will do (empty: any). target: the text config of the target, to compare with.
+    Raises ValueError with one sentence where the files do not fit.
     """
     tensors, settings = read(folder)
     source = folder.name
@@ -114,14 +122,21 @@ def load(
     _every_shape(form, tensors, geometry, decoder, source)
     _draft_vocabulary(tensors, decoder, source)
     moved = {
-        name: tensor.to(decoder.device, decoder.dtype if tensor.is_floating_point() else tensor.dtype)
+        name: tensor.to(
+            decoder.device, decoder.dtype if tensor.is_floating_point() else tensor.dtype
+        )
         for name, tensor in tensors.items()
     }
-    return Head(form.kind, moved, geometry, settings, source, settings.get(SECTION, {}), tuple(remarks))
+    return Head(
+        form.kind, moved, geometry, settings, source, settings.get(SECTION, {}), tuple(remarks)
+    )
 
 
 def open_head(
-    folder: Path, decoder: Decoder, wanted: Iterable[str] = (), target: Mapping[str, Any] | None = None
+    folder: Path,
+    decoder: Decoder,
+    wanted: Iterable[str] = (),
+    target: Mapping[str, Any] | None = None,
 ) -> Any:
     """What drafts with the head in `folder`, shared by lanes; arguments and errors as `load`'s."""
     head = load(folder, decoder, wanted, target)
@@ -145,19 +160,26 @@ def role_in(folder: Path) -> str | None:
 
 
 def recognise(tensors: Mapping[str, Tensor], source: str) -> Format:
-    """Which format these tensors are in; ValueError with a sentence for formats that are not served."""
+    """Which format these tensors are in; ValueError with a sentence for formats that are not
+    served.
+    """
     found = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
     if found is not None:
         return found
     if "fc.weight" in tensors and "layers.0.self_attn.q_proj.weight" in tensors:
         if "layers.0.input_layernorm.weight" in tensors:
             raise ValueError(
-                f"{source} looks like an MSD head (its block has an input norm), which is not served"
+                f"{source} looks like an MSD head (its block has an input norm), which is not"
+                " served"
             )
         if columns(tensors) == 3:
-            raise ValueError(f"{source} projects three rows to one, but its step embeddings are missing")
+            raise ValueError(
+                f"{source} projects three rows to one, but its step embeddings are missing"
+            )
     held = ", ".join(sorted(tensors)[:4])
-    known = ", ".join(form.title.partition(" ")[2].removesuffix(" head") for form in FORMATS.values())
+    known = ", ".join(
+        form.title.partition(" ")[2].removesuffix(" head") for form in FORMATS.values()
+    )
     raise ValueError(
         f"{source} is no head this software knows ({known}); it holds "
         f"{len(tensors)} tensors: {held}{', ...' if len(tensors) > 4 else ''}"
@@ -166,7 +188,10 @@ def recognise(tensors: Mapping[str, Tensor], source: str) -> Format:
 
 def columns(tensors: Mapping[str, Tensor]) -> int:
     """How many rows of its width a head's projection reads; 0 without a plain block behind one."""
-    plain = "layers.0.self_attn.q_proj.weight" in tensors and "layers.0.input_layernorm.weight" not in tensors
+    plain = (
+        "layers.0.self_attn.q_proj.weight" in tensors
+        and "layers.0.input_layernorm.weight" not in tensors
+    )
     if "fc.weight" not in tensors or not plain:
         return 0
     rows, wide = tensors["fc.weight"].shape
@@ -178,7 +203,9 @@ def _every_key(form: Format, tensors: Mapping[str, Tensor], source: str) -> None
     if missing:
         raise ValueError(f"{source} is {form.title} but lacks {', '.join(missing)}")
     known = form.required | form.optional | form.unused | {DRAFT_IDS}
-    strange = sorted(name for name in tensors.keys() - known if not name.endswith("rotary_emb.inv_freq"))
+    strange = sorted(
+        name for name in tensors.keys() - known if not name.endswith("rotary_emb.inv_freq")
+    )
     if strange:
         raise ValueError(
             f"{source} is {form.title} but also holds {', '.join(strange)}, whose use is unknown"
@@ -196,25 +223,29 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
     width, heads = _width(tensors), settings.get("num_attention_heads")
     if not isinstance(heads, int):
         raise ValueError(
-            f"the config.json of {source} does not say num_attention_heads, which shapes cannot tell"
+            f"the config.json of {source} does not say num_attention_heads, which shapes cannot"
+            " tell"
         )
     if settings.get("hidden_act", "silu") != "silu":
         raise ValueError(f"{source} has the activation {settings['hidden_act']}; served is silu")
     q_rows = tensors["layers.0.self_attn.q_proj.weight"].shape[0]
     head_width, rest = divmod(q_rows, heads)
-    kv_heads, kv_rest = divmod(tensors["layers.0.self_attn.k_proj.weight"].shape[0], max(1, head_width))
+    kv_heads, kv_rest = divmod(
+        tensors["layers.0.self_attn.k_proj.weight"].shape[0], max(1, head_width)
+    )
     if rest or kv_rest or not kv_heads or heads % kv_heads:
         k_rows = tensors["layers.0.self_attn.k_proj.weight"].shape[0]
         raise ValueError(
-            f"{source} says {heads} attention heads, which does not divide its {q_rows} query rows and "
-            f"{k_rows} key rows into heads of one width"
+            f"{source} says {heads} attention heads, which does not divide its {q_rows} query rows"
+            f" and {k_rows} key rows into heads of one width"
         )
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     sections = tuple(rope.get("mrope_section", ()))
     if rope_type not in ("default", "mrope"):
         raise ValueError(
-            f"{source} has rotary positions of type {rope_type}; served are plain and three-axis ones"
+            f"{source} has rotary positions of type {rope_type}; served are plain and three-axis"
+            " ones"
         )
     if sections and sum(sections) != head_width // 2:
         raise ValueError(
@@ -252,20 +283,26 @@ def _every_shape(
             "up_proj": (ffn, d),
             "down_proj": (d, ffn),
             **dict.fromkeys(("q_norm", "k_norm"), (geometry.head_width,)),
-            **dict.fromkeys(("input_layernorm", "post_attention_layernorm", "hidden_norm", "norm"), (d,)),
+            **dict.fromkeys(
+                ("input_layernorm", "post_attention_layernorm", "hidden_norm", "norm"), (d,)
+            ),
             **dict.fromkeys(("cross_attn_attn_gate", "cross_attn_mlp_gate"), (1,)),
             "fc": (d, fused),
             "embed_tokens": (tensor.shape[0], d),
             "lm_head": (tensors["d2t"].shape[0] if "d2t" in tensors else decoder.vocab, d),
             "d2t": (tensor.shape[0],),
         }
-        part, _, kind = name.rpartition(".") if name.endswith((".weight", ".bias")) else (name, "", "")
+        part, _, kind = (
+            name.rpartition(".") if name.endswith((".weight", ".bias")) else (name, "", "")
+        )
         needed = rules.get(part.split(".")[-1]) if name.startswith("layers.") else rules.get(part)
         if needed is not None and kind == "bias":
             needed = needed[:1]
         needed = own.get(name, needed)
         if needed is not None and tuple(tensor.shape) != needed:
-            raise ValueError(f"{source}: {name} should be {list(needed)}, it is {list(tensor.shape)}")
+            raise ValueError(
+                f"{source}: {name} should be {list(needed)}, it is {list(tensor.shape)}"
+            )
 
 
 def _draft_vocabulary(tensors: Mapping[str, Tensor], decoder: Decoder, source: str) -> None:
@@ -278,8 +315,8 @@ def _draft_vocabulary(tensors: Mapping[str, Tensor], decoder: Decoder, source: s
         return
     if int(ids.min()) < 0 or int(ids.max()) >= decoder.vocab:
         raise ValueError(
-            f"{source} drafts ids from {int(ids.min())} to {int(ids.max())}; its target's vocabulary ends at "
-            f"{decoder.vocab - 1}"
+            f"{source} drafts ids from {int(ids.min())} to {int(ids.max())}; its target's"
+            f" vocabulary ends at {decoder.vocab - 1}"
         )
     if len(ids.unique()) < len(ids):
         n = len(ids) - len(ids.unique())

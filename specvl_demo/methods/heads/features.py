@@ -1,9 +1,11 @@
-"""Heads that guess the target's next features: EAGLE-2 (arXiv 2406.16858) and those that derive from it.
+"""Heads that guess the target's next features: EAGLE-2 (arXiv 2406.16858) and those that derive
+from it.
 
-Given the target's last hidden states, which come out of forwards that are made anyway, drafts with one block
-behind a projection of [embedding of a token, feature of the token before it (, step embedding)]. Embeddings
-and output head are the target's. Row i is token i: it sees features of tokens before i and predicts feature
-i, hence token i + 1. Knows no tree policy and no acceptance rule.
+Given the target's last hidden states, which come out of forwards that are made anyway, drafts with
+one block behind a projection of [embedding of a token, feature of the token before it (, step
+embedding)]. Embeddings and output head are the target's. Row i is token i: it sees features of
+tokens before i and predicts feature i, hence token i + 1. Knows no tree policy and no acceptance
+rule.
 """
 
 from __future__ import annotations
@@ -49,9 +51,9 @@ IMPORTANCE_ROWS = 64
 class Opening(NamedTuple):
     """What a head makes of a prompt.
 
-    x [r, width of the block's input] and positions [r] or [3, r]: rows before the root. known [1, D]: the
-    feature the root is fed with; position [1]: the root's. seen: prompt positions the head was given. holes:
-    rows of the cache before these, for a head that keeps more than it asks with.
+    x [r, width of the block's input] and positions [r] or [3, r]: rows before the root. known [1,
+    D]: the feature the root is fed with; position [1]: the root's. seen: prompt positions the head
+    was given. holes: rows of the cache before these, for a head that keeps more than it asks with.
     """
 
     x: Tensor
@@ -104,8 +106,8 @@ class FeatureHead:
         return self.decoder.device
 
     def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
-        """The same head as these settings want it. commonest: ids that it says first where it is to say few
-        and was not trained with a draft vocabulary."""
+        """The same head as these settings want it. commonest: ids that it says first where it is to
+        say few and was not trained with a draft vocabulary."""
         twin = copy(self)
         if settings.draft_vocab:
             twin._output = narrowed(self._output, settings.draft_vocab, commonest)
@@ -117,14 +119,20 @@ class FeatureHead:
         return KVCache(self.layouts(), batch, room, self.dtype)
 
     def layouts(self) -> list[Layout]:
-        return [Layout(self.device, self._geometry.kv_heads, self._geometry.head_width)] * self.n_layers
+        return [
+            Layout(self.device, self._geometry.kv_heads, self._geometry.head_width)
+        ] * self.n_layers
 
     def calibrate(self) -> str | None:
-        """Keep ordinary steps or fixed ones, what is faster here; a sentence where fixed ones lost."""
+        """Keep ordinary steps or fixed ones, what is faster here; a sentence where fixed ones
+        lost.
+        """
         if not self.fixed:
             return None
         generator = torch.Generator().manual_seed(0)
-        rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(self.device, self.dtype)
+        rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(
+            self.device, self.dtype
+        )
         return tried(cast("Switched", self), rows, self.log_probabilities(self.vocab, ())).reason
 
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
@@ -145,11 +153,12 @@ class FeatureHead:
         return CachedSequence(cast("Backend", self), cache, opening.position)
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
-        """The prompt's embeddings [n, D], those of visual tokens in the size that the head was trained with.
+        """The prompt's embeddings [n, D], those of visual tokens in the size that the head was
+        trained with.
 
-        # choice: projected visual tokens may be a hundred times as large as words, and these heads have no
-        norm where they read them. Ours are trained on visual tokens in the size of words; published ones take
-        them as they are.
+        # choice: projected visual tokens may be a hundred times as large as words, and these heads
+        have no norm where they read them. Ours are trained on visual tokens in the size of words;
+        published ones take them as they are.
         """
         if self._visual_scale == 1.0:
             return encoded.embeds
@@ -196,23 +205,27 @@ class FeatureHead:
         causal = call.mask is None and size > 1
         turns = self._rotary(call.positions[..., 0, :])
         h, residual = self.inputs(call.x[0])
-        return self._block(h, residual, turns, slots[0], keys[0], values[0], call.mask, causal)[None]
+        return self._block(h, residual, turns, slots[0], keys[0], values[0], call.mask, causal)[
+            None
+        ]
 
     def inputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What `join` gave -> what the block attends with, and its residual."""
         return x, x
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """Predicted features [k, D] -> log-probabilities [k, size] of the next token, never a banned one."""
+        """Predicted features [k, D] -> log-probabilities [k, size] of the next token, never a
+        banned one.
+        """
         return log_probabilities(self._output, size, banned)
 
 
 class FeatureDrafter(NoDrafter):
     """A `core.types.Drafter` over a feature head: drafted rows run on the head's own features.
 
-    Known rows stay in its cache: the prompt's in one forward, then the accepted tokens with the target's
-    features in one forward a round, together with the root. Drafted rows are forgotten; the others are there
-    for the next question.
+    Known rows stay in its cache: the prompt's in one forward, then the accepted tokens with the
+    target's features in one forward a round, together with the root. Drafted rows are forgotten;
+    the others are there for the next question.
     """
 
     def __init__(self, head: FeatureHead) -> None:
@@ -240,8 +253,8 @@ class FeatureDrafter(NoDrafter):
         self._begun, self._cache = stream.length, cache
         self._context = start.encoded.context(name, opening.seen)
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
-        # What the head said at every row of this round, and how far below the root the row is, up to the
-        # last step embedding.
+        # What the head said at every row of this round, and how far below the root the row is, up
+        # to the last step embedding.
         self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
         self._step = torch.zeros(start.max_nodes, dtype=torch.int64, device=head.device)
         self._scene = head.scene(start)
@@ -249,7 +262,9 @@ class FeatureDrafter(NoDrafter):
         self._pending: list[int] = []
 
     def close(self, said: Tensor) -> None:
-        """Leave the known rows, and which prompt positions they saw, to the conversation's next question."""
+        """Leave the known rows, and which prompt positions they saw, to the conversation's next
+        question.
+        """
         if self._cache is not None:
             stream = self._stream.fork(self._stream.length)
             keys = row_keys([self._context], said[: stream.length - self._begun])
@@ -279,7 +294,9 @@ class FeatureDrafter(NoDrafter):
         return self._logp(hidden)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Forget drafted rows; take the accepted tokens with the target's features for the next round."""
+        """Forget drafted rows; take the accepted tokens with the target's features for the next
+        round.
+        """
         features, path = self._head.features(scores), verdict.path
         # A path goes down, so it is a run of rows exactly if it ends where a run would.
         known = features[: len(path)] if path[-1] == len(path) - 1 else features[path]
@@ -298,7 +315,9 @@ def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettin
 
     def build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> FeatureDrafter:
         head: FeatureHead = models.drafter(name)
-        return FeatureDrafter(models.once((head, chosen), lambda: head.told(chosen, models.commonest)))
+        return FeatureDrafter(
+            models.once((head, chosen), lambda: head.told(chosen, models.commonest))
+        )
 
     return Part("drafter", name, title, build, settings, gives=TREE, role=name)
 

@@ -1,7 +1,7 @@
 """The files of a trained head: config.json and weights, safetensors or .bin, whole or sharded.
 
-Pickled code is never executed. What they leave out or have otherwise than the target is told in sentences,
-for whoever uses the head.
+Pickled code is never executed. What they leave out or have otherwise than the target is told in
+sentences, for whoever uses the head.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _READ = {
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
     "hidden_act", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "eagle_config",
     "draft_vocab_size",
-    "eagle_aux_hidden_state_layer_ids", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output",
-    "transformer_layer_config", SECTION,
+    "eagle_aux_hidden_state_layer_ids", "norm_before_residual", "norm_before_fc", "fc_norm",
+    "norm_output", "transformer_layer_config", SECTION,
 }  # fmt: skip
 _HARMLESS = {
-    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "num_hidden_layers",
-    "vocab_size", "bos_token_id", "eos_token_id", "pad_token_id", "tie_word_embeddings", "use_cache",
-    "initializer_range", "max_position_embeddings", "attention_bias", "attention_dropout", "mlp_bias", "bias",
-    "pretraining_tp", "auto_map", "_name_or_path", "speculators_config", "speculators_model_type",
+    "architectures", "model_type", "torch_dtype", "dtype", "transformers_version",
+    "num_hidden_layers", "vocab_size", "bos_token_id", "eos_token_id", "pad_token_id",
+    "tie_word_embeddings", "use_cache", "initializer_range", "max_position_embeddings",
+    "attention_bias", "attention_dropout", "mlp_bias", "bias", "pretraining_tp",
+    "auto_map", "_name_or_path", "speculators_config", "speculators_model_type",
     "speculators_version", "target_hidden_size", "qkv_bias", "layer_types", "sliding_window",
     "use_sliding_window", "max_window_layers", "has_no_defaults_at_init",
 }  # fmt: skip
@@ -51,13 +52,17 @@ def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     for file in _files(folder):
         for name, tensor in _open(file).items():
             if canonical(name) in tensors:
-                raise ValueError(f"{folder.name} holds {canonical(name)} twice; it is unclear which counts")
+                raise ValueError(
+                    f"{folder.name} holds {canonical(name)} twice; it is unclear which counts"
+                )
             tensors[canonical(name)] = tensor
     return eight_bits.unpacked(tensors), settings
 
 
 def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with the nested sections of speculators' and other formats lifted to the top level."""
+    """A config with the nested sections of speculators' and other formats lifted to the top
+    level.
+    """
     layer = settings.get("transformer_layer_config") or {}
     flat = {**layer, **{key: value for key, value in settings.items() if value is not None}}
     for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
@@ -77,7 +82,9 @@ def canonical(name: str) -> str:
 
 
 def compare(settings: Mapping[str, Any], target: Mapping[str, Any], source: str) -> list[str]:
-    """What a head's config leaves out, says otherwise than its target's, or says that nobody here reads."""
+    """What a head's config leaves out, says otherwise than its target's, or says that nobody here
+    reads.
+    """
     remarks = []
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     theirs = target.get("rope_parameters") or {}
@@ -93,26 +100,33 @@ def compare(settings: Mapping[str, Any], target: Mapping[str, Any], source: str)
     return remarks
 
 
-def own_embeddings(tensors: dict[str, Tensor], decoder: Decoder, allowed: bool, source: str) -> list[str]:
+def own_embeddings(
+    tensors: dict[str, Tensor], decoder: Decoder, allowed: bool, source: str
+) -> list[str]:
     """A head's own copy of the embeddings is dropped where it is the target's, whose table is used.
 
-    One that differs belongs to a head that was trained with it, where the format allows that, or to another
-    target.
+    One that differs belongs to a head that was trained with it, where the format allows that, or to
+    another target.
     """
     table = tensors.get("embed_tokens.weight")
     if table is None or table.shape[-1] != decoder.width:
         return []
     rows = torch.linspace(0, min(table.shape[0], decoder.vocab) - 1, 64).round().long().unique()
     theirs, ours = table[rows].float(), decoder.embed(rows.to(decoder.device)).float().cpu()
-    # Some families scale what the table holds, so directions are compared; rows of unused ids may be zero.
+    # Some families scale what the table holds, so directions are compared; rows of unused ids may
+    # be zero.
     alike = torch.nn.functional.cosine_similarity(theirs, ours, dim=-1).median().item()
     if alike >= 0.99:
         del tensors["embed_tokens.weight"]
         return []
     if allowed:
-        return [f"{source} drafts with embeddings of its own, which agree with the target's to {alike:.2f}."]
+        return [
+            f"{source} drafts with embeddings of its own, which agree with the target's to"
+            f" {alike:.2f}."
+        ]
     raise ValueError(
-        f"{source} was trained for another model: its embeddings and the target's agree to {alike:.2f}"
+        f"{source} was trained for another model: its embeddings and the target's agree to"
+        f" {alike:.2f}"
     )
 
 
@@ -124,10 +138,15 @@ def own_output_head(tensors: Mapping[str, Tensor], decoder: Decoder, source: str
     probe = torch.randn(4, decoder.width, generator=torch.Generator().manual_seed(0))
     ours = decoder.logits(probe.to(decoder.device, decoder.dtype)).float().cpu()
     n = min(ours.shape[-1], head.shape[0])
-    alike = torch.nn.functional.cosine_similarity(probe @ head[:n].float().t(), ours[:, :n], dim=-1).min()
+    alike = torch.nn.functional.cosine_similarity(
+        probe @ head[:n].float().t(), ours[:, :n], dim=-1
+    ).min()
     if alike >= 0.99:
         return []
-    return [f"{source} holds an output head that differs from the target's ({alike:.2f}) and is not used."]
+    return [
+        f"{source} holds an output head that differs from the target's ({alike:.2f}) and is not"
+        " used."
+    ]
 
 
 def _files(folder: Path) -> list[Path]:
@@ -138,13 +157,19 @@ def _files(folder: Path) -> list[Path]:
         if index.is_file():
             named = compatibility.read_json(index).get("weight_map")
             if not isinstance(named, dict):
-                raise ValueError(f"{index.name} of {folder.name} has no weight_map, which names the shards")
+                raise ValueError(
+                    f"{index.name} of {folder.name} has no weight_map, which names the shards"
+                )
             shards = sorted(set(map(str, named.values())))
             missing = [shard for shard in shards if not (folder / Path(shard).name).is_file()]
             if missing:
-                raise ValueError(f"{folder.name} names shards that are not there: {', '.join(missing)}")
+                raise ValueError(
+                    f"{folder.name} names shards that are not there: {', '.join(missing)}"
+                )
             return [folder / Path(shard).name for shard in shards]
-    raise ValueError(f"{folder.name} has no weights; needed is {' or '.join(_WHOLE)}, whole or with an index")
+    raise ValueError(
+        f"{folder.name} has no weights; needed is {' or '.join(_WHOLE)}, whole or with an index"
+    )
 
 
 def _open(file: Path) -> dict[str, Tensor]:
@@ -153,7 +178,8 @@ def _open(file: Path) -> dict[str, Tensor]:
             return load_file(file)
         except SafetensorError as fault:
             raise ValueError(
-                f"{file.name} of {file.parent.name} is damaged or cut short: {str(fault).splitlines()[0]}"
+                f"{file.name} of {file.parent.name} is damaged or cut short:"
+                f" {str(fault).splitlines()[0]}"
             ) from None
     try:
         loaded = torch.load(file, map_location="cpu", weights_only=True)

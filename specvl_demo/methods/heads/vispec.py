@@ -1,4 +1,5 @@
-"""ViSpec's head (arXiv 2509.15235), for comparison: it drafts as EAGLE-2's does from squeezed pictures.
+"""ViSpec's head (arXiv 2509.15235), for comparison: it drafts as EAGLE-2's does from squeezed
+pictures.
 
 Given published weights; not trained here. Knows no tree policy and no acceptance rule.
 """
@@ -16,8 +17,8 @@ from specvl_demo.vlm.layouts import visual_runs
 
 
 class ViSpecHead(FeatureHead):
-    """ViSpec: a learnt adaptor squeezes every picture into a few rows and one vector that goes into all text
-    rows behind it (as its code does)."""
+    """ViSpec: a learnt adaptor squeezes every picture into a few rows and one vector that goes into
+    all text rows behind it (as its code does)."""
 
     view = "squeezed"
 
@@ -28,14 +29,16 @@ class ViSpecHead(FeatureHead):
         self._image_bias = t.get("img_fc.bias", t["img_fc.weight"].new_zeros(self.width))
         self._queries = t["imadpt.q"]
         self._adaptor = {
-            name: (t[f"imadpt.{name}_proj.weight"], t.get(f"imadpt.{name}_proj.bias")) for name in "kvo"
+            name: (t[f"imadpt.{name}_proj.weight"], t.get(f"imadpt.{name}_proj.bias"))
+            for name in "kvo"
         }
 
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
-        """Text rows, and of every picture the adaptor's rows at its last positions; gaps stay in positions.
+        """Text rows, and of every picture the adaptor's rows at its last positions; gaps stay in
+        positions.
 
-        # choice: several pictures each get rows; a text row gets the vector of the last one before it (the
-        published code knows one).
+        # choice: several pictures each get rows; a text row gets the vector of the last one before
+        it (the published code knows one).
         """
         encoded, features = start.encoded, self.features(start.prefill)
         n = features.shape[0]
@@ -79,7 +82,9 @@ class ViSpecHead(FeatureHead):
         def project(name: str, x: Tensor) -> Tensor:
             return torch.nn.functional.linear(x, *self._adaptor[name])
 
-        keys, values = (project(name, embeds).view(-1, heads, width).transpose(0, 1) for name in "kv")
+        keys, values = (
+            project(name, embeds).view(-1, heads, width).transpose(0, 1) for name in "kv"
+        )
         mixed = torch.nn.functional.scaled_dot_product_attention(
             self._queries.transpose(0, 1)[None], keys[None], values[None]
         )
@@ -93,8 +98,13 @@ add_format(
         "eagle2",  # it drafts the way EAGLE-2's heads do
         ViSpecHead,
         lambda tensors: "img_fc.weight" in tensors or "imadpt.q" in tensors,
-        FIRST | {"fc.weight", "img_fc.weight", "imadpt.q"} | {f"imadpt.{name}_proj.weight" for name in "kvo"},
+        FIRST
+        | {"fc.weight", "img_fc.weight", "imadpt.q"}
+        | {f"imadpt.{name}_proj.weight" for name in "kvo"},
         optional=BIASES | {"fc.bias", "img_fc.bias", "imadpt.k_proj.bias", "imadpt.v_proj.bias"},
-        shapes=lambda width, tensors: {"img_fc.weight": (width, 2 * width), "img_fc.bias": (width,)},
+        shapes=lambda width, tensors: {
+            "img_fc.weight": (width, 2 * width),
+            "img_fc.bias": (width,),
+        },
     )
 )

@@ -1,4 +1,6 @@
-"""Training drafters on the target's stored features: what they share, and one file a kind, all read here."""
+"""Training drafters on the target's stored features: what they share, and one file a kind, all read
+here.
+"""
 
 from importlib import import_module
 from pkgutil import iter_modules

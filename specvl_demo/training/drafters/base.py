@@ -1,4 +1,5 @@
-"""What all drafters learn with: recipes, the target's shared ends, batches, steps of self-feeding, the loss.
+"""What all drafters learn with: recipes, the target's shared ends, batches, steps of self-feeding,
+the loss.
 
 Row r of a batch is a token; it predicts the feature of that token and the next token.
 """
@@ -25,12 +26,12 @@ from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 class Recipe(trainer.Recipe):
     """What the runs of all kinds depend on; a kind may add its own.
 
-    stage1: share of the steps before the drafter feeds itself; self_feeding: N, forwards a step after that, 1
-    for none. reg, cls, top: weights of the losses on features (smooth L1), distributions (KL) and the
-    target's `top_k` likeliest tokens. survive: K, a row stays while the target's token is among the drafter's
-    K likeliest; 0: all stay. noise: amplitude of uniform noise on features, in their own size. ffn: width of
-    the MLPs, 0 for the target's. draft_vocab: how many tokens the drafter can say, those that the target says
-    most; 0: all.
+    stage1: share of the steps before the drafter feeds itself; self_feeding: N, forwards a step
+    after that, 1 for none. reg, cls, top: weights of the losses on features (smooth L1),
+    distributions (KL) and the target's `top_k` likeliest tokens. survive: K, a row stays while the
+    target's token is among the drafter's K likeliest; 0: all stay. noise: amplitude of uniform
+    noise on features, in their own size. ffn: width of the MLPs, 0 for the target's. draft_vocab:
+    how many tokens the drafter can say, those that the target says most; 0: all.
     """
 
     stage1: float = 0.4
@@ -55,7 +56,9 @@ class Recipe(trainer.Recipe):
 
 @dataclass(frozen=True)
 class Shared:
-    """What of the target its drafters use and never train: decoder, embeddings, output head, geometry."""
+    """What of the target its drafters use and never train: decoder, embeddings, output head,
+    geometry.
+    """
 
     decoder: nn.Module
     embeddings: nn.Module
@@ -104,9 +107,9 @@ class Shared:
 
 @dataclass
 class Batch:
-    """inputs: what the head's forward takes before the number of steps. truth [B, N, D]: the feature each row
-    predicts. asked [B, N]: rows whose next token is part of an answer. token [B, N]: that token. middle: what
-    the first block is to resemble, or None."""
+    """inputs: what the head's forward takes before the number of steps. truth [B, N, D]: the
+    feature each row predicts. asked [B, N]: rows whose next token is part of an answer. token [B,
+    N]: that token. middle: what the first block is to resemble, or None."""
 
     inputs: tuple[Tensor, ...]
     truth: Tensor
@@ -122,8 +125,8 @@ class Batch:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Root mean squares of what a target gives: words' embeddings, projected visual tokens, features, the
-    intermediate layer. 1 where a store holds none."""
+    """Root mean squares of what a target gives: words' embeddings, projected visual tokens,
+    features, the intermediate layer. 1 where a store holds none."""
 
     words: float
     visual: float
@@ -140,12 +143,12 @@ KINDS: dict[str, type[Learner]] = {}
 
 
 class Learner(ABC):
-    """A drafter that learns, with the target's embeddings and output head, which do not. A subclass is a kind
-    of drafter, and `train NAME` trains it.
+    """A drafter that learns, with the target's embeddings and output head, which do not. A subclass
+    is a kind of drafter, and `train NAME` trains it.
 
-    recipe: the kind's default, and what an instance learns by. needs: what of the target is stored. shift,
-    reads: row r is token r + shift, and reads these of the token before it. scaled: visual tokens are brought
-    to the size of words.
+    recipe: the kind's default, and what an instance learns by. needs: what of the target is stored.
+    shift, reads: row r is token r + shift, and reads these of the token before it. scaled: visual
+    tokens are brought to the size of words.
     """
 
     name: str
@@ -168,7 +171,9 @@ class Learner(ABC):
         store: Store,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """start: tensors of a finished drafter of this kind to go on from, under their published names."""
+        """start: tensors of a finished drafter of this kind to go on from, under their published
+        names.
+        """
         self.recipe, self.shared, self.sizes = recipe, shared, sizes
         self.start = start or {}
         self.device = shared.device
@@ -233,11 +238,13 @@ class Learner(ABC):
             rows, features = number[:, first:][live], out[live].float()
             q = self.guess(features).float().log_softmax(-1)
             reg = F.smooth_l1_loss(features, truth[rows])
-            # choice: arXiv 2505.19201 §3.2.1 names the draft first; as in its code the target's is the truth.
+            # choice: arXiv 2505.19201 §3.2.1 names the draft first; as in its code the target's is
+            # the truth.
             kl = F.kl_div(q, p[rows], reduction="batchmean")
             total = total + r.reg * reg + r.cls * kl
             if r.top:
-                # choice: in both stages; arXiv 2509.23928 does not say whether the first has it (eq. 10).
+                # choice: in both stages; arXiv 2509.23928 does not say whether the first has it
+                # (eq. 10).
                 best = p[rows].topk(min(r.top_k, p.shape[-1]))
                 total = total - r.top * (best.values * q.gather(-1, best.indices)).sum(-1).mean()
             if early is not None and not step:
@@ -252,7 +259,9 @@ class Learner(ABC):
         return total / len(said), {"loss": total.item() / len(said), **seen}
 
     def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
-        """The loss of what a first block says on the rows that are asked, for kinds that have one."""
+        """The loss of what a first block says on the rows that are asked, for kinds that have
+        one.
+        """
         raise ValueError(f"{self.title} has no loss on a first block")
 
     def before(self, step: int) -> None:  # noqa: B027 - most kinds do nothing here
@@ -297,7 +306,9 @@ class Learner(ABC):
 
     @torch.no_grad()
     def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
-        """For `acceptance.measure`: which rows guess their next token, by step, and which are asked."""
+        """For `acceptance.measure`: which rows guess their next token, by step, and which are
+        asked.
+        """
         steps = []
         for step, (out, _) in enumerate(self.module(*batch.inputs, length, batch.first)):
             first = batch.first if step else 0
@@ -306,7 +317,9 @@ class Learner(ABC):
             steps.append(F.pad(hit, (batch.first, 0)))
         return steps, batch.asked
 
-    def _survivors(self, alive: Tensor, live: Tensor, q: Tensor, target: Tensor, first: int) -> Tensor:
+    def _survivors(
+        self, alive: Tensor, live: Tensor, q: Tensor, target: Tensor, first: int
+    ) -> Tensor:
         """Rows of the next step: those whose predecessor lives and, with a filter, was not hopeless
         (arXiv 2509.23928 eq. 7)."""
         stays = torch.zeros_like(alive)

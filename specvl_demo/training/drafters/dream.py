@@ -1,4 +1,6 @@
-"""DREAM's head (arXiv 2505.19201 §3.2.1): distillation from output features, a middle layer, and the KL."""
+"""DREAM's head (arXiv 2505.19201 §3.2.1): distillation from output features, a middle layer, and
+the KL.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,24 @@ from torch import Tensor, nn
 from specvl_demo.methods.dream import compressed
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.training.drafters.base import Batch, Learner, Recipe, padded
-from specvl_demo.training.drafters.modules import MLP, Attention, Block, Drafter, Steps, start_small, turns_of
+from specvl_demo.training.drafters.modules import (
+    MLP,
+    Attention,
+    Block,
+    Drafter,
+    Steps,
+    start_small,
+    turns_of,
+)
 from specvl_demo.training.features import Needs, Rows
 
 
 @dataclass(frozen=True)
 class DreamRecipe(Recipe):
-    """middle: weight of the loss on the intermediate layer. keep: share of visual tokens among the queries.
-    gate: where the gates start. cross: False learns without the cross-attention. select: that layer is chosen
-    for every token (as the published code does) or for a sample (as the paper says); state: its input or
-    output.
+    """middle: weight of the loss on the intermediate layer. keep: share of visual tokens among the
+    queries. gate: where the gates start. cross: False learns without the cross-attention. select:
+    that layer is chosen for every token (as the published code does) or for a sample (as the paper
+    says); state: its input or output.
     """
 
     middle: float = 0.2
@@ -52,7 +62,9 @@ class CrossBlock(nn.Module):
         self.cross_attn_mlp_gate = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """x with what its queries find among the features, and the MLP; each as far as its gate is open."""
+        """x with what its queries find among the features, and the MLP; each as far as its gate is
+        open.
+        """
         queries = self.cross_attn.queries(self.input_layernorm(x))
         x = x + self.cross_attn_attn_gate.tanh() * self.cross_attn.mix(queries, keys, values, mask)
         return x + self.cross_attn_mlp_gate.tanh() * self.mlp(self.post_attention_layernorm(x))
@@ -73,7 +85,9 @@ class DreamHead(Drafter):
             self.layers[1].cross_attn_mlp_gate.fill_(gate)
 
     def factors(self) -> dict[str, Tensor]:
-        """The first block has no norm and embeddings are small: its attention sees them times `scale`."""
+        """The first block has no norm and embeddings are small: its attention sees them times
+        `scale`.
+        """
         scale = torch.tensor(self.scale, device=self.norm.weight.device)
         return {f"layers.0.self_attn.{name}_proj.weight": scale for name in "qkv"}
 
@@ -82,8 +96,8 @@ class DreamHead(Drafter):
     ) -> list[tuple[Tensor, Tensor]]:
         """Predicted features, and the first block's output, as `FeatureHead` gives them.
 
-        embeds [B, N, D]: queries; at [B, N]: which position of the conversation each is; features [B, S, D]
-        of all positions; n_prompt [B]: features there are when drafting begins.
+        embeds [B, N, D]: queries; at [B, N]: which position of the conversation each is; features
+        [B, S, D] of all positions; n_prompt [B]: features there are when drafting begins.
         """
         low, cross, last = self.layers
         device = embeds.device
@@ -105,8 +119,8 @@ class DreamHead(Drafter):
         return steps
 
     def _mask(self, at: Tensor, n_features: int, n_prompt: Tensor, step: int) -> Tensor:
-        """Additive [B, 1, N, S]: features up to `step` before the row. A row that has none sees the prompt's
-        alike, as the published code does to the first one (methods D1)."""
+        """Additive [B, 1, N, S]: features up to `step` before the row. A row that has none sees the
+        prompt's alike, as the published code does to the first one (methods D1)."""
         j = torch.arange(n_features, device=at.device)
         mask = torch.full((at.shape[0], 1, at.shape[1], n_features), -torch.inf, device=at.device)
         mask.masked_fill_((j < n_prompt[:, None])[:, None, None], torch.finfo(mask.dtype).min)
@@ -114,8 +128,8 @@ class DreamHead(Drafter):
 
 
 def drafted_mask(n: int, step: int, device: torch.device) -> Tensor:
-    """[n, (step - 1) n] additive: of the predictions of earlier steps, a row sees those of its predecessors,
-    one of each step, the latest at the row before it."""
+    """[n, (step - 1) n] additive: of the predictions of earlier steps, a row sees those of its
+    predecessors, one of each step, the latest at the row before it."""
     row = torch.arange(n, device=device)[:, None]
     seen = torch.cat([row.t() == row - (step - u) for u in range(1, step)], 1)
     return torch.zeros(seen.shape, device=device).masked_fill_(~seen, -torch.inf)
@@ -133,7 +147,9 @@ class DreamLearner(Learner):
         """A fresh head; without cross-attention its gates stay shut."""
         r = self.recipe
         gate = r.gate if r.cross else 0.0
-        module = DreamHead(self.shared.geometry, r.ffn or self.shared.ffn, gate, 1 / self.sizes.words)
+        module = DreamHead(
+            self.shared.geometry, r.ffn or self.shared.ffn, gate, 1 / self.sizes.words
+        )
         if not r.cross:
             module.layers[1].requires_grad_(False)
         return module
@@ -155,13 +171,26 @@ class DreamLearner(Learner):
         n, size = max(map(len, at)), max(len(r.ids) for r in rows)
 
         def queried(some: Sequence[Tensor]) -> Tensor:
-            found = [padded(x, len(r.ids)).to(self.device)[a] for x, r, a in zip(some, rows, at, strict=True)]
+            found = [
+                padded(x, len(r.ids)).to(self.device)[a]
+                for x, r, a in zip(some, rows, at, strict=True)
+            ]
             return self.stacked(found, n)
 
         embeds, truth = queried([self.embeds(r) for r in rows]), queried([r.features for r in rows])
-        asked, token = queried([r.answer[1:] for r in rows]), queried([r.ids[1:].long() for r in rows])
-        n_prompt = torch.tensor([int(r.answer.int().argmax()) - 1 for r in rows], device=self.device)
-        inputs = embeds, self.stacked(at, n), self.stacked([r.features for r in rows], size), n_prompt
+        asked, token = (
+            queried([r.answer[1:] for r in rows]),
+            queried([r.ids[1:].long() for r in rows]),
+        )
+        n_prompt = torch.tensor(
+            [int(r.answer.int().argmax()) - 1 for r in rows], device=self.device
+        )
+        inputs = (
+            embeds,
+            self.stacked(at, n),
+            self.stacked([r.features for r in rows], size),
+            n_prompt,
+        )
         return Batch(inputs, truth, asked, token, queried([r.middle for r in rows]))
 
     def _queries(self, rows: Rows) -> Tensor:

@@ -1,5 +1,6 @@
-"""EAGLE's heads: version 2 (arXiv 2406.16858, 2401.15077) learns features and tokens, with noise in place of
-self-feeding; version 3 (arXiv 2503.01840) tokens alone, in training-time test, over a draft vocabulary."""
+"""EAGLE's heads: version 2 (arXiv 2406.16858, 2401.15077) learns features and tokens, with noise in
+place of self-feeding; version 3 (arXiv 2503.01840) tokens alone, in training-time test, over a
+draft vocabulary."""
 
 from __future__ import annotations
 
@@ -39,9 +40,11 @@ class FeatureHead(Drafter):
         each = torch.tensor([*self.scales, *[1.0] * more]).repeat_interleave(n)
         return {"fc.weight": each.to(self.fc.weight.device)}
 
-    def forward(self, embeds: Tensor, features: Tensor, n: int, first: int = 0) -> list[tuple[Tensor, None]]:
-        """Predicted features [B, N, D] for steps 1..n of feeding itself, from step 2 on of rows `first`..
-        only. Second in each pair is what a first block says, which there is not.
+    def forward(
+        self, embeds: Tensor, features: Tensor, n: int, first: int = 0
+    ) -> list[tuple[Tensor, None]]:
+        """Predicted features [B, N, D] for steps 1..n of feeding itself, from step 2 on of rows
+        `first`.. only. Second in each pair is what a first block says, which there is not.
 
         embeds [B, N, D] of row i's token, features [B, N, D] of the token before it.
         """
@@ -87,13 +90,18 @@ class WideBlock(Block):
 
 
 class Eagle3Head(Drafter):
-    """EAGLE-3 in the layout of the authors' files: three layers fused, one block, a draft vocabulary.
+    """EAGLE-3 in the layout of the authors' files: three layers fused, one block, a draft
+    vocabulary.
 
     ids [R]: the target's id of every draft id, ascending.
     """
 
-    def __init__(self, g: Geometry, ffn: int, ids: Tensor, vocab: int, output: Tensor | None = None) -> None:
-        """vocab: the target's. output [R, D]: where the output head starts, None for small random numbers."""
+    def __init__(
+        self, g: Geometry, ffn: int, ids: Tensor, vocab: int, output: Tensor | None = None
+    ) -> None:
+        """vocab: the target's. output [R, D]: where the output head starts, None for small random
+        numbers.
+        """
         super().__init__()
         self.geometry = g
         self.fc = nn.Linear(3 * g.width, g.width, bias=False)
@@ -112,9 +120,11 @@ class Eagle3Head(Drafter):
         """The block's output [..., D] -> logits over the draft vocabulary [..., R]."""
         return self.lm_head(self.norm(out))
 
-    def forward(self, embeds: Tensor, levels: Tensor, n: int, first: int = 0) -> list[tuple[Tensor, None]]:
-        """The block's output [B, N, D] at steps 1..n of feeding itself (training-time test), from step 2 on
-        of rows `first`.. only.
+    def forward(
+        self, embeds: Tensor, levels: Tensor, n: int, first: int = 0
+    ) -> list[tuple[Tensor, None]]:
+        """The block's output [B, N, D] at steps 1..n of feeding itself (training-time test), from
+        step 2 on of rows `first`.. only.
 
         embeds [B, N, D] of row i's token, levels [B, N, 3D] of the token before it.
         """
@@ -130,11 +140,12 @@ class Eagle3Head(Drafter):
 
 
 class Eagle3Learner(Learner):
-    """EAGLE-3. Row r is token r + 1 with the three layers' states of token r; only the draft vocabulary's
-    share of the target's distribution is learnt."""
+    """EAGLE-3. Row r is token r + 1 with the three layers' states of token r; only the draft
+    vocabulary's share of the target's distribution is learnt."""
 
     name, title = "eagle3", "EAGLE-3"
-    # As deep as it will draft: nothing else holds what it feeds itself near what it has learnt to read.
+    # As deep as it will draft: nothing else holds what it feeds itself near what it has learnt to
+    # read.
     # choice: every step counts alike; the authors' code weighs step s with 0.8^s.
     recipe = Recipe(self_feeding=7, stage1=0.0, reg=0.0, cls=1.0)
     needs = Needs(visual=True, levels=True)

@@ -1,4 +1,6 @@
-"""HiViS's head (arXiv 2509.23928 §3.2): no visual rows, step embeddings, two stages, N = 4, K = 5."""
+"""HiViS's head (arXiv 2509.23928 §3.2): no visual rows, step embeddings, two stages, N = 4, K =
+5.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from specvl_demo.training.features import Needs, Rows, text_only
 class HivisRecipe(Recipe):
     """Top-K distillation as in HASS. step_rows: step embeddings.
 
-    # choice: the paper keeps answers of more than five words, and few texts about programs in stage 2;
-    # here all answers stay, since short ones are asked for too and none is about programs.
+    # choice: the paper keeps answers of more than five words, and few texts about programs in stage
+    2; # here all answers stay, since short ones are asked for too and none is about programs.
     """
 
     step_rows: int = 4

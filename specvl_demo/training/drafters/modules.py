@@ -1,9 +1,9 @@
 """Blocks of heads as modules that learn; parameter names are those of the published files.
 
-Given embeddings and the target's features of whole conversations, a head gives what it would say at every
-row after 0, 1, 2, ... steps of feeding itself, exactly as when it drafts a chain (HASS, arXiv 2408.15766): at
-step s a row sees its last s - 1 predecessors as drafted ones and everything before them as known.
-`methods.heads.blocks` computes the same from the same tensors, one row at a time.
+Given embeddings and the target's features of whole conversations, a head gives what it would say at
+every row after 0, 1, 2, ... steps of feeding itself, exactly as when it drafts a chain (HASS, arXiv
+2408.15766): at step s a row sees its last s - 1 predecessors as drafted ones and everything before
+them as known. `methods.heads.blocks` computes the same from the same tensors, one row at a time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Drafter(nn.Module):
     def factors(self) -> dict[str, Tensor]:
         """What published tensors are, by name, as multiples of the parameters; 1 where not named.
 
-        Embeddings and features may differ in size by orders, which slows learning down: where a module reads
-        them scaled, the published matrices take the scales over.
+        Embeddings and features may differ in size by orders, which slows learning down: where a
+        module reads them scaled, the published matrices take the scales over.
         """
         return {}
 
@@ -43,7 +43,8 @@ class Drafter(nn.Module):
             if given is None or given.shape != p.shape:
                 there = "nothing" if given is None else f"{tuple(given.shape)}"
                 raise ValueError(
-                    f"cannot go on from this drafter: {name} is {tuple(p.shape)} here, there {there}"
+                    f"cannot go on from this drafter: {name} is {tuple(p.shape)} here, there"
+                    f" {there}"
                 )
             p.copy_(given.to(p.device) / factors.get(name, torch.ones((), device=p.device)))
 
@@ -81,9 +82,13 @@ class Attention(nn.Module):
         """[B, N, D] -> [B, heads, N, width]"""
         return self._heads(self.q_proj(x), self.q_norm, turns)
 
-    def keys_values(self, x: Tensor, turns: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    def keys_values(
+        self, x: Tensor, turns: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """[B, N, D] -> twice [B, kv_heads, N, width]"""
-        return self._heads(self.k_proj(x), self.k_norm, turns), self._heads(self.v_proj(x), None, None)
+        return self._heads(self.k_proj(x), self.k_norm, turns), self._heads(
+            self.v_proj(x), None, None
+        )
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attention and output projection [B, N, D]; mask None is causal."""
@@ -93,7 +98,9 @@ class Attention(nn.Module):
         )
         return self.o_proj(a.transpose(1, 2).flatten(2))
 
-    def _heads(self, x: Tensor, norm: nn.RMSNorm | None, turns: tuple[Tensor, Tensor] | None) -> Tensor:
+    def _heads(
+        self, x: Tensor, norm: nn.RMSNorm | None, turns: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
         x = x.unflatten(-1, (-1, self.geometry.head_width))
         x = (x if norm is None else norm(x)).transpose(1, 2)
         if turns is None:
@@ -127,8 +134,8 @@ class Block(nn.Module):
 class Steps:
     """Self-attention of one block over steps of self-feeding: keys and values of every step so far.
 
-    At step s row i sees step 1 up to row i - s + 1, then step 2 at row i - s + 2, ..., step s at row i. From
-    step 2 on only rows from `first` on are computed; nothing before them is drafted.
+    At step s row i sees step 1 up to row i - s + 1, then step 2 at row i - s + 2, ..., step s at
+    row i. From step 2 on only rows from `first` on are computed; nothing before them is drafted.
     """
 
     def __init__(self, attention: Attention, turns: tuple[Tensor, Tensor], first: int) -> None:
@@ -146,11 +153,15 @@ class Steps:
         if len(self._keys) == 1:
             return self._attention.mix(queries, keys, values, None)
         mask = step_mask(self._keys[0].shape[2], self._first, len(self._keys), x.device)
-        return self._attention.mix(queries, torch.cat(self._keys, 2), torch.cat(self._values, 2), mask)
+        return self._attention.mix(
+            queries, torch.cat(self._keys, 2), torch.cat(self._values, 2), mask
+        )
 
 
 def step_mask(n: int, first: int, step: int, device: torch.device) -> Tensor:
-    """[n - first, n + (step - 1)(n - first)] bool: what rows from `first` on see at a step (see `Steps`)."""
+    """[n - first, n + (step - 1)(n - first)] bool: what rows from `first` on see at a step (see
+    `Steps`).
+    """
     row = torch.arange(first, n, device=device)[:, None]
     seen = [torch.arange(n, device=device) <= row - (step - 1)]
     seen += [row.t() == row - (step - u) for u in range(2, step + 1)]

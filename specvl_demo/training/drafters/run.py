@@ -1,4 +1,6 @@
-"""Training a drafter of a pair on stored features: batches, export, and the card with where it comes from."""
+"""Training a drafter of a pair on stored features: batches, export, and the card with where it
+comes from.
+"""
 
 from __future__ import annotations
 
@@ -34,21 +36,23 @@ def learner_for(
     device: torch.device,
     start: Path | None = None,
 ) -> Learner:
-    """A drafter for this target: fresh, or as a finished one's folder holds it. Sizes of embeddings and
-    features are read off the store's first shard."""
+    """A drafter for this target: fresh, or as a finished one's folder holds it. Sizes of embeddings
+    and features are read off the store's first shard."""
     shared = Shared.of(model, device)
     some = [store[i] for i in range(min(64, len(store)))]
     ids = torch.cat([r.ids[~r.visual] for r in some]).long()
     words = shared.embed(ids.to(shared.head.weight.device)).float().cpu()
-    rest = (torch.cat([getattr(r, name) for r in some]) for name in ("embeds", "features", "middle"))
+    rest = (
+        torch.cat([getattr(r, name) for r in some]) for name in ("embeds", "features", "middle")
+    )
     sizes = Sizes(*(x.pow(2).mean().sqrt().item() if len(x) else 1.0 for x in (words, *rest)))
     torch.manual_seed(recipe.seed)
     return kind(recipe, shared, sizes, store, files.read(start)[0] if start else None)
 
 
 class Picker:
-    """Which conversations step number s learns from: a shuffle an epoch, conversations of like length
-    together."""
+    """Which conversations step number s learns from: a shuffle an epoch, conversations of like
+    length together."""
 
     def __init__(self, store: Store, batch: int, seed: int) -> None:
         self._lengths = [store.length(i) for i in range(len(store))]
@@ -63,7 +67,8 @@ class Picker:
             order = rng.sample(range(len(self._lengths)), per_epoch * self._batch)
             wide = 8 * self._batch
             groups = [
-                sorted(order[i : i + wide], key=self._lengths.__getitem__) for i in range(0, len(order), wide)
+                sorted(order[i : i + wide], key=self._lengths.__getitem__)
+                for i in range(0, len(order), wide)
             ]
             order = [i for group in groups for i in group]
             batches = [order[i : i + self._batch] for i in range(0, len(order), self._batch)]
@@ -73,7 +78,9 @@ class Picker:
 
 
 class Run(Trainer):
-    """A learner on its way. origin: fingerprints of the weights it depends on (see `identity_of`)."""
+    """A learner on its way. origin: fingerprints of the weights it depends on (see
+    `identity_of`).
+    """
 
     def __init__(
         self,
@@ -111,8 +118,8 @@ class Run(Trainer):
 
 
 def identity_of(name: str, recipe: Recipe, origin: Mapping[str, str | None]) -> dict[str, Any]:
-    """What a run of this kind and recipe depends on. origin: fingerprints of the target's `weights` and of
-    the drafter to `start` with."""
+    """What a run of this kind and recipe depends on. origin: fingerprints of the target's `weights`
+    and of the drafter to `start` with."""
     return {"method": name, **asdict(recipe), **origin}
 
 
@@ -127,14 +134,17 @@ def accepted(learner: Learner, held_out: Store, length: int = 5, batch: int = 16
 
 
 def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> None:
-    """Write weights under the published names, config.json, and the card twice: for programs and for people.
+    """Write weights under the published names, config.json, and the card twice: for programs and
+    for people.
 
-    In half precision; small: in eight bits (`vlm.eight_bits`). card: what to tell beside what the run knows.
+    In half precision; small: in eight bits (`vlm.eight_bits`). card: what to tell beside what the
+    run knows.
     """
     learner = run.learner
     out.mkdir(parents=True, exist_ok=True)
     tensors = {
-        k: (v.half() if v.is_floating_point() else v).contiguous().cpu() for k, v in learner.tensors().items()
+        k: (v.half() if v.is_floating_point() else v).contiguous().cpu()
+        for k, v in learner.tensors().items()
     }
     stored = eight_bits.packed(tensors) if small else tensors
     save_file(stored, out / "model.safetensors", metadata={"format": "pt"})
@@ -148,7 +158,10 @@ def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> No
         "steps": run.step,
         "finished": run.step >= learner.recipe.steps,
         "recipe": asdict(learner.recipe),
-        "versions": {"python": platform.python_version(), **{n: metadata.version(n) for n in names}},
+        "versions": {
+            "python": platform.python_version(),
+            **{n: metadata.version(n) for n in names},
+        },
         **card,
     }
     (out / "card.json").write_text(json.dumps(card, indent=1) + "\n")
@@ -157,7 +170,10 @@ def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> No
 
 def readable(title: str, card: dict[str, Any]) -> str:
     """The card for people: what was measured in two sentences, then all of it."""
-    tested, lines = card.get("acceptance") or {}, [f"# {title} drafter for {card.get('target', 'a target')}"]
+    tested, lines = (
+        card.get("acceptance") or {},
+        [f"# {title} drafter for {card.get('target', 'a target')}"],
+    )
     if tested.get("tau") is not None:
         depths = ", ".join(f"{100 * share:.1f} %" for share in tested["accepted_by_depth"])
         lines += [

@@ -1,4 +1,6 @@
-"""Small drafters: a few of the target's own decoder layers, distilled, sharing everything else with it."""
+"""Small drafters: a few of the target's own decoder layers, distilled, sharing everything else with
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,17 @@ from specvl_demo.vlm.shared_drafter import even_layers
 
 @dataclass(frozen=True)
 class SmallRecipe(Recipe):
-    """The KL divergence alone. layers: of the drafter. sees: False is a text-only language model: it reads
-    a conversation without its visual positions."""
+    """The KL divergence alone. layers: of the drafter. sees: False is a text-only language model:
+    it reads a conversation without its visual positions."""
 
     layers: int = 2
     sees: bool = True
 
 
 class SmallDecoder(Drafter):
-    """A few layers of a decoder and its final norm, with weights of their own; positions count from 0."""
+    """A few layers of a decoder and its final norm, with weights of their own; positions count from
+    0.
+    """
 
     def __init__(self, decoder: nn.Module, n_layers: int) -> None:
         super().__init__()
@@ -70,6 +74,10 @@ class SmallLearner(Learner):
 
     @torch.no_grad()
     def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
-        """As long as its guesses are right it reads the same tokens as the target: every step is alike."""
-        hit = self.token_of(self.guess(self.module(*batch.inputs, 1)[0][0]).argmax(-1)) == batch.token
+        """As long as its guesses are right it reads the same tokens as the target: every step is
+        alike.
+        """
+        hit = (
+            self.token_of(self.guess(self.module(*batch.inputs, 1)[0][0]).argmax(-1)) == batch.token
+        )
         return [hit] * length, batch.asked

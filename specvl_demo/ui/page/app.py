@@ -1,6 +1,8 @@
-"""Composition of the page: one board, its event, the functions its scripts may call, the named endpoints.
+"""Composition of the page: one board, its event, the functions its scripts may call, the named
+endpoints.
 
-Given what can be chosen (a catalog) and who computes (a queue); gives Blocks that are ready to launch.
+Given what can be chosen (a catalog) and who computes (a queue); gives Blocks that are ready to
+launch.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from specvl_demo.ui.serve.route_filter import RouteFilter
 from specvl_demo.ui.serve.run import Run, refusal
 from specvl_demo.ui.serve.uploads import Sessions
 
-QUIET = "body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }"
+QUIET = (
+    "body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display:"
+    " none }"
+)
 MOST_BYTES = 64 * 2**20
 MOST_AT_ONCE = 64
 SESSIONS = 64
@@ -30,7 +35,9 @@ SERVED = ("known", "panel", "stop", "batches", "scene", "share")
 
 
 def _served(method: Callable[[Any], Any]) -> Callable[..., Any]:
-    """A function of its own: Gradio marks what it serves, which a bound method does not let happen."""
+    """A function of its own: Gradio marks what it serves, which a bound method does not let
+    happen.
+    """
 
     def call(asked: Any = None) -> Any:
         return method(asked)
@@ -61,8 +68,8 @@ def build(behaviour: Behaviour) -> gr.Blocks:
             yield Run().pack(refusal(messages.PAGE_FAILED.format(reason=type(fault).__name__)))
             raise  # a mistake of ours: the log needs all of it
 
-    # A visit's files go when it ends. What nobody asked about is looked for every ten minutes and removed
-    # after two hours.
+    # A visit's files go when it ends. What nobody asked about is looked for every ten minutes and
+    # removed after two hours.
     with gr.Blocks(
         title=messages.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
@@ -81,13 +88,16 @@ def build(behaviour: Behaviour) -> gr.Blocks:
         page.unload(leave)
         publish(behaviour)
     page.queue(max_size=MOST_AT_ONCE)
-    # It would look for new events a thousand times a second, which costs an idle server 4 % of a core.
+    # It would look for new events a thousand times a second, which costs an idle server 4 % of a
+    # core.
     page._queue.sleep_when_free = 0.01
     return page
 
 
 def launch_settings(behaviour: Behaviour, hosts: Sequence[str] = ("*",)) -> dict[str, Any]:
-    """How a page is launched that strangers can reach: nothing open that it does not need, nothing kept."""
+    """How a page is launched that strangers can reach: nothing open that it does not need, nothing
+    kept.
+    """
     door = Middleware(
         RouteFilter,
         folders=behaviour.folders,
@@ -103,8 +113,11 @@ def launch_settings(behaviour: Behaviour, hosts: Sequence[str] = ("*",)) -> dict
         "max_file_size": MOST_BYTES,
         "run_history": False,
         "footer_links": ["api"],
-        "show_error": False,  # what the libraries say names folders; our own sentences are shown all the same
-        # Gradio would call its own address once and give up after three seconds, which a busy machine takes.
+        "show_error": (
+            False
+        ),  # what the libraries say names folders; our own sentences are shown all the same
+        # Gradio would call its own address once and give up after three seconds, which a busy
+        # machine takes.
         "_frontend": False,
         "enable_monitoring": False,  # it would show everybody who asked what, and how often
         "mcp_server": False,

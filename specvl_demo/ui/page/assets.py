@@ -1,7 +1,9 @@
-"""The board: one Gradio component that holds the whole page. Python sends it JSON strings, its scripts draw.
+"""The board: one Gradio component that holds the whole page. Python sends it JSON strings, its
+scripts draw.
 
-The template is static, so that no model text ever passes a template engine. Nothing nested is ever sent:
-Gradio's streaming difference corrupts nested lists that shrink. Knows nothing of what the strings say.
+The template is static, so that no model text ever passes a template engine. Nothing nested is ever
+sent: Gradio's streaming difference corrupts nested lists that shrink. Knows nothing of what the
+strings say.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[3]
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 SCRIPTS = sorted((ASSETS / "js").glob("*.js"))
-STYLES = [ASSETS / "css" / name for name in ("theme.css", "frame.css", "ask.css", "race.css", "views.css")]
+STYLES = [
+    ASSETS / "css" / name for name in ("theme.css", "frame.css", "ask.css", "race.css", "views.css")
+]
 FILES = {
     "main": ASSETS / "js" / "main.js",
     "plotly": ROOT / "assets" / "ui" / "plotly-basic.min.js",
@@ -24,30 +28,38 @@ FILES = {
     "favicon": ROOT / "assets" / "ui" / "favicon.svg",
 }
 
-# Addresses are built from the site's own root, so that the page also works below a path of a larger site.
-# Styles are linked, not passed to Gradio, which rewrites selectors. Scripts are announced all at once.
+# Addresses are built from the site's own root, so that the page also works below a path of a larger
+# site. Styles are linked, not passed to Gradio, which rewrites selectors. Scripts are announced all
+# at once.
 _ON_LOAD = """
 const root = (window.gradio_config?.root ?? '').replace(/\\/?$/, '/');
 const {files, scripts, styles} = %s;
 const address = (path) => new URL(root + 'gradio_api/file=' + path, document.baseURI).href;
 const link = (rel, href) => new Promise((done) => {
-  const node = Object.assign(document.createElement('link'), {rel, href, onload: done, onerror: done});
+  const node = document.createElement('link');
+  Object.assign(node, {rel, href, onload: done, onerror: done});
   document.head.append(node);
 });
 scripts.forEach((path) => link('modulepreload', address(path)));
 Promise.all(styles.map((path) => link('stylesheet', address(path))))
   .then(() => import(address(files.main)))
   .then((page) => page.mount(element, {
-    server, upload, url: (name) => address(files[name]), trigger: (name, data) => trigger(name, data),
+    server, upload, url: (name) => address(files[name]),
+    trigger: (name, data) => trigger(name, data),
     watch: (fn) => watch('value', () => fn(props.value)),
   }))
-  .catch((fault) => { element.textContent = 'The page could not start: ' + fault.message; throw fault; });
+  .catch((fault) => {
+    element.textContent = 'The page could not start: ' + fault.message;
+    throw fault;
+  });
 // The event that Python listens to: 'run'
 """
 
 
 def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
-    """The page's one component. `server_functions` are what its scripts may call; `run` is its event."""
+    """The page's one component. `server_functions` are what its scripts may call; `run` is its
+    event.
+    """
     places = {
         "files": {name: str(path) for name, path in FILES.items()},
         "scripts": list(map(str, SCRIPTS)),
@@ -56,8 +68,10 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     return gr.HTML(
         value="",
         # The page's styles come later.
-        html_template="<div class='vl-boot' aria-busy='true' style='padding: 20vh 0; text-align: center'>"
-        "SpecVL is loading…</div>",
+        html_template=(
+            "<div class='vl-boot' aria-busy='true' style='padding: 20vh 0; text-align: center'>"
+            "SpecVL is loading…</div>"
+        ),
         js_on_load=_ON_LOAD % msgspec.json.encode(places).decode(),
         apply_default_css=False,
         server_functions=list(server_functions),

@@ -1,4 +1,5 @@
-"""What can be chosen here, as plain data for the page: pairs, methods, their parameters, examples, limits.
+"""What can be chosen here, as plain data for the page: pairs, methods, their parameters, examples,
+limits.
 
 Read from the tables of pairs and methods and from examples/; loads no model and fetches nothing.
 """
@@ -65,7 +66,8 @@ def describe(first_pair: str) -> dict[str, Any]:
 
 
 def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What can be set on a method with these parts: presets, parts and parameters, each with its standard.
+    """What can be set on a method with these parts: presets, parts and parameters, each with its
+    standard.
 
     problem: a sentence where the chosen parts do not fit together.
     """
@@ -85,7 +87,11 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     return {
         "presets": list(named),
         "standard": standard,
-        "parts": [_slot(slot, start[slot], name) for slot in SLOTS if len(base.alternatives(name, slot)) > 1],
+        "parts": [
+            _slot(slot, start[slot], name)
+            for slot in SLOTS
+            if len(base.alternatives(name, slot)) > 1
+        ],
         "params": [_param(param, paper.get(param.name)) for param in params],
         "free": method.options is None,
         "problem": problem,
@@ -93,7 +99,9 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def examples() -> dict[str, Any]:
-    """The shipped examples whose files are really there, and what the methods were found to do on them."""
+    """The shipped examples whose files are really there, and what the methods were found to do on
+    them.
+    """
     index = EXAMPLES / "examples.json"
     if not index.is_file():
         return {"machine": "", "examples": [], "lessons": {}}
@@ -103,7 +111,8 @@ def examples() -> dict[str, Any]:
     there = [
         one
         for one in found["examples"]
-        if one["pair"] in here and all((EXAMPLES / name).is_file() for name in (*one["media"], one["trace"]))
+        if one["pair"] in here
+        and all((EXAMPLES / name).is_file() for name in (*one["media"], one["trace"]))
     ]
     return {**found, "examples": [_example(one) for one in there]}
 
@@ -117,11 +126,18 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
     for item in shown:
         item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
-    return {**one, "media": shown, "trace": file(EXAMPLES / one["trace"])["url"], "thumbs": pictures}
+    return {
+        **one,
+        "media": shown,
+        "trace": file(EXAMPLES / one["trace"])["url"],
+        "thumbs": pictures,
+    }
 
 
 def file(path: Path) -> dict[str, Any]:
-    """A file of the server as the page names it in a question, and its address below the page's own."""
+    """A file of the server as the page names it in a question, and its address below the page's
+    own.
+    """
     return {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name}
 
 
@@ -144,13 +160,15 @@ def _pair(pair: Pair, machine: Machine) -> dict[str, Any]:
         "loading": _loading(pair, machine),
         "knows": pair.knows,
         "words": _words(pair) if pair.knows == "scenes" else None,
-        "methods": {method.name: _served(pair, method, machine) for method in base.METHODS.values()},
+        "methods": {
+            method.name: _served(pair, method, machine) for method in base.METHODS.values()
+        },
     }
 
 
 def _gains(pair: Pair, machine: Machine) -> tuple[str, dict[str, float]]:
-    """The GPU that the pair would run on, and the most that lossless methods could gain there, best first;
-    nothing on a CPU, where figures are measured."""
+    """The GPU that the pair would run on, and the most that lossless methods could gain there, best
+    first; nothing on a CPU, where figures are measured."""
     device, found = "", {}
     for name in registry.served(pair) if machine.gpus else ():
         runs = registry.verdict(pair, name, machine)
@@ -161,14 +179,19 @@ def _gains(pair: Pair, machine: Machine) -> tuple[str, dict[str, float]]:
 
 
 def _at_most(device: str, gains: Mapping[str, float]) -> str:
-    wins = [f"{base.find(name).title} {gain:.1f} times" for name, gain in gains.items() if gain >= WINS]
+    wins = [
+        f"{base.find(name).title} {gain:.1f} times" for name, gain in gains.items() if gain >= WINS
+    ]
     best = ", ".join(wins[:3]) or "no method is faster"
-    return f"The most to gain over AR on {device} at usual acceptance, derived and not measured: {best}."
+    return (
+        f"The most to gain over AR on {device} at usual acceptance, derived and not measured:"
+        f" {best}."
+    )
 
 
 def _loading(pair: Pair, machine: Machine) -> dict[str, Any]:
-    """How the weights can be brought up: what is taken by itself, and of every other way True or the sentence
-    that says why not here."""
+    """How the weights can be brought up: what is taken by itself, and of every other way True or
+    the sentence that says why not here."""
     said = verdicts.Options.of_environment()
     ways = {"dtype": get_args(verdicts.Dtype), "quantised": get_args(verdicts.Quantised)}
 
@@ -186,7 +209,10 @@ def _loading(pair: Pair, machine: Machine) -> dict[str, Any]:
 def _words(pair: Pair) -> list[str]:
     """The words that a drawn-scene model was taught: those of its vocabulary, letters only."""
     vocabulary = json.loads((pair.target.folder / "tokenizer.json").read_text(encoding="utf-8"))
-    starts = (re.fullmatch("Ġ([A-Za-z]{2,})|([A-Z][a-z]+)", token) for token in vocabulary["model"]["vocab"])
+    starts = (
+        re.fullmatch("Ġ([A-Za-z]{2,})|([A-Z][a-z]+)", token)
+        for token in vocabulary["model"]["vocab"]
+    )
     return sorted({(found[1] or found[2]).lower() for found in starts if found})
 
 

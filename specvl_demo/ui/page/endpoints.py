@@ -1,8 +1,8 @@
 """The page as a program sees it: `generate` and `race`, with the fields of the command line.
 
-Given the page's behaviour, gives the functions that Gradio publishes. Files come as uploaded file data. Both
-give nothing (null) while they wait and compute, so that a program that hangs up frees the machine, and last
-the answer.
+Given the page's behaviour, gives the functions that Gradio publishes. Files come as uploaded file
+data. Both give nothing (null) while they wait and compute, so that a program that hangs up frees
+the machine, and last the answer.
 """
 
 from __future__ import annotations
@@ -41,9 +41,21 @@ TAKEN = {
     "seed": (int, 0, "The same seed repeats the same draws."),
     "system": (str, "", "A system prompt, where the model has a place for it."),
     "settings": (dict[str, Any] | None, None, "Parameters by name; of `race` by method and name."),
-    "dtype": (str, "", "float32, bfloat16 or float16: of the weights; empty: what fits this machine."),
-    "quantised": (str, "", "none, 8bit or 4bit: of the target's weights; empty: what fits this machine."),
-    "picture_detail": (float | None, None, "Millions of pixels that a picture is shown with at most."),
+    "dtype": (
+        str,
+        "",
+        "float32, bfloat16 or float16: of the weights; empty: what fits this machine.",
+    ),
+    "quantised": (
+        str,
+        "",
+        "none, 8bit or 4bit: of the target's weights; empty: what fits this machine.",
+    ),
+    "picture_detail": (
+        float | None,
+        None,
+        "Millions of pixels that a picture is shown with at most.",
+    ),
 }
 """What the endpoints take: type, standard and what it is."""
 WHICH = {"generate": "method", "race": "methods"}
@@ -74,7 +86,9 @@ GIVEN = {
 
 
 def publish(behaviour: Behaviour) -> None:
-    """Publish the endpoints in the Blocks that are being built, each argument and field with what it is."""
+    """Publish the endpoints in the Blocks that are being built, each argument and field with what
+    it is.
+    """
     blocks = gr.context.Context.root_block
     for name, about in messages.ENDPOINTS.items():
         function = _endpoint(behaviour, name)
@@ -98,11 +112,17 @@ def _described(name: str) -> dict[str, Any]:
     if name == "generate":
         return lane | {"description": told}
     lanes = {"type": "array", "items": lane}
-    return {"type": "object", "properties": {"lanes": lanes}, "description": f"lanes, each with {told}"}
+    return {
+        "type": "object",
+        "properties": {"lanes": lanes},
+        "description": f"lanes, each with {told}",
+    }
 
 
 def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
-    """The function that is published. What it is asked from a client waits in turn with other clients."""
+    """The function that is published. What it is asked from a client waits in turn with other
+    clients.
+    """
     taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
 
     async def endpoint(*values: Any) -> AsyncIterator[Answer | None]:
@@ -118,7 +138,10 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
             raise gr.Error(str(fault), print_exception=False) from None
 
     kind = Parameter.POSITIONAL_OR_KEYWORD
-    given = [Parameter(name, kind, default=start, annotation=type_) for name, (type_, start) in taken.items()]
+    given = [
+        Parameter(name, kind, default=start, annotation=type_)
+        for name, (type_, start) in taken.items()
+    ]
     given.append(Parameter("request", kind, default=None, annotation=gr.Request))
     gives = AsyncIterator[Answer | None]
     endpoint.__signature__ = Signature(given, return_annotation=gives)
@@ -140,7 +163,13 @@ def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
     media = []
     for files in (given["image"], given["video"]):
         media += files if isinstance(files, list) else [] if files is None else [files]
-    return {**given, "question": given["prompt"], "methods": names, "media": media, "settings": settings}
+    return {
+        **given,
+        "question": given["prompt"],
+        "methods": names,
+        "media": media,
+        "settings": settings,
+    }
 
 
 def _answer(name: str, lanes: Sequence[Lane]) -> Answer:

@@ -1,7 +1,8 @@
-"""What happens behind the page: runs, Stop, parameters of a method, drawn scenes, answers for programs.
+"""What happens behind the page: runs, Stop, parameters of a method, drawn scenes, answers for
+programs.
 
-Given what can be chosen, a queue that computes, and the folders in which visitors' files may lie. Knows
-nothing of layout, nothing of models.
+Given what can be chosen, a queue that computes, and the folders in which visitors' files may lie.
+Knows nothing of layout, nothing of models.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ UNHEARD_S = 10.0
 
 @dataclass
 class Caller:
-    """Who asks. visit: whose conversation it belongs to. client: an address. listens: the session or event
-    under which the answer is listened to; one of them is enough."""
+    """Who asks. visit: whose conversation it belongs to. client: an address. listens: the session
+    or event under which the answer is listened to; one of them is enough."""
 
     visit: str | None = None
     client: str | None = None
@@ -48,8 +49,9 @@ class Caller:
 class Behaviour:
     """The page's handlers.
 
-    catalog: what can be chosen. folders: where files of visitors may lie, the first that of uploads. files:
-    what else a page may fetch. listeners: how many listen at the moment, by event or session.
+    catalog: what can be chosen. folders: where files of visitors may lie, the first that of
+    uploads. files: what else a page may fetch. listeners: how many listen at the moment, by event
+    or session.
     """
 
     catalog: dict[str, Any]
@@ -108,7 +110,9 @@ class Behaviour:
         return self.queue.batches(run) if isinstance(run, str) else []
 
     def panel(self, asked: Any) -> dict[str, Any]:
-        """What can be set on a method with the parts asked for; {'problem': sentence} where it is unknown."""
+        """What can be set on a method with the parts asked for; {'problem': sentence} where it is
+        unknown.
+        """
         asked = asked if isinstance(asked, Mapping) else {}
         settings = asked.get("settings")
         try:
@@ -121,8 +125,8 @@ class Behaviour:
             return {"problem": str(fault)}
 
     def scene(self, description: Any) -> dict[str, Any]:
-        """A scene drawn from its description, as a file that a question may then use; {'problem': sentence}
-        where it cannot be.
+        """A scene drawn from its description, as a file that a question may then use; {'problem':
+        sentence} where it cannot be.
 
         None draws any scene, {"seed": n} always the same one for the same n.
         """
@@ -131,7 +135,11 @@ class Behaviour:
             description = scenes.scene_to_json(scenes.random_scene(rng, rng.randint(3, 6)))
         try:
             scene = scenes.scene_from_json(description)
-        except (TypeError, AttributeError, KeyError):  # it came over the network and may be anything
+        except (
+            TypeError,
+            AttributeError,
+            KeyError,
+        ):  # it came over the network and may be anything
             return {"problem": messages.NO_SCENE}
         except ValueError as fault:
             return {"problem": str(fault)}
@@ -155,7 +163,9 @@ class Behaviour:
         return now - caller.heard > UNHEARD_S
 
     def share(self, asked: Any) -> dict[str, Any]:
-        """An uploaded trace as one HTML file that opens anywhere; {'problem': sentence} where it is none."""
+        """An uploaded trace as one HTML file that opens anywhere; {'problem': sentence} where it is
+        none.
+        """
         try:
             path = Path(uploaded({"path": asked, "name": "The race"}, self.folders))
         except ValueError as fault:

@@ -1,4 +1,5 @@
-"""What is looked at before anything heavy is imported: the versions that are installed, and who may log in.
+"""What is looked at before anything heavy is imported: the versions that are installed, and who may
+log in.
 
 Given requirements.txt and the environment; says in one sentence what is wrong. Reads metadata only.
 """
@@ -16,12 +17,18 @@ LOGIN, LOGIN_FILE = "SPECVL_LOGIN", "SPECVL_LOGIN_FILE"
 
 
 def check_versions(requirements: Path) -> None:
-    """ValueError with a sentence where one of CHECKED is missing or outside the range of the requirements."""
+    """ValueError with a sentence where one of CHECKED is missing or outside the range of the
+    requirements.
+    """
     if sys.flags.optimize > 1:
-        raise ValueError("python -OO drops the texts transformers builds its models from: run without -OO.")
+        raise ValueError(
+            "python -OO drops the texts transformers builds its models from: run without -OO."
+        )
     from packaging.requirements import Requirement  # noqa: PLC0415 - it comes with what is checked here
 
-    lines = (line.split("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines())
+    lines = (
+        line.split("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines()
+    )
     for wanted in (Requirement(line) for line in lines if line):
         if wanted.name not in CHECKED:
             continue
@@ -56,5 +63,7 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
             raise ValueError(f"Line {number} of the logins must be user:password.")
         found.append((user, password))
     if file and not found:
-        raise ValueError("The file of logins names nobody: a page that should be closed would be open.")
+        raise ValueError(
+            "The file of logins names nobody: a page that should be closed would be open."
+        )
     return found

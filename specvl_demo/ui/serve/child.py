@@ -1,7 +1,8 @@
 """The process's end of the pipe: takes jobs, listens for Stop, sends what happens in small batches.
 
-Given a pipe and something that computes, runs one job at a time in the main thread; a second thread listens,
-a third one sends, so that a slow reader never holds up a round. Knows nothing of what is computed.
+Given a pipe and something that computes, runs one job at a time in the main thread; a second thread
+listens, a third one sends, so that a slow reader never holds up a round. Knows nothing of what is
+computed.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ Tell = Callable[[str], None]
 Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[Event]]
 """(job, whether it is to end, who hears how far loading is) -> the job's events.
 
-May have `prepare(tell)`, called before the first job: visitors who wait hear how far loading is; and
-`forget(visit)`, called when a visit is over, where it keeps something of one between jobs.
+May have `prepare(tell)`, called before the first job: visitors who wait hear how far loading is;
+and `forget(visit)`, called when a visit is over, where it keeps something of one between jobs.
 """
 
 
@@ -65,7 +66,9 @@ def loading(text: str) -> Event:
     return {"k": "status", "stage": "loading", "detail": text}
 
 
-def _serve_one(compute: Compute, run: str, job: Job, ended: threading.Event, outbox: Outbox) -> None:
+def _serve_one(
+    compute: Compute, run: str, job: Job, ended: threading.Event, outbox: Outbox
+) -> None:
     """One job, its events into the outbox, done at the end."""
     try:
         for event in compute(job, ended.is_set, lambda text: outbox.put(run, loading(text))):
@@ -81,7 +84,8 @@ def _serve_one(compute: Compute, run: str, job: Job, ended: threading.Event, out
 
 
 class Inbox:
-    """Hears jobs, Stop and who has left, from a thread of its own. Who has left waits for the jobs before.
+    """Hears jobs, Stop and who has left, from a thread of its own. Who has left waits for the jobs
+    before.
 
     A job that is stopped before it has begun is over at once, also while something is being loaded.
     begun: the last job that was taken up.
@@ -90,7 +94,9 @@ class Inbox:
     def __init__(self, pipe: Connection, outbox: Outbox) -> None:
         self.begun: str | None = None
         self._outbox = outbox
-        self.items: queue.SimpleQueue[tuple[str, Job, threading.Event] | str | None] = queue.SimpleQueue()
+        self.items: queue.SimpleQueue[tuple[str, Job, threading.Event] | str | None] = (
+            queue.SimpleQueue()
+        )
         self._pipe = pipe
         self._ends: dict[str, threading.Event] = {}
         threading.Thread(target=self._run, daemon=True).start()

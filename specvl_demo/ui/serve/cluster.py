@@ -1,8 +1,9 @@
-"""Workers on several GPUs of a machine or on a cluster, by Ray: each an actor that holds its own models.
+"""Workers on several GPUs of a machine or on a cluster, by Ray: each an actor that holds its own
+models.
 
-Given how many there are to be, computes that many jobs at once, one in each actor, so that every clock stays
-honest. An actor that dies is started again by Ray; the visitor whose run it was is told. Ray is optional:
-it is imported when workers are made.
+Given how many there are to be, computes that many jobs at once, one in each actor, so that every
+clock stays honest. An actor that dies is started again by Ray; the visitor whose run it was is
+told. Ray is optional: it is imported when workers are made.
 """
 
 from __future__ import annotations
@@ -29,21 +30,25 @@ REACH_S = 5.0
 PLACE = re.compile(r"(?:ray://)?(?:\[([^\]]+)\]|([^:/\[\]]+)):(\d+)")
 """An address that names a host and a port; whatever else Ray takes, it looks for by itself."""
 UNREACHED = (
-    "The Ray cluster was looked for at {address}, but the connection failed ({reason}): start it there "
-    "(`ray start --head`), or name another one with --cluster."
+    "The Ray cluster was looked for at {address}, but the connection failed ({reason}): start it"
+    " there (`ray start --head`), or name another one with --cluster."
 )
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """A job with the bytes of its files: another machine of the cluster does not have this one's."""
+    """A job with the bytes of its files: another machine of the cluster does not have this
+    one's.
+    """
 
     job: Job
     files: dict[str, bytes]
 
     @classmethod
     def of(cls, job: Job) -> Parcel:
-        paths = {path for shown in (job.media, *(turn.media for turn in job.history)) for path in shown}
+        paths = {
+            path for shown in (job.media, *(turn.media for turn in job.history)) for path in shown
+        }
         return cls(job, {path: Path(path).read_bytes() for path in paths})
 
     def unpack(self, folder: Path) -> Job:
@@ -60,7 +65,8 @@ class Engine:
     """What an actor is: models of its own, one job at a time; Stop comes in beside it."""
 
     def __init__(self, first_pair: str | None) -> None:
-        from specvl_demo.ui.serve.decoding import Engine as Models  # noqa: PLC0415 - torch belongs to the actor alone
+        # torch belongs to the actor only.
+        from specvl_demo.ui.serve.decoding import Engine as Models  # noqa: PLC0415
 
         self._compute = Models(first_pair)
         self._compute.prepare()
@@ -85,7 +91,9 @@ class Engine:
         self._compute.forget(visit)
 
     def _events(self, run: str, job: Job) -> Iterator[Event]:
-        """A job's events. It computes in a thread: how far loading is has to be heard while it loads."""
+        """A job's events. It computes in a thread: how far loading is has to be heard while it
+        loads.
+        """
         said: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
 
         def compute() -> None:
@@ -114,7 +122,8 @@ class Engine:
 
 
 def reach(address: str) -> None:
-    """Look whether anything listens where a cluster should be. ValueError with a sentence where nothing does.
+    """Look whether anything listens where a cluster should be. ValueError with a sentence where
+    nothing does.
 
     Ray would go on asking a dead address for minutes, and then say so in pages.
     """
@@ -131,8 +140,8 @@ def reach(address: str) -> None:
 class RayWorkers:
     """A `queue.Worker` over `capacity` actors.
 
-    address: a running cluster ("auto" finds one on this machine); None starts one here. gpus: what each actor
-    takes, a fraction where they share one. engine: what runs in an actor.
+    address: a running cluster ("auto" finds one on this machine); None starts one here. gpus: what
+    each actor takes, a fraction where they share one. engine: what runs in an actor.
     """
 
     def __init__(
@@ -148,7 +157,9 @@ class RayWorkers:
         try:
             import ray  # noqa: PLC0415 - optional, and heavy
         except ImportError as fault:
-            raise ValueError("Several workers need the package ray, which is not installed.") from fault
+            raise ValueError(
+                "Several workers need the package ray, which is not installed."
+            ) from fault
         self._ray = ray
         self.capacity = capacity
         self._lock = threading.Lock()
@@ -159,10 +170,14 @@ class RayWorkers:
             if address:
                 reach(address)
             # A cluster of this machine alone listens to this machine alone.
-            own = {"num_cpus": capacity, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+            own = {
+                "num_cpus": capacity,
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+            }
             ray.init(address=address, log_to_driver=False, **({} if address else own))
-        # Two calls at once in an actor: the job, and Stop beside it. Started again for ever, but a run that
-        # was lost is not computed twice: its visitor is told.
+        # Two calls at once in an actor: the job, and Stop beside it. Started again for ever, but a
+        # run that was lost is not computed twice: its visitor is told.
         actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_concurrency=2)(engine)
         self._actors = [actor.remote(first_pair) for _ in range(capacity)]
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -194,7 +209,9 @@ class RayWorkers:
                 actor.forget.remote(visit)
 
     def close(self) -> None:
-        """End the actors, and the cluster where it was started here. Nothing is asked of Ray from then on."""
+        """End the actors, and the cluster where it was started here. Nothing is asked of Ray from
+        then on.
+        """
         with self._lock:
             self._closed = True
             for actor in self._actors:
@@ -214,13 +231,17 @@ class RayWorkers:
                 return
             died = isinstance(fault, (errors.RayActorError, errors.RayTaskError))
             if isinstance(fault, errors.RayActorError):
-                put({"k": "error", "text": messages.ENGINE_DIED.format(reason=type(fault).__name__)})
+                put(
+                    {"k": "error", "text": messages.ENGINE_DIED.format(reason=type(fault).__name__)}
+                )
             elif isinstance(fault, (errors.RayError, OSError)):
                 reason = str(fault).strip().split("\n")[-1][:SAID]
                 put({"k": "error", "text": messages.RUN_FAILED.format(reason=reason)})
             else:
                 raise
-            if isinstance(fault, errors.RayTaskError):  # nobody knows what state it is in: a fresh one
+            if isinstance(
+                fault, errors.RayTaskError
+            ):  # nobody knows what state it is in: a fresh one
                 self._ray.kill(actor, no_restart=False)
         finally:
             with self._lock:

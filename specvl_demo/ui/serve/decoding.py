@@ -1,7 +1,8 @@
 """What a worker computes: the events of a job, from loaded models, whatever happens.
 
-Given jobs, one at a time, gives events: what stage it is at, the records of the race, and where a run cannot
-go on a sentence that says why. Holds the models between jobs. Knows nothing of pipes, of clusters, of Gradio.
+Given jobs, one at a time, gives events: what stage it is at, the records of the race, and where a
+run cannot go on a sentence that says why. Holds the models between jobs. Knows nothing of pipes, of
+clusters, of Gradio.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def events(
 ) -> Iterator[dict[str, Any]]:
     """All that happens in a job, as events for the page; `tell` hears how far loading is."""
     pair = pairs.find(job.pair)
-    choices = [registry.choose(pair, name, settings, job.temperature) for name, settings in job.lanes]
+    choices = [
+        registry.choose(pair, name, settings, job.temperature) for name, settings in job.lanes
+    ]
     roles = registry.roles_of(choices)
     options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
     if not engine.has(pair, roles, options):
@@ -71,7 +74,9 @@ def events(
     earlier = zip(job.history, before, strict=True)
     turns = [session.turn(one.question, items, one.answer, most) for one, items in earlier]
     turns.append(session.turn(job.question, now, most_pixels=most))
-    notes = Asked(job.question, _small([item for items in (*before, now) for item in items], job.names))
+    notes = Asked(
+        job.question, _small([item for items in (*before, now) for item in items], job.names)
+    )
     asked = session.request(
         loaded,
         turns,
@@ -95,10 +100,13 @@ def events(
 
 
 def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, list[str]]:
-    """By lane, for every token: a byte a visual position, base64. Equal answers are computed once."""
+    """By lane, for every token: a byte a visual position, base64. Equal answers are computed
+    once.
+    """
     known = {ids: similarity_map(shared, ids) for ids in {tuple(ids) for ids in answers.values()}}
     text = {
-        ids: [base64.b64encode(bytes(row)).decode() for row in rows.tolist()] for ids, rows in known.items()
+        ids: [base64.b64encode(bytes(row)).decode() for row in rows.tolist()]
+        for ids, rows in known.items()
     }
     return {lane: text[tuple(ids)] for lane, ids in answers.items()}
 
@@ -108,7 +116,9 @@ def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Shown]:
     out = []
     for at, item in enumerate(shown):
         frames = item.frames if isinstance(item, media.VideoFrames) else [item]
-        out.append(Shown(names[at] if at < len(names) else "", [_address(frame) for frame in frames]))
+        out.append(
+            Shown(names[at] if at < len(names) else "", [_address(frame) for frame in frames])
+        )
     return out
 
 
@@ -130,8 +140,8 @@ def _read(job: Job, n_frames: int) -> list[list[media.Visual]]:
 
 @contextmanager
 def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
-    """A `tell` whose last text is told again while nothing new is: reading a large file takes minutes, and
-    what is silent for long is taken for dead."""
+    """A `tell` whose last text is told again while nothing new is: reading a large file takes
+    minutes, and what is silent for long is taken for dead."""
     last, over = "", threading.Event()
 
     def told(text: str) -> None:
@@ -157,8 +167,8 @@ def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
 class Engine:
     """Computes jobs one after the other.
 
-    Holds one pair at a time, with the drafters asked for so far, and keeps one visit's conversation.
-    first_pair: what `prepare` loads.
+    Holds one pair at a time, with the drafters asked for so far, and keeps one visit's
+    conversation. first_pair: what `prepare` loads.
     """
 
     def __init__(self, first_pair: str | None = None) -> None:
@@ -179,9 +189,11 @@ class Engine:
     def __call__(
         self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
     ) -> Iterator[dict[str, Any]]:
-        """The events of a job; what a visitor can put right, and what a run can survive, ends in a sentence.
+        """The events of a job; what a visitor can put right, and what a run can survive, ends in a
+        sentence.
 
-        Everything else is raised: whoever runs this says so and starts afresh, since nobody knows its state.
+        Everything else is raised: whoever runs this says so and starts afresh, since nobody knows
+        its state.
         """
 
         def told(text: str) -> None:
@@ -215,19 +227,26 @@ class Engine:
         return self._is(pair, options) and set(roles) <= set(self._roles)
 
     def get(
-        self, pair: pairs.Pair, roles: list[pairs.Role] | None, tell: Tell, options: Options | None = None
+        self,
+        pair: pairs.Pair,
+        roles: list[pairs.Role] | None,
+        tell: Tell,
+        options: Options | None = None,
     ) -> registry.Loaded:
-        """The pair with these drafters (None: all there are); a new pair takes the place of the last.
+        """The pair with these drafters (None: all there are); a new pair takes the place of the
+        last.
 
-        options: None takes those of the environment. ValueError with a sentence where it does not run here
-        so; what was loaded stays then.
+        options: None takes those of the environment. ValueError with a sentence where it does not
+        run here so; what was loaded stays then.
         """
         options = Options.of_environment() if options is None else options
         roles = list(registry.roles_here(pair)) if roles is None else roles
         if self._loaded is None or not self.has(pair, roles, options):
             machine, kept = detect(), self._roles if self._is(pair, options) else []
             every = list(dict.fromkeys([*kept, *roles]))
-            both, asked = (registry.available(pair, machine, options, some) for some in (every, roles))
+            both, asked = (
+                registry.available(pair, machine, options, some) for some in (every, roles)
+            )
             if not asked.ok:
                 raise ValueError(f"{pair.id} does not run here: {asked.reason}")
             self._loaded = self._prefix_cache = None  # their memory is needed
@@ -242,10 +261,11 @@ class Engine:
         return self._loaded is not None and self._loaded.pair == pair and self._options == options
 
     def prefix_cache(self, visit: str | None, follows: bool) -> PrefixCache:
-        """What is kept of this visit's conversation. Who comes without a visit gets one for this job alone:
-        the similarity map goes on from the race's rows.
+        """What is kept of this visit's conversation. Who comes without a visit gets one for this
+        job alone: the similarity map goes on from the race's rows.
 
-        There is one memory: a first question, and any question of somebody else, drops what was kept.
+        There is one memory: a first question, and any question of somebody else, drops what was
+        kept.
         """
         if not follows or visit != self._visit:
             self._prefix_cache = None
@@ -255,8 +275,8 @@ class Engine:
         return cache
 
     def forget(self, visit: str) -> None:
-        """Keep nothing of a visit, neither its pictures nor what was computed of them. A job in hand goes on
-        with what it was given."""
+        """Keep nothing of a visit, neither its pictures nor what was computed of them. A job in
+        hand goes on with what it was given."""
         if visit == self._visit:
             self._prefix_cache = self._visit = None
             loading.release()

@@ -1,7 +1,7 @@
 """What a visitor asks for, checked.
 
-Given the plain data a page or a program sent, which may be anything at all; gives a Job, or a ValueError
-whose sentence can be shown as it is. Knows no engine, no Gradio.
+Given the plain data a page or a program sent, which may be anything at all; gives a Job, or a
+ValueError whose sentence can be shown as it is. Knows no engine, no Gradio.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Turn:
 
 @dataclass(frozen=True)
 class Job:
-    """One race: the inputs that all lanes share, and the lanes. media: paths of files that really exist.
+    """One race: the inputs that all lanes share, and the lanes. media: paths of files that really
+    exist.
 
-    dtype, quantised: of the pair's weights. picture_detail: millions of pixels that a picture is shown with
-    at most. None of them: as this machine was set up.
+    dtype, quantised: of the pair's weights. picture_detail: millions of pixels that a picture is
+    shown with at most. None of them: as this machine was set up.
     """
 
     pair: str
@@ -67,8 +68,8 @@ class Job:
 def read_job(
     data: Any, pairs: Sequence[Mapping[str, Any]], folders: Sequence[Path], baseline: bool = True
 ) -> Job:
-    """The job in plain data from outside. pairs: as the catalog describes them. folders: where files may lie.
-    baseline: the plain model leads.
+    """The job in plain data from outside. pairs: as the catalog describes them. folders: where
+    files may lie. baseline: the plain model leads.
     """
     if not isinstance(data, Mapping):
         raise ValueError(messages.NOTHING_ASKED)
@@ -99,7 +100,9 @@ def read_job(
         names=tuple(_name(item) for item in shown),
         history=tuple(_turn(item, folders) for item in earlier),
         system=_text(data.get("system", ""), "The system prompt"),
-        max_new_tokens=_whole(data, "max_new_tokens", 160, 1, MAX_NEW_TOKENS_SERVED, "The token limit"),
+        max_new_tokens=_whole(
+            data, "max_new_tokens", 160, 1, MAX_NEW_TOKENS_SERVED, "The token limit"
+        ),
         temperature=_temperature(data),
         top_p=_number(data, "top_p", 1.0, 1e-3, 1.0, "Top-p"),
         seed=_whole(data, "seed", 0, 0, MAX_SEED, "The seed"),
@@ -113,13 +116,19 @@ def _settings(values: Any, pair: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     """Parameters by method and name; what they may be stands in the method table."""
     if values is None:
         return {}
-    if not isinstance(values, Mapping) or not all(isinstance(one, Mapping | None) for one in values.values()):
-        raise _wrong("Settings", "an object that maps each method to its parameters by name", values)
+    if not isinstance(values, Mapping) or not all(
+        isinstance(one, Mapping | None) for one in values.values()
+    ):
+        raise _wrong(
+            "Settings", "an object that maps each method to its parameters by name", values
+        )
     for method, given in values.items():
         _method(method, pair)
         for name, value in (given or {}).items():
             if not isinstance(value, bool | int | float | str):
-                raise _wrong(f"The setting {_brief(name)!r}", "a number, text, true or false", value)
+                raise _wrong(
+                    f"The setting {_brief(name)!r}", "a number, text, true or false", value
+                )
     return {method: dict(given or {}) for method, given in values.items()}
 
 
@@ -156,7 +165,11 @@ def uploaded(item: Mapping[str, Any], folders: Sequence[Path]) -> str:
 def _list(value: Any, kind: type, what: str, wanted: str) -> list[Any]:
     """A list of one kind; nothing given is an empty one."""
     given = [] if value is None else value
-    wrong = [item for item in given if not isinstance(item, kind)] if isinstance(given, list) else [given]
+    wrong = (
+        [item for item in given if not isinstance(item, kind)]
+        if isinstance(given, list)
+        else [given]
+    )
     if wrong:
         raise _wrong(what, wanted, wrong[0])
     return given
@@ -174,7 +187,9 @@ def _kind(value: Any) -> str:
 
 
 def _pair(asked: Any, pairs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The pair of this id; what is known stands in the menu's order, those that do not run here last."""
+    """The pair of this id; what is known stands in the menu's order, those that do not run here
+    last.
+    """
     pair = next((one for one in pairs if one["id"] == asked), None)
     if pair is None:
         known = ", ".join(one["id"] for one in pairs if one["available"])
@@ -187,7 +202,9 @@ def _pair(asked: Any, pairs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _method(asked: Any, pair: Mapping[str, Any]) -> str:
-    """The name of a method. The engine says why one does not run: its settings may name another drafter."""
+    """The name of a method. The engine says why one does not run: its settings may name another
+    drafter.
+    """
     methods = pair["methods"]
     if not isinstance(asked, str) or asked not in methods:
         served = [name for name, verdict in methods.items() if verdict is True]
@@ -199,7 +216,9 @@ def _method(asked: Any, pair: Mapping[str, Any]) -> str:
 
 
 def _brief(value: Any) -> Any:
-    """What was sent, as it may stand in a sentence: text cut short and whole, anything else by its kind."""
+    """What was sent, as it may stand in a sentence: text cut short and whole, anything else by its
+    kind.
+    """
     if isinstance(value, str):
         return whole(value)[:MOST_NAME]
     if isinstance(value, int) and abs(value) >= 10**12:
@@ -221,7 +240,9 @@ def _one_of(data: Mapping[str, Any], key: str, known: Sequence[str], what: str) 
     if value in (None, ""):
         return None
     if not isinstance(value, str) or value not in known:
-        raise ValueError(messages.NOT_ONE_OF.format(what=what, known=", ".join(known), value=_brief(value)))
+        raise ValueError(
+            messages.NOT_ONE_OF.format(what=what, known=", ".join(known), value=_brief(value))
+        )
     return value
 
 
@@ -240,11 +261,15 @@ def _whole(data: Mapping[str, Any], key: str, default: int, low: int, high: int,
     return int(value)
 
 
-def _number(data: Mapping[str, Any], key: str, default: Any, low: float, high: float, what: str) -> Any:
+def _number(
+    data: Mapping[str, Any], key: str, default: Any, low: float, high: float, what: str
+) -> Any:
     value = data.get(key, default)
     if value is None and default is None:
         return None
     good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
     if not good:
-        raise ValueError(messages.NOT_A_NUMBER.format(what=what, low=low, high=high, value=_brief(value)))
+        raise ValueError(
+            messages.NOT_A_NUMBER.format(what=what, low=low, high=high, value=_brief(value))
+        )
     return value

@@ -1,8 +1,9 @@
-"""Who computes and who waits: as many at once as the worker takes, a line with places, Stop, a stream a run.
+"""Who computes and who waits: as many at once as the worker takes, a line with places, Stop, a
+stream a run.
 
-Clients take turns in the line: nobody waits for all that one of them has asked.
-Given a worker that computes in the background; gives JSON strings at a bounded rate, numbered, so that a page
-can tell when one is missing and fetch it again. Knows nothing of what is computed, nothing of Gradio.
+Clients take turns in the line: nobody waits for all that one of them has asked. Given a worker that
+computes in the background; gives JSON strings at a bounded rate, numbered, so that a page can tell
+when one is missing and fetch it again. Knows nothing of what is computed, nothing of Gradio.
 """
 
 from __future__ import annotations
@@ -31,12 +32,16 @@ MOST_BYTES_KEPT = 32 * 2**20
 class Queue:
     """The line before the worker.
 
-    max_waiting: visitors beyond it are told to come back later. limit_s: seconds a run may compute; reported
-    loading does not count, silence does. grace_s: see GRACE_S.
+    max_waiting: visitors beyond it are told to come back later. limit_s: seconds a run may compute;
+    reported loading does not count, silence does. grace_s: see GRACE_S.
     """
 
     def __init__(
-        self, worker: Worker, max_waiting: int = 16, limit_s: float = 300.0, grace_s: float = GRACE_S
+        self,
+        worker: Worker,
+        max_waiting: int = 16,
+        limit_s: float = 300.0,
+        grace_s: float = GRACE_S,
     ) -> None:
         self.worker = worker
         self.max_waiting = max_waiting
@@ -59,7 +64,9 @@ class Queue:
                 yield run, [place]
             if run.stopped:
                 self._take(run, {"k": "done"})
-            elif not run.done:  # else there was no room, or it gave its place to a client with fewer
+            elif (
+                not run.done
+            ):  # else there was no room, or it gave its place to a client with fewer
                 self._start(run, job)
             async for events in self._follow(run):
                 yield run, events
@@ -83,7 +90,9 @@ class Queue:
         self.worker.forget(visit)
 
     def batches(self, run_id: str) -> list[str]:
-        """All batches of a run so far, for a page that missed one; empty where the run is unknown."""
+        """All batches of a run so far, for a page that missed one; empty where the run is
+        unknown.
+        """
         run = self._runs.get(run_id)
         return list(run.batches) if run else []
 
@@ -104,7 +113,9 @@ class Queue:
         return run
 
     def _take_turns(self) -> None:
-        """Order who waits: the first run of every client, then the second of each; else as they came."""
+        """Order who waits: the first run of every client, then the second of each; else as they
+        came.
+        """
         seated, waiting = self._line[: self.worker.capacity], self._line[self.worker.capacity :]
         held = Counter(run.client for run in seated)
         turns = []
@@ -175,7 +186,9 @@ class Queue:
             self._leave(run)
 
     async def _wait(self, run: Run) -> AsyncGenerator[Event, None]:
-        """The run's place in the line, when it changes and every BEAT_S, until its turn has come."""
+        """The run's place in the line, when it changes and every BEAT_S, until its turn has
+        come.
+        """
         told, at = 0, 0.0
         while not run.stopped:
             with self._lock:

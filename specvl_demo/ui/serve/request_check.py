@@ -1,4 +1,5 @@
-"""What a request says about itself, checked before anything is done with it: host, origin, a JSON body.
+"""What a request says about itself, checked before anything is done with it: host, origin, a JSON
+body.
 
 Knows neither Gradio nor ASGI. Every refusal is a sentence; None where nothing is wrong.
 """
@@ -21,19 +22,24 @@ MOST_DEPTH = 32
 MOST_PATHS = 32
 """Files of one body: a conversation has half as many."""
 MOST_MARKS = 200_000
-"""Brackets and commas of one body: what has more is not even parsed, which nothing can interrupt."""
+"""Brackets and commas of one body: what has more is not even parsed, which nothing can
+interrupt.
+"""
 
 
 def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
-    """Whether a Host header names this server. allowed: host names without ports, `.name` with all below it,
-    `*` for any."""
+    """Whether a Host header names this server. allowed: host names without ports, `.name` with all
+    below it, `*` for any."""
     name = _host_name(host)
-    good = any(one == "*" or name == one or (one[:1] == "." and name.endswith(one)) for one in allowed)
+    good = any(
+        one == "*" or name == one or (one[:1] == "." and name.endswith(one)) for one in allowed
+    )
     return None if good else messages.WRONG_HOST
 
 
 def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) -> str | None:
-    """Whether an Origin header names the page itself: one of the request's hosts, or one allowed by name.
+    """Whether an Origin header names the page itself: one of the request's hosts, or one allowed by
+    name.
 
     No origin is not a browser's page.
     """
@@ -41,8 +47,12 @@ def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) ->
         return None
     given = urlsplit(origin).netloc
     own = given and given in hosts
-    elsewhere = _host_name(given) not in map(_host_name, hosts)  # another port of this host is another site
-    named = given and elsewhere and host_refusal(given, [one for one in allowed if one != "*"]) is None
+    elsewhere = _host_name(given) not in map(
+        _host_name, hosts
+    )  # another port of this host is another site
+    named = (
+        given and elsewhere and host_refusal(given, [one for one in allowed if one != "*"]) is None
+    )
     return None if own or named else messages.WRONG_ORIGIN
 
 
@@ -53,12 +63,15 @@ def _host_name(host: str) -> str:
 
 
 def body_refusal(
-    body: bytes, folders: Sequence[Path], arguments: Sequence[str] | None = None, by_name: bool = False
+    body: bytes,
+    folders: Sequence[Path],
+    arguments: Sequence[str] | None = None,
+    by_name: bool = False,
 ) -> str | None:
     """Whether a JSON body is an object of a bearable size whose files lie in these folders.
 
-    arguments: of the endpoint that is called; the body names them where by_name, else lists all of them.
-    Takes up to some tens of milliseconds: not for the event loop where the body is large.
+    arguments: of the endpoint that is called; the body names them where by_name, else lists all of
+    them. Takes up to some tens of milliseconds: not for the event loop where the body is large.
     """
     if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MOST_MARKS:
         return messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS)
@@ -76,11 +89,15 @@ def body_refusal(
         if containers > MOST_CONTAINERS:
             return messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS)
         paths += [
-            item["path"] for item in level if isinstance(item, dict) and isinstance(item.get("path"), str)
+            item["path"]
+            for item in level
+            if isinstance(item, dict) and isinstance(item.get("path"), str)
         ]
         if len(paths) > MOST_PATHS:
             return messages.TOO_MANY_FILES.format(most=MOST_PATHS, n=f"more than {MOST_PATHS}")
-        inner = (value for item in level for value in (item.values() if isinstance(item, dict) else item))
+        inner = (
+            value for item in level for value in (item.values() if isinstance(item, dict) else item)
+        )
         level = [value for value in inner if isinstance(value, dict | list)]
         if not level:
             break

@@ -1,9 +1,10 @@
-"""What of the web server stands open, to whom, and how much of a request is read: an ASGI middleware.
+"""What of the web server stands open, to whom, and how much of a request is read: an ASGI
+middleware.
 
-Only the routes that the page and its two endpoints need exist (Gradio brings a proxy, a fetcher of addresses,
-an editor and more). Host and origin are checked, bodies are counted as they arrive, JSON is looked at before
-the app sees it, answers carry security headers, and faults of the libraries are told in our sentences. Knows
-nothing of Gradio's own code.
+Only the routes that the page and its two endpoints need exist (Gradio brings a proxy, a fetcher of
+addresses, an editor and more). Host and origin are checked, bodies are counted as they arrive, JSON
+is looked at before the app sees it, answers carry security headers, and faults of the libraries are
+told in our sentences. Knows nothing of Gradio's own code.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ READ = re.compile(
       | theme\.css | queue/(data|status) | upload_progress | heartbeat/\w+ | file=(?!https?:).*
       | call/(v2/)?(generate|race)/\w+ )"""
 )
-WRITE_JSON = re.compile(r"/gradio_api/(queue/join|cancel|component_server/?|call/(v2/)?(generate|race)/?)")
+WRITE_JSON = re.compile(
+    r"/gradio_api/(queue/join|cancel|component_server/?|call/(v2/)?(generate|race)/?)"
+)
 WRITE_FORM = re.compile(r"/login/?")
 UPLOAD = re.compile(r"/gradio_api/upload/?")
 CALL = re.compile(r"/gradio_api/call/(v2/)?(\w+)/?")
@@ -54,7 +57,8 @@ HUB = "https://huggingface.co https://*.huggingface.co https://*.hf.co"
 POLICY = "; ".join(
     (
         "default-src 'self'",
-        # Gradio starts its page from inline scripts and makes functions of the text that components bring.
+        # Gradio starts its page from inline scripts and makes functions of the text that components
+        # bring.
         "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
         "style-src 'self' 'unsafe-inline'",
         f"img-src 'self' data: blob: {HUB}",
@@ -82,9 +86,10 @@ class Refused(Exception):
 class RouteFilter:
     """Stands before the app.
 
-    folders: where files of visitors may lie, the first that of uploads. most_bytes: the largest upload; room:
-    of all together. hosts: names under which the page may be asked for, `*` for any. listeners: counts who
-    listens at the moment, by event or session. arguments: of every named endpoint, in order.
+    folders: where files of visitors may lie, the first that of uploads. most_bytes: the largest
+    upload; room: of all together. hosts: names under which the page may be asked for, `*` for any.
+    listeners: counts who listens at the moment, by event or session. arguments: of every named
+    endpoint, in order.
     """
 
     def __init__(
@@ -146,11 +151,14 @@ class RouteFilter:
         if scope["method"] != "POST":
             raise Refused(404, messages.NOT_FOUND)
         if UPLOAD.fullmatch(path):
-            # One of undeclared size counts as the largest. In a thread: to look at every file takes a while.
+            # One of undeclared size counts as the largest. In a thread: to look at every file takes
+            # a while.
             await asyncio.to_thread(self._check_upload, self._most if size is None else size)
             return answer.limited(receive, self._most, self._too_large)
         if WRITE_FORM.fullmatch(path):
-            return answer.limited(receive, FORM_BYTES, messages.BODY_TOO_LARGE.format(most=FORM_BYTES))
+            return answer.limited(
+                receive, FORM_BYTES, messages.BODY_TOO_LARGE.format(most=FORM_BYTES)
+            )
         if not WRITE_JSON.fullmatch(path):
             raise Refused(404, messages.NOT_FOUND)
         if told.get(b"content-type", "").startswith("multipart/"):
@@ -175,7 +183,9 @@ class RouteFilter:
 
 
 class Answer:
-    """The answer to one request: with our headers, and our sentences where the app refuses or fails."""
+    """The answer to one request: with our headers, and our sentences where the app refuses or
+    fails.
+    """
 
     def __init__(self, send: Send, sentences: Mapping[int, str]) -> None:
         self._send = send
@@ -202,14 +212,21 @@ class Answer:
         """Answer with a sentence, in the form Gradio's clients read a refusal from."""
         self._started = True
         body = orjson.dumps({"detail": sentence})
-        kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await self._send({"type": "http.response.start", "status": status, "headers": [*kind, *HEADERS]})
+        kind = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": [*kind, *HEADERS]}
+        )
         await self._send({"type": "http.response.body", "body": body})
 
     async def fail(self) -> None:
         """The app has raised: say so, where nothing was said yet; end what was begun."""
         if not self._started:
-            await self._replace(*((413, self._excess) if self._excess else (500, messages.BY_STATUS[500])))
+            await self._replace(
+                *((413, self._excess) if self._excess else (500, messages.BY_STATUS[500]))
+            )
         elif not self._replaced:
             await self._send({"type": "http.response.body", "body": b""})
 
@@ -266,5 +283,7 @@ def _listened(scope: Scope, path: str) -> str | None:
     if found := LISTENING.fullmatch(path):
         return found[1]
     if path == "/gradio_api/queue/data":
-        return parse_qs(scope.get("query_string", b"").decode("latin-1")).get("session_hash", [None])[0]
+        return parse_qs(scope.get("query_string", b"").decode("latin-1")).get(
+            "session_hash", [None]
+        )[0]
     return None

@@ -1,7 +1,8 @@
-"""One run: its events as numbered batches, an end for every lane that has begun; and how long runs last.
+"""One run: its events as numbered batches, an end for every lane that has begun; and how long runs
+last.
 
-Given what happens to runs, gives what is sent of them and how long who stands in the line will wait. Knows
-nothing of who computes.
+Given what happens to runs, gives what is sent of them and how long who stands in the line will
+wait. Knows nothing of who computes.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ Event = dict[str, Any]
 FIRST_LANE_S = 5.0
 """Seconds of a lane until one was measured."""
 OVERDUE = 0.25
-"""A run goes on for at least this share of what it has taken so far: who outlasts the estimate, because it
-loads or for whatever reason, is not about to end."""
+"""A run goes on for at least this share of what it has taken so far: who outlasts the estimate,
+because it loads or for whatever reason, is not about to end."""
 
 
 class Run:
     """One run's events, kept as the batches that were sent.
 
-    Whatever happens, a worker that is killed or a model that raises, every lane that began gets its end: what
-    was shown until then stays a valid trace.
+    Whatever happens, a worker that is killed or a model that raises, every lane that began gets its
+    end: what was shown until then stays a valid trace.
     """
 
     def __init__(self, client: str | None = None, lanes: int = 1) -> None:
@@ -68,7 +69,9 @@ class Run:
                 cancelled = self.stopped and self.fault is None
                 stop: Stop = "cancelled" if cancelled else "error"
                 for lane, totals in self._open.items():
-                    self._waiting.append({"k": "end", "record": End(lane, stop, totals, None, self.fault)})
+                    self._waiting.append(
+                        {"k": "end", "record": End(lane, stop, totals, None, self.fault)}
+                    )
             self._waiting.append(event)
 
     def _see(self, record: Begin | Round | End | None) -> None:
@@ -101,7 +104,8 @@ def refusal(sentence: str) -> list[Event]:
 
 
 class Durations:
-    """What runs have lasted: seconds a lane of those that ran to their end, whatever they had to load.
+    """What runs have lasted: seconds a lane of those that ran to their end, whatever they had to
+    load.
 
     Times are monotonic seconds.
     """
@@ -115,7 +119,9 @@ class Durations:
             self._lane_s.append((now - run.began) / run.lanes)
 
     def wait_s(self, line: Sequence[Run], seats: int, now: float) -> float:
-        """Seconds until a seat is free for who comes after this line, whose first `seats` runs compute."""
+        """Seconds until a seat is free for who comes after this line, whose first `seats` runs
+        compute.
+        """
         free = [0.0] * (seats - len(line)) + [self._rest_s(run, now) for run in line[:seats]]
         heapq.heapify(free)
         for run in line[seats:]:

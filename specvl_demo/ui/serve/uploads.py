@@ -23,7 +23,9 @@ UPLOADS_BYTES = 4 * 2**30
 SPARE_BYTES = 32 * 2**20
 """What is left free on the disk."""
 MOST_AGE_S = 2 * 3600.0
-"""Older files are removed, whoever left them: a visitor, an upload that was cut off, an earlier server."""
+"""Older files are removed, whoever left them: a visitor, an upload that was cut off, an earlier
+server.
+"""
 MOST_VISITS = 4096
 """Beyond it the oldest is forgotten; its files then go with the folder's timed cleaning."""
 MOST_PATH, MOST_LEVELS = 1024, 64
@@ -37,12 +39,18 @@ def located(raw: str, folders: Sequence[Path]) -> Path | None:
     try:
         path = Path(raw).resolve()
         return path if any(path.is_relative_to(folder.resolve()) for folder in folders) else None
-    except (OSError, ValueError, RuntimeError):  # a zero byte, half a character, links that go round
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # a zero byte, half a character, links that go round
         return None
 
 
 def sweep(folder: Path) -> int:
-    """Remove what is older than MOST_AGE_S, and folders that are empty then; the bytes that are left."""
+    """Remove what is older than MOST_AGE_S, and folders that are empty then; the bytes that are
+    left.
+    """
     held = 0
     oldest = time.time() - MOST_AGE_S
     for parent, _, names in os.walk(folder, topdown=False):
@@ -63,8 +71,8 @@ def sweep(folder: Path) -> int:
 
 
 def refusal(folder: Path, size: int, room: int = UPLOADS_BYTES) -> str | None:
-    """Why so many bytes more cannot be kept, old ones removed: all uploads together, the disk, a folder that
-    cannot be written. None where they can."""
+    """Why so many bytes more cannot be kept, old ones removed: all uploads together, the disk, a
+    folder that cannot be written. None where they can."""
     place = next(one for one in (folder, *folder.parents) if one.exists())
     if not os.access(place, os.W_OK | os.X_OK):
         return messages.NOT_KEPT
@@ -77,8 +85,8 @@ def reason(fault: OSError) -> str:
 
 
 class Sessions:
-    """Files by visit: they are removed when the last visitor who asked about them has left. Gradio names an
-    upload after its content, so two visitors may share one file.
+    """Files by visit: they are removed when the last visitor who asked about them has left. Gradio
+    names an upload after its content, so two visitors may share one file.
 
     folder: only what lies below it is ever removed.
     """
@@ -90,7 +98,9 @@ class Sessions:
 
     def keep(self, visit: str | None, asked: Any) -> None:
         """Note the files of a question, as a page sent it."""
-        found = {path for raw in _paths(asked) if (path := located(raw, [self._folder])) is not None}
+        found = {
+            path for raw in _paths(asked) if (path := located(raw, [self._folder])) is not None
+        }
         found.discard(self._folder)
         if visit is None or not found:
             return
@@ -100,7 +110,9 @@ class Sessions:
                 self._files.popitem(last=False)
 
     def leave(self, visit: str | None) -> None:
-        """The visit is over: remove its files that nobody else asked about, and folders they leave empty."""
+        """The visit is over: remove its files that nobody else asked about, and folders they leave
+        empty.
+        """
         with self._lock:
             gone = self._files.pop(visit or "", set())
             gone -= {path for files in self._files.values() for path in files}

@@ -1,8 +1,10 @@
-"""Who computes behind the queue: a process beside the page, actors of a cluster, or a GPU that a Space lends.
+"""Who computes behind the queue: a process beside the page, actors of a cluster, or a GPU that a
+Space lends.
 
-Given what was asked for at the start and the environment, makes the one worker. Decoding shares neither
-interpreter nor memory with the serving of the page, so that a visitor watching costs the engine nothing, and
-a crash of one is not a crash of the other; its process is started with the page, again when it dies.
+Given what was asked for at the start and the environment, makes the one worker. Decoding shares
+neither interpreter nor memory with the serving of the page, so that a visitor watching costs the
+engine nothing, and a crash of one is not a crash of the other; its process is started with the
+page, again when it dies.
 """
 
 from __future__ import annotations
@@ -91,7 +93,9 @@ def make(pair: str, cluster: Cluster) -> Worker:
 
 @dataclass
 class PendingJob:
-    """A job that was handed over. heard: its process has spoken of it. tries: how often it was sent."""
+    """A job that was handed over. heard: its process has spoken of it. tries: how often it was
+    sent.
+    """
 
     job: Job
     put: Put
@@ -101,7 +105,8 @@ class PendingJob:
 
 def decoding(first_pair: str | None) -> Compute:
     """What computes in the process: the engine, this pair loaded before anybody asks."""
-    from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch belongs to that process alone
+    # torch belongs to that process only.
+    from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415
 
     return Engine(first_pair)
 
@@ -109,8 +114,8 @@ def decoding(first_pair: str | None) -> Compute:
 class ProcessWorker:
     """Computes jobs in a child process, one at a time, so that every clock is honest.
 
-    first_pair is loaded at once: the first visitor need not wait. open_engine: makes what computes, in the
-    process.
+    first_pair is loaded at once: the first visitor need not wait. open_engine: makes what computes,
+    in the process.
     """
 
     capacity = 1
@@ -156,7 +161,9 @@ class ProcessWorker:
                 self._process.kill()
 
     def forget(self, visit: str) -> None:
-        """Have the process drop a visit's conversation; one that is gone has nothing left to drop."""
+        """Have the process drop a visit's conversation; one that is gone has nothing left to
+        drop.
+        """
         with self._lock:
             self._say("forget", visit, None)
 
@@ -170,7 +177,8 @@ class ProcessWorker:
             self._process.kill()  # a forward that lasts
 
     def _begin(self) -> None:
-        # Spawned, not forked: the page's process has threads, and torch must not inherit half of them.
+        # Spawned, not forked: the page's process has threads, and torch must not inherit half of
+        # them.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=child.serve, args=(theirs, self._open), daemon=True)
@@ -192,7 +200,8 @@ class ProcessWorker:
         try:
             self._pipe.send((what, whose, job))
         except OSError:
-            return  # the process is dying; who reads the pipe sees that too, and tells, or tries again
+            # The process is dying; the thread that reads the pipe sees that too and reports it.
+            return
 
     def _read(self, pipe: Connection, process: BaseProcess) -> None:
         while True:
@@ -210,7 +219,9 @@ class ProcessWorker:
             for run, pending in list(self._pending.items()):
                 if pending.heard or pending.tries > 1:
                     self._lost(run, messages.ENGINE_DIED.format(reason=reason(process.exitcode)))
-            if self._pending:  # they were handed to a process that was ending already: try them once more
+            if (
+                self._pending
+            ):  # they were handed to a process that was ending already: try them once more
                 self._again()
 
     def _again(self) -> None:

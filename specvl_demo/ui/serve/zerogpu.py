@@ -1,7 +1,8 @@
 """The worker of a ZeroGPU Space: a GPU is lent for one run, to a forked child of this process.
 
-Given the pair that such a Space serves, loads it here once, as ZeroGPU wants it, and computes each job inside
-one lent call. Has no effect anywhere else: `wanted` says where it is. Knows nothing of how a run is computed.
+Given the pair that such a Space serves, loads it here once, as ZeroGPU wants it, and computes each
+job inside one lent call. Has no effect anywhere else: `wanted` says where it is. Knows nothing of
+how a run is computed.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ def wanted() -> bool:
 
 
 def prepare() -> None:
-    """Set up a ZeroGPU Space; call it before anything else asks torch for CUDA. No effect anywhere else.
+    """Set up a ZeroGPU Space; call it before anything else asks torch for CUDA. No effect anywhere
+    else.
 
-    `spaces` refuses to be imported once CUDA was initialised. Its emulation of CUDA is kept a thread, so that
-    transformers must not load weights in threads of its own.
+    `spaces` refuses to be imported once CUDA was initialised. Its emulation of CUDA is kept a
+    thread, so that transformers must not load weights in threads of its own.
     """
     if wanted():
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
@@ -41,17 +43,19 @@ def prepare() -> None:
 
 
 def estimate(job: Job) -> int:
-    """Seconds to ask for. Asking for less starts sooner and costs a visitor less of the day's share.
+    """Seconds to ask for. Asking for less starts sooner and costs a visitor less of the day's
+    share.
 
-    # choice: 50 ms a token for a 7B model in bfloat16 on the half card that is lent, and a start; a run that
-    # outlasts it is ended by the Space, with what it had.
+    # choice: 50 ms a token for a 7B model in bfloat16 on the half card that is lent, and a start; a
+    run that # outlasts it is ended by the Space, with what it had.
     """
     each = LANE_S + TOKEN_S * job.max_new_tokens
     return min(MOST_S, round(START_S + each * max(1, len(job.lanes))))
 
 
 class ZeroGpuWorker:
-    """A `queue.Worker` whose jobs run in lent calls. Its pair is loaded at the start; others are refused.
+    """A `queue.Worker` whose jobs run in lent calls. Its pair is loaded at the start; others are
+    refused.
 
     lend: makes a lent call of a generator function, `spaces.GPU` where it is installed.
     """
@@ -84,7 +88,9 @@ class ZeroGpuWorker:
         self._running[run] = threading.Event()
         # The call is charged to the visitor whose request this is; the thread must know whose.
         context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._follow, run, job, put), daemon=True).start()
+        threading.Thread(
+            target=context.run, args=(self._follow, run, job, put), daemon=True
+        ).start()
 
     def stop(self, run: str) -> None:
         if run in self._running:

@@ -25,13 +25,17 @@ SHOWN: dict[str, Callable[[], tuple[Any, ...]]] = {
     "nothing": tuple,
     "picture": lambda: (zoo.picture(0),),
     "two pictures": lambda: (zoo.picture(0), zoo.picture(1, 50, 80)),
-    "clip": lambda: (VideoFrames(tuple(zoo.picture(i, 60, 60) for i in range(4)), (0.0, 0.5, 1.0, 1.5)),),
+    "clip": lambda: (
+        VideoFrames(tuple(zoo.picture(i, 60, 60) for i in range(4)), (0.0, 0.5, 1.0, 1.5)),
+    ),
 }
 
 
 @dataclass
 class Here:
-    """One family, loaded as the registry would. library: the same model, which this engine never touched."""
+    """One family, loaded as the registry would. library: the same model, which this engine never
+    touched.
+    """
 
     name: str
     library: torch.nn.Module
@@ -75,9 +79,17 @@ class Here:
     ) -> tuple[list[int], list[Record]]:
         """Ids and records of one method."""
         request = Request(
-            "test", self.prompt(shown), self.target, self.prompter.token_texts(), max_new_tokens=TOKENS
+            "test",
+            self.prompt(shown),
+            self.target,
+            self.prompter.token_texts(),
+            max_new_tokens=TOKENS,
         )
-        lane = Lane(method, assemble(choose(method, settings), models or self.models), SharedPrefill(request))
+        lane = Lane(
+            method,
+            assemble(choose(method, settings), models or self.models),
+            SharedPrefill(request),
+        )
         records = list(race([lane]))
         return [token.id for r in records if isinstance(r, Round) for token in r.tokens], records
 
@@ -86,7 +98,8 @@ class Here:
 def load(name: str) -> Here:
     (library, processor), (model, _) = zoo.build(name), zoo.build(name)
     prompter = PromptBuilder(processor, model)
-    # The library's decoder as target; where the lean one can run, it drafts: both kinds are held here.
+    # The library's decoder as target; where the lean one can run, it drafts: both kinds are held
+    # here.
     target = VLMTarget(VLM(model, name, prompter.special_ids, backend="hf"))
     small = VLM(noisy(model, 0.08), name + " with noise", prompter.special_ids)
     models = Models(target, {"small": small}, prompter.words())

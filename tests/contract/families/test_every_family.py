@@ -1,7 +1,8 @@
-"""What must hold for every family: answers, trees, views, spans, captured states. Whoever adds one runs this.
+"""What must hold for every family: answers, trees, views, spans, captured states. Whoever adds one
+runs this.
 
-Tiny random models of the real classes behind their real processors, in float32, so that every identity is
-exact. A drafter is the target with noise on its weights: right often, not always.
+Tiny random models of the real classes behind their real processors, in float32, so that every
+identity is exact. A drafter is the target with noise on its weights: right often, not always.
 """
 
 from __future__ import annotations
@@ -43,12 +44,20 @@ LOSSLESS: dict[str, tuple[str, dict[str, Any]]] = {
         {"views": "multimodal+text-only+caption+pruned", "caption_length": 4, "policy": "beam"},
     ),
     "entropy tree": ("sage", {}),
-    "entropy tree, as it grows": ("sage", {"growth": "online", "first": "entropy", "drop_image": 0.3}),
-    "itself, pruned": ("custom", {"drafter": "self", "views": "pruned", "policy": "best-first", "nodes": 12}),
+    "entropy tree, as it grows": (
+        "sage",
+        {"growth": "online", "first": "entropy", "drop_image": 0.3},
+    ),
+    "itself, pruned": (
+        "custom",
+        {"drafter": "self", "views": "pruned", "policy": "best-first", "nodes": 12},
+    ),
     "prompt lookup": ("ngram", {}),
 }
 WELL_INFORMED = ("chain", "static tree", "four views")
-"""Methods whose drafter, the target with noise, sees all that the target sees: it must be right at times."""
+"""Methods whose drafter, the target with noise, sees all that the target sees: it must be right at
+times.
+"""
 
 
 def rounds(records: list[Any]) -> list[Round]:
@@ -73,14 +82,18 @@ def test_lossless_methods_give_the_plain_answer(here: Here, shown: str, method: 
     answer, records = here.answer(name, shown, **settings)
     assert answer == here.reference(shown)[0]
     if method != "prompt lookup":  # which has nothing to say where nothing repeats
-        assert any(len(round_.tree.tokens) > 1 for round_ in rounds(records)), "nothing was ever drafted"
+        assert any(len(round_.tree.tokens) > 1 for round_ in rounds(records)), (
+            "nothing was ever drafted"
+        )
     if method in WELL_INFORMED:
         assert len(rounds(records)) < TOKENS, "nothing drafted was ever accepted"
 
 
 @seen
 def test_a_pooled_picture_is_served_or_refused_in_a_sentence(here: Here, shown: str) -> None:
-    """Where no features lie one to one under a family's visual tokens, there is nothing to average."""
+    """Where no features lie one to one under a family's visual tokens, there is nothing to
+    average.
+    """
     settings = {"views": "multimodal+pooled", "policy": "beam"}
     if here.family.pools:
         answer, records = here.answer("tabed", shown, **settings)
@@ -100,8 +113,12 @@ def test_a_pooled_picture_is_served_or_refused_in_a_sentence(here: Here, shown: 
 
 @seen
 @pytest.mark.parametrize("policy", ["chain", "static-tree"])
-def test_a_drafter_that_is_the_target_is_never_corrected(here: Here, shown: str, policy: str) -> None:
-    """Positions, masks and the cache of the drafting side are right: its every guess is the target's word."""
+def test_a_drafter_that_is_the_target_is_never_corrected(
+    here: Here, shown: str, policy: str
+) -> None:
+    """Positions, masks and the cache of the drafting side are right: its every guess is the
+    target's word.
+    """
     answer, records = here.answer("custom", shown, drafter="self", policy=policy)
     assert answer == here.reference(shown)[0]
     for round_ in rounds(records)[:-1]:
@@ -130,7 +147,9 @@ def test_random_trees_score_what_the_library_scores(here: Here, shown: str) -> N
 
 
 def wandering_tree(truth: list[int], root: int, rng: random.Random, size: int = 10) -> DraftTree:
-    """A branch that is right for a while, others that are not; nodes in any order below their parents."""
+    """A branch that is right for a while, others that are not; nodes in any order below their
+    parents.
+    """
     tokens, parent = [root], [-1]
     right = 0
     for token in truth[: rng.randrange(5)]:
@@ -148,8 +167,8 @@ def wandering_tree(truth: list[int], root: int, rng: random.Random, size: int = 
 
 @seen
 def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown: str) -> None:
-    """Full, text-only, captioned, pruned (and pooled) prompts, left-padded in one batch, a branch behind
-    each."""
+    """Full, text-only, captioned, pruned (and pooled) prompts, left-padded in one batch, a branch
+    behind each."""
     vlm: VLM = here.models.drafter("small")
     prompt = here.prompt(shown)
     encoded = vlm.encode(prompt)
@@ -197,8 +216,12 @@ def _full(vlm: VLM, inputs: dict[str, Any], behind: list[int]) -> Tensor:
     return vlm.model(input_ids=ids, attention_mask=torch.ones_like(ids), **longer).logits[0, -1]
 
 
-def _without(vlm: VLM, encoded: Encoded, instead: Iterable[tuple[int, ...]], behind: list[int]) -> Tensor:
-    """The library on a prompt that never had a picture, but words in place of each run of visual tokens."""
+def _without(
+    vlm: VLM, encoded: Encoded, instead: Iterable[tuple[int, ...]], behind: list[int]
+) -> Tensor:
+    """The library on a prompt that never had a picture, but words in place of each run of visual
+    tokens.
+    """
     ids, inside, words = [], False, iter(instead)
     for token, visual in zip(encoded.ids.tolist()[:-1], encoded.visual.tolist(), strict=False):
         ids += next(words) if visual and not inside else () if visual else (token,)
@@ -206,7 +229,9 @@ def _without(vlm: VLM, encoded: Encoded, instead: Iterable[tuple[int, ...]], beh
     tensor = torch.tensor([ids + behind])
     types = {key: torch.zeros_like(tensor) for key in ("mm_token_type_ids", "token_type_ids")}
     accepted = {k: v for k, v in types.items() if k in vlm.model.forward.__code__.co_varnames}
-    return vlm.model(input_ids=tensor, attention_mask=torch.ones_like(tensor), **accepted).logits[0, -1]
+    return vlm.model(input_ids=tensor, attention_mask=torch.ones_like(tensor), **accepted).logits[
+        0, -1
+    ]
 
 
 def _pruned(vlm: VLM, inputs: dict[str, Any], context: Context, behind: list[int]) -> Tensor:
@@ -227,23 +252,31 @@ def _pruned(vlm: VLM, inputs: dict[str, Any], context: Context, behind: list[int
     if "deepstack_visual_embeds" in given and given["deepstack_visual_embeds"] is not None:
         visual = inputs_visual(vlm, inputs)
         rows = (visual.cumsum(0) - 1)[keep[context.visual]]
-        more["deepstack_visual_embeds"] = [level[rows] for level in given["deepstack_visual_embeds"]]
-        more["visual_pos_masks"] = torch.cat((context.visual, torch.zeros(len(behind), dtype=torch.bool)))[
-            None
+        more["deepstack_visual_embeds"] = [
+            level[rows] for level in given["deepstack_visual_embeds"]
         ]
+        more["visual_pos_masks"] = torch.cat(
+            (context.visual, torch.zeros(len(behind), dtype=torch.bool))
+        )[None]
     typed = next((key for key in ("token_type_ids", "mm_token_type_ids") if key in inputs), "")
     if "gemma" in vlm.model.config.model_type and typed:
         # Gemma masks by itself when it is told which positions are a picture's.
         types = torch.cat((context.visual.long(), torch.zeros(len(behind), dtype=torch.long)))[None]
         ones = torch.ones_like(types)
-        out = vlm.model(inputs_embeds=x, position_ids=positions, attention_mask=ones, **{typed: types})
+        out = vlm.model(
+            inputs_embeds=x, position_ids=positions, attention_mask=ones, **{typed: types}
+        )
         return out.logits[0, -1]
-    hidden = vlm.model.get_decoder()(inputs_embeds=x, position_ids=positions, **more).last_hidden_state
+    hidden = vlm.model.get_decoder()(
+        inputs_embeds=x, position_ids=positions, **more
+    ).last_hidden_state
     return vlm.model.get_output_embeddings()(hidden[0, -1])
 
 
 def _pooled(vlm: VLM, encoded: Encoded, context: Context, behind: list[int]) -> Tensor:
-    """The library's decoder on a picture whose features were averaged over 2 x 2 patches, by hand."""
+    """The library's decoder on a picture whose features were averaged over 2 x 2 patches, by
+    hand.
+    """
     inner, side = vlm.model.base_model, encoded.prompt.spans[0].rows
     pictures = encoded.features.view(-1, side, side, encoded.features.shape[-1])
     small = torch.stack(
@@ -298,7 +331,9 @@ def test_captured_states_and_attention_are_the_librarys(here: Here, shown: str) 
         torch.testing.assert_close(mine.hidden, out.hidden_states[-1][0, :n], atol=2e-4, rtol=1e-3)
         # The library tells what enters an inner layer before DeepStack adds to it.
         for i in (0,) if here.name.startswith("qwen3") else wish.layers:
-            torch.testing.assert_close(mine.layers[i], out.hidden_states[i][0, :n], atol=2e-4, rtol=1e-3)
+            torch.testing.assert_close(
+                mine.layers[i], out.hidden_states[i][0, :n], atol=2e-4, rtol=1e-3
+            )
         for i in wish.attention:
             wanted = out.attentions[i][0].mean(0)[[n - 1, n - 3], :n]
             torch.testing.assert_close(mine.attention[i], wanted, atol=1e-5, rtol=1e-4)
@@ -338,8 +373,12 @@ def test_relaxed_methods_run_and_say_so(here: Here, method: str) -> None:
 
 @seen
 @pytest.mark.parametrize("method", ["chain", "tabed", "sage"])
-def test_a_drafter_that_cuts_pictures_otherwise_drafts_all_the_same(shown: str, method: str) -> None:
-    """It gets a prompt of its own, by its own processor; what it saw is told in the target's positions."""
+def test_a_drafter_that_cuts_pictures_otherwise_drafts_all_the_same(
+    shown: str, method: str
+) -> None:
+    """It gets a prompt of its own, by its own processor; what it saw is told in the target's
+    positions.
+    """
     here = load("smolvlm")
     model, processor = zoo.build("smolvlm", make=zoo.OTHER_CUT["smolvlm"])
     drafter = VLM(model, "another cut", again=PromptBuilder(processor, model).again)

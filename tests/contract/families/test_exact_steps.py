@@ -1,4 +1,6 @@
-"""Exact steps in half precision: a token's logits are the same numbers in an AR step and in any tree."""
+"""Exact steps in half precision: a token's logits are the same numbers in an AR step and in any
+tree.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,13 @@ def check(target: VLMTarget, prompt: Prompt) -> None:
         plain.commit([0])
     session, rng, done = target.open(begun, TOKENS, 40), random.Random(0), 0
     while done < TOKENS:
-        tree = wandering_tree(said[done + 1 : TOKENS], said[done], rng, size=rng.choice((3, 10, 33)))
+        tree = wandering_tree(
+            said[done + 1 : TOKENS], said[done], rng, size=rng.choice((3, 10, 33))
+        )
         scores = session.score(tree)
-        path = walk(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())[: TOKENS - done]
+        path = walk(tree.shape, tree.tokens.tolist(), scores.logits.argmax(-1).tolist())[
+            : TOKENS - done
+        ]
         for node in path:
             assert torch.equal(scores.logits[node], logits[done])
             done += 1
@@ -67,5 +73,8 @@ def test_a_policy_that_feeds_more_than_its_trees_hold_reads_what_plain_steps_rea
     online = EntropyTree(SageSettings(growth="online", first="entropy"))
     for policy in (online, BestFirst(BestFirstSettings(60, 10, 9))):
         assert policy.max_fed > MOST_NODES and target.exactness(policy.max_nodes) == "exact"
-        spans = [target.open(begun, TOKENS, nodes)._stream.cache.span for nodes in (plain, policy.max_nodes)]
+        spans = [
+            target.open(begun, TOKENS, nodes)._stream.cache.span
+            for nodes in (plain, policy.max_nodes)
+        ]
         assert spans[0] == spans[1]

@@ -1,4 +1,6 @@
-"""Gemma 4 with its assistant, both random models of the library's classes, from folders to a race."""
+"""Gemma 4 with its assistant, both random models of the library's classes, from folders to a
+race.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ loading.mend_gemma4()
 def assistant(target: torch.nn.Module, width: int) -> hf.Gemma4AssistantForCausalLM:
     like = target.config.text_config.to_dict()
     del like["per_layer_config"]
-    own = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "global_head_dim": 32}
+    own = {
+        "hidden_size": 48,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "global_head_dim": 32,
+    }
     layers = {"layer_types": ["sliding_attention", "full_attention"], "num_kv_shared_layers": 2}
     text = hf.Gemma4TextConfig(**like | own | layers)
     torch.manual_seed(5)
@@ -58,7 +65,9 @@ def loaded(folders: tuple[Path, Path]) -> Loaded:
     return registry.load(pair)
 
 
-@pytest.mark.parametrize("settings", [{}, {"policy": "best-first", "nodes": 9, "width": 3, "loops": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"policy": "best-first", "nodes": 9, "width": 3, "loops": 2}]
+)
 @pytest.mark.parametrize("shown", [(), (zoo.picture(0),)], ids=["text", "a picture"])
 def test_it_says_what_the_target_says(
     loaded: Loaded, shown: tuple[object, ...], settings: dict[str, object]
@@ -73,7 +82,9 @@ def test_it_says_what_the_target_says(
     for record in race(lanes):
         if isinstance(record, Round):
             said.setdefault(record.lane, []).extend(token.id for token in record.tokens)
-            assert record.lane == "ar" or len(record.tree.tokens) > 1 or len(said["native"]) == TOKENS
+            assert (
+                record.lane == "ar" or len(record.tree.tokens) > 1 or len(said["native"]) == TOKENS
+            )
         if isinstance(record, Begin):
             assert record.lossless
     assert said["native"] == said["ar"] and len(said["ar"]) == TOKENS
@@ -81,7 +92,9 @@ def test_it_says_what_the_target_says(
 
 @torch.inference_mode()
 def test_its_drafts_are_those_of_the_librarys_forward(loaded: Loaded) -> None:
-    """Over keys and values that the library itself computed, for three drafts in a row after two rounds."""
+    """Over keys and values that the library itself computed, for three drafts in a row after two
+    rounds.
+    """
     target, drafts = loaded.models.target, loaded.models.drafters["assistant"]
     prompt = loaded.prompter.prompt([Turn("what is this ? what is this ? what is this ?")])
     drafter = AssistantDrafter(drafts)

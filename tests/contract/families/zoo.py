@@ -1,6 +1,8 @@
-"""One tiny random model of every family: the real class, its real processor, its way of asking. No file.
+"""One tiny random model of every family: the real class, its real processor, its way of asking. No
+file.
 
-To add a family: one function that gives (model, processor), and one row in FAMILIES. The tests do the rest.
+To add a family: one function that gives (model, processor), and one row in FAMILIES. The tests do
+the rest.
 """
 
 from __future__ import annotations
@@ -24,15 +26,21 @@ TEXT = [
 
 @dataclass(frozen=True)
 class Family:
-    """One row: how it is built, what it can be shown, and what of the views it cannot do and why."""
+    """One row: how it is built, what it can be shown, and what of the views it cannot do and
+    why.
+    """
 
     build: Callable[[], tuple[torch.nn.Module, Any]]
     shows: tuple[str, ...] = ("picture", "two pictures", "clip")
     pools: bool = False
-    """Whether the features before its projector lie one to one, in a grid, under its visual tokens."""
+    """Whether the features before its projector lie one to one, in a grid, under its visual
+    tokens.
+    """
 
 
-def _template(image: str, opens: str, closes: str, answers: str, video: str = "", begins: str = "") -> str:
+def _template(
+    image: str, opens: str, closes: str, answers: str, video: str = "", begins: str = ""
+) -> str:
     shown = (
         f"{{{{ '{image}' if part['type'] == 'image' else '{video}' if part['type'] == 'video'"
         " else part['text'] }}"
@@ -45,7 +53,11 @@ def _template(image: str, opens: str, closes: str, answers: str, video: str = ""
     )
 
 
-_CHATML = {"opens": "<|im_start|>user\\n", "closes": "<|im_end|>\\n", "answers": "<|im_start|>assistant\\n"}
+_CHATML = {
+    "opens": "<|im_start|>user\\n",
+    "closes": "<|im_end|>\\n",
+    "answers": "<|im_start|>assistant\\n",
+}
 
 
 def _tokenizer(special: list[str], named: Mapping[str, str] | None = None) -> Any:
@@ -187,7 +199,9 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
     cell = (2 * patch) ** 2
     size = {"shortest_edge": 4 * cell, "longest_edge": 12 * cell}
     video = hf.Qwen3VLVideoProcessor if kind == "Qwen3VL" else hf.Qwen2VLVideoProcessor
-    video_size = {"shortest_edge": 16 * cell, "longest_edge": 64 * cell} if kind == "Qwen3VL" else size
+    video_size = (
+        {"shortest_edge": 16 * cell, "longest_edge": 64 * cell} if kind == "Qwen3VL" else size
+    )
     processor = getattr(hf, kind + "Processor")(
         hf.Qwen2VLImageProcessor(patch_size=patch, size=size),
         tok,
@@ -249,7 +263,13 @@ def glm4v() -> tuple[torch.nn.Module, Any]:
         ),
     )
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
-    vision = {"depth": 2, "hidden_size": 32, "num_heads": 2, "out_hidden_size": WIDTH, "image_size": 56}
+    vision = {
+        "depth": 2,
+        "hidden_size": 32,
+        "num_heads": 2,
+        "out_hidden_size": WIDTH,
+        "image_size": 56,
+    }
     config = hf.Glm4vConfig(
         vision_config=vision | {"intermediate_size": 48},
         text_config=_text(tok, rope_parameters=rope),
@@ -262,7 +282,9 @@ def glm4v() -> tuple[torch.nn.Module, Any]:
 def _idefics(kind: str, scale: int = 2) -> tuple[torch.nn.Module, Any]:
     """scale: patches along a side that make one token, of 4 in a tile."""
     rows = [f"<row_{r}_col_{c}>" for r in range(1, 7) for c in range(1, 7)]
-    tok = _tokenizer(["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *rows])
+    tok = _tokenizer(
+        ["<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>", *rows]
+    )
     image = getattr(hf, kind + "ImageProcessor")(
         size={"longest_edge": 128}, max_image_size={"longest_edge": 64}
     )
@@ -276,7 +298,11 @@ def _idefics(kind: str, scale: int = 2) -> tuple[torch.nn.Module, Any]:
         tok,
         image_seq_len=(4 // scale) ** 2,
         chat_template=_template(
-            "<image>", "User:", "<end_of_utterance>\\n", "Assistant:", video="<video>" if more else ""
+            "<image>",
+            "User:",
+            "<end_of_utterance>\\n",
+            "Assistant:",
+            video="<video>" if more else "",
         ),
         **more,
     )
@@ -348,7 +374,12 @@ def gemma4() -> tuple[torch.nn.Module, Any]:
         tok,
         hf.Gemma4VideoProcessor(max_soft_tokens=70),
         chat_template=_template(
-            "<|image|>", "<|turn>user\\n", "<turn|>\\n", "<|turn>model\\n", "<|video|>", "{{ bos_token }}"
+            "<|image|>",
+            "<|turn>user\\n",
+            "<turn|>\\n",
+            "<|turn>model\\n",
+            "<|video|>",
+            "{{ bos_token }}",
         ),
     )
     # Keys of two widths, no embeddings for every layer, and pictures larger than the window.
@@ -386,7 +417,10 @@ def _pixtral(merge: int) -> tuple[torch.nn.Module, Any]:
     if merge > 1:
         text = hf.MistralConfig(**_text(tok, sliding_window=None))
         config = hf.Mistral3Config(
-            vision_config=vision, text_config=text, image_token_index=image, tie_word_embeddings=False
+            vision_config=vision,
+            text_config=text,
+            image_token_index=image,
+            tie_word_embeddings=False,
         )
         return hf.Mistral3ForConditionalGeneration(config), processor
     # The Mistral decoder of this one looks through a window in every layer.
@@ -452,7 +486,9 @@ OTHER_CUT = {"smolvlm": lambda: _idefics("SmolVLM", scale=4)}
 def build(
     name: str, seed: int = 0, make: Callable[[], tuple[torch.nn.Module, Any]] | None = None
 ) -> tuple[torch.nn.Module, Any]:
-    """The family's model and processor; the model never ends by itself, and its norms and biases matter."""
+    """The family's model and processor; the model never ends by itself, and its norms and biases
+    matter.
+    """
     torch.manual_seed(seed)
     model, processor = (make or FAMILIES[name].build)()
     generator = torch.Generator().manual_seed(seed + 1)
@@ -461,7 +497,8 @@ def build(
             if "norm" in key or key.endswith("bias"):
                 weight += 0.1 * torch.randn(weight.shape, generator=generator)
         if name in ("gemma3", "gemma4"):
-            # Tied and scaled up, a token's own row would outvote all layers: every answer one word repeated.
+            # Tied and scaled up, a token's own row would outvote all layers: every answer one word
+            # repeated.
             model.get_input_embeddings().weight *= 0.05
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
@@ -470,5 +507,7 @@ def build(
 
 def picture(seed: int, width: int = 90, height: int = 60) -> Image.Image:
     """Coloured noise, coarse enough to survive resizing."""
-    noise = torch.randint(0, 256, (6, 9, 3), generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
+    noise = torch.randint(0, 256, (6, 9, 3), generator=torch.Generator().manual_seed(seed)).to(
+        torch.uint8
+    )
     return Image.fromarray(noise.numpy()).resize((width, height), Image.Resampling.NEAREST)

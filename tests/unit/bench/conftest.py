@@ -1,4 +1,6 @@
-"""A pair on disk with random weights, loaded once: texts mean nothing, shapes are the pocket pair's."""
+"""A pair on disk with random weights, loaded once: texts mean nothing, shapes are the pocket
+pair's.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,11 @@ def test_nothing_is_tuned_on_what_is_held_out() -> None:
     assert cases.CALIBRATION_SEED + 10**8 < HELD_OUT
 
     def pixels(case: cases.Case) -> set[bytes]:
-        frames = [f for one in case.shown for f in (one.frames if isinstance(one, VideoFrames) else (one,))]
+        frames = [
+            f
+            for one in case.shown
+            for f in (one.frames if isinstance(one, VideoFrames) else (one,))
+        ]
         return {frame.tobytes() for frame in frames}
 
     held_out = set().union(*(pixels(case) for case in judged))
@@ -61,7 +65,9 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     one, two, clip, text = data.find(str(file), 9)
     assert (one.name, one.reference, len(one.shown)) == ("mine", "halves", 1)
     assert (two.name, len(two.shown), two.reference) == ("own-2", 2, None)
-    assert isinstance(clip.shown[0], VideoFrames) and len(clip.shown[0].frames) > 1 and not text.shown
+    assert (
+        isinstance(clip.shown[0], VideoFrames) and len(clip.shown[0].frames) > 1 and not text.shown
+    )
     assert len(data.find(str(file), 2)) == 2
 
 
@@ -83,9 +89,23 @@ def test_a_bad_line_is_named(line: str, said: str, tmp_path: Path) -> None:
 
 PICTURE = corpus.halves()
 ROWS: dict[str, dict[str, Any]] = {
-    "lmms-lab/ChartQA": {"type": "human_test", "image": PICTURE, "question": "How high?", "answer": "7"},
-    "HuggingFaceM4/ChartQA": {"image": PICTURE, "query": "How high?", "label": ["7"], "human_or_machine": 0},
-    "lmms-lab/textvqa": {"image": PICTURE, "question": "What does it say?", "answers": ["stop", "halt"]},
+    "lmms-lab/ChartQA": {
+        "type": "human_test",
+        "image": PICTURE,
+        "question": "How high?",
+        "answer": "7",
+    },
+    "HuggingFaceM4/ChartQA": {
+        "image": PICTURE,
+        "query": "How high?",
+        "label": ["7"],
+        "human_or_machine": 0,
+    },
+    "lmms-lab/textvqa": {
+        "image": PICTURE,
+        "question": "What does it say?",
+        "answers": ["stop", "halt"],
+    },
     "lmms-lab/ScienceQA": {
         "image": PICTURE,
         "question": "Which?",
@@ -93,14 +113,23 @@ ROWS: dict[str, dict[str, Any]] = {
         "answer": 1,
         "hint": "Magnets.",
     },
-    "lmms-lab/llava-bench-in-the-wild": {"image": PICTURE, "question": "Describe.", "gpt_answer": "Halves."},
+    "lmms-lab/llava-bench-in-the-wild": {
+        "image": PICTURE,
+        "question": "Describe.",
+        "gpt_answer": "Halves.",
+    },
     "lmms-lab/SEED-Bench": {
         "image": [PICTURE, PICTURE],
         "question": "Which?",
         **{f"choice_{letter}": letter * 2 for letter in "abcd"},
         "answer": "B",
     },
-    "OpenGVLab/MVBench": {"video": "c.mp4", "question": "What?", "candidates": ["x", "y"], "answer": "y"},
+    "OpenGVLab/MVBench": {
+        "video": "c.mp4",
+        "question": "What?",
+        "candidates": ["x", "y"],
+        "answer": "y",
+    },
     "wchai/lmms_VDC_test": {"video_name": "c", "question": "ignored", "caption": "Two halves."},
 }
 """A row of every data set, as published: names and types of columns."""
@@ -111,7 +140,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """A `datasets` package that gives ROWS; notes what it was asked."""
     asked: list[tuple[Any, ...]] = []
 
-    def load_dataset(path: str, name: str | None, split: str, streaming: bool) -> list[dict[str, Any]]:
+    def load_dataset(
+        path: str, name: str | None, split: str, streaming: bool
+    ) -> list[dict[str, Any]]:
         asked.append((path, name, split, streaming))
         return [ROWS[path]] * 3
 
@@ -121,7 +152,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_published_data_sets_become_cases(name: str, hub: list[tuple[Any, ...]], tmp_path: Path) -> None:
+def test_published_data_sets_become_cases(
+    name: str, hub: list[tuple[Any, ...]], tmp_path: Path
+) -> None:
     corpus.write_clip(tmp_path / "c.mp4")
     found = data.find(name, 2, media=tmp_path, n_frames=3)
     assert len(found) == 2 and hub[0][0] == name and hub[0][3] is True
@@ -136,7 +169,9 @@ def test_published_data_sets_become_cases(name: str, hub: list[tuple[Any, ...]],
         assert isinstance(case.shown[0], Image.Image) and case.shown[0].mode == "RGB"
 
 
-def test_what_a_data_set_needs_is_said(hub: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_data_set_needs_is_said(
+    hub: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ValueError, match="--media"):
         data.find("OpenGVLab/MVBench", 1)
     with pytest.raises(ValueError, match="OWNER/NAME"):
@@ -150,8 +185,12 @@ def test_what_a_data_set_needs_is_said(hub: list[tuple[Any, ...]], monkeypatch: 
 
 
 def test_a_folder_in_the_published_layout_is_read(tmp_path: Path) -> None:
-    """Parquet files below data/, pictures as bytes, the columns' kinds in the file: what the hub holds."""
-    datasets = pytest.importorskip("datasets", reason="reads data sets only where `datasets` is installed")
+    """Parquet files below data/, pictures as bytes, the columns' kinds in the file: what the hub
+    holds.
+    """
+    datasets = pytest.importorskip(
+        "datasets", reason="reads data sets only where `datasets` is installed"
+    )
     import pyarrow
     from pyarrow import parquet
 
@@ -164,4 +203,6 @@ def test_a_folder_in_the_published_layout_is_read(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(rows, schema=kinds.arrow_schema), file)
     found = data.find(str(tmp_path / "ChartQA"), 2)
     assert [case.reference for case in found] == ["0", "1"] and found[0].name == "ChartQA-0"
-    assert found[0].shown[0].size == PICTURE.size and found[0].shown[0].getpixel((0, 0)) == corpus.RED
+    assert (
+        found[0].shown[0].size == PICTURE.size and found[0].shown[0].getpixel((0, 0)) == corpus.RED
+    )

@@ -54,13 +54,20 @@ def test_a_step_reads_the_layers_the_head_and_the_cache() -> None:
 
 @pytest.mark.parametrize("name", ["llava-1.5-7b", "qwen2.5-vl-7b", "qwen2.5-vl-32b", "lvlm68m"])
 def test_shapes_are_the_published_ones(name: str) -> None:
-    billions = {"llava-1.5-7b": 6.74, "qwen2.5-vl-7b": 7.62, "qwen2.5-vl-32b": 32.8, "lvlm68m": 0.068}
+    billions = {
+        "llava-1.5-7b": 6.74,
+        "qwen2.5-vl-7b": 7.62,
+        "qwen2.5-vl-32b": 32.8,
+        "lvlm68m": 0.068,
+    }
     assert n_weights(name) / 1e9 == pytest.approx(billions[name], rel=0.03)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="may fit here")
 def test_what_does_not_fit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--suite", "steps", "--pair", "qwen2.5-vl-32b", "--dtype", "float32"]) == 2
+    assert (
+        main(["bench", "--suite", "steps", "--pair", "qwen2.5-vl-32b", "--dtype", "float32"]) == 2
+    )
     assert "GB here" in capsys.readouterr().err
 
 
@@ -90,10 +97,25 @@ def test_a_device_tells_all_in_one_run_and_one_part_that_fails_stops_no_other(
         return loaded
 
     monkeypatch.setattr(registry, "load", load)
-    command = ["bench", "--suite", "device", "--methods", "chain", "--repeats", "1", "--prompts", "1"]
+    command = [
+        "bench",
+        "--suite",
+        "device",
+        "--methods",
+        "chain",
+        "--repeats",
+        "1",
+        "--prompts",
+        "1",
+    ]
     file = tmp_path / "out.md"
     assert main([*command, "--max-new-tokens", "4", "--report", str(file)]) == 0
     text = file.read_text()
-    for part in ("Steps, eager and in fixed shapes", "beside the library", "Memory", "Exactness in float32"):
+    for part in (
+        "Steps, eager and in fixed shapes",
+        "beside the library",
+        "Memory",
+        "Exactness in float32",
+    ):
         assert part in text
     assert "Exactness in float16: Failed: RuntimeError: no kernel" in text and "hf-assisted" in text

@@ -1,4 +1,6 @@
-"""The suites on a tiny pair: what they count is right, what they print can be read, written and drawn."""
+"""The suites on a tiny pair: what they count is right, what they print can be read, written and
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_timed_forwards_are_those_of_the_rounds(loaded: Loaded) -> None:
     rounds = forwards.run(loaded, CHAIN, request)[1]
     assert sum(len(one.round.tokens) for one in rounds) == 10
     for one in rounds:
-        assert [width for width, _ in one.steps] == [1] * one.round.n_drafted  # a chain feeds one node a step
+        assert [width for width, _ in one.steps] == [
+            1
+        ] * one.round.n_drafted  # a chain feeds one node a step
         assert 0 < one.verify_s <= one.round.verify_s  # each lies inside its phase
         assert one.forward_s - one.verify_s <= one.round.draft_s
     assert not any(one.steps for one in forwards.run(loaded, choose("ngram"), request)[1])
@@ -55,14 +59,24 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
     for name in ("ar", "chain"):
         row = rows[name]
         assert set(measure.COLUMNS) | set(measure.TOTAL) <= set(row)
-        assert row["speedup_vs_ar"] <= row["limit"] and 0 < row["efficiency"] <= 1 and row["held_back_by"]
+        assert (
+            row["speedup_vs_ar"] <= row["limit"]
+            and 0 < row["efficiency"] <= 1
+            and row["held_back_by"]
+        )
         assert 0 < row["share_before"] < 1 and row["first_token_ms"] < row["answer_ms"]
     assert rows["ar"]["speedup_vs_ar"] == rows["ar"]["speedup_total_vs_ar"] == 1.0
     assert rows["chain"]["identical_to_ar"] is True and rows[HF_GENERATE]["identical_to_ar"] is True
     told = beside["machine"]
-    assert told["weights"]["target"] and told["versions"]["torch"] and "others_share_meanwhile" in told
+    assert (
+        told["weights"]["target"] and told["versions"]["torch"] and "others_share_meanwhile" in told
+    )
     text = pages.answers(beside).markdown()
-    assert "From pictures to answer" in text and "× our AR" in text and told["weights"]["target"] in text
+    assert (
+        "From pictures to answer" in text
+        and "× our AR" in text
+        and told["weights"]["target"] in text
+    )
     pages.draw(beside, tmp_path / "charts.html")
     drawn = (tmp_path / "charts.html").read_text()
     assert drawn.count("Plotly.newPlot") == 2 and '"chain"' in drawn
@@ -73,7 +87,13 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
 def test_heads_are_compared_with_the_same_drafts_and_their_cards(
     loaded: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    card = {"weights": "a", "data": "scenes", "conversations": 9, "parameters": 7, "recipe": {"cls": 0.1}}
+    card = {
+        "weights": "a",
+        "data": "scenes",
+        "conversations": 9,
+        "parameters": 7,
+        "recipe": {"cls": 0.1},
+    }
     cards = {
         "dream": {**card, "steps": 300, "recipe": {"cls": 0.1, "middle": 0.2}},
         "dream-no-middle": {**card, "steps": 300, "recipe": {"cls": 0.1, "middle": 0.0}},
@@ -84,7 +104,9 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
         write(tmp_path / name, tensors, num_attention_heads=2)
         (tmp_path / name / "card.json").write_text(json.dumps(one))
     monkeypatch.setattr(cases, "pocket", lambda: cases.scenes_alone(1))
-    asked = measure.Asked(loaded.pair, [], 1, 12, 1, lambda *_: loaded, measure.silent, heads=tmp_path)
+    asked = measure.Asked(
+        loaded.pair, [], 1, 12, 1, lambda *_: loaded, measure.silent, heads=tmp_path
+    )
     found = ablations.report(asked)
     assert found["unlike"] == [
         "middle: 0.2 for dream; 0.0 for dream-no-middle.",
@@ -94,9 +116,11 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
     assert set(rows) == {"ar", *(f"{name} {shape}" for name in cards for shape in ablations.SHAPES)}
     assert all(row["identical_to_ar"] for row in rows.values())
     ((_, table, columns),) = pages.ablations(found).tables
-    assert [row["head"] for row in table] == list(cards) and {"parameters", "steps", "τ, tree"} <= set(
-        columns
-    )
+    assert [row["head"] for row in table] == list(cards) and {
+        "parameters",
+        "steps",
+        "τ, tree",
+    } <= set(columns)
     assert table[2]["× our AR, chain"] == rows["hivis chain"]["speedup_vs_ar"]
     (tmp_path / "hivis" / "card.json").unlink()
     with pytest.raises(ValueError, match=r"no card\.json"):
@@ -122,11 +146,15 @@ def test_a_section_of_a_file_is_kept_up_to_date(beside: dict[str, Any], tmp_path
         pages.write(pages.answers(beside), whole, "steps")
 
 
-def test_differences_are_counted_and_placed(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differences_are_counted_and_placed(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = cases.mixed(2)
     report = lossless.lossless(loaded, asked, [choose("ar"), CHAIN, choose("fly")], 8)
     (row,) = report["rows"]  # a lossy method makes no promise to hold
-    assert (row["method"], row["prompts"], row["differences"]) == ("chain", 2, 0) and row["tokens"] == 16
+    assert (row["method"], row["prompts"], row["differences"]) == ("chain", 2, 0) and row[
+        "tokens"
+    ] == 16
     gather = lossless.gather
 
     def spoilt(records: object) -> list[Any]:
@@ -164,8 +192,19 @@ def test_a_peer_drafts_as_many_tokens_as_our_method_of_its_kind() -> None:
 
 def report(**changes: Any) -> dict[str, Any]:
     """A bench with one row, made up."""
-    row = {"method": "chain", "tau": 3.0, "speedup_vs_ar": 2.0, "efficiency": 0.9, "identical_to_ar": True}
-    settings = {"pair": "pocket", "cases": ["c"], "max_new_tokens": 9, "methods": {"chain": {"gamma": 5}}}
+    row = {
+        "method": "chain",
+        "tau": 3.0,
+        "speedup_vs_ar": 2.0,
+        "efficiency": 0.9,
+        "identical_to_ar": True,
+    }
+    settings = {
+        "pair": "pocket",
+        "cases": ["c"],
+        "max_new_tokens": 9,
+        "methods": {"chain": {"gamma": 5}},
+    }
     machine = {"weights": {"target": "a"}, "busy": False, "threads": 2}
     return {"suite": "pocket", "machine": machine, "settings": settings, "rows": [row | changes]}
 

@@ -1,4 +1,6 @@
-"""Tuning: it climbs to the top, keeps what it found for this machine alone, and is offered as a preset."""
+"""Tuning: it climbs to the top, keeps what it found for this machine alone, and is offered as a
+preset.
+"""
 
 from __future__ import annotations
 
@@ -77,11 +79,17 @@ def test_a_head_may_turn_out_to_draft_best_in_a_row() -> None:
 def test_every_ladder_is_within_the_bounds_of_its_parameters() -> None:
     for policy, ladders in tune.LADDERS.items():
         for axis, ladder in ladders.items():
-            param = next(one for one in base.PARTS["policy"][policy].settings.params() if one.name == axis)
-            assert all(param.read(rung) == rung for rung in ladder) and list(ladder) == sorted(ladder)
+            param = next(
+                one for one in base.PARTS["policy"][policy].settings.params() if one.name == axis
+            )
+            assert all(param.read(rung) == rung for rung in ladder) and list(ladder) == sorted(
+                ladder
+            )
 
 
-def test_a_preset_is_kept_for_this_machine_and_offered(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preset_is_kept_for_this_machine_and_offered(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = pairs.find("pocket")
     assert tuned.NAME not in registry.presets(pair, "sage")
     tuned.write("pocket", {"when": "now"}, {"sage": {"settings": {"max_nodes": 20}}})
@@ -95,7 +103,9 @@ def test_a_preset_is_kept_for_this_machine_and_offered(place: Path, monkeypatch:
     choice = registry.choose(pair, "sage", {"preset": tuned.NAME, "max_depth": 4})
     assert (choice.params["max_nodes"], choice.params["max_depth"]) == (20, 4)
     standard = registry.presets(pair, "sage")["pocket"]["max_nodes"]
-    assert registry.choose(pair, "sage").params["max_nodes"] == standard != 20  # offered, never taken unasked
+    assert (
+        registry.choose(pair, "sage").params["max_nodes"] == standard != 20
+    )  # offered, never taken unasked
     shown = catalog.panel("pocket", "sage", {"preset": tuned.NAME})
     assert tuned.NAME in shown["presets"] and shown["standard"] == "pocket"
     assert {param["key"]: param["default"] for param in shown["params"]}["max_nodes"] == 20

@@ -17,7 +17,10 @@ export function align(base, lane) {
   const length = Array.from({ length: rows + 1 }, () => new Uint16Array(cols + 1));
   for (let i = rows - 1; i >= 0; i -= 1) {
     for (let j = cols - 1; j >= 0; j -= 1) {
-      length[i][j] = a[shared + i].id === b[shared + j].id ? length[i + 1][j + 1] + 1 : Math.max(length[i + 1][j], length[i][j + 1]);
+      length[i][j] =
+        a[shared + i].id === b[shared + j].id
+          ? length[i + 1][j + 1] + 1
+          : Math.max(length[i + 1][j], length[i][j + 1]);
     }
   }
   const out = { shared, other: new Set(), base: new Set(), changes: [] };

@@ -14,17 +14,57 @@ export const MOST_LANES = 4;
 
 /** Length and sampling, declared like a method's parameters. */
 const sampling = (limits) => [
-  { key: 'max_new_tokens', kind: 'int', default: 160, min: 1, max: limits.tokens, title: W.ask.maxTokens, help: W.ask.maxTokensHelp },
-  { key: 'temperature', kind: 'float', default: 0, min: 0, max: 2, title: W.ask.temperature, help: W.ask.temperatureHelp },
-  { key: 'top_p', kind: 'float', default: 1, min: 0.05, max: 1, title: W.ask.topP, help: W.ask.topPHelp },
-  { key: 'seed', kind: 'int', default: 0, min: 0, max: 2 ** 31 - 1, title: W.ask.seed, help: W.ask.seedHelp },
+  {
+    key: 'max_new_tokens',
+    kind: 'int',
+    default: 160,
+    min: 1,
+    max: limits.tokens,
+    title: W.ask.maxTokens,
+    help: W.ask.maxTokensHelp,
+  },
+  {
+    key: 'temperature',
+    kind: 'float',
+    default: 0,
+    min: 0,
+    max: 2,
+    title: W.ask.temperature,
+    help: W.ask.temperatureHelp,
+  },
+  {
+    key: 'top_p',
+    kind: 'float',
+    default: 1,
+    min: 0.05,
+    max: 1,
+    title: W.ask.topP,
+    help: W.ask.topPHelp,
+  },
+  {
+    key: 'seed',
+    kind: 'int',
+    default: 0,
+    min: 0,
+    max: 2 ** 31 - 1,
+    title: W.ask.seed,
+    help: W.ask.seedHelp,
+  },
 ];
 
 /** The request as it stands before anybody touched it. */
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
   return {
-    pair: pair.id, media: [], question: '', system: '', methods: [...pair.first], settings: {}, sampling: {}, loading: {}, history: [],
+    pair: pair.id,
+    media: [],
+    question: '',
+    system: '',
+    methods: [...pair.first],
+    settings: {},
+    sampling: {},
+    loading: {},
+    history: [],
   };
 }
 
@@ -44,54 +84,189 @@ export class Ask extends EventTarget {
 
   build() {
     const { catalog, api } = this;
-    this.well = new MediaWell(catalog, api, (media) => { this.request.media = media; this.changed(); });
-    this.question = h('textarea', { id: 'vl-question', rows: '2', maxlength: catalog.limits.question,
-      placeholder: W.ask.questionHint, on: {
-        input: () => { this.request.question = this.question.value; this.changed(); },
+    this.well = new MediaWell(catalog, api, (media) => {
+      this.request.media = media;
+      this.changed();
+    });
+    this.question = h('textarea', {
+      id: 'vl-question',
+      rows: '2',
+      maxlength: catalog.limits.question,
+      placeholder: W.ask.questionHint,
+      on: {
+        input: () => {
+          this.request.question = this.question.value;
+          this.changed();
+        },
         keydown: (e) => {
           if (e.key !== 'Enter' || e.shiftKey || e.isComposing) return;
           e.preventDefault();
           this.run();
         },
-      } });
+      },
+    });
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
     this.before = h('div', { class: 'vl-before' });
     this.tiles = new Tiles(catalog, (example) => this.choose(example));
-    this.pair = h('select', { id: 'vl-pair', on: { change: () => this.change(this.pair.value) } },
-      catalog.pairs.filter((p) => p.available).map((p) => h('option', { value: p.id, text: p.title })),
-      h('optgroup', { label: W.ask.elsewhere }, catalog.pairs.filter((p) => !p.available).map((p) => h('option', { value: p.id, text: p.title, title: p.reason, disabled: true }))));
+    this.pair = h(
+      'select',
+      { id: 'vl-pair', on: { change: () => this.change(this.pair.value) } },
+      catalog.pairs
+        .filter((p) => p.available)
+        .map((p) => h('option', { value: p.id, text: p.title })),
+      h(
+        'optgroup',
+        { label: W.ask.elsewhere },
+        catalog.pairs
+          .filter((p) => !p.available)
+          .map((p) => h('option', { value: p.id, text: p.title, title: p.reason, disabled: true })),
+      ),
+    );
     this.pairNote = h('p', { class: 'vl-help' });
     this.scopeNote = h('p', { class: 'vl-scope', role: 'status' });
-    this.switch = h('button', { type: 'button', class: 'vl-small vl-switch', hidden: true, on: { click: () => this.change(this.fitting.id) } });
-    this.methods = roving(h('div', { class: 'vl-methods', role: 'toolbar', 'aria-labelledby': 'vl-methods-title' },
-      catalog.methods.filter((m) => m.name !== 'ar').map((m) => this.chip(m))));
+    this.switch = h('button', {
+      type: 'button',
+      class: 'vl-small vl-switch',
+      hidden: true,
+      on: { click: () => this.change(this.fitting.id) },
+    });
+    this.methods = roving(
+      h(
+        'div',
+        { class: 'vl-methods', role: 'toolbar', 'aria-labelledby': 'vl-methods-title' },
+        catalog.methods.filter((m) => m.name !== 'ar').map((m) => this.chip(m)),
+      ),
+    );
     this.methodNote = h('p', { class: 'vl-help vl-method-note', role: 'status' });
     this.settings = h('div', { class: 'vl-settings' });
     this.tryLive = h('input', { type: 'checkbox', id: 'vl-live', role: 'switch' });
     this.sampling = new Panel(W.ask.sampling, () => this.resetSampling());
     this.loading = new LoadingPanel(catalog, () => this.changed());
-    this.system = h('textarea', { id: 'vl-system', rows: '2', maxlength: catalog.limits.question,
-      on: { input: () => { this.request.system = this.system.value; this.changed(); } } });
+    this.system = h('textarea', {
+      id: 'vl-system',
+      rows: '2',
+      maxlength: catalog.limits.question,
+      on: {
+        input: () => {
+          this.request.system = this.system.value;
+          this.changed();
+        },
+      },
+    });
     this.changes = h('span', { class: 'vl-changed' });
     this.showSampling();
-    this.go = h('button', { type: 'submit', class: 'vl-primary', id: 'vl-run' }, icon('play'), h('span', { text: W.ask.run }));
-    this.halt = h('button', { type: 'button', class: 'vl-secondary', id: 'vl-stop', disabled: true,
-      on: { click: () => this.dispatchEvent(new Event('stop')) } }, icon('stop'), W.ask.stop);
-    this.more = h('button', { type: 'button', class: 'vl-secondary vl-more', 'aria-expanded': 'false', 'aria-label': W.ask.more, on: { click: () => this.unfold() } },
-      icon('edit'), h('span', { text: W.ask.moreShort }));
-    this.waiting = h('progress', { class: 'vl-waiting', hidden: true, 'aria-label': W.ask.waiting });
+    this.go = h(
+      'button',
+      { type: 'submit', class: 'vl-primary', id: 'vl-run' },
+      icon('play'),
+      h('span', { text: W.ask.run }),
+    );
+    this.halt = h(
+      'button',
+      {
+        type: 'button',
+        class: 'vl-secondary',
+        id: 'vl-stop',
+        disabled: true,
+        on: { click: () => this.dispatchEvent(new Event('stop')) },
+      },
+      icon('stop'),
+      W.ask.stop,
+    );
+    this.more = h(
+      'button',
+      {
+        type: 'button',
+        class: 'vl-secondary vl-more',
+        'aria-expanded': 'false',
+        'aria-label': W.ask.more,
+        on: { click: () => this.unfold() },
+      },
+      icon('edit'),
+      h('span', { text: W.ask.moreShort }),
+    );
+    this.waiting = h('progress', {
+      class: 'vl-waiting',
+      hidden: true,
+      'aria-label': W.ask.waiting,
+    });
     this.status = h('p', { class: 'vl-status', id: 'vl-status' }); // the stage says the same aloud
-    this.node = h('form', { class: 'vl-ask', 'aria-label': W.ask.title, on: { submit: (e) => { e.preventDefault(); this.run(); } } },
-      h('div', { class: 'vl-ask-scroll' },
+    this.node = h(
+      'form',
+      {
+        class: 'vl-ask',
+        'aria-label': W.ask.title,
+        on: {
+          submit: (e) => {
+            e.preventDefault();
+            this.run();
+          },
+        },
+      },
+      h(
+        'div',
+        { class: 'vl-ask-scroll' },
         catalog.examples.length > 0 && section(W.ask.examples, this.tiles.node),
-        h('div', { class: 'vl-ask-rest' }, this.before, this.well.node,
-          h('div', { class: 'vl-field' }, h('div', { class: 'vl-line' }, this.questionLabel, h('span', { class: 'vl-help vl-keys', text: W.ask.keys })), this.question),
-          h('div', { class: 'vl-field' }, h('label', { for: 'vl-pair', text: W.ask.pair }), this.pair, this.pairNote, this.scopeNote, this.switch),
-          h('div', { class: 'vl-field' }, h('span', { class: 'vl-label', id: 'vl-methods-title', text: W.ask.methods(MOST_LANES) }), this.methods, this.methodNote),
-          this.parameters = h('details', { class: 'vl-parameters', on: { toggle: () => this.uncover() } }, h('summary', {}, icon('chevron'), h('span', { text: W.ask.parameters }), this.changes),
-            h('label', { class: 'vl-live', for: 'vl-live', title: W.ask.tryLiveHelp }, this.tryLive, W.ask.tryLive),
-            this.settings, this.sampling.node, this.loading.node))),
-      h('div', { class: 'vl-ask-foot' }, this.waiting, this.status, h('div', { class: 'vl-buttons' }, this.more, this.go, this.halt)));
+        h(
+          'div',
+          { class: 'vl-ask-rest' },
+          this.before,
+          this.well.node,
+          h(
+            'div',
+            { class: 'vl-field' },
+            h(
+              'div',
+              { class: 'vl-line' },
+              this.questionLabel,
+              h('span', { class: 'vl-help vl-keys', text: W.ask.keys }),
+            ),
+            this.question,
+          ),
+          h(
+            'div',
+            { class: 'vl-field' },
+            h('label', { for: 'vl-pair', text: W.ask.pair }),
+            this.pair,
+            this.pairNote,
+            this.scopeNote,
+            this.switch,
+          ),
+          h(
+            'div',
+            { class: 'vl-field' },
+            h('span', {
+              class: 'vl-label',
+              id: 'vl-methods-title',
+              text: W.ask.methods(MOST_LANES),
+            }),
+            this.methods,
+            this.methodNote,
+          ),
+          (this.parameters = h(
+            'details',
+            { class: 'vl-parameters', on: { toggle: () => this.uncover() } },
+            h('summary', {}, icon('chevron'), h('span', { text: W.ask.parameters }), this.changes),
+            h(
+              'label',
+              { class: 'vl-live', for: 'vl-live', title: W.ask.tryLiveHelp },
+              this.tryLive,
+              W.ask.tryLive,
+            ),
+            this.settings,
+            this.sampling.node,
+            this.loading.node,
+          )),
+        ),
+      ),
+      h(
+        'div',
+        { class: 'vl-ask-foot' },
+        this.waiting,
+        this.status,
+        h('div', { class: 'vl-buttons' }, this.more, this.go, this.halt),
+      ),
+    );
   }
 
   /** On a small screen the form is folded away under its own button. */
@@ -104,16 +279,25 @@ export class Ask extends EventTarget {
   /** Opened parameters come above the buttons, which lie over the form's end. */
   uncover() {
     const box = this.node.querySelector('.vl-ask-scroll');
-    if (this.parameters.open) box.scrollBy({ top: this.parameters.getBoundingClientRect().top - box.getBoundingClientRect().top - 120 });
+    if (this.parameters.open)
+      box.scrollBy({
+        top: this.parameters.getBoundingClientRect().top - box.getBoundingClientRect().top - 120,
+      });
   }
 
   /** Earlier turns stand above the question. */
-  conversation(node) { this.before.replaceChildren(node); }
+  conversation(node) {
+    this.before.replaceChildren(node);
+  }
 
   setHistory(turns) {
     this.request.history = turns;
     put(this.questionLabel, turns.length ? W.chat.question : W.ask.question);
-    this.question.placeholder = !turns.length ? W.ask.questionHint : turns.some((turn) => turn.media.length) ? W.chat.questionHint : W.chat.textHint;
+    this.question.placeholder = !turns.length
+      ? W.ask.questionHint
+      : turns.some((turn) => turn.media.length)
+        ? W.chat.questionHint
+        : W.chat.textHint;
     this.changed();
   }
 
@@ -125,25 +309,51 @@ export class Ask extends EventTarget {
   }
 
   chip(method) {
-    const box = h('input', { type: 'checkbox', value: method.name, on: { change: () => this.toggle(method.name, box.checked) } });
-    const tell = () => put(this.methodNote, this.refusal(method) ?? `${method.title}: ${method.help}`);
-    return h('label', { class: `vl-method${method.lossless ? '' : ' lossy'}`, title: method.help, data: { method: method.name }, on: { focusin: tell, pointerenter: tell } },
-      box, h('i', { class: 'vl-swatch' }), h('span', { text: method.title }),
-      !method.lossless && h('span', { class: 'vl-mark', title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' }));
+    const box = h('input', {
+      type: 'checkbox',
+      value: method.name,
+      on: { change: () => this.toggle(method.name, box.checked) },
+    });
+    const tell = () =>
+      put(this.methodNote, this.refusal(method) ?? `${method.title}: ${method.help}`);
+    return h(
+      'label',
+      {
+        class: `vl-method${method.lossless ? '' : ' lossy'}`,
+        title: method.help,
+        data: { method: method.name },
+        on: { focusin: tell, pointerenter: tell },
+      },
+      box,
+      h('i', { class: 'vl-swatch' }),
+      h('span', { text: method.title }),
+      !method.lossless &&
+        h('span', {
+          class: 'vl-mark',
+          title: W.lane.lossyHelp,
+          'aria-label': W.lane.lossy,
+          text: '≈',
+        }),
+    );
   }
 
   /** Why a method cannot be chosen now; null where it can. */
   refusal(method) {
     const served = this.catalog.pairs.find((p) => p.id === this.request.pair).methods[method.name];
     if (typeof served === 'string') return served;
-    const full = this.request.methods.length >= MOST_LANES && !this.request.methods.includes(method.name);
+    const full =
+      this.request.methods.length >= MOST_LANES && !this.request.methods.includes(method.name);
     return full ? W.ask.fullLanes(MOST_LANES) : null;
   }
 
   toggle(name, on) {
     const refused = on && this.refusal(this.catalog.methods.find((m) => m.name === name));
     if (refused) put(this.methodNote, refused);
-    else this.request.methods = [...this.request.methods.filter((m) => m !== name), ...(on ? [name] : [])];
+    else
+      this.request.methods = [
+        ...this.request.methods.filter((m) => m !== name),
+        ...(on ? [name] : []),
+      ];
     this.show();
     this.changed();
   }
@@ -163,23 +373,39 @@ export class Ask extends EventTarget {
 
   /** The request of an example. */
   of(example, methods = example.methods) {
-    return { ...blank(this.catalog), media: example.media.map((m) => ({ ...m, example: example.id })), question: example.question,
-      methods: [...methods], ...(example.pair && { pair: example.pair }) };
+    return {
+      ...blank(this.catalog),
+      media: example.media.map((m) => ({ ...m, example: example.id })),
+      question: example.question,
+      methods: [...methods],
+      ...(example.pair && { pair: example.pair }),
+    };
   }
 
   /** What the form asks, as a text that is equal where the same race is asked for. */
   key(request = this.request) {
     const { pair, media, question, system, methods, settings, history } = request;
     const used = methods.map((name) => [name, Object.entries(settings[name] ?? {}).sort()]);
-    return JSON.stringify([pair, media.map((m) => m.path), question.trim(), system, used, Object.entries(chosen(request)).sort(), history.length]);
+    return JSON.stringify([
+      pair,
+      media.map((m) => m.path),
+      question.trim(),
+      system,
+      used,
+      Object.entries(chosen(request)).sort(),
+      history.length,
+    ]);
   }
 
   /** Take over a whole request, from a link say; unknown names are dropped. */
   restore(request) {
     const known = blank(this.catalog);
-    for (const key of Object.keys(known)) if (typeof request[key] === typeof known[key]) this.request[key] = request[key];
+    for (const key of Object.keys(known))
+      if (typeof request[key] === typeof known[key]) this.request[key] = request[key];
     const names = new Set(this.catalog.methods.map((m) => m.name));
-    this.request.methods = [...this.request.methods].filter((m) => names.has(m) && m !== 'ar').slice(0, MOST_LANES);
+    this.request.methods = [...this.request.methods]
+      .filter((m) => names.has(m) && m !== 'ar')
+      .slice(0, MOST_LANES);
     if (!this.catalog.pairs.some((p) => p.id === this.request.pair)) this.request.pair = known.pair;
     this.show();
     this.changed();
@@ -210,22 +436,31 @@ export class Ask extends EventTarget {
     }
     this.system.value = request.system;
     this.showSampling();
-    this.loading.show(pair, request.loading[pair.id] ??= {});
+    this.loading.show(pair, (request.loading[pair.id] ??= {}));
     this.panels();
   }
 
   /** Another pair; who has not chosen methods is offered its own first one. */
   change(id) {
-    const [before, now] = [this.request.pair, id].map((one) => this.catalog.pairs.find((pair) => pair.id === one));
-    if (String(this.request.methods) === String(before.first)) this.request.methods = [...now.first];
+    const [before, now] = [this.request.pair, id].map((one) =>
+      this.catalog.pairs.find((pair) => pair.id === one),
+    );
+    if (String(this.request.methods) === String(before.first))
+      this.request.methods = [...now.first];
     this.request.pair = id;
     this.show();
     this.changed();
   }
 
   showSampling() {
-    const fields = new Fields(sampling(this.catalog.limits), this.request.sampling, () => { this.sampling.tally(fields.changed); this.changed(); });
-    this.sampling.fill(fields.node, field('vl-system', W.ask.system, this.system, W.ask.systemHelp));
+    const fields = new Fields(sampling(this.catalog.limits), this.request.sampling, () => {
+      this.sampling.tally(fields.changed);
+      this.changed();
+    });
+    this.sampling.fill(
+      fields.node,
+      field('vl-system', W.ask.system, this.system, W.ask.systemHelp),
+    );
     this.sampling.tally(fields.changed);
   }
 
@@ -239,25 +474,46 @@ export class Ask extends EventTarget {
   /** One panel of parameters for every chosen method; panels that stay keep their state. */
   panels() {
     const old = new Map([...this.settings.children].map((node) => [node.dataset.key, node]));
-    this.settings.replaceChildren(...this.request.methods.map((name) => {
-      const values = (this.request.settings[name] ??= {});
-      const key = `${this.request.pair}/${name}`;
-      if (old.get(key)?.values === values) return old.get(key);
-      const method = this.catalog.methods.find((m) => m.name === name);
-      const panel = new MethodPanel(method, this.request.pair, values,
-        { ask: this.api.panel, change: () => this.changed(), link: () => this.dispatchEvent(new Event('link')),
-          tryOut: (id) => this.dispatchEvent(new CustomEvent('try', { detail: { example: id, method: method.name } })) }, this.catalog);
-      panel.node.dataset.key = key;
-      panel.node.values = values;
-      return panel.node;
-    }));
+    this.settings.replaceChildren(
+      ...this.request.methods.map((name) => {
+        const values = (this.request.settings[name] ??= {});
+        const key = `${this.request.pair}/${name}`;
+        if (old.get(key)?.values === values) return old.get(key);
+        const method = this.catalog.methods.find((m) => m.name === name);
+        const panel = new MethodPanel(
+          method,
+          this.request.pair,
+          values,
+          {
+            ask: this.api.panel,
+            change: () => this.changed(),
+            link: () => this.dispatchEvent(new Event('link')),
+            tryOut: (id) =>
+              this.dispatchEvent(
+                new CustomEvent('try', { detail: { example: id, method: method.name } }),
+              ),
+          },
+          this.catalog,
+        );
+        panel.node.dataset.key = key;
+        panel.node.values = values;
+        return panel.node;
+      }),
+    );
   }
 
   /** What the chosen pair cannot judge about the question, in a sentence; '' where it can. */
-  get scope() { return this.request.question.trim() || this.request.media.length ? scope(this.catalog, this.request) : ''; }
+  get scope() {
+    return this.request.question.trim() || this.request.media.length
+      ? scope(this.catalog, this.request)
+      : '';
+  }
 
   changed() {
-    const n = this.request.methods.reduce((sum, name) => sum + Object.keys(this.request.settings[name] ?? {}).length, Object.keys(chosen(this.request)).length);
+    const n = this.request.methods.reduce(
+      (sum, name) => sum + Object.keys(this.request.settings[name] ?? {}).length,
+      Object.keys(chosen(this.request)).length,
+    );
     put(this.changes, n ? W.settings.changed(n) : '');
     put(this.scopeNote, this.scope);
     this.fitting = this.scope && better(this.catalog, this.request);
@@ -283,16 +539,30 @@ export class Ask extends EventTarget {
       this.question.focus();
       return;
     }
-    if (this.well.busy) { this.say(W.ask.uploading, true); return; }
+    if (this.well.busy) {
+      this.say(W.ask.uploading, true);
+      return;
+    }
     const [refused] = this.well.refused;
-    if (refused) { this.say(W.media.refusedRun(refused.name), true); return; }
+    if (refused) {
+      this.say(W.media.refusedRun(refused.name), true);
+      return;
+    }
     const full = this.full();
-    if (full) { this.say(full, true); return; }
+    if (full) {
+      this.say(full, true);
+      return;
+    }
     const unfit = this.loading.refusal;
-    if (unfit) { this.say(unfit, true); return; }
+    if (unfit) {
+      this.say(unfit, true);
+      return;
+    }
     const { sampling, loading, ...rest } = structuredClone(this.request);
     this.unfold(false);
-    this.dispatchEvent(new CustomEvent('run', { detail: { ...rest, ...chosen({ ...rest, sampling, loading }) } }));
+    this.dispatchEvent(
+      new CustomEvent('run', { detail: { ...rest, ...chosen({ ...rest, sampling, loading }) } }),
+    );
   }
 
   setRunning(running) {

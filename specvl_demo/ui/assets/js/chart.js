@@ -10,10 +10,13 @@ let loading = null;
 /** Plotly, fetched from our own server, once. */
 export function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
-    const script = h('script', { src: url, on: {
-      load: () => resolve(window.Plotly),
-      error: () => reject(new Error(`could not load ${url}`)),
-    } });
+    const script = h('script', {
+      src: url,
+      on: {
+        load: () => resolve(window.Plotly),
+        error: () => reject(new Error(`could not load ${url}`)),
+      },
+    });
     document.head.append(script);
   });
   return loading;
@@ -24,11 +27,22 @@ export function palette(node) {
   const style = getComputedStyle(node);
   const of = (name) => style.getPropertyValue(`--vl-${name}`).trim();
   return {
-    ink: of('ink'), muted: of('muted'), line: of('line'), draft: of('draft'), relaxed: of('relaxed'),
-    target: of('target'), rejected: of('rejected'), shade: of('shade'),
+    ink: of('ink'),
+    muted: of('muted'),
+    line: of('line'),
+    draft: of('draft'),
+    relaxed: of('relaxed'),
+    target: of('target'),
+    rejected: of('rejected'),
+    shade: of('shade'),
     lanes: [0, 1, 2, 3, 4].map((i) => of(`lane-${i}`)),
     series: [0, 1, 2, 3, 4, 5].map((i) => of(`series-${i}`)),
-    phases: { draft_s: of('phase-draft'), verify_s: of('phase-verify'), commit_s: of('phase-commit'), other_s: of('phase-other') },
+    phases: {
+      draft_s: of('phase-draft'),
+      verify_s: of('phase-verify'),
+      commit_s: of('phase-commit'),
+      other_s: of('phase-other'),
+    },
   };
 }
 
@@ -41,16 +55,27 @@ export class Chart {
     Object.assign(this, { spec, race, painter, url });
     this.legend = h('ul', { class: 'vl-legend' });
     this.plot = h('div', { class: 'vl-plot', role: 'img', 'aria-label': spec.title });
-    this.node = h('section', { class: 'vl-card vl-chart', data: { chart: spec.id } },
-      h('header', {}, explained('h2', spec.title, spec.help)), this.legend, this.note = h('p', { class: 'vl-help vl-chart-note' }), this.plot);
+    this.node = h(
+      'section',
+      { class: 'vl-card vl-chart', data: { chart: spec.id } },
+      h('header', {}, explained('h2', spec.title, spec.help)),
+      this.legend,
+      (this.note = h('p', { class: 'vl-help vl-chart-note' })),
+      this.plot,
+    );
     this.revision = 0;
     this.layout = null;
     painter.register(this.node, () => this.draw());
-    this.resized = new ResizeObserver(() => { this.stale = true; painter.dirty(this.node); });
+    this.resized = new ResizeObserver(() => {
+      this.stale = true;
+      painter.dirty(this.node);
+    });
     this.resized.observe(this.plot);
   }
 
-  update(now = false) { this.painter.dirty(this.node, now); }
+  update(now = false) {
+    this.painter.dirty(this.node, now);
+  }
 
   /** Colours changed: take them anew. */
   repaint() {
@@ -68,7 +93,12 @@ export class Chart {
 
   draw() {
     if (!window.Plotly) {
-      plotly(this.url).then(() => this.update(true), () => { this.plot.textContent = W.charts.unreachable; });
+      plotly(this.url).then(
+        () => this.update(true),
+        () => {
+          this.plot.textContent = W.charts.unreachable;
+        },
+      );
       return;
     }
     this.colours ??= palette(this.node);
@@ -94,17 +124,45 @@ export class Chart {
    *  layout as it is. */
   frame({ xmin = 0, xmax, xend = null, ymax, ymin = 0, right = null, shapes = [] }) {
     const c = this.colours;
-    const axis = { color: c.muted, gridcolor: c.line, zeroline: false, fixedrange: true, tickfont: { size: 10.5 }, ticklen: 0,
-      automargin: false };
+    const axis = {
+      color: c.muted,
+      gridcolor: c.line,
+      zeroline: false,
+      fixedrange: true,
+      tickfont: { size: 10.5 },
+      ticklen: 0,
+      automargin: false,
+    };
     const name = (text) => ({ text, standoff: 4, font: { size: 10.5 } });
     return {
-      margin: { l: 44, r: right ? 42 : 10, t: 8, b: 32 }, showlegend: false, paper_bgcolor: 'rgba(0,0,0,0)',
-      plot_bgcolor: 'rgba(0,0,0,0)', font: { family: 'inherit', size: 11, color: c.muted },
-      hovermode: this.spec.hover ?? (this.race.finished ? 'x unified' : false), dragmode: false, shapes,
+      margin: { l: 44, r: right ? 42 : 10, t: 8, b: 32 },
+      showlegend: false,
+      paper_bgcolor: 'rgba(0,0,0,0)',
+      plot_bgcolor: 'rgba(0,0,0,0)',
+      font: { family: 'inherit', size: 11, color: c.muted },
+      hovermode: this.spec.hover ?? (this.race.finished ? 'x unified' : false),
+      dragmode: false,
+      shapes,
       hoverlabel: { font: { size: 11 } },
-      xaxis: { ...axis, range: [xmin, xend ?? step(xmax, this.spec.xunit ?? 10)], nticks: 5, showgrid: false, title: name(this.spec.x) },
+      xaxis: {
+        ...axis,
+        range: [xmin, xend ?? step(xmax, this.spec.xunit ?? 10)],
+        nticks: 5,
+        showgrid: false,
+        title: name(this.spec.x),
+      },
       yaxis: { ...axis, range: [ymin, ymax], nticks: 4, title: name(this.spec.y) },
-      ...(right && { yaxis2: { ...axis, range: right, nticks: 4, overlaying: 'y', side: 'right', showgrid: false, title: name(this.spec.right) } }),
+      ...(right && {
+        yaxis2: {
+          ...axis,
+          range: right,
+          nticks: 4,
+          overlaying: 'y',
+          side: 'right',
+          showgrid: false,
+          title: name(this.spec.right),
+        },
+      }),
     };
   }
 
@@ -112,21 +170,40 @@ export class Chart {
     const key = JSON.stringify(legend);
     if (key !== this.legendKey) {
       this.legendKey = key;
-      this.legend.replaceChildren(...legend.map(({ name, colour, dash, fill, help }) =>
-        h('li', { title: help }, colour && h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } }), name)));
+      this.legend.replaceChildren(
+        ...legend.map(({ name, colour, dash, fill, help }) =>
+          h(
+            'li',
+            { title: help },
+            colour &&
+              h('i', {
+                class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`,
+                style: { '--c': colour },
+              }),
+            name,
+          ),
+        ),
+      );
     }
-    if (say && this.plot.getAttribute('aria-label') !== say) this.plot.setAttribute('aria-label', say);
+    if (say && this.plot.getAttribute('aria-label') !== say)
+      this.plot.setAttribute('aria-label', say);
   }
 }
 
 /** A trace whose words are shown as they are: Plotly reads tags in them, links too, and names may be a stranger's. */
 function literal(trace) {
-  const plain = (words) => (typeof words === 'string' ? words.replaceAll('&', '&amp;').replaceAll('<', '&lt;') : words);
-  return { ...trace, name: plain(trace.name), ...(trace.text && { text: Array.isArray(trace.text) ? trace.text.map(plain) : plain(trace.text) }) };
+  const plain = (words) =>
+    typeof words === 'string' ? words.replaceAll('&', '&amp;').replaceAll('<', '&lt;') : words;
+  return {
+    ...trace,
+    name: plain(trace.name),
+    ...(trace.text && {
+      text: Array.isArray(trace.text) ? trace.text.map(plain) : plain(trace.text),
+    }),
+  };
 }
 
 /** The next multiple of `unit` above x: axes that do not move with every point. */
 export function step(x, unit) {
   return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
 }
-

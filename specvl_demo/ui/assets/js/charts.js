@@ -11,13 +11,22 @@ const DASHES = ['solid', 'dash', 'dot', 'dashdot', 'longdash', 'longdashdot'];
 const MOST_POINTS = 1500;
 const SETTLED = 3;
 
-const flat = (x, y, more) => ({ type: 'scatter', mode: 'lines', x, y, hoverinfo: 'x+y+name', ...more });
+const flat = (x, y, more) => ({
+  type: 'scatter',
+  mode: 'lines',
+  x,
+  y,
+  hoverinfo: 'x+y+name',
+  ...more,
+});
 
 /** Rounds of a lane that are shown, thinned where there are more than a chart can show. */
 function shownRounds(race, lane) {
   const n = race.shown(lane);
   const every = Math.ceil(n / MOST_POINTS);
-  return every <= 1 ? lane.rounds.slice(0, n) : lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
+  return every <= 1
+    ? lane.rounds.slice(0, n)
+    : lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
 }
 
 /** Where the axis of rounds ends: known as soon as the lane is over, in a replay from the start. */
@@ -25,25 +34,41 @@ const lastRound = (lane) => (lane.end ? lane.rounds.length : null);
 
 /** Accepted, relaxed and target tokens of every round, stacked. */
 export const perRound = {
-  id: 'per-round', title: W.charts.perRound, help: W.charts.perRoundHelp, x: W.charts.round, y: W.charts.tokens,
+  id: 'per-round',
+  title: W.charts.perRound,
+  help: W.charts.perRoundHelp,
+  x: W.charts.round,
+  y: W.charts.tokens,
   build(race, c) {
     const lane = race.focused;
     if (!lane || !lane.rounds.length) return null;
     const rounds = shownRounds(race, lane);
-    const x = [...rounds.map((r) => r.index), rounds.length ? rounds[rounds.length - 1].index + 1 : 1];
+    const x = [
+      ...rounds.map((r) => r.index),
+      rounds.length ? rounds[rounds.length - 1].index + 1 : 1,
+    ];
     const count = (origin) => {
       const y = rounds.map((r) => r.tokens.filter((t) => t.origin === origin).length);
       return [...y, y[y.length - 1] ?? 0];
     };
     const kinds = Object.entries(W.short);
-    const series = kinds.map(([origin, name]) => ({ origin, name, y: count(origin) }))
+    const series = kinds
+      .map(([origin, name]) => ({ origin, name, y: count(origin) }))
       .filter(({ origin, y }) => origin !== 'relaxed' || y.some((v) => v));
     const t = race.now(lane);
     return {
-      traces: series.map(({ origin, name, y }) => flat(x, y, {
-        name, stackgroup: 'one', line: { shape: 'hv', width: 0.5, color: c[origin] }, fillcolor: c[origin] })),
+      traces: series.map(({ origin, name, y }) =>
+        flat(x, y, {
+          name,
+          stackgroup: 'one',
+          line: { shape: 'hv', width: 0.5, color: c[origin] },
+          fillcolor: c[origin],
+        }),
+      ),
       legend: series.map(({ origin, name }) => ({ name, colour: c[origin], fill: true })),
-      xmax: race.shown(lane), xend: lastRound(lane), ymax: step(Math.max(...lane.rounds.map((r) => r.tokens.length)), 2),
+      xmax: race.shown(lane),
+      xend: lastRound(lane),
+      ymax: step(Math.max(...lane.rounds.map((r) => r.tokens.length)), 2),
       say: W.charts.perRoundSay(lane.begin.title, fmt.number(t.tau), t.rounds),
     };
   },
@@ -65,7 +90,12 @@ function doubted(race) {
 /** Decode speed of every lane over the baseline's, as both stand after each round, and the focused lane's limit; of a
  *  lane whose times may not be read, why there is none. */
 export const speedup = {
-  id: 'speedup', title: W.charts.speedup, help: W.charts.speedupHelp, x: W.charts.seconds, y: W.charts.times, xunit: 0.5,
+  id: 'speedup',
+  title: W.charts.speedup,
+  help: W.charts.speedupHelp,
+  x: W.charts.seconds,
+  y: W.charts.times,
+  xunit: 0.5,
   build(race, c) {
     const base = race.baseline;
     if (!base || !base.rounds.length) return null;
@@ -74,31 +104,67 @@ export const speedup = {
     const without = reasons.flatMap(([, lanes]) => lanes);
     for (const lane of race.list.filter((l) => l !== base && !without.includes(l))) {
       // A ratio of two or three steps says nothing yet and would stretch the axis.
-      const points = shownRounds(race, lane).map((r) => [r.clock_s, costs(lane, base, r.index + 1)]).filter(([clock, cost]) => cost && base.roundsBy(clock) >= SETTLED);
+      const points = shownRounds(race, lane)
+        .map((r) => [r.clock_s, costs(lane, base, r.index + 1)])
+        .filter(([clock, cost]) => cost && base.roundsBy(clock) >= SETTLED);
       if (!points.length) continue;
       const x = points.map(([clock]) => clock);
-      const look = { colour: c.lanes[lane.number % c.lanes.length], dash: DASHES[(lane.number - 1) % DASHES.length], width: 2 };
+      const look = {
+        colour: c.lanes[lane.number % c.lanes.length],
+        dash: DASHES[(lane.number - 1) % DASHES.length],
+        width: 2,
+      };
       lines.push({ name: lane.begin.title, x, y: points.map(([, cost]) => cost.speedup), ...look });
       if (lane.name === race.focus) {
-        lines.push({ name: W.charts.limit, x, y: points.map(([, cost]) => cost.limit), colour: c.muted, dash: 'dot', width: 1 });
+        lines.push({
+          name: W.charts.limit,
+          x,
+          y: points.map(([, cost]) => cost.limit),
+          colour: c.muted,
+          dash: 'dot',
+          width: 1,
+        });
       }
     }
-    if (!lines.length) return reasons.length ? { note: W.charts.noSpeedup(reasons.map(([why, lanes]) => [why, lanes.map((l) => l.begin.title)])) } : null;
+    if (!lines.length)
+      return reasons.length
+        ? {
+            note: W.charts.noSpeedup(
+              reasons.map(([why, lanes]) => [why, lanes.map((l) => l.begin.title)]),
+            ),
+          }
+        : null;
     const ends = race.list.filter((l) => l !== base && !without.includes(l));
     return {
-      traces: lines.map((l) => flat(l.x, l.y, { name: l.name, line: { color: l.colour, width: l.width, dash: l.dash } })),
-      legend: [...lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
-        ...reasons.flatMap(([why, lanes]) => lanes.map((l) => ({ name: W.charts.without(l.begin.title), help: W.track.unknown(why) })))],
-      xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])), xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock)) : null, ymax: step(1.1 * Math.max(1.8, ...lines.flatMap((l) => l.y)), 1),
+      traces: lines.map((l) =>
+        flat(l.x, l.y, { name: l.name, line: { color: l.colour, width: l.width, dash: l.dash } }),
+      ),
+      legend: [
+        ...lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
+        ...reasons.flatMap(([why, lanes]) =>
+          lanes.map((l) => ({ name: W.charts.without(l.begin.title), help: W.track.unknown(why) })),
+        ),
+      ],
+      xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])),
+      xend: ends.every((l) => l.end) ? Math.max(...ends.map((l) => l.at(Infinity).clock)) : null,
+      ymax: step(1.1 * Math.max(1.8, ...lines.flatMap((l) => l.y)), 1),
       shapes: [line(1, c.muted)],
-      say: W.charts.speedupSay(race.list.filter((l) => l !== base).map((l) => [l.begin.title, fmt.times(without.includes(l) ? null : race.speedup(l))])),
+      say: W.charts.speedupSay(
+        race.list
+          .filter((l) => l !== base)
+          .map((l) => [l.begin.title, fmt.times(without.includes(l) ? null : race.speedup(l))]),
+      ),
     };
   },
 };
 
 /** How often a round keeps at least so many drafted tokens. */
 export const byDepth = {
-  id: 'by-depth', title: W.charts.byDepth, help: W.charts.byDepthHelp, x: W.charts.depth, y: W.charts.percent,
+  id: 'by-depth',
+  title: W.charts.byDepth,
+  help: W.charts.byDepthHelp,
+  x: W.charts.depth,
+  y: W.charts.percent,
   build(race, c) {
     const lane = race.focused;
     if (!lane) return null;
@@ -108,34 +174,65 @@ export const byDepth = {
     const x = Array.from({ length: deepest }, (_, i) => i + 1);
     const y = x.map((d) => (100 * rounds.filter((r) => r.path.length > d).length) / rounds.length);
     return {
-      traces: [{ type: 'bar', x, y, marker: { color: c.draft }, name: W.charts.kept, hoverinfo: 'x+y' }],
+      traces: [
+        { type: 'bar', x, y, marker: { color: c.draft }, name: W.charts.kept, hoverinfo: 'x+y' },
+      ],
       legend: [{ name: W.charts.kept, colour: c.draft, fill: true }],
-      xmin: 0.4, xmax: deepest, xend: deepest + 0.6, ymax: 100, say: W.charts.byDepthSay(x.map((d, i) => `${d}: ${fmt.percent(y[i] / 100)}`)),
+      xmin: 0.4,
+      xmax: deepest,
+      xend: deepest + 0.6,
+      ymax: 100,
+      say: W.charts.byDepthSay(x.map((d, i) => `${d}: ${fmt.percent(y[i] / 100)}`)),
     };
   },
 };
 
 /** Seconds of draft, verify, commit and other, round by round. */
 export const phases = {
-  id: 'phases', title: W.charts.phases, help: W.charts.phasesHelp, x: W.charts.round, y: W.charts.ms,
+  id: 'phases',
+  title: W.charts.phases,
+  help: W.charts.phasesHelp,
+  x: W.charts.round,
+  y: W.charts.ms,
   build(race, c) {
     const lane = race.focused;
     if (!lane || !lane.rounds.length) return null;
     const rounds = shownRounds(race, lane);
-    const x = [...rounds.map((r) => r.index), rounds.length ? rounds[rounds.length - 1].index + 1 : 1];
+    const x = [
+      ...rounds.map((r) => r.index),
+      rounds.length ? rounds[rounds.length - 1].index + 1 : 1,
+    ];
     const spent = (phase) => [...rounds, ...rounds.slice(-1)].map((r) => 1000 * r[phase]);
     const names = Object.keys(c.phases);
     const top = lane.rounds.map((r) => names.reduce((sum, n) => sum + r[n], 0) * 1000);
     return {
-      traces: names.map((n) => flat(x, spent(n), {
-        name: W.phases[n], stackgroup: 'one', line: { shape: 'hv', width: 0.5, color: c.phases[n] }, fillcolor: c.phases[n] })),
+      traces: names.map((n) =>
+        flat(x, spent(n), {
+          name: W.phases[n],
+          stackgroup: 'one',
+          line: { shape: 'hv', width: 0.5, color: c.phases[n] },
+          fillcolor: c.phases[n],
+        }),
+      ),
       legend: names.map((n) => ({ name: W.phases[n], colour: c.phases[n], fill: true })),
-      xmax: race.shown(lane), xend: lastRound(lane), ymax: Math.max(1, 1.08 * Math.max(...top)),
-      say: W.charts.phasesSay(names.map((n) => `${W.phases[n]} ${fmt.percent(race.now(lane)[n] / race.now(lane).clock)}`)),
+      xmax: race.shown(lane),
+      xend: lastRound(lane),
+      ymax: Math.max(1, 1.08 * Math.max(...top)),
+      say: W.charts.phasesSay(
+        names.map((n) => `${W.phases[n]} ${fmt.percent(race.now(lane)[n] / race.now(lane).clock)}`),
+      ),
     };
   },
 };
 
-const line = (y, colour) => ({ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: y, y1: y, line: { color: colour, width: 1, dash: 'dot' } });
+const line = (y, colour) => ({
+  type: 'line',
+  xref: 'paper',
+  x0: 0,
+  x1: 1,
+  y0: y,
+  y1: y,
+  line: { color: colour, width: 1, dash: 'dot' },
+});
 
 export { DASHES, flat, lastRound, line, shownRounds };

@@ -11,20 +11,70 @@ export class Conversation {
     Object.assign(this, { onedit, onchange });
     this.turns = [];
     this.list = h('ol', { class: 'vl-turns' });
-    this.node = h('section', { class: 'vl-conversation', hidden: true, 'aria-label': W.chat.title },
-      h('header', {}, h('span', { class: 'vl-label', text: W.chat.title }),
-        h('button', { type: 'button', class: 'vl-small', text: W.chat.clear, on: { click: () => this.set([]) } })), this.list);
+    this.node = h(
+      'section',
+      { class: 'vl-conversation', hidden: true, 'aria-label': W.chat.title },
+      h(
+        'header',
+        {},
+        h('span', { class: 'vl-label', text: W.chat.title }),
+        h('button', {
+          type: 'button',
+          class: 'vl-small',
+          text: W.chat.clear,
+          on: { click: () => this.set([]) },
+        }),
+      ),
+      this.list,
+    );
   }
 
   /** Every turn: {question, answer, media, from}; from: the lane that wrote the answer of a race that was stopped. */
   set(turns) {
     this.turns = turns;
     this.node.hidden = !turns.length;
-    this.list.replaceChildren(...turns.map((turn, i) => h('li', {},
-      turn.media.map((m) => (m.kind === 'image' ? h('img', { src: m.url, alt: m.name }) : h('span', { class: 'vl-badge', text: m.name }))),
-      h('p', {}, h('b', { text: turn.question || W.chat.nothing }), h('span', { text: turn.answer }), turn.from && h('small', { class: 'vl-help', text: W.chat.from(turn.from) })),
-      h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.chat.edit(i + 1), title: W.chat.edit(i + 1), on: { click: () => this.edit(i, false) } }, icon('edit', 14)),
-      h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.chat.retry(i + 1), title: W.chat.retry(i + 1), on: { click: () => this.edit(i, true) } }, icon('reset', 14)))));
+    this.list.replaceChildren(
+      ...turns.map((turn, i) =>
+        h(
+          'li',
+          {},
+          turn.media.map((m) =>
+            m.kind === 'image'
+              ? h('img', { src: m.url, alt: m.name })
+              : h('span', { class: 'vl-badge', text: m.name }),
+          ),
+          h(
+            'p',
+            {},
+            h('b', { text: turn.question || W.chat.nothing }),
+            h('span', { text: turn.answer }),
+            turn.from && h('small', { class: 'vl-help', text: W.chat.from(turn.from) }),
+          ),
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'vl-reset',
+              'aria-label': W.chat.edit(i + 1),
+              title: W.chat.edit(i + 1),
+              on: { click: () => this.edit(i, false) },
+            },
+            icon('edit', 14),
+          ),
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'vl-reset',
+              'aria-label': W.chat.retry(i + 1),
+              title: W.chat.retry(i + 1),
+              on: { click: () => this.edit(i, true) },
+            },
+            icon('reset', 14),
+          ),
+        ),
+      ),
+    );
     this.onchange(turns);
   }
 

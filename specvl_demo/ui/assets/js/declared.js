@@ -8,7 +8,12 @@ import { W } from './words.js';
 
 export function declared(chart) {
   return {
-    id: chart.id, title: chart.title, help: chart.help, x: W.charts.round, y: chart.y, right: chart.y_right,
+    id: chart.id,
+    title: chart.title,
+    help: chart.help,
+    x: W.charts.round,
+    y: chart.y,
+    right: chart.y_right,
     build(race, c) {
       const lane = race.focused;
       const rounds = lane ? shownRounds(race, lane) : [];
@@ -17,16 +22,35 @@ export function declared(chart) {
       if (!whole.length) return null;
       const shown = new Map(chart.series.flatMap((s) => read(s, rounds)).map((l) => [l.name, l]));
       const lines = whole.map((l) => ({ ...l, ...(shown.get(l.name) ?? { x: [], y: [] }) }));
-      lines.forEach((l, i) => { l.colour = l.marked ? c.relaxed : c.series[i % c.series.length]; l.dash = DASHES[i % DASHES.length]; });
+      lines.forEach((l, i) => {
+        l.colour = l.marked ? c.relaxed : c.series[i % c.series.length];
+        l.dash = DASHES[i % DASHES.length];
+      });
       const [low, high] = chart.y_range ?? bounds(whole.filter((l) => l.axis === 'left'));
       const traces = lines.map((l) => draw(chart.kind, l));
       if (chart.shade === 'accepted') traces.unshift(accepted(rounds, high, c));
       return {
-        traces, ymin: low, ymax: high, xmax: race.shown(lane), xend: lastRound(lane),
+        traces,
+        ymin: low,
+        ymax: high,
+        xmax: race.shown(lane),
+        xend: lastRound(lane),
         right: chart.y_right ? bounds(whole.filter((l) => l.axis === 'right')) : null,
-        legend: [...lines.map((l) => ({ name: l.name, colour: l.colour, dash: l.points ? 'point' : l.dash })),
-          ...(chart.shade === 'accepted' ? [{ name: W.charts.shaded, colour: c.shade, fill: true }] : [])],
-        say: W.charts.declaredSay(chart.title, lane.begin.title, lines.map((l) => [l.name, l.y[l.y.length - 1]])),
+        legend: [
+          ...lines.map((l) => ({
+            name: l.name,
+            colour: l.colour,
+            dash: l.points ? 'point' : l.dash,
+          })),
+          ...(chart.shade === 'accepted'
+            ? [{ name: W.charts.shaded, colour: c.shade, fill: true }]
+            : []),
+        ],
+        say: W.charts.declaredSay(
+          chart.title,
+          lane.begin.title,
+          lines.map((l) => [l.name, l.y[l.y.length - 1]]),
+        ),
       };
     },
     click: (race, point) => race.select({ lane: race.focus, round: Math.floor(point.x) }),
@@ -49,7 +73,10 @@ function read(series, rounds) {
       const marks = new Set([series.mark && dig(r, series.mark)].flat());
       value.forEach((v, i) => {
         const marked = Array.isArray(nodes) && marks.has(nodes[i]);
-        add(marked ? series.marked : series.name, r.index + (i + 0.5) / value.length, v, { points: true, marked });
+        add(marked ? series.marked : series.name, r.index + (i + 0.5) / value.length, v, {
+          points: true,
+          marked,
+        });
       });
     } else if (value && typeof value === 'object') {
       for (const [key, v] of Object.entries(value)) add(W.views[key] ?? key, r.index, v);
@@ -61,12 +88,24 @@ function read(series, rounds) {
 function draw(kind, l) {
   const axis = l.axis === 'right' ? { yaxis: 'y2' } : {};
   if (l.points) {
-    return flat(l.x, l.y, { name: l.name, mode: 'markers', ...axis, marker: { color: l.colour, size: 5, symbol: l.marked ? 'diamond-open' : 'circle' } });
+    return flat(l.x, l.y, {
+      name: l.name,
+      mode: 'markers',
+      ...axis,
+      marker: { color: l.colour, size: 5, symbol: l.marked ? 'diamond-open' : 'circle' },
+    });
   }
   const shape = kind === 'lines' ? 'linear' : 'hv';
-  const hold = shape === 'hv' && l.x.length ? { x: [...l.x, l.x[l.x.length - 1] + 1], y: [...l.y, l.y[l.y.length - 1]] } : l;
-  return flat(hold.x, hold.y, { name: l.name, ...axis, ...(kind === 'stack' ? { stackgroup: 'one', fillcolor: l.colour } : {}),
-    line: { color: l.colour, width: kind === 'stack' ? 0.5 : 2, dash: l.dash, shape } });
+  const hold =
+    shape === 'hv' && l.x.length
+      ? { x: [...l.x, l.x[l.x.length - 1] + 1], y: [...l.y, l.y[l.y.length - 1]] }
+      : l;
+  return flat(hold.x, hold.y, {
+    name: l.name,
+    ...axis,
+    ...(kind === 'stack' ? { stackgroup: 'one', fillcolor: l.colour } : {}),
+    line: { color: l.colour, width: kind === 'stack' ? 0.5 : 2, dash: l.dash, shape },
+  });
 }
 
 /** Rounds that kept drafted tokens, as a pale ground behind the lines: the more was kept, the higher. */
@@ -74,13 +113,20 @@ function accepted(rounds, high, c) {
   const most = Math.max(1, ...rounds.map((r) => r.path.length - 1));
   const x = rounds.map((r) => r.index);
   const y = rounds.map((r) => (high * (r.path.length - 1)) / most);
-  return flat([...x, x.length], [...y, y[y.length - 1] ?? 0], { name: W.charts.shaded, fill: 'tozeroy', fillcolor: c.shade,
-    line: { shape: 'hv', width: 0 }, hoverinfo: 'skip' });
+  return flat([...x, x.length], [...y, y[y.length - 1] ?? 0], {
+    name: W.charts.shaded,
+    fill: 'tozeroy',
+    fillcolor: c.shade,
+    line: { shape: 'hv', width: 0 },
+    hoverinfo: 'skip',
+  });
 }
 
 function bounds(lines) {
   const values = lines.flatMap((l) => l.y).filter(Number.isFinite);
   const high = Math.max(0, ...values);
-  return [Math.min(0, ...values), high <= 1 ? Math.max(0.1, step(high, 0.1)) : step(high * 1.05, high > 20 ? 10 : 1)];
+  return [
+    Math.min(0, ...values),
+    high <= 1 ? Math.max(0.1, step(high, 0.1)) : step(high * 1.05, high > 20 ? 10 : 1),
+  ];
 }
-

@@ -6,18 +6,30 @@ import { svg } from './dom.js';
 const W = 320;
 const H = 132;
 
-const canvas = (label, ...children) => svg('svg', { viewBox: `0 0 ${W} ${H}`, class: 'vl-diagram', role: 'img', 'aria-label': label }, ...children);
+const canvas = (label, ...children) =>
+  svg(
+    'svg',
+    { viewBox: `0 0 ${W} ${H}`, class: 'vl-diagram', role: 'img', 'aria-label': label },
+    ...children,
+  );
 
 const dot = (x, y, kind, r = 5) => svg('circle', { cx: x, cy: y, r, class: `node ${kind}` });
 
-const link = ([x0, y0], [x1, y1], kind) => svg('path', { class: `edge ${kind}`, d: `M${x0} ${y0}C${(x0 + x1) / 2} ${y0} ${(x0 + x1) / 2} ${y1} ${x1} ${y1}` });
+const link = ([x0, y0], [x1, y1], kind) =>
+  svg('path', {
+    class: `edge ${kind}`,
+    d: `M${x0} ${y0}C${(x0 + x1) / 2} ${y0} ${(x0 + x1) / 2} ${y1} ${x1} ${y1}`,
+  });
 
-const say = (x, y, text, kind = '', anchor = 'middle') => svg('text', { x, y, class: kind, 'text-anchor': anchor, text });
+const say = (x, y, text, kind = '', anchor = 'middle') =>
+  svg('text', { x, y, class: kind, 'text-anchor': anchor, text });
 
 /** A drafted tree: parents, which nodes were kept, where it is drawn. */
 function drawTree(parent, kept, x0, x1, y0, y1) {
   const depth = [];
-  parent.forEach((p, i) => { depth[i] = p < 0 ? 0 : depth[p] + 1; });
+  parent.forEach((p, i) => {
+    depth[i] = p < 0 ? 0 : depth[p] + 1;
+  });
   const leaf = parent.map((_, i) => !parent.includes(i));
   const rows = [];
   let next = 0;
@@ -29,62 +41,211 @@ function drawTree(parent, kept, x0, x1, y0, y1) {
   walk(0);
   const deepest = Math.max(...depth);
   const leaves = leaf.filter(Boolean).length;
-  const at = (i) => [x0 + ((x1 - x0) * depth[i]) / deepest, leaves > 1 ? y0 + ((y1 - y0) * rows[i]) / (leaves - 1) : (y0 + y1) / 2];
+  const at = (i) => [
+    x0 + ((x1 - x0) * depth[i]) / deepest,
+    leaves > 1 ? y0 + ((y1 - y0) * rows[i]) / (leaves - 1) : (y0 + y1) / 2,
+  ];
   const on = new Set(kept);
   const kind = (i) => (i === 0 ? 'root' : on.has(i) ? 'draft' : 'idle');
-  return [...parent.flatMap((p, i) => (p < 0 ? [] : [link(at(p), at(i), kind(i))])), ...parent.map((_, i) => dot(...at(i), kind(i), i ? 4.5 : 5))];
+  return [
+    ...parent.flatMap((p, i) => (p < 0 ? [] : [link(at(p), at(i), kind(i))])),
+    ...parent.map((_, i) => dot(...at(i), kind(i), i ? 4.5 : 5)),
+  ];
 }
 
 export const DIAGRAMS = {
-  ar: () => canvas('One token after the other', ...[0, 1, 2, 3, 4, 5].flatMap((i) => [i && link([30 + 52 * (i - 1), 66], [30 + 52 * i, 66], 'target'), dot(30 + 52 * i, 66, i ? 'target' : 'root')]).filter(Boolean)),
-  chain: () => canvas('Five drafted tokens, three kept', ...drawTree([-1, 0, 1, 2, 3, 4], [1, 2, 3], 24, 290, 66, 66), say(264, 44, 'rejected'), say(104, 44, 'kept')),
-  tree: () => canvas('A tree of fixed shape with its kept path', ...drawTree([-1, 0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 8], [1, 4, 8], 24, 296, 16, 116)),
-  ngram: () => canvas('The same words earlier in the text',
-    say(10, 44, '… a small blue circle at the top …', '', 'start'), say(10, 96, '… a small blue', '', 'start'), say(116, 96, 'circle at the', 'draft', 'start'),
-    svg('path', { class: 'edge draft', d: 'M150 80C170 60 176 60 150 52' })),
-  specvlm: () => patches('The drafter sees a few patches only', (x, y) => (x === 2 && y > 1 && y < 4) || (x === 3 && y === 2) || (x + 2 * y) % 7 === 0),
-  tabed: () => canvas('Two views, mixed by weights', ...bars([['picture', [0.7, 0.2, 0.1], 14], ['text only', [0.3, 0.6, 0.1], 74]], [0.75, 0.25])),
-  sage: () => canvas('Sure: deep and thin. Lost: shallow and wide',
-    ...drawTree([-1, 0, 1, 2, 3, 4, 5, 2], [1, 2, 3, 4], 14, 148, 30, 84), ...drawTree([-1, 0, 0, 0, 0, 0, 1, 1, 2, 3], [2], 186, 300, 18, 104),
-    say(80, 124, 'sure: deep'), say(244, 124, 'lost: wide')),
-  lvspec: () => relevance('Only the most visual tokens must match', ['there', 'is', 'a', 'red', 'star', 'at', 'the'], [0.2, 0.15, 0.25, 0.85, 0.95, 0.35, 0.2], 0.6, 'cut'),
-  fly: () => relevance('Where the target hesitates, a mismatch may pass', ['it', 'shows', 'two', 'big', 'stars', 'on'], [0.2, 0.75, 0.1, 0.8, 0.15, 0.3], 0.55, 'gate'),
-  eagle2: () => canvas('The likeliest paths are grown first', ...drawTree([-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2], [1, 4, 6, 8], 24, 296, 16, 116)),
-  eagle3: () => canvas('Three layers feed one; the likeliest paths are grown first', ...drawTree([-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2], [1, 4, 6, 8], 24, 296, 16, 116)),
-  native: () => canvas('Every draft looks at the target’s own memory',
-    ...[0, 1, 2, 3, 4, 5].map((i) => svg('rect', { x: 16 + 28 * i, y: 22, width: 22, height: 20, rx: 3, class: 'word' })),
-    ...[0, 1, 2].flatMap((i) => [link([100, 44], [196 + 44 * i, 88], 'draft'), dot(196 + 44 * i, 94, 'draft')]),
-    say(98, 16, 'the target’s keys and values'), say(240, 120, 'drafts without a cache')),
-  hivis: () => canvas('The drafter sees the words and the target’s states, never the patches',
-    ...[0, 1, 2, 3, 4].map((i) => svg('rect', { x: 16 + 26 * i, y: 22, width: 20, height: 20, rx: 3, class: 'ghost' })),
-    ...[0, 1, 2, 3, 4].map((i) => svg('rect', { x: 160 + 30 * i, y: 22, width: 24, height: 20, rx: 3, class: 'word' })),
-    ...[0, 1, 2, 3, 4].map((i) => link([172 + 30 * i, 44], [172 + 30 * i, 88], 'draft')), ...[0, 1, 2, 3, 4].map((i) => dot(172 + 30 * i, 94, 'draft')),
-    say(80, 64, 'hidden patches'), say(234, 120, 'words + target states')),
-  dream: () => canvas('Three blocks, the middle one looks at the target’s features',
-    ...[0, 1, 2].map((i) => svg('rect', { x: 24 + 86 * i, y: 74, width: 64, height: 34, rx: 6, class: i === 1 ? 'word strong' : 'word' })),
-    link([88, 91], [110, 91], 'draft'), link([174, 91], [196, 91], 'draft'), link([142, 44], [142, 74], 'target'),
-    svg('rect', { x: 70, y: 16, width: 144, height: 28, rx: 6, class: 'ghost' }), say(142, 34, 'target features'), say(142, 95, 'cross'), say(56, 95, 'block'), say(228, 95, 'block')),
-  custom: () => canvas('Four menus', ...['drafter', 'views', 'tree', 'verifier'].flatMap((text, i) => [
-    svg('rect', { x: 10 + 76 * i, y: 46, width: 68, height: 36, rx: 6, class: 'word' }), say(44 + 76 * i, 68, text)])),
+  ar: () =>
+    canvas(
+      'One token after the other',
+      ...[0, 1, 2, 3, 4, 5]
+        .flatMap((i) => [
+          i && link([30 + 52 * (i - 1), 66], [30 + 52 * i, 66], 'target'),
+          dot(30 + 52 * i, 66, i ? 'target' : 'root'),
+        ])
+        .filter(Boolean),
+    ),
+  chain: () =>
+    canvas(
+      'Five drafted tokens, three kept',
+      ...drawTree([-1, 0, 1, 2, 3, 4], [1, 2, 3], 24, 290, 66, 66),
+      say(264, 44, 'rejected'),
+      say(104, 44, 'kept'),
+    ),
+  tree: () =>
+    canvas(
+      'A tree of fixed shape with its kept path',
+      ...drawTree([-1, 0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 8], [1, 4, 8], 24, 296, 16, 116),
+    ),
+  ngram: () =>
+    canvas(
+      'The same words earlier in the text',
+      say(10, 44, '… a small blue circle at the top …', '', 'start'),
+      say(10, 96, '… a small blue', '', 'start'),
+      say(116, 96, 'circle at the', 'draft', 'start'),
+      svg('path', { class: 'edge draft', d: 'M150 80C170 60 176 60 150 52' }),
+    ),
+  specvlm: () =>
+    patches(
+      'The drafter sees a few patches only',
+      (x, y) => (x === 2 && y > 1 && y < 4) || (x === 3 && y === 2) || (x + 2 * y) % 7 === 0,
+    ),
+  tabed: () =>
+    canvas(
+      'Two views, mixed by weights',
+      ...bars(
+        [
+          ['picture', [0.7, 0.2, 0.1], 14],
+          ['text only', [0.3, 0.6, 0.1], 74],
+        ],
+        [0.75, 0.25],
+      ),
+    ),
+  sage: () =>
+    canvas(
+      'Sure: deep and thin. Lost: shallow and wide',
+      ...drawTree([-1, 0, 1, 2, 3, 4, 5, 2], [1, 2, 3, 4], 14, 148, 30, 84),
+      ...drawTree([-1, 0, 0, 0, 0, 0, 1, 1, 2, 3], [2], 186, 300, 18, 104),
+      say(80, 124, 'sure: deep'),
+      say(244, 124, 'lost: wide'),
+    ),
+  lvspec: () =>
+    relevance(
+      'Only the most visual tokens must match',
+      ['there', 'is', 'a', 'red', 'star', 'at', 'the'],
+      [0.2, 0.15, 0.25, 0.85, 0.95, 0.35, 0.2],
+      0.6,
+      'cut',
+    ),
+  fly: () =>
+    relevance(
+      'Where the target hesitates, a mismatch may pass',
+      ['it', 'shows', 'two', 'big', 'stars', 'on'],
+      [0.2, 0.75, 0.1, 0.8, 0.15, 0.3],
+      0.55,
+      'gate',
+    ),
+  eagle2: () =>
+    canvas(
+      'The likeliest paths are grown first',
+      ...drawTree([-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2], [1, 4, 6, 8], 24, 296, 16, 116),
+    ),
+  eagle3: () =>
+    canvas(
+      'Three layers feed one; the likeliest paths are grown first',
+      ...drawTree([-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2], [1, 4, 6, 8], 24, 296, 16, 116),
+    ),
+  native: () =>
+    canvas(
+      'Every draft looks at the target’s own memory',
+      ...[0, 1, 2, 3, 4, 5].map((i) =>
+        svg('rect', { x: 16 + 28 * i, y: 22, width: 22, height: 20, rx: 3, class: 'word' }),
+      ),
+      ...[0, 1, 2].flatMap((i) => [
+        link([100, 44], [196 + 44 * i, 88], 'draft'),
+        dot(196 + 44 * i, 94, 'draft'),
+      ]),
+      say(98, 16, 'the target’s keys and values'),
+      say(240, 120, 'drafts without a cache'),
+    ),
+  hivis: () =>
+    canvas(
+      'The drafter sees the words and the target’s states, never the patches',
+      ...[0, 1, 2, 3, 4].map((i) =>
+        svg('rect', { x: 16 + 26 * i, y: 22, width: 20, height: 20, rx: 3, class: 'ghost' }),
+      ),
+      ...[0, 1, 2, 3, 4].map((i) =>
+        svg('rect', { x: 160 + 30 * i, y: 22, width: 24, height: 20, rx: 3, class: 'word' }),
+      ),
+      ...[0, 1, 2, 3, 4].map((i) => link([172 + 30 * i, 44], [172 + 30 * i, 88], 'draft')),
+      ...[0, 1, 2, 3, 4].map((i) => dot(172 + 30 * i, 94, 'draft')),
+      say(80, 64, 'hidden patches'),
+      say(234, 120, 'words + target states'),
+    ),
+  dream: () =>
+    canvas(
+      'Three blocks, the middle one looks at the target’s features',
+      ...[0, 1, 2].map((i) =>
+        svg('rect', {
+          x: 24 + 86 * i,
+          y: 74,
+          width: 64,
+          height: 34,
+          rx: 6,
+          class: i === 1 ? 'word strong' : 'word',
+        }),
+      ),
+      link([88, 91], [110, 91], 'draft'),
+      link([174, 91], [196, 91], 'draft'),
+      link([142, 44], [142, 74], 'target'),
+      svg('rect', { x: 70, y: 16, width: 144, height: 28, rx: 6, class: 'ghost' }),
+      say(142, 34, 'target features'),
+      say(142, 95, 'cross'),
+      say(56, 95, 'block'),
+      say(228, 95, 'block'),
+    ),
+  custom: () =>
+    canvas(
+      'Four menus',
+      ...['drafter', 'views', 'tree', 'verifier'].flatMap((text, i) => [
+        svg('rect', { x: 10 + 76 * i, y: 46, width: 68, height: 36, rx: 6, class: 'word' }),
+        say(44 + 76 * i, 68, text),
+      ]),
+    ),
 };
 
 function patches(label, kept) {
   const cells = [];
-  for (let y = 0; y < 6; y += 1) for (let x = 0; x < 6; x += 1) cells.push(svg('rect', { x: 102 + 20 * x, y: 6 + 20 * y, width: 18, height: 18, rx: 3, class: kept(x, y) ? 'word strong' : 'ghost' }));
+  for (let y = 0; y < 6; y += 1)
+    for (let x = 0; x < 6; x += 1)
+      cells.push(
+        svg('rect', {
+          x: 102 + 20 * x,
+          y: 6 + 20 * y,
+          width: 18,
+          height: 18,
+          rx: 3,
+          class: kept(x, y) ? 'word strong' : 'ghost',
+        }),
+      );
   return canvas(label, ...cells);
 }
 
 function bars(rows, weights) {
-  const out = rows.flatMap(([name, values, y], r) => [say(8, y + 22, name, '', 'start'),
-    ...values.map((v, i) => svg('rect', { x: 80 + 30 * i, y: y + 40 - 40 * v, width: 22, height: 40 * v, class: r ? 'bar two' : 'bar one' })),
-    say(186, y + 26, `× ${weights[r]}`, '', 'start')]);
-  const mixed = [0, 1, 2].map((i) => rows.reduce((sum, [, values], r) => sum + weights[r] * values[i], 0));
-  return [...out, ...mixed.map((v, i) => svg('rect', { x: 236 + 26 * i, y: 96 - 70 * v, width: 20, height: 70 * v, class: 'bar' })), say(272, 116, 'mixture')];
+  const out = rows.flatMap(([name, values, y], r) => [
+    say(8, y + 22, name, '', 'start'),
+    ...values.map((v, i) =>
+      svg('rect', {
+        x: 80 + 30 * i,
+        y: y + 40 - 40 * v,
+        width: 22,
+        height: 40 * v,
+        class: r ? 'bar two' : 'bar one',
+      }),
+    ),
+    say(186, y + 26, `× ${weights[r]}`, '', 'start'),
+  ]);
+  const mixed = [0, 1, 2].map((i) =>
+    rows.reduce((sum, [, values], r) => sum + weights[r] * values[i], 0),
+  );
+  return [
+    ...out,
+    ...mixed.map((v, i) =>
+      svg('rect', { x: 236 + 26 * i, y: 96 - 70 * v, width: 20, height: 70 * v, class: 'bar' }),
+    ),
+    say(272, 116, 'mixture'),
+  ];
 }
 
 function relevance(label, words, values, cut, name) {
   const gap = 300 / words.length;
   const y = (v) => 92 - 76 * v;
-  return canvas(label, svg('line', { x1: 10, x2: 310, y1: y(cut), y2: y(cut), class: 'cut' }), say(312, y(cut) - 4, name, '', 'end'),
-    ...values.map((v, i) => dot(10 + gap * (i + 0.5), y(v), (v > cut) === (name === 'cut') ? 'target' : 'relaxed')), ...words.map((w, i) => say(10 + gap * (i + 0.5), 120, w)));
+  return canvas(
+    label,
+    svg('line', { x1: 10, x2: 310, y1: y(cut), y2: y(cut), class: 'cut' }),
+    say(312, y(cut) - 4, name, '', 'end'),
+    ...values.map((v, i) =>
+      dot(10 + gap * (i + 0.5), y(v), v > cut === (name === 'cut') ? 'target' : 'relaxed'),
+    ),
+    ...words.map((w, i) => say(10 + gap * (i + 0.5), 120, w)),
+  );
 }

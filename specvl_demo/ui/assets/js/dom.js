@@ -19,12 +19,15 @@ function fill(node, props, children) {
     if (value === undefined || value === null || value === false) continue;
     if (name === 'class') node.setAttribute('class', value);
     else if (name === 'text') node.textContent = value;
-    else if (name === 'on') for (const [event, fn] of Object.entries(value)) node.addEventListener(event, fn);
+    else if (name === 'on')
+      for (const [event, fn] of Object.entries(value)) node.addEventListener(event, fn);
     else if (name === 'data') Object.assign(node.dataset, value);
-    else if (name === 'style') for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
+    else if (name === 'style')
+      for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
     else node.setAttribute(name, value === true ? '' : String(value));
   }
-  for (const child of children.flat()) if (child !== null && child !== undefined && child !== false) node.append(child);
+  for (const child of children.flat())
+    if (child !== null && child !== undefined && child !== false) node.append(child);
   return node;
 }
 
@@ -60,8 +63,15 @@ const ICONS = {
 /** A small line drawing, hidden from screen readers: the button around it carries the words. */
 export function icon(name, size = 16) {
   const solid = ['play', 'pause', 'stop', 'back', 'next'].includes(name);
-  return svg('svg', { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true', class: 'vl-icon' },
-    svg('path', { d: ICONS[name], fill: solid ? 'currentColor' : 'none', stroke: solid ? 'none' : 'currentColor' }));
+  return svg(
+    'svg',
+    { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true', class: 'vl-icon' },
+    svg('path', {
+      d: ICONS[name],
+      fill: solid ? 'currentColor' : 'none',
+      stroke: solid ? 'none' : 'currentColor',
+    }),
+  );
 }
 
 /** Numbers as the page writes them; unknown is a dash, never zero. */
@@ -69,9 +79,21 @@ export const fmt = {
   number: (x, digits = 2) => (Number.isFinite(x) ? x.toFixed(digits) : '–'),
   speed: (x) => (Number.isFinite(x) ? (x >= 99.95 ? x.toFixed(0) : x.toFixed(1)) : '–'),
   times: (x) => (Number.isFinite(x) ? `${x.toFixed(2)}×` : '–'),
-  seconds: (x) => (Number.isFinite(x) ? (x < 1 ? `${(x * 1000).toFixed(x < 0.01 ? 1 : 0)} ms` : `${x.toFixed(2)} s`) : '–'),
+  seconds: (x) =>
+    Number.isFinite(x)
+      ? x < 1
+        ? `${(x * 1000).toFixed(x < 0.01 ? 1 : 0)} ms`
+        : `${x.toFixed(2)} s`
+      : '–',
   percent: (x) => (Number.isFinite(x) ? `${(100 * x).toFixed(x > 0 && x < 0.095 ? 1 : 0)} %` : '–'),
-  prob: (p) => (Number.isFinite(p) ? (p >= 0.9995 ? '1.00' : p < 0.001 ? '<.001' : p.toFixed(3).replace(/^0/, '')) : '–'),
+  prob: (p) =>
+    Number.isFinite(p)
+      ? p >= 0.9995
+        ? '1.00'
+        : p < 0.001
+          ? '<.001'
+          : p.toFixed(3).replace(/^0/, '')
+      : '–',
   bytes: (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${Math.ceil(n / 1024)} kB`),
 };
 
@@ -83,8 +105,12 @@ export function shown(text) {
 /** One Tab stop for all controls of a box: arrow keys walk through them, Tab leaves. */
 export function roving(box, selector = 'button, input') {
   const all = () => [...box.querySelectorAll(selector)].filter((node) => !node.closest('[hidden]'));
-  const settle = (now) => { for (const node of all()) node.tabIndex = node === now ? 0 : -1; };
-  box.addEventListener('focusin', (e) => { if (all().includes(e.target)) settle(e.target); });
+  const settle = (now) => {
+    for (const node of all()) node.tabIndex = node === now ? 0 : -1;
+  };
+  box.addEventListener('focusin', (e) => {
+    if (all().includes(e.target)) settle(e.target);
+  });
   box.addEventListener('keydown', (e) => {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
     const list = all();
@@ -93,7 +119,10 @@ export function roving(box, selector = 'button, input') {
     e.preventDefault();
     list[(at + step + list.length) % list.length].focus();
   });
-  box.settle = () => { const list = all(); settle(list.find((node) => node.tabIndex === 0 && node.hasAttribute('tabindex')) ?? list[0]); };
+  box.settle = () => {
+    const list = all();
+    settle(list.find((node) => node.tabIndex === 0 && node.hasAttribute('tabindex')) ?? list[0]);
+  };
   box.settle();
   return box;
 }
@@ -102,10 +131,23 @@ export function roving(box, selector = 'button, input') {
 export function segmented(label, choices, value, onpick) {
   const box = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': label });
   const show = (picked) => {
-    for (const b of box.children) b.setAttribute('aria-pressed', String(b.dataset.value === String(picked)));
+    for (const b of box.children)
+      b.setAttribute('aria-pressed', String(b.dataset.value === String(picked)));
   };
   for (const [key, text] of choices) {
-    box.append(h('button', { type: 'button', data: { value: key }, text, on: { click: () => { show(key); onpick(key); } } }));
+    box.append(
+      h('button', {
+        type: 'button',
+        data: { value: key },
+        text,
+        on: {
+          click: () => {
+            show(key);
+            onpick(key);
+          },
+        },
+      }),
+    );
   }
   show(value);
   box.show = show;

@@ -27,10 +27,18 @@ function place(button, title, text) {
 /** A term as a button that explains itself. */
 export function term(title, text, classes = '') {
   if (!text) return h('span', { class: classes, text: title });
-  const button = h('button', { type: 'button', class: `vl-term ${classes}`, 'aria-haspopup': 'true', text: title,
-    'aria-description': W.explain(title), on: { click: () => place(button, title, text) } });
+  const button = h('button', {
+    type: 'button',
+    class: `vl-term ${classes}`,
+    'aria-haspopup': 'true',
+    text: title,
+    'aria-description': W.explain(title),
+    on: { click: () => place(button, title, text) },
+  });
   return button;
 }
 
 /** A heading, or another element, around a term. */
-export function explained(tag, title, text) { return h(tag, {}, term(title, text)); }
+export function explained(tag, title, text) {
+  return h(tag, {}, term(title, text));
+}

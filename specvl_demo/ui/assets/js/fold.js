@@ -4,7 +4,16 @@
 export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
 
 const ZERO = {
-  tokens: 0, rounds: 0, accepted: 0, relaxed: 0, drafted: 0, draft_s: 0, verify_s: 0, commit_s: 0, other_s: 0, clock: 0,
+  tokens: 0,
+  rounds: 0,
+  accepted: 0,
+  relaxed: 0,
+  drafted: 0,
+  draft_s: 0,
+  verify_s: 0,
+  commit_s: 0,
+  other_s: 0,
+  clock: 0,
 };
 
 /** Where the tokens of one character have different origins, the piece takes the one that could change the answer most,
@@ -17,11 +26,11 @@ export class Lane {
     this.begin = begin;
     this.name = begin.lane;
     this.rounds = [];
-    this.tokens = [];     // {id, text, origin, round, at}: `at` is the index within its round
+    this.tokens = []; // {id, text, origin, round, at}: `at` is the index within its round
     this.totals = [ZERO]; // totals[k]: after k rounds
-    this.pieces = [];     // {start, stop, text, origin, mixed, round}: tokens [start, stop) that make whole characters
-    this.whole = [0];     // whole[k]: pieces that are complete after k rounds
-    this.waiting = 0;     // tokens at the end whose character is not complete yet
+    this.pieces = []; // {start, stop, text, origin, mixed, round}: tokens [start, stop) that make whole characters
+    this.whole = [0]; // whole[k]: pieces that are complete after k rounds
+    this.waiting = 0; // tokens at the end whose character is not complete yet
     this.end = null;
   }
 
@@ -58,13 +67,21 @@ export class Lane {
     const parts = this.tokens.slice(start, stop);
     for (const token of parts) token.piece = this.pieces.length;
     const kinds = new Set(parts.map((token) => token.origin));
-    this.pieces.push({ start, stop, text, origin: RANK.find((kind) => kinds.has(kind)), mixed: kinds.size > 1,
-      round: parts[parts.length - 1].round });
+    this.pieces.push({
+      start,
+      stop,
+      text,
+      origin: RANK.find((kind) => kinds.has(kind)),
+      mixed: kinds.size > 1,
+      round: parts[parts.length - 1].round,
+    });
     this.waiting = 0;
   }
 
   /** Seconds before the first round: vision, prefill and the drafter's share of both. */
-  get before() { return this.begin.vision_s + this.begin.prefill_s + this.begin.draft_prefill_s; }
+  get before() {
+    return this.begin.vision_s + this.begin.prefill_s + this.begin.draft_prefill_s;
+  }
 
   /** Totals after k rounds with the numbers people read. */
   at(k) {
@@ -88,22 +105,29 @@ export class Lane {
     return lo;
   }
 
-  get text() { return this.tokens.map((t) => t.text).join(''); }
+  get text() {
+    return this.tokens.map((t) => t.text).join('');
+  }
 }
 
 /** Depth of every node of a tree, root 0. */
 export function depths(tree) {
   const depth = [];
-  tree.parent.forEach((p, i) => { depth[i] = p < 0 ? 0 : depth[p] + 1; });
+  tree.parent.forEach((p, i) => {
+    depth[i] = p < 0 ? 0 : depth[p] + 1;
+  });
   return depth;
 }
 
 /** Children of every node, likeliest first where the draft's probabilities are known. */
 export function children(tree) {
   const kids = tree.parent.map(() => []);
-  tree.parent.forEach((p, i) => { if (p >= 0) kids[p].push(i); });
+  tree.parent.forEach((p, i) => {
+    if (p >= 0) kids[p].push(i);
+  });
   const logp = tree.draft_logp;
-  if (logp) for (const list of kids) list.sort((a, b) => (logp[b] ?? -Infinity) - (logp[a] ?? -Infinity));
+  if (logp)
+    for (const list of kids) list.sort((a, b) => (logp[b] ?? -Infinity) - (logp[a] ?? -Infinity));
   return kids;
 }
 
@@ -140,7 +164,13 @@ export function costs(lane, base, k = Infinity) {
   if (!t.rounds || !b.rounds || !b.clock) return null;
   const step = b.clock / b.rounds;
   const rho = Object.fromEntries(PHASES.map((p) => [p, t[p] / t.rounds / step]));
-  return { ...rho, tau: t.tau, speedup: t.speed / b.speed, limit: t.tau / (rho.draft_s + rho.verify_s), nodes: 1 + t.drafted / t.rounds };
+  return {
+    ...rho,
+    tau: t.tau,
+    speedup: t.speed / b.speed,
+    limit: t.tau / (rho.draft_s + rho.verify_s),
+    nodes: 1 + t.drafted / t.rounds,
+  };
 }
 
 /** Plain steps below which a cost is no reason: it would be told as 0.0. */
@@ -153,7 +183,12 @@ export function whySlow(c) {
   const rest = c.commit_s + c.other_s;
   if (c.tau >= c.draft_s + c.verify_s && rest >= TOO_LITTLE) return 'rest';
   const cheapVerifyPays = c.tau >= c.draft_s + 1 + rest;
-  if (c.draft_s >= TOO_LITTLE && c.tau >= c.verify_s + rest && (c.draft_s >= c.verify_s - 1 || !cheapVerifyPays)) return 'draft';
+  if (
+    c.draft_s >= TOO_LITTLE &&
+    c.tau >= c.verify_s + rest &&
+    (c.draft_s >= c.verify_s - 1 || !cheapVerifyPays)
+  )
+    return 'draft';
   return cheapVerifyPays && c.verify_s >= 1 + TOO_LITTLE ? 'verify' : 'kept';
 }
 

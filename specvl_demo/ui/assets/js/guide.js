@@ -12,15 +12,38 @@ export class Guide {
     this.at = -1;
     this.text = h('p', { 'aria-live': 'polite' });
     this.count = h('span', { class: 'vl-help' });
-    this.next = h('button', { type: 'button', class: 'vl-secondary', on: { click: () => this.go(this.at + 1) } });
-    this.node = h('section', { class: 'vl-card vl-guide', hidden: true, 'aria-label': W.guide.title }, this.count, this.text,
-      this.next, h('button', { type: 'button', class: 'vl-small', text: W.guide.close, on: { click: () => this.close() } }));
-    this.open = h('button', { type: 'button', class: 'vl-small vl-guide-open', text: W.guide.open, on: { click: () => this.go(0) } });
+    this.next = h('button', {
+      type: 'button',
+      class: 'vl-secondary',
+      on: { click: () => this.go(this.at + 1) },
+    });
+    this.node = h(
+      'section',
+      { class: 'vl-card vl-guide', hidden: true, 'aria-label': W.guide.title },
+      this.count,
+      this.text,
+      this.next,
+      h('button', {
+        type: 'button',
+        class: 'vl-small',
+        text: W.guide.close,
+        on: { click: () => this.close() },
+      }),
+    );
+    this.open = h('button', {
+      type: 'button',
+      class: 'vl-small vl-guide-open',
+      text: W.guide.open,
+      on: { click: () => this.go(0) },
+    });
   }
 
   go(step) {
     this.mark(false);
-    if (step >= W.guide.steps.length) { this.close(); return; }
+    if (step >= W.guide.steps.length) {
+      this.close();
+      return;
+    }
     this.at = step;
     const { race } = this;
     const lane = race.focused;
@@ -28,11 +51,22 @@ export class Guide {
     if (step === 0) this.player.replay();
     else {
       this.player.finish();
-      race.select({ lane: lane.name, token: instructive(lane) ?? Math.min(4, lane.tokens.length - 1), picked: step === 1 });
+      race.select({
+        lane: lane.name,
+        token: instructive(lane) ?? Math.min(4, lane.tokens.length - 1),
+        picked: step === 1,
+      });
     }
     const t = race.now(lane);
     put(this.count, W.guide.count(step + 1, W.guide.steps.length));
-    put(this.text, W.guide.steps[step](begin.title, { tau: t.tau?.toFixed(2), rounds: lane.rounds.length, tokens: lane.tokens.length }));
+    put(
+      this.text,
+      W.guide.steps[step](begin.title, {
+        tau: t.tau?.toFixed(2),
+        rounds: lane.rounds.length,
+        tokens: lane.tokens.length,
+      }),
+    );
     put(this.next, step + 1 < W.guide.steps.length ? W.guide.next : W.guide.done);
     this.node.hidden = false;
     this.mark(true);
@@ -40,7 +74,9 @@ export class Guide {
     this.next.focus({ preventScroll: true });
   }
 
-  mark(on) { this.parts[this.at]?.classList.toggle('vl-marked', on); }
+  mark(on) {
+    this.parts[this.at]?.classList.toggle('vl-marked', on);
+  }
 
   close() {
     this.mark(false);

@@ -11,7 +11,10 @@ function best(race) {
   const all = race.list.filter((lane) => lane !== race.baseline);
   const sound = all.filter((lane) => doubt(race, lane) === null);
   const drafting = sound.length ? sound : all;
-  return drafting.reduce((a, b) => ((race.speedup(b) ?? 0) > (race.speedup(a) ?? 0) ? b : a), drafting[0] ?? null);
+  return drafting.reduce(
+    (a, b) => ((race.speedup(b) ?? 0) > (race.speedup(a) ?? 0) ? b : a),
+    drafting[0] ?? null,
+  );
 }
 
 /** Nodes of the sentence. waiting: what the machine is doing before the first words, or ''. */
@@ -19,24 +22,54 @@ export function headline(race, waiting) {
   if (waiting) return [waiting];
   const lane = best(race);
   const base = race.baseline;
-  if (!lane || !base) return race.list.length ? [W.headline.alone(race.list.map((one) => one.begin.title))] : [];
+  if (!lane || !base)
+    return race.list.length ? [W.headline.alone(race.list.map((one) => one.begin.title))] : [];
   // A rule, such as looking up what followed the same words before, is certain of all it guesses.
-  const guesser = lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp)) ? W.headline.model : W.headline.rule;
+  const guesser = lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp))
+    ? W.headline.model
+    : W.headline.rule;
   if (!race.finished) {
     return [W.headline.going(lane.begin.title, race.now(lane).tokens, race.now(base).tokens)];
   }
   const t = race.now(lane);
-  if (race.list.some((one) => one.end.stop === 'cancelled' || one.end.stop === 'error')) return [W.headline.cut];
+  if (race.list.some((one) => one.end.stop === 'cancelled' || one.end.stop === 'error'))
+    return [W.headline.cut];
   const differs = align(base, lane);
   const x = race.speedup(lane);
   const timed = timing(lane, base);
-  const time = timed.kind === 'short' ? W.headline.short(timed.tokens) : timed.kind === 'disturbed' ? W.headline.disturbed
-    : x >= 1 ? W.headline.sooner(x.toFixed(2)) : W.headline.later((1 / x).toFixed(2));
-  return [...(t.accepted ? [h('span', { class: 'tk draft', text: W.headline.green }), W.headline.guessed(guesser)] : [W.headline.none(guesser)]),
-    ...(t.relaxed ? ['; ', h('span', { class: 'tk relaxed', text: W.headline.relaxed(t.relaxed, t.tokens) }), W.headline.through(t.relaxed)] : []),
-    W.headline.answer(!differs), timed.kind === 'sound' ? h('b', { text: time }) : time, ...(race.list.length > 2 && timed.kind === 'sound' ? [W.headline.fastest(lane.begin.title)] : []),
-    differs && race.meta.price ? W.headline.known(race.meta.price)
-      : differs ? W.headline.price(race.list.length > 2 ? lane.begin.title : 'it', differs.changes.map((pair) => pair.map((text) => brief(text)))) : '.'];
+  const time =
+    timed.kind === 'short'
+      ? W.headline.short(timed.tokens)
+      : timed.kind === 'disturbed'
+        ? W.headline.disturbed
+        : x >= 1
+          ? W.headline.sooner(x.toFixed(2))
+          : W.headline.later((1 / x).toFixed(2));
+  return [
+    ...(t.accepted
+      ? [h('span', { class: 'tk draft', text: W.headline.green }), W.headline.guessed(guesser)]
+      : [W.headline.none(guesser)]),
+    ...(t.relaxed
+      ? [
+          '; ',
+          h('span', { class: 'tk relaxed', text: W.headline.relaxed(t.relaxed, t.tokens) }),
+          W.headline.through(t.relaxed),
+        ]
+      : []),
+    W.headline.answer(!differs),
+    timed.kind === 'sound' ? h('b', { text: time }) : time,
+    ...(race.list.length > 2 && timed.kind === 'sound'
+      ? [W.headline.fastest(lane.begin.title)]
+      : []),
+    differs && race.meta.price
+      ? W.headline.known(race.meta.price)
+      : differs
+        ? W.headline.price(
+            race.list.length > 2 ? lane.begin.title : 'it',
+            differs.changes.map((pair) => pair.map((text) => brief(text))),
+          )
+        : '.',
+  ];
 }
 
 /** The beginning of a piece of an answer. */
@@ -56,7 +89,10 @@ export function instructive(lane) {
       const taken = token.origin === 'draft' ? round.path[at + 1] : null;
       const rivals = parent.map((_, i) => i).filter((i) => parent[i] === stands && i !== taken);
       const rival = Math.max(0, ...rivals.map(p));
-      const score = (rival - (taken ? p(taken) : 0)) * (taken ? 1 : 0.6) * (/[\p{L}\d]{3}/u.test(token.text) ? 1 : 0.3);
+      const score =
+        (rival - (taken ? p(taken) : 0)) *
+        (taken ? 1 : 0.6) *
+        (/[\p{L}\d]{3}/u.test(token.text) ? 1 : 0.3);
       if (score > most) [most, found] = [score, lane.at(round.index).tokens + at];
     });
   });

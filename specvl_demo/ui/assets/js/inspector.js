@@ -15,9 +15,27 @@ export class Inspector {
     this.race = race;
     this.head = h('div', { class: 'vl-inspect-head', 'aria-live': 'polite' });
     this.body = h('div', { class: 'vl-inspector-body' });
-    this.node = h('section', { class: 'vl-card vl-inspector', 'aria-label': W.inspect.title },
-      h('header', {}, explained('h2', W.inspect.title, W.inspect.help), this.head,
-        h('button', { type: 'button', class: 'vl-tool vl-sheet-close', 'aria-label': W.inspect.close, on: { click: () => this.race.select(null) } }, icon('close'))), this.body);
+    this.node = h(
+      'section',
+      { class: 'vl-card vl-inspector', 'aria-label': W.inspect.title },
+      h(
+        'header',
+        {},
+        explained('h2', W.inspect.title, W.inspect.help),
+        this.head,
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'vl-tool vl-sheet-close',
+            'aria-label': W.inspect.close,
+            on: { click: () => this.race.select(null) },
+          },
+          icon('close'),
+        ),
+      ),
+      this.body,
+    );
     this.draw = this.draw.bind(this);
     race.on('reset select focus head round', () => painter.soon(this.draw));
     this.draw();
@@ -32,7 +50,10 @@ export class Inspector {
     if (going && going === this.going) return;
     this.going = going;
     if (going) {
-      this.body.replaceChildren(...this.round(lane, going), h('p', { class: 'vl-hint', text: W.inspect.hint }));
+      this.body.replaceChildren(
+        ...this.round(lane, going),
+        h('p', { class: 'vl-hint', text: W.inspect.hint }),
+      );
       return;
     }
     if (!s || !lane) {
@@ -54,28 +75,76 @@ export class Inspector {
   round(lane, round) {
     if (!round) return [h('p', { class: 'vl-hint', text: W.inspect.hint })];
     const first = lane.at(round.index).tokens;
-    this.head.replaceChildren(h('b', { text: W.inspect.round(round.index) }),
-      h('span', { text: W.inspect.roundFacts(round.tree.tokens.length - 1, round.path.length - 1, fmt.seconds(round.clock_s)) }));
+    this.head.replaceChildren(
+      h('b', { text: W.inspect.round(round.index) }),
+      h('span', {
+        text: W.inspect.roundFacts(
+          round.tree.tokens.length - 1,
+          round.path.length - 1,
+          fmt.seconds(round.clock_s),
+        ),
+      }),
+    );
     return [
-      h('p', { class: 'vl-chips' }, round.tokens.map((t, i) => h('button', { type: 'button', class: 'vl-plainbutton',
-        'aria-label': W.inspect.open(shown(t.text)),
-        on: { click: () => this.race.select({ lane: lane.name, token: first + i, picked: true }) } }, tokenChip(t.text, t.origin)))),
-      this.times(round), this.notes(round.notes),
+      h(
+        'p',
+        { class: 'vl-chips' },
+        round.tokens.map((t, i) =>
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'vl-plainbutton',
+              'aria-label': W.inspect.open(shown(t.text)),
+              on: {
+                click: () => this.race.select({ lane: lane.name, token: first + i, picked: true }),
+              },
+            },
+            tokenChip(t.text, t.origin),
+          ),
+        ),
+      ),
+      this.times(round),
+      this.notes(round.notes),
     ].filter(Boolean);
   }
 
   token(lane, round, token, index) {
     const n = lane.at(Infinity).tokens;
-    const move = (step) => h('button', { type: 'button', class: 'vl-small', 'aria-label': step < 0 ? W.inspect.previous : W.inspect.next,
-      disabled: index + step < 0 || index + step >= n, text: step < 0 ? '‹' : '›',
-      on: { click: () => this.race.select({ lane: lane.name, token: index + step, picked: true }) } });
-    this.head.replaceChildren(tokenChip(token.text, lane.begin.method === 'ar' ? 'ar' : token.origin),
-      h('span', { text: W.inspect.place(index, round.index, token.at + 1) }), move(-1), move(1));
-    return [h('div', { class: 'vl-inspect-grid' },
-      h('div', { class: 'vl-inspect-words' }, h('p', { class: 'vl-why', text: this.why(lane, round, token) }), this.parts(lane, token, index),
-        this.chance(round, token), this.candidates(round, token), this.times(round),
-        this.notes(round.notes, round.path[token.at + 1])),
-      this.sight(lane, round, token))];
+    const move = (step) =>
+      h('button', {
+        type: 'button',
+        class: 'vl-small',
+        'aria-label': step < 0 ? W.inspect.previous : W.inspect.next,
+        disabled: index + step < 0 || index + step >= n,
+        text: step < 0 ? '‹' : '›',
+        on: {
+          click: () => this.race.select({ lane: lane.name, token: index + step, picked: true }),
+        },
+      });
+    this.head.replaceChildren(
+      tokenChip(token.text, lane.begin.method === 'ar' ? 'ar' : token.origin),
+      h('span', { text: W.inspect.place(index, round.index, token.at + 1) }),
+      move(-1),
+      move(1),
+    );
+    return [
+      h(
+        'div',
+        { class: 'vl-inspect-grid' },
+        h(
+          'div',
+          { class: 'vl-inspect-words' },
+          h('p', { class: 'vl-why', text: this.why(lane, round, token) }),
+          this.parts(lane, token, index),
+          this.chance(round, token),
+          this.candidates(round, token),
+          this.times(round),
+          this.notes(round.notes, round.path[token.at + 1]),
+        ),
+        this.sight(lane, round, token),
+      ),
+    ];
   }
 
   /** The tokens that make one character together with this one; null where it stands alone. */
@@ -83,11 +152,32 @@ export class Inspector {
     const piece = lane.pieces[token.piece];
     if (!piece || piece.stop - piece.start < 2) return null;
     const plain = lane.begin.method === 'ar';
-    return h('p', { class: 'vl-chips' }, h('span', { class: 'vl-hint', text: W.inspect.parts(shown(piece.text), piece.stop - piece.start) }),
-      lane.tokens.slice(piece.start, piece.stop).map((part, i) => h('button', { type: 'button', class: 'vl-plainbutton',
-        'aria-label': W.inspect.part(i + 1, W.origins[part.origin]), 'aria-current': piece.start + i === index ? 'true' : null,
-        on: { click: () => this.race.select({ lane: lane.name, token: piece.start + i, picked: true }) } },
-      tokenChip(part.text || `#${part.id}`, plain ? 'ar' : part.origin))));
+    return h(
+      'p',
+      { class: 'vl-chips' },
+      h('span', {
+        class: 'vl-hint',
+        text: W.inspect.parts(shown(piece.text), piece.stop - piece.start),
+      }),
+      lane.tokens
+        .slice(piece.start, piece.stop)
+        .map((part, i) =>
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'vl-plainbutton',
+              'aria-label': W.inspect.part(i + 1, W.origins[part.origin]),
+              'aria-current': piece.start + i === index ? 'true' : null,
+              on: {
+                click: () =>
+                  this.race.select({ lane: lane.name, token: piece.start + i, picked: true }),
+              },
+            },
+            tokenChip(part.text || `#${part.id}`, plain ? 'ar' : part.origin),
+          ),
+        ),
+    );
   }
 
   why(lane, round, token) {
@@ -96,8 +186,14 @@ export class Inspector {
     const logp = token.origin === 'target' ? null : round.tree.draft_logp?.[node];
     const p = logp == null ? null : fmt.prob(Math.exp(logp));
     const sampled = Number(lane.begin.sampling.temperature) > 0;
-    return W.why[reason(round, token.at)]({ text: shown(token.text), p, sampled, top: top && shown(top.text),
-      topP: top && fmt.prob(top.prob), drafted: round.tree.tokens.length - 1 });
+    return W.why[reason(round, token.at)]({
+      text: shown(token.text),
+      p,
+      sampled,
+      top: top && shown(top.text),
+      topP: top && fmt.prob(top.prob),
+      drafted: round.tree.tokens.length - 1,
+    });
   }
 
   /** Where the token was drawn by chance: its share of the target's and of the drafter's distribution, both laid out from
@@ -105,28 +201,65 @@ export class Inspector {
    *  Null where the record says nothing of it. */
   chance(round, token) {
     const { draws } = round.notes;
-    const at = (name) => (Array.isArray(draws?.[name]) && Number.isFinite(draws[name][token.at]) ? draws[name][token.at] : null);
+    const at = (name) =>
+      Array.isArray(draws?.[name]) && Number.isFinite(draws[name][token.at])
+        ? draws[name][token.at]
+        : null;
     const p = at('p');
     if (p === null) return null;
-    const [q, overlap, uniform, pBelow, qBelow] = ['q', 'overlap', 'uniform', 'p_below', 'q_below'].map(at);
+    const [q, overlap, uniform, pBelow, qBelow] = [
+      'q',
+      'overlap',
+      'uniform',
+      'p_below',
+      'q_below',
+    ].map(at);
     const percent = (x) => `${(100 * Math.min(1, Math.max(0, x))).toFixed(1)}%`;
     const bar = (name, x, below) => {
       if (x === null) return null;
       const drawn = below !== null && uniform !== null;
-      return h('div', { class: 'vl-draw' }, h('span', { text: name }),
-        h('i', drawn ? { role: 'img', 'aria-label': W.inspect.drawn(uniform >= below && uniform < below + x) } : {},
-          h('b', { style: { left: percent(below ?? 0), width: percent(x) } }), drawn && h('u', { style: { left: percent(uniform) } })),
-        h('span', { text: fmt.prob(x) }));
+      return h(
+        'div',
+        { class: 'vl-draw' },
+        h('span', { text: name }),
+        h(
+          'i',
+          drawn
+            ? {
+                role: 'img',
+                'aria-label': W.inspect.drawn(uniform >= below && uniform < below + x),
+              }
+            : {},
+          h('b', { style: { left: percent(below ?? 0), width: percent(x) } }),
+          drawn && h('u', { style: { left: percent(uniform) } }),
+        ),
+        h('span', { text: fmt.prob(x) }),
+      );
     };
-    return h('div', { class: 'vl-draws' }, bar(W.views.target, p, pBelow), bar(W.inspect.drafter, q, qBelow),
-      h('p', { class: 'vl-help', text: W.inspect.draws(uniform === null ? null : fmt.prob(uniform), overlap === null ? null : fmt.percent(overlap)) }));
+    return h(
+      'div',
+      { class: 'vl-draws' },
+      bar(W.views.target, p, pBelow),
+      bar(W.inspect.drafter, q, qBelow),
+      h('p', {
+        class: 'vl-help',
+        text: W.inspect.draws(
+          uniform === null ? null : fmt.prob(uniform),
+          overlap === null ? null : fmt.percent(overlap),
+        ),
+      }),
+    );
   }
 
   /** Candidates of the target and of every view, one row a token. */
   candidates(round, token) {
     const target = round.candidates?.[token.at] ?? [];
-    const views = Object.entries(round.views ?? {}).map(([name, lists]) => [name, lists[token.at] ?? []]);
-    if (!target.length && !views.some(([, list]) => list.length)) return h('p', { class: 'vl-hint', text: W.inspect.light });
+    const views = Object.entries(round.views ?? {}).map(([name, lists]) => [
+      name,
+      lists[token.at] ?? [],
+    ]);
+    if (!target.length && !views.some(([, list]) => list.length))
+      return h('p', { class: 'vl-hint', text: W.inspect.light });
     const rows = new Map();
     for (const [column, list] of [['target', target], ...views]) {
       for (const c of list) {
@@ -136,14 +269,36 @@ export class Inspector {
     }
     const columns = ['target', ...views.map(([name]) => name)];
     const order = (row) => [row.prob.get('target') ?? 0, Math.max(...row.prob.values())];
-    const sorted = [...rows.values()].sort((a, b) => order(b)[0] - order(a)[0] || order(b)[1] - order(a)[1]).slice(0, MOST_ROWS);
-    return h('table', { class: 'vl-candidates' },
+    const sorted = [...rows.values()]
+      .sort((a, b) => order(b)[0] - order(a)[0] || order(b)[1] - order(a)[1])
+      .slice(0, MOST_ROWS);
+    return h(
+      'table',
+      { class: 'vl-candidates' },
       h('caption', { class: 'vl-hidden', text: W.inspect.candidates }),
-      h('thead', {}, h('tr', {}, h('th', { scope: 'col', text: W.inspect.candidate }),
-        columns.map((c) => h('th', { scope: 'col', text: W.views[c] ?? c })))),
-      h('tbody', {}, sorted.map((row) => h('tr', { class: row.id === token.id ? 'chosen' : null },
-        h('th', { scope: 'row' }, h('code', { text: shown(row.text) })),
-        columns.map((c) => cell(row.prob.get(c)))))));
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          h('th', { scope: 'col', text: W.inspect.candidate }),
+          columns.map((c) => h('th', { scope: 'col', text: W.views[c] ?? c })),
+        ),
+      ),
+      h(
+        'tbody',
+        {},
+        sorted.map((row) =>
+          h(
+            'tr',
+            { class: row.id === token.id ? 'chosen' : null },
+            h('th', { scope: 'row' }, h('code', { text: shown(row.text) })),
+            columns.map((c) => cell(row.prob.get(c))),
+          ),
+        ),
+      ),
+    );
   }
 
   /** The picture with this token's heat over its patches, and what each view of the drafter was shown. */
@@ -155,32 +310,61 @@ export class Inspector {
   }
 
   times(round) {
-    return h('p', { class: 'vl-times' }, ['draft_s', 'verify_s', 'commit_s', 'other_s'].map((phase) =>
-      h('span', {}, h('i', { class: `phase ${phase.slice(0, -2)}` }), `${W.phases[phase]} ${fmt.seconds(round[phase])}`)));
+    return h(
+      'p',
+      { class: 'vl-times' },
+      ['draft_s', 'verify_s', 'commit_s', 'other_s'].map((phase) =>
+        h(
+          'span',
+          {},
+          h('i', { class: `phase ${phase.slice(0, -2)}` }),
+          `${W.phases[phase]} ${fmt.seconds(round[phase])}`,
+        ),
+      ),
+    );
   }
 
   /** What is particular to the method, as it recorded it; of lists over drafted nodes only the value of `node`. */
   notes(notes, node = null) {
     const at = Array.isArray(notes.nodes) ? notes.nodes.indexOf(node) : -1;
-    const over = (value) => Array.isArray(value) && Array.isArray(notes.nodes) && value.length === notes.nodes.length;
-    const rows = Object.entries(notes).filter(([key]) => Object.hasOwn(W.notes, key))
-      .map(([key, value]) => [key, node !== null && over(value) ? value[at] : value]).filter(([, value]) => value !== undefined);
+    const over = (value) =>
+      Array.isArray(value) && Array.isArray(notes.nodes) && value.length === notes.nodes.length;
+    const rows = Object.entries(notes)
+      .filter(([key]) => Object.hasOwn(W.notes, key))
+      .map(([key, value]) => [key, node !== null && over(value) ? value[at] : value])
+      .filter(([, value]) => value !== undefined);
     if (!rows.length) return null;
-    return h('dl', { class: 'vl-notes' }, rows.flatMap(([key, value]) => [
-      h('dt', { text: W.notes[key] }), h('dd', { text: brief(value) })]));
+    return h(
+      'dl',
+      { class: 'vl-notes' },
+      rows.flatMap(([key, value]) => [
+        h('dt', { text: W.notes[key] }),
+        h('dd', { text: brief(value) }),
+      ]),
+    );
   }
 }
 
 function brief(value) {
   if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(3);
-  if (Array.isArray(value)) return value.length > 16 ? `${value.slice(0, 16).map(brief).join(' ')} …` : value.map(brief).join(' ');
+  if (Array.isArray(value))
+    return value.length > 16
+      ? `${value.slice(0, 16).map(brief).join(' ')} …`
+      : value.map(brief).join(' ');
   if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;
-  if (value && typeof value === 'object') return Object.entries(value).map(([k, v]) => `${W.views[k] ?? k} ${brief(v)}`).join(' · ');
+  if (value && typeof value === 'object')
+    return Object.entries(value)
+      .map(([k, v]) => `${W.views[k] ?? k} ${brief(v)}`)
+      .join(' · ');
   return String(value);
 }
 
 /** A probability as a bar with its number; a dot where nobody said one. */
 function cell(p) {
-  return h('td', {}, p !== undefined && h('i', { style: { width: `${(100 * p).toFixed(1)}%` } }),
-    h('span', { text: p === undefined ? '·' : fmt.prob(p) }));
+  return h(
+    'td',
+    {},
+    p !== undefined && h('i', { style: { width: `${(100 * p).toFixed(1)}%` } }),
+    h('span', { text: p === undefined ? '·' : fmt.prob(p) }),
+  );
 }

@@ -21,17 +21,33 @@ export class InspectView {
     this.charts = [];
     this.lanes = laneSwitch(race);
     this.grid = h('div', { class: 'vl-charts' });
-    this.node = h('div', { class: 'vl-inspect' }, this.lanes,
-      h('div', { class: 'vl-inspect-main' }, h('div', { class: 'vl-stack' }, this.tree.node, this.rounds.node), this.inspector.node), this.grid);
-    race.on('reset lane begin focus', () => { this.lanes.fill(); this.pickCharts(); });
-    race.on('round end head', () => { for (const chart of this.charts) chart.update(); });
+    this.node = h(
+      'div',
+      { class: 'vl-inspect' },
+      this.lanes,
+      h(
+        'div',
+        { class: 'vl-inspect-main' },
+        h('div', { class: 'vl-stack' }, this.tree.node, this.rounds.node),
+        this.inspector.node,
+      ),
+      this.grid,
+    );
+    race.on('reset lane begin focus', () => {
+      this.lanes.fill();
+      this.pickCharts();
+    });
+    race.on('round end head', () => {
+      for (const chart of this.charts) chart.update();
+    });
     race.on('end', () => this.pickCharts());
   }
 
   pickCharts() {
     const lane = this.race.focused;
-    const carried = (lane?.begin.charts ?? [])
-      .filter((chart) => lane.rounds.some((r) => dig(r, chart.series[0]?.path ?? '') !== undefined));
+    const carried = (lane?.begin.charts ?? []).filter((chart) =>
+      lane.rounds.some((r) => dig(r, chart.series[0]?.path ?? '') !== undefined),
+    );
     const specs = lane ? [...carried.map(declared), perRound, byDepth, phases, speedup] : [];
     if (specs.map((s) => s.id).join() !== this.charts.map((c) => c.spec.id).join()) {
       for (const chart of this.charts) chart.remove();
@@ -41,7 +57,9 @@ export class InspectView {
     for (const chart of this.charts) chart.update(true);
   }
 
-  repaint() { for (const chart of this.charts) chart.repaint(); }
+  repaint() {
+    for (const chart of this.charts) chart.repaint();
+  }
 }
 
 /** All rounds of the focused lane, one row each; a row opens its round. */
@@ -49,9 +67,29 @@ class RoundTable {
   constructor(race, painter) {
     this.race = race;
     this.body = h('tbody');
-    this.node = h('section', { class: 'vl-card vl-rounds' }, h('header', {}, h('h2', { text: W.inspect.rounds })),
-      h('div', { class: 'vl-rounds-scroll', tabindex: '0', 'aria-label': W.inspect.rounds }, h('table', {},
-        h('thead', {}, h('tr', {}, W.inspect.columns.map((text) => h('th', { scope: 'col', text })))), this.body)));
+    this.node = h(
+      'section',
+      { class: 'vl-card vl-rounds' },
+      h('header', {}, h('h2', { text: W.inspect.rounds })),
+      h(
+        'div',
+        { class: 'vl-rounds-scroll', tabindex: '0', 'aria-label': W.inspect.rounds },
+        h(
+          'table',
+          {},
+          h(
+            'thead',
+            {},
+            h(
+              'tr',
+              {},
+              W.inspect.columns.map((text) => h('th', { scope: 'col', text })),
+            ),
+          ),
+          this.body,
+        ),
+      ),
+    );
     painter.register(this.node, () => this.draw());
     race.on('reset lane round end head focus select', () => painter.dirty(this.node));
   }
@@ -61,7 +99,8 @@ class RoundTable {
     const shown = lane ? this.race.shown(lane) : 0;
     if (lane !== this.lane || shown < this.body.children.length) this.body.replaceChildren();
     this.lane = lane;
-    for (let i = this.body.children.length; i < shown; i += 1) this.body.append(this.row(lane, lane.rounds[i]));
+    for (let i = this.body.children.length; i < shown; i += 1)
+      this.body.append(this.row(lane, lane.rounds[i]));
     const current = this.race.selected && this.race.currentRound?.index;
     for (const row of this.body.querySelectorAll('.current')) row.classList.remove('current');
     if (current !== null && current !== undefined) {
@@ -74,10 +113,30 @@ class RoundTable {
   row(lane, round) {
     const plain = lane.begin.method === 'ar';
     const ms = (phase) => h('td', { class: 'number', text: fmt.number(1000 * round[phase], 1) });
-    return h('tr', { on: { click: () => this.race.select({ lane: lane.name, round: round.index }) } },
-      h('th', { scope: 'row' }, h('button', { type: 'button', class: 'vl-plainbutton', text: String(round.index + 1), 'aria-label': W.inspect.round(round.index) })),
-      h('td', { class: 'number', text: String(round.tree.tokens.length - 1) }), h('td', { class: 'number', text: String(round.path.length - 1) }),
-      h('td', { class: 'text' }, round.tokens.map((t) => tokenChip(t.text, plain ? 'ar' : t.origin))),
-      ms('draft_s'), ms('verify_s'), ms('commit_s'), ms('other_s'));
+    return h(
+      'tr',
+      { on: { click: () => this.race.select({ lane: lane.name, round: round.index }) } },
+      h(
+        'th',
+        { scope: 'row' },
+        h('button', {
+          type: 'button',
+          class: 'vl-plainbutton',
+          text: String(round.index + 1),
+          'aria-label': W.inspect.round(round.index),
+        }),
+      ),
+      h('td', { class: 'number', text: String(round.tree.tokens.length - 1) }),
+      h('td', { class: 'number', text: String(round.path.length - 1) }),
+      h(
+        'td',
+        { class: 'text' },
+        round.tokens.map((t) => tokenChip(t.text, plain ? 'ar' : t.origin)),
+      ),
+      ms('draft_s'),
+      ms('verify_s'),
+      ms('commit_s'),
+      ms('other_s'),
+    );
   }
 }

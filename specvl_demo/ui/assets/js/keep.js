@@ -9,7 +9,9 @@ let opening = null;
 function database() {
   opening ??= new Promise((resolve, reject) => {
     const asked = indexedDB.open('specvl', 1);
-    asked.onupgradeneeded = () => { for (const name of ['files', 'runs']) asked.result.createObjectStore(name); };
+    asked.onupgradeneeded = () => {
+      for (const name of ['files', 'runs']) asked.result.createObjectStore(name);
+    };
     asked.onsuccess = () => resolve(asked.result);
     asked.onerror = () => reject(asked.error);
   });
@@ -62,7 +64,11 @@ export function form() {
 
 /** Keep it for a reload of this tab, and for a later visit. */
 export function keepForm(state) {
-  try { sessionStorage.setItem(FORM, JSON.stringify(state)); } catch { /* the later visit's copy may still find room */ }
+  try {
+    sessionStorage.setItem(FORM, JSON.stringify(state));
+  } catch {
+    /* the later visit's copy may still find room */
+  }
   return store(FORM, state);
 }
 
@@ -76,11 +82,13 @@ export async function keepRun(run) {
   const key = Date.now();
   await ask('runs', 'readwrite', (store) => store.put(run, key));
   const keys = await ask('runs', 'readonly', (store) => store.getAllKeys(), []);
-  for (const old of keys.slice(0, -MOST_RUNS)) await ask('runs', 'readwrite', (store) => store.delete(old));
+  for (const old of keys.slice(0, -MOST_RUNS))
+    await ask('runs', 'readwrite', (store) => store.delete(old));
 }
 
 /** The kept races, newest first. */
-export const runs = async () => (await ask('runs', 'readonly', (store) => store.getAll(), [])).reverse();
+export const runs = async () =>
+  (await ask('runs', 'readonly', (store) => store.getAll(), [])).reverse();
 
 /** Forget all of it. */
 export async function forget() {

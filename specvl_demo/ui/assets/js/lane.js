@@ -12,7 +12,9 @@ import { W } from './words.js';
 function guarantee({ lossless, exactness, dtype }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
   if (exactness === 'exact') return term(W.lane.exact, W.lane.exactHelp(dtype), 'vl-badge');
-  return exactness && dtype !== 'float32' ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge') : null;
+  return exactness && dtype !== 'float32'
+    ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge')
+    : null;
 }
 
 export class LaneView {
@@ -21,7 +23,7 @@ export class LaneView {
     this.lane = lane;
     this.painter = painter;
     this.nodes = []; // one element a piece that is on the page
-    this.ends = [];  // ends[p]: child nodes of the text after p + 1 pieces
+    this.ends = []; // ends[p]: child nodes of the text after p + 1 pieces
     this.plain = lane.begin.method === 'ar';
     this.draw = this.draw.bind(this);
     this.build();
@@ -32,26 +34,60 @@ export class LaneView {
     this.text = h('span', { class: 'vl-said' });
     this.guess = h('span', { class: 'vl-guess', 'aria-hidden': 'true' });
     // The newest words stay in view by layout alone: the box scrolls from its bottom.
-    this.box = h('div', {
-      class: `vl-text${this.plain ? ' plain' : ''}`, tabindex: '0', role: 'log', 'aria-live': 'off',
-      'aria-label': W.lane.answer(begin.title),
-      on: {
-        click: (e) => this.pick(e.target.closest('[data-i]')),
-        keydown: (e) => this.key(e),
-        pointerover: (e) => this.hover(e.target.closest('[data-i]')),
-        pointerleave: () => this.hover(null),
+    this.box = h(
+      'div',
+      {
+        class: `vl-text${this.plain ? ' plain' : ''}`,
+        tabindex: '0',
+        role: 'log',
+        'aria-live': 'off',
+        'aria-label': W.lane.answer(begin.title),
+        on: {
+          click: (e) => this.pick(e.target.closest('[data-i]')),
+          keydown: (e) => this.key(e),
+          pointerover: (e) => this.hover(e.target.closest('[data-i]')),
+          pointerleave: () => this.hover(null),
+        },
       },
-    }, this.full = h('div', { class: 'vl-full', 'aria-hidden': 'true' }), h('div', { class: 'vl-words' }, this.text, this.guess));
+      (this.full = h('div', { class: 'vl-full', 'aria-hidden': 'true' })),
+      h('div', { class: 'vl-words' }, this.text, this.guess),
+    );
     this.note = h('span', { class: 'vl-lane-note' });
-    this.copy = h('button', { type: 'button', class: 'vl-tool', hidden: true, 'aria-label': W.lane.copy(begin.title), title: W.lane.copy(begin.title),
-      on: { click: () => this.copyText() } }, icon('copy', 14));
-    this.node = h('section', { class: 'vl-lane', data: { lane: this.lane.number } },
-      h('header', {},
-        h('button', { type: 'button', class: 'vl-lane-name', 'aria-label': W.lane.focus(begin.title),
-          on: { click: () => this.race.setFocus(this.lane.name) } },
-        h('i', { class: 'vl-swatch' }), this.title = h('span', { text: begin.title })),
-        this.promise = h('span', { class: 'vl-promise' }), this.note, this.copy),
-      this.box);
+    this.copy = h(
+      'button',
+      {
+        type: 'button',
+        class: 'vl-tool',
+        hidden: true,
+        'aria-label': W.lane.copy(begin.title),
+        title: W.lane.copy(begin.title),
+        on: { click: () => this.copyText() },
+      },
+      icon('copy', 14),
+    );
+    this.node = h(
+      'section',
+      { class: 'vl-lane', data: { lane: this.lane.number } },
+      h(
+        'header',
+        {},
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'vl-lane-name',
+            'aria-label': W.lane.focus(begin.title),
+            on: { click: () => this.race.setFocus(this.lane.name) },
+          },
+          h('i', { class: 'vl-swatch' }),
+          (this.title = h('span', { text: begin.title })),
+        ),
+        (this.promise = h('span', { class: 'vl-promise' })),
+        this.note,
+        this.copy,
+      ),
+      this.box,
+    );
     this.begun();
   }
 
@@ -63,7 +99,9 @@ export class LaneView {
   }
 
   /** Show the lane as far as the race is shown; more or fewer rounds than before. */
-  update() { this.painter.soon(this.draw); }
+  update() {
+    this.painter.soon(this.draw);
+  }
 
   draw() {
     const want = this.lane.whole[this.race.shown(this.lane)];
@@ -88,7 +126,11 @@ export class LaneView {
       this.guessed = round;
       const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
       const nodes = [...kept, ...rejected(round).map((node) => [node, 'rejected'])];
-      this.guess.replaceChildren(...nodes.map(([node, kind]) => h('span', { class: 'tk', data: { kind }, text: tree.texts?.[node] ?? '·' })));
+      this.guess.replaceChildren(
+        ...nodes.map(([node, kind]) =>
+          h('span', { class: 'tk', data: { kind }, text: tree.texts?.[node] ?? '·' }),
+        ),
+      );
     }
     const all = [...this.guess.children];
     all.forEach((node, i) => {
@@ -99,10 +141,15 @@ export class LaneView {
   }
 
   copyText() {
-    navigator.clipboard?.writeText(this.lane.text.trim()).then(() => {
-      this.copy.replaceChildren(icon('check', 14));
-      setTimeout(() => this.copy.replaceChildren(icon('copy', 14)), 1500);
-    }, () => { getSelection().selectAllChildren(this.text); });
+    navigator.clipboard?.writeText(this.lane.text.trim()).then(
+      () => {
+        this.copy.replaceChildren(icon('check', 14));
+        setTimeout(() => this.copy.replaceChildren(icon('copy', 14)), 1500);
+      },
+      () => {
+        getSelection().selectAllChildren(this.text);
+      },
+    );
   }
 
   cut(want) {
@@ -116,7 +163,10 @@ export class LaneView {
     let count = this.text.childNodes.length;
     for (let p = this.nodes.length; p < want; p += 1) {
       const piece = this.lane.pieces[p];
-      for (const turned of this.rejectedText(piece)) { part.append(turned); count += 1; }
+      for (const turned of this.rejectedText(piece)) {
+        part.append(turned);
+        count += 1;
+      }
       const node = this.piece(piece);
       part.append(node);
       count += 1;
@@ -127,25 +177,44 @@ export class LaneView {
   }
 
   piece({ start, stop, text, origin, mixed, round }) {
-    const kinds = [this.plain ? 'ar' : origin, mixed && !this.plain && 'mixed', text === '' && 'end'].filter(Boolean);
+    const kinds = [
+      this.plain ? 'ar' : origin,
+      mixed && !this.plain && 'mixed',
+      text === '' && 'end',
+    ].filter(Boolean);
     const parts = this.lane.tokens.slice(start, stop).map((token) => W.origins[token.origin]);
-    const title = text === '' ? W.lane.end : parts.length > 1 && !this.plain ? W.lane.parts(parts) : null;
-    return h('span', { class: `tk ${kinds.join(' ')}`, data: { i: start, n: stop - start, r: round }, text, title });
+    const title =
+      text === '' ? W.lane.end : parts.length > 1 && !this.plain ? W.lane.parts(parts) : null;
+    return h('span', {
+      class: `tk ${kinds.join(' ')}`,
+      data: { i: start, n: stop - start, r: round },
+      text,
+      title,
+    });
   }
 
   /** What the drafter had in place of the target's own tokens of a piece, struck through. */
   rejectedText({ start, stop }) {
     if (this.plain) return [];
-    return this.lane.tokens.slice(start, stop).filter((token) => token.origin === 'target').flatMap((token) => {
-      const round = this.lane.rounds[token.round];
-      const nodes = rejected(round);
-      if (!round.tree.texts || !nodes.length) return [];
-      return h('del', { class: 'tk rejected', title: W.lane.rejectedHelp, text: nodes.map((n) => round.tree.texts[n]).join('') });
-    });
+    return this.lane.tokens
+      .slice(start, stop)
+      .filter((token) => token.origin === 'target')
+      .flatMap((token) => {
+        const round = this.lane.rounds[token.round];
+        const nodes = rejected(round);
+        if (!round.tree.texts || !nodes.length) return [];
+        return h('del', {
+          class: 'tk rejected',
+          title: W.lane.rejectedHelp,
+          text: nodes.map((n) => round.tree.texts[n]).join(''),
+        });
+      });
   }
 
   /** The element that shows a token; null while its character waits for the rest. */
-  nodeOf(token) { return this.nodes[this.lane.tokens[token]?.piece] ?? null; }
+  nodeOf(token) {
+    return this.nodes[this.lane.tokens[token]?.piece] ?? null;
+  }
 
   mark() {
     const { race, lane } = this;
@@ -158,13 +227,17 @@ export class LaneView {
       now?.classList.add('selected');
       this.picked = now;
     }
-    this.light(mine ? s.round ?? lane.tokens[s.token]?.round ?? null : null);
+    this.light(mine ? (s.round ?? lane.tokens[s.token]?.round ?? null) : null);
     this.node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
     const known = race.list.every((one) => one.end);
     this.node.classList.toggle('done', known);
     put(this.full, known ? lane.text : '');
     // A replay of an answer that is longer than its box goes along with the newest words.
-    const newest = known && race.head !== null && this.box.scrollHeight > this.box.clientHeight + 4 && this.nodes[this.nodes.length - 1];
+    const newest =
+      known &&
+      race.head !== null &&
+      this.box.scrollHeight > this.box.clientHeight + 4 &&
+      this.nodes[this.nodes.length - 1];
     if (newest) this.box.scrollTop = newest.offsetTop - this.box.clientHeight + 48;
     this.copy.hidden = !race.over(lane);
     put(this.title, lane.begin.title);
@@ -195,7 +268,7 @@ export class LaneView {
   ending() {
     const { lane, race } = this;
     if (!race.over(lane)) return '';
-    return lane.end.stop === 'error' ? lane.end.message ?? W.stop.error : W.stop[lane.end.stop];
+    return lane.end.stop === 'error' ? (lane.end.message ?? W.stop.error) : W.stop[lane.end.stop];
   }
 
   /** Mark the tokens that one round wrote together. */
@@ -203,7 +276,9 @@ export class LaneView {
     if (round === this.lit) return;
     this.lit = round;
     for (const old of this.text.querySelectorAll('.same')) old.classList.remove('same');
-    if (round !== null) for (const node of this.text.querySelectorAll(`[data-r="${round}"]`)) node.classList.add('same');
+    if (round !== null)
+      for (const node of this.text.querySelectorAll(`[data-r="${round}"]`))
+        node.classList.add('same');
   }
 
   hover(node) {
@@ -214,7 +289,12 @@ export class LaneView {
   /** A piece of several tokens is inspected from its last one, which made it whole. */
   pick(node) {
     if (node && matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet
-    if (node) this.race.select({ lane: this.lane.name, token: Number(node.dataset.i) + Number(node.dataset.n) - 1, picked: true });
+    if (node)
+      this.race.select({
+        lane: this.lane.name,
+        token: Number(node.dataset.i) + Number(node.dataset.n) - 1,
+        picked: true,
+      });
   }
 
   key(event) {

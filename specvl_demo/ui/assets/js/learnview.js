@@ -12,28 +12,110 @@ export class LearnView {
   constructor(catalog, tryOut) {
     Object.assign(this, { catalog, tryOut });
     const known = catalog.methods.filter((m) => m.learn);
-    this.node = h('div', { class: 'vl-learn' },
-      h('nav', { class: 'vl-learn-nav', 'aria-label': W.learn.nav }, known.map((m) => h('a', { href: `#lesson-${m.name}`, text: m.title,
-        on: { click: (e) => { e.preventDefault(); document.getElementById(`lesson-${m.name}`).scrollIntoView({ block: 'start' }); } } }))),
-      h('div', { class: 'vl-lessons' }, this.colours(), known.map((m) => this.lesson(m))));
+    this.node = h(
+      'div',
+      { class: 'vl-learn' },
+      h(
+        'nav',
+        { class: 'vl-learn-nav', 'aria-label': W.learn.nav },
+        known.map((m) =>
+          h('a', {
+            href: `#lesson-${m.name}`,
+            text: m.title,
+            on: {
+              click: (e) => {
+                e.preventDefault();
+                document.getElementById(`lesson-${m.name}`).scrollIntoView({ block: 'start' });
+              },
+            },
+          }),
+        ),
+      ),
+      h(
+        'div',
+        { class: 'vl-lessons' },
+        this.colours(),
+        known.map((m) => this.lesson(m)),
+      ),
+    );
   }
 
   /** First of all: how to read the text. */
   colours() {
-    return h('article', { class: 'vl-card vl-lesson' }, h('div', {}, h('h2', { text: W.learn.first }), h('p', { text: W.learn.firstText }),
-      h('ul', { class: 'vl-learn-legend' }, ['draft', 'relaxed', 'target', 'rejected'].map((o) => h('li', {}, h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`))),
-      h('p', { class: 'vl-symbols', text: W.learn.symbols })));
+    return h(
+      'article',
+      { class: 'vl-card vl-lesson' },
+      h(
+        'div',
+        {},
+        h('h2', { text: W.learn.first }),
+        h('p', { text: W.learn.firstText }),
+        h(
+          'ul',
+          { class: 'vl-learn-legend' },
+          ['draft', 'relaxed', 'target', 'rejected'].map((o) =>
+            h(
+              'li',
+              {},
+              h('span', { class: `tk ${o}`, text: W.legend[o] }),
+              ` ${W.learn.origins[o]}`,
+            ),
+          ),
+        ),
+        h('p', { class: 'vl-symbols', text: W.learn.symbols }),
+      ),
+    );
   }
 
   lesson(method) {
     const { does, formula: rule, shines, struggles, look, url } = method.learn;
-    return h('article', { class: 'vl-card vl-lesson', id: `lesson-${method.name}` },
-      h('div', {}, h('h2', {}, method.title, ' ', h('span', { class: `vl-badge ${method.lossless ? '' : 'lossy'}`, text: method.lossless ? W.learn.lossless : W.lane.lossy })),
-        h('p', { text: does }), rule && h('div', { class: 'vl-formula', tabindex: '0', role: 'group', 'aria-label': W.learn.formula(method.title) }, formula(...rule)), 
-        shines && h('p', {}, h('b', { text: `${W.learn.shines} ` }), shines), struggles && h('p', {}, h('b', { text: `${W.learn.struggles} ` }), struggles),
+    return h(
+      'article',
+      { class: 'vl-card vl-lesson', id: `lesson-${method.name}` },
+      h(
+        'div',
+        {},
+        h(
+          'h2',
+          {},
+          method.title,
+          ' ',
+          h('span', {
+            class: `vl-badge ${method.lossless ? '' : 'lossy'}`,
+            text: method.lossless ? W.learn.lossless : W.lane.lossy,
+          }),
+        ),
+        h('p', { text: does }),
+        rule &&
+          h(
+            'div',
+            {
+              class: 'vl-formula',
+              tabindex: '0',
+              role: 'group',
+              'aria-label': W.learn.formula(method.title),
+            },
+            formula(...rule),
+          ),
+        shines && h('p', {}, h('b', { text: `${W.learn.shines} ` }), shines),
+        struggles && h('p', {}, h('b', { text: `${W.learn.struggles} ` }), struggles),
         look && [h('h3', { text: W.learn.look }), h('p', { text: look })],
-        tries(this.catalog.lessons.methods[method.name], this.catalog.examples, (id) => this.tryOut(id, method.name)),
-        url && h('p', { class: 'vl-help' }, h('a', { href: url, target: '_blank', rel: 'noopener noreferrer', text: method.reference || url }))),
-      DIAGRAMS[method.name]?.());
+        tries(this.catalog.lessons.methods[method.name], this.catalog.examples, (id) =>
+          this.tryOut(id, method.name),
+        ),
+        url &&
+          h(
+            'p',
+            { class: 'vl-help' },
+            h('a', {
+              href: url,
+              target: '_blank',
+              rel: 'noopener noreferrer',
+              text: method.reference || url,
+            }),
+          ),
+      ),
+      DIAGRAMS[method.name]?.(),
+    );
   }
 }

@@ -15,7 +15,11 @@ export function write(request) {
   const { history, media, ...rest } = request;
   const scenes = media.filter((m) => m.scene !== undefined).map((m) => m.scene);
   const example = media.find((m) => m.example)?.example;
-  const text = JSON.stringify({ ...rest, ...(scenes.length && { scenes }), ...(example && { example }) });
+  const text = JSON.stringify({
+    ...rest,
+    ...(scenes.length && { scenes }),
+    ...(example && { example }),
+  });
   const url = new URL(location.href);
   url.hash = `${KEY}=${encode(text)}`;
   return url.href;
@@ -35,7 +39,10 @@ export function read() {
 
 function encode(text) {
   const bytes = new TextEncoder().encode(text);
-  return btoa(String.fromCharCode(...bytes)).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+  return btoa(String.fromCharCode(...bytes))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replace(/=+$/, '');
 }
 
 function decode(text) {

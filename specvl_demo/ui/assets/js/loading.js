@@ -19,7 +19,10 @@ export class LoadingPanel {
   /** The fields of a pair over its changed values. */
   show(pair, values) {
     Object.assign(this, { pair, values });
-    this.fields = new Fields(declared(pair, this.catalog.limits), values, () => { this.tell(); this.onchange(); });
+    this.fields = new Fields(declared(pair, this.catalog.limits), values, () => {
+      this.tell();
+      this.onchange();
+    });
     this.panel.fill(this.fields.node, this.note, this.ran);
     this.tell();
   }
@@ -37,18 +40,46 @@ export class LoadingPanel {
 
   /** Why the pair cannot be brought up as chosen, in a sentence; null where it can. */
   get refusal() {
-    return WAYS.map((key) => this.pair.loading[key][this.values[key]]).find((why) => typeof why === 'string') ?? null;
+    return (
+      WAYS.map((key) => this.pair.loading[key][this.values[key]]).find(
+        (why) => typeof why === 'string',
+      ) ?? null
+    );
   }
 
   /** A race has begun: what it runs in, and what its pictures cost. */
-  echo({ dtype, device, n_visual: visual, n_prompt: all }) { put(this.ran, W.loading.ran(dtype, device, visual, all)); }
+  echo({ dtype, device, n_visual: visual, n_prompt: all }) {
+    put(this.ran, W.loading.ran(dtype, device, visual, all));
+  }
 }
 
 /** The settings of a pair, declared like a method's parameters. */
 function declared(pair, limits) {
   const [min, max, standard] = limits.picture_detail;
-  const way = (key) => ({ key, kind: 'choice', default: '', title: W.loading[key], help: W.loading[`${key}Help`],
-    choices: [['', W.loading.fits(W.loading.ways[pair.loading.fits[key]])], ...Object.entries(pair.loading[key])
-      .map(([value, runs]) => [value, runs === true ? W.loading.ways[value] : W.ask.unavailable(W.loading.ways[value])])] });
-  return [...WAYS.map(way), { key: 'picture_detail', kind: 'float', default: standard, min, max, title: W.loading.detail, help: W.loading.detailHelp }];
+  const way = (key) => ({
+    key,
+    kind: 'choice',
+    default: '',
+    title: W.loading[key],
+    help: W.loading[`${key}Help`],
+    choices: [
+      ['', W.loading.fits(W.loading.ways[pair.loading.fits[key]])],
+      ...Object.entries(pair.loading[key]).map(([value, runs]) => [
+        value,
+        runs === true ? W.loading.ways[value] : W.ask.unavailable(W.loading.ways[value]),
+      ]),
+    ],
+  });
+  return [
+    ...WAYS.map(way),
+    {
+      key: 'picture_detail',
+      kind: 'float',
+      default: standard,
+      min,
+      max,
+      title: W.loading.detail,
+      help: W.loading.detailHelp,
+    },
+  ];
 }

@@ -23,7 +23,7 @@ import { W } from './words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 const BREATH_MS = 1200; // between a live race that was too quick to see and its replay
-const CHANGED_MS = 700;  // so long a parameter must stand before it is tried live
+const CHANGED_MS = 700; // so long a parameter must stand before it is tried live
 
 /** root: the element to fill. api: {server, upload, trigger, watch, url(name)} as the component gives them. */
 export async function mount(root, api) {
@@ -41,14 +41,29 @@ class Page {
     Object.assign(this, { root, api, catalog });
     this.painter = new Painter();
     this.race = new Race();
-    this.ask = new Ask(catalog, { upload: api.upload, scene: (d) => api.server.scene(d), panel: (d) => api.server.panel(d) });
-    this.chat = new Conversation((turn, again) => this.takeUp(turn, again), (turns) => this.ask.setHistory(turns));
+    this.ask = new Ask(catalog, {
+      upload: api.upload,
+      scene: (d) => api.server.scene(d),
+      panel: (d) => api.server.panel(d),
+    });
+    this.chat = new Conversation(
+      (turn, again) => this.takeUp(turn, again),
+      (turns) => this.ask.setHistory(turns),
+    );
     this.ask.conversation(this.chat.node);
     this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), {
-      save: () => this.save(), share: () => this.share(), link: () => this.link(), follow: () => this.follow(), again: () => this.ask.run(),
+      save: () => this.save(),
+      share: () => this.share(),
+      link: () => this.link(),
+      follow: () => this.follow(),
+      again: () => this.ask.run(),
     });
     this.inspect = new InspectView(this.race, this.painter, catalog, api.url('plotly'));
-    this.replay = new ReplayView(catalog, (records, meta) => this.again(records, meta), (example) => this.ask.choose(example));
+    this.replay = new ReplayView(
+      catalog,
+      (records, meta) => this.again(records, meta),
+      (example) => this.ask.choose(example),
+    );
     this.runner = new Runner(api);
     this.compare = new CompareView(catalog, this.runner, this.painter, api, () => this.ask.request);
     this.whatif = new WhatIfView(this.race, this.painter);
@@ -59,24 +74,67 @@ class Page {
   }
 
   build() {
-    this.tabs = Object.entries(W.tabs).map(([name, text]) => h('button', { type: 'button', role: 'tab', id: `vl-tab-${name}`, data: { view: name },
-      'aria-controls': `vl-view-${name}`, text, on: { click: () => this.open(name), keydown: (e) => this.tabKey(e) } }));
-    this.panels = Object.fromEntries(Object.keys(W.tabs).map((name) => [name,
-      h('div', { class: 'vl-panel', role: 'tabpanel', id: `vl-view-${name}`, 'aria-labelledby': `vl-tab-${name}`, hidden: true })]));
+    this.tabs = Object.entries(W.tabs).map(([name, text]) =>
+      h('button', {
+        type: 'button',
+        role: 'tab',
+        id: `vl-tab-${name}`,
+        data: { view: name },
+        'aria-controls': `vl-view-${name}`,
+        text,
+        on: { click: () => this.open(name), keydown: (e) => this.tabKey(e) },
+      }),
+    );
+    this.panels = Object.fromEntries(
+      Object.keys(W.tabs).map((name) => [
+        name,
+        h('div', {
+          class: 'vl-panel',
+          role: 'tabpanel',
+          id: `vl-view-${name}`,
+          'aria-labelledby': `vl-tab-${name}`,
+          hidden: true,
+        }),
+      ]),
+    );
     this.panels.race.append(this.view.node);
     this.panels.inspect.append(this.inspect.node);
     this.panels.whatif.append(this.whatif.node);
     this.panels.compare.append(this.compare.node);
     this.panels.replay.append(this.replay.node);
     this.panels.learn.append(this.learn.node);
-    const theme = themeButton(() => { this.view.repaint(); this.inspect.repaint(); this.compare.repaint(); });
-    this.body = h('div', { class: 'vl-body' }, this.ask.node, h('div', { class: 'vl-main' }, Object.values(this.panels)));
-    this.root.replaceChildren(h('div', { class: 'vl' },
-      h('header', { class: 'vl-top' },
-        h('div', { class: 'vl-brand' }, h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }), h('h1', { text: W.name }), h('p', {}, W.tagline, h('span', { text: W.watched }))),
-        h('div', { class: 'vl-tabs', role: 'tablist', 'aria-label': W.name }, this.tabs),
-        h('span', { class: 'vl-machine', text: this.catalog.machine }), theme),
-      this.body));
+    const theme = themeButton(() => {
+      this.view.repaint();
+      this.inspect.repaint();
+      this.compare.repaint();
+    });
+    this.body = h(
+      'div',
+      { class: 'vl-body' },
+      this.ask.node,
+      h('div', { class: 'vl-main' }, Object.values(this.panels)),
+    );
+    this.root.replaceChildren(
+      h(
+        'div',
+        { class: 'vl' },
+        h(
+          'header',
+          { class: 'vl-top' },
+          h(
+            'div',
+            { class: 'vl-brand' },
+            h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }),
+            h('h1', { text: W.name }),
+            h('p', {}, W.tagline, h('span', { text: W.watched })),
+          ),
+          h('div', { class: 'vl-tabs', role: 'tablist', 'aria-label': W.name }, this.tabs),
+          h('span', { class: 'vl-machine', text: this.catalog.machine }),
+          theme,
+        ),
+        this.body,
+      ),
+    );
     this.open(link.view(Object.keys(W.tabs)) ?? 'race', false);
   }
 
@@ -97,7 +155,10 @@ class Page {
   tabKey(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const next = this.tabs[(this.tabs.indexOf(event.currentTarget) + step + this.tabs.length) % this.tabs.length];
+    const next =
+      this.tabs[
+        (this.tabs.indexOf(event.currentTarget) + step + this.tabs.length) % this.tabs.length
+      ];
     next.focus();
     next.click();
   }
@@ -107,12 +168,28 @@ class Page {
     ask.addEventListener('run', (e) => this.run(e.detail));
     ask.addEventListener('link', () => this.link());
     ask.addEventListener('try', (e) => this.tryOut(e.detail.example, e.detail.method));
-    ask.addEventListener('stop', () => { ask.say(W.run.stopping); this.runner.stop(); });
-    ask.addEventListener('example', (e) => { this.chat.set([]); this.example(e.detail); });
-    ask.addEventListener('change', () => { this.fit(); this.tryLive(); this.visit.remember(); });
-    ask.addEventListener('say', (e) => { if (e.detail.wrong) this.view.tell(e.detail.text, true); });
-    window.addEventListener('popstate', () => this.open(link.view(Object.keys(W.tabs)) ?? 'race', false));
-    document.addEventListener('dragover', (e) => { if ([...e.dataTransfer.types].includes('Files')) e.preventDefault(); });
+    ask.addEventListener('stop', () => {
+      ask.say(W.run.stopping);
+      this.runner.stop();
+    });
+    ask.addEventListener('example', (e) => {
+      this.chat.set([]);
+      this.example(e.detail);
+    });
+    ask.addEventListener('change', () => {
+      this.fit();
+      this.tryLive();
+      this.visit.remember();
+    });
+    ask.addEventListener('say', (e) => {
+      if (e.detail.wrong) this.view.tell(e.detail.text, true);
+    });
+    window.addEventListener('popstate', () =>
+      this.open(link.view(Object.keys(W.tabs)) ?? 'race', false),
+    );
+    document.addEventListener('dragover', (e) => {
+      if ([...e.dataTransfer.types].includes('Files')) e.preventDefault();
+    });
     document.addEventListener('drop', (e) => this.drop(e));
   }
 
@@ -122,7 +199,10 @@ class Page {
     if (!files.length || event.defaultPrevented) return;
     event.preventDefault();
     const file = files.find((f) => /\.jsonl?$/.test(f.name));
-    if (file) { this.open('replay'); this.replay.open(file); } else this.ask.well.add(files);
+    if (file) {
+      this.open('replay');
+      this.replay.open(file);
+    } else this.ask.well.add(files);
   }
 
   /** Whether the race on the page is still the one that the form asks for; told where it is not. */
@@ -137,7 +217,10 @@ class Page {
     const { form } = this.race.meta;
     if (!this.ask.tryLive.checked || form === undefined || form === this.ask.key()) return;
     this.trying = setTimeout(() => {
-      if (this.ask.running) { this.runner.stop(); this.tryLive(); } else this.ask.run();
+      if (this.ask.running) {
+        this.runner.stop();
+        this.tryLive();
+      } else this.ask.run();
     }, CHANGED_MS);
   }
 
@@ -148,12 +231,25 @@ class Page {
     this.painter.streaming(true);
     const { methods, limits, machine } = this.catalog;
     const lanes = ['ar', ...request.methods].map((name) => methods.find((m) => m.name === name));
-    const pictures = request.media.filter((item) => item.kind === 'image').map(({ name, url }) => ({ name, frames: [url] }));
-    this.race.clear({ source: 'live', question: request.question, machine, form: this.ask.key(), asked: structuredClone(this.ask.request), shown: pictures, scope: this.ask.scope });
+    const pictures = request.media
+      .filter((item) => item.kind === 'image')
+      .map(({ name, url }) => ({ name, frames: [url] }));
+    this.race.clear({
+      source: 'live',
+      question: request.question,
+      machine,
+      form: this.ask.key(),
+      asked: structuredClone(this.ask.request),
+      shown: pictures,
+      scope: this.ask.scope,
+    });
     this.race.expect(lanes, request.max_new_tokens ?? limits.tokens);
     let first = null;
     const failed = await this.runner.run(request, {
-      status: (text) => { this.ask.say(text); this.view.await(text); },
+      status: (text) => {
+        this.ask.say(text);
+        this.view.await(text);
+      },
       record: (record) => {
         if (first === null) this.ask.say('');
         if (record.kind === 'begin') this.ask.loading.echo(record);
@@ -167,11 +263,14 @@ class Page {
     this.painter.streaming(false);
     this.view.await('');
     const nothing = this.race.list.every((lane) => !lane.tokens.length);
-    if (nothing) this.race.clear({ source: 'ended', question: request.question, form: this.race.meta.form });
+    if (nothing)
+      this.race.clear({ source: 'ended', question: request.question, form: this.race.meta.form });
     else this.replay.keep(this.race);
     this.visit.keep();
     const stopped = this.race.list.some((lane) => lane.end?.stop === 'cancelled');
-    const ended = stopped ? [W.run.stopped, this.from && W.chat.goesOn(this.from)].filter(Boolean).join(' ') : W.run.finished(this.race.list.length);
+    const ended = stopped
+      ? [W.run.stopped, this.from && W.chat.goesOn(this.from)].filter(Boolean).join(' ')
+      : W.run.finished(this.race.list.length);
     this.fit();
     this.ask.say(failed ?? (nothing ? '' : ended), failed !== null);
     if (nothing && failed === null) {
@@ -179,15 +278,23 @@ class Page {
       this.view.offer('again');
     } else this.offerFollow();
     if (nothing || failed !== null || stopped) return;
-    if (lasted < WATCHABLE_S && !STILL.matches) { this.ask.say(W.run.again); this.showAgain(); }
-    else this.view.point();
+    if (lasted < WATCHABLE_S && !STILL.matches) {
+      this.ask.say(W.run.again);
+      this.showAgain();
+    } else this.view.point();
   }
 
   /** A race that was over in a blink is shown again, slowly, unless somebody already looks closer. */
   showAgain() {
     const { meta } = this.race;
     setTimeout(() => {
-      if (this.race.meta === meta && !this.race.selected && !this.view.player.playing && this.race.head === null) this.view.player.replay();
+      if (
+        this.race.meta === meta &&
+        !this.race.selected &&
+        !this.view.player.playing &&
+        this.race.head === null
+      )
+        this.view.player.replay();
     }, BREATH_MS);
   }
 
@@ -206,7 +313,9 @@ class Page {
   /** Of a race that was stopped, the title of the lane whose text a follow-up goes on from; null where AR's is whole. */
   get from() {
     const { followed, baseline } = this.race;
-    return followed && (followed !== baseline || followed.end.stop === 'cancelled') ? followed.begin.title : null;
+    return followed && (followed !== baseline || followed.end.stop === 'cancelled')
+      ? followed.begin.title
+      : null;
   }
 
   /** A race of the visitor's own that ended without a fault can be followed by a question, once, while its pictures are
@@ -222,7 +331,10 @@ class Page {
   /** The race becomes a part of the conversation in which it was asked; the form waits for the next question. */
   follow() {
     const { question, media, history } = this.race.meta.asked;
-    this.chat.set([...history, { question, answer: this.race.followed.text.trim(), media, from: this.from }]);
+    this.chat.set([
+      ...history,
+      { question, answer: this.race.followed.text.trim(), media, from: this.from },
+    ]);
     this.ask.nextQuestion();
     this.view.offer(null);
   }
@@ -236,17 +348,33 @@ class Page {
   /** An example with one method beside the plain model, run at once. */
   tryOut(id, method) {
     this.chat.set([]);
-    this.ask.fill(this.catalog.examples.find((e) => e.id === id), [method]);
+    this.ask.fill(
+      this.catalog.examples.find((e) => e.id === id),
+      [method],
+    );
     this.ask.run();
   }
 
   /** The recorded race of an example, at once; Run then makes it live. */
   async example(example, loop = false) {
     if (this.ask.running) return;
-    const meta = { source: 'recorded', example: example.id, price: example.price, scope: example.missed?.length ? W.scope.missed(example.missed) : '', question: example.question, machine: example.machine, form: this.ask.key(), asked: structuredClone(this.ask.request) };
+    const meta = {
+      source: 'recorded',
+      example: example.id,
+      price: example.price,
+      scope: example.missed?.length ? W.scope.missed(example.missed) : '',
+      question: example.question,
+      machine: example.machine,
+      form: this.ask.key(),
+      asked: structuredClone(this.ask.request),
+    };
     try {
       if (example.trace) this.show(await trace.fetched(example.trace), meta, true, loop);
-      else { this.race.clear({ question: example.question }); this.view.idle(example.title); this.open('race'); }
+      else {
+        this.race.clear({ question: example.question });
+        this.view.idle(example.title);
+        this.open('race');
+      }
     } catch (fault) {
       this.race.clear({ question: example.question });
       this.ask.say(fault.message, true);
@@ -256,8 +384,14 @@ class Page {
   /** Put records on the page; `play` shows how they came, `loop` again and again. The form asks what they answer, where
    *  that is known. */
   show(records, meta, play, loop = false) {
-    if (this.ask.running) { this.ask.say(W.run.busy, true); return; }
-    if (meta.asked && meta.form !== this.ask.key()) { this.chat.set(meta.asked.history); this.ask.restore(meta.asked); }
+    if (this.ask.running) {
+      this.ask.say(W.run.busy, true);
+      return;
+    }
+    if (meta.asked && meta.form !== this.ask.key()) {
+      this.chat.set(meta.asked.history);
+      this.ask.restore(meta.asked);
+    }
     this.race.clear(meta.asked ? { ...meta, form: this.ask.key() } : meta);
     for (const record of records) this.race.take(record);
     this.offerFollow();
@@ -270,20 +404,34 @@ class Page {
 
   /** A kept race again, with the form as it was; files of an earlier visit are sent once more. */
   async again(records, meta) {
-    if (this.ask.running) { this.ask.say(W.run.busy, true); return; }
-    this.show(records, meta.asked ? { ...meta, ...await this.visit.revive(meta.asked) } : meta, true);
+    if (this.ask.running) {
+      this.ask.say(W.run.busy, true);
+      return;
+    }
+    this.show(
+      records,
+      meta.asked ? { ...meta, ...(await this.visit.revive(meta.asked)) } : meta,
+      true,
+    );
   }
 
-  save() { trace.download('race.trace.jsonl', trace.write(trace.recordsOf(this.race))); }
+  save() {
+    trace.download('race.trace.jsonl', trace.write(trace.recordsOf(this.race)));
+  }
 
   /** The race as one file that opens anywhere, made by the server from the trace. */
   async share() {
     const { api } = this;
     this.ask.say(W.run.sharing);
-    const sent = await api.upload(new File([trace.write(trace.recordsOf(this.race))], 'race.trace.jsonl')).catch(() => null);
+    const sent = await api
+      .upload(new File([trace.write(trace.recordsOf(this.race))], 'race.trace.jsonl'))
+      .catch(() => null);
     const made = sent ? await api.server.share(sent.path).catch(() => null) : null;
-    const file = made?.url && await fetch(new URL(made.url, document.baseURI)).catch(() => null);
-    if (!file?.ok) { this.ask.say(made?.problem ?? W.run.notShared, true); return; }
+    const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
+    if (!file?.ok) {
+      this.ask.say(made?.problem ?? W.run.notShared, true);
+      return;
+    }
     trace.download('race.html', await file.blob(), 'text/html');
     this.ask.say(W.run.shared);
   }
@@ -291,8 +439,13 @@ class Page {
   async link() {
     const address = link.write(this.ask.request);
     history.replaceState(null, '', address);
-    const copied = await navigator.clipboard?.writeText(address).then(() => true, () => false);
+    const copied = await navigator.clipboard?.writeText(address).then(
+      () => true,
+      () => false,
+    );
     const own = this.ask.request.media.some((item) => item.scene === undefined && !item.example);
-    this.ask.say([copied ? W.run.linked : W.run.linkInBar, own && W.run.linkWithout].filter(Boolean).join(' '));
+    this.ask.say(
+      [copied ? W.run.linked : W.run.linkInBar, own && W.run.linkWithout].filter(Boolean).join(' '),
+    );
   }
 }

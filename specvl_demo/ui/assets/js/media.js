@@ -14,22 +14,57 @@ export class MediaWell {
     this.stood = []; // of an example, before a file of the visitor's own took its place
     this.busy = 0;
     const accept = [...this.limits.picture_types, ...this.limits.clip_types].join(',');
-    this.input = h('input', { type: 'file', id: 'vl-files', multiple: true, accept, class: 'vl-hidden', tabindex: '-1', 'aria-label': W.media.choose,
-      on: { change: () => { this.add([...this.input.files]); this.input.value = ''; } } });
+    this.input = h('input', {
+      type: 'file',
+      id: 'vl-files',
+      multiple: true,
+      accept,
+      class: 'vl-hidden',
+      tabindex: '-1',
+      'aria-label': W.media.choose,
+      on: {
+        change: () => {
+          this.add([...this.input.files]);
+          this.input.value = '';
+        },
+      },
+    });
     this.strip = roving(h('ul', { class: 'vl-thumbs', 'aria-label': W.media.list }));
     this.outside = h('ul', { class: 'vl-refused' });
     this.note = h('p', { class: 'vl-help vl-media-note', role: 'status' });
     this.sceneButton = this.tool('shapes', W.media.scene, () => this.compose());
     this.hint = h('p', { class: 'vl-drop-hint', text: W.media.hint });
-    this.node = h('div', { class: 'vl-well', role: 'group', 'aria-label': W.media.title }, this.strip, this.hint,
-      roving(h('div', { class: 'vl-tools', role: 'toolbar', 'aria-label': W.media.choose }, this.tool('image', W.media.upload, () => this.input.click()),
-        this.tool('camera', W.media.camera, () => this.shoot()), this.sceneButton)), this.input, this.outside, this.note);
+    this.node = h(
+      'div',
+      { class: 'vl-well', role: 'group', 'aria-label': W.media.title },
+      this.strip,
+      this.hint,
+      roving(
+        h(
+          'div',
+          { class: 'vl-tools', role: 'toolbar', 'aria-label': W.media.choose },
+          this.tool('image', W.media.upload, () => this.input.click()),
+          this.tool('camera', W.media.camera, () => this.shoot()),
+          this.sceneButton,
+        ),
+      ),
+      this.input,
+      this.outside,
+      this.note,
+    );
     this.composer = new Composer(catalog.scene, api, (item) => this.join(item));
     this.node.append(this.composer.node);
     this.listen();
   }
 
-  tool(name, text, fn) { return h('button', { type: 'button', class: 'vl-tool', on: { click: fn } }, icon(name), h('span', { text })); }
+  tool(name, text, fn) {
+    return h(
+      'button',
+      { type: 'button', class: 'vl-tool', on: { click: fn } },
+      icon(name),
+      h('span', { text }),
+    );
+  }
 
   listen() {
     const over = (on) => (e) => {
@@ -39,15 +74,23 @@ export class MediaWell {
     };
     this.node.addEventListener('dragover', over(true));
     this.node.addEventListener('dragleave', over(false));
-    this.node.addEventListener('drop', (e) => { over(false)(e); this.add([...e.dataTransfer.files]); });
+    this.node.addEventListener('drop', (e) => {
+      over(false)(e);
+      this.add([...e.dataTransfer.files]);
+    });
     document.addEventListener('paste', (e) => {
       const files = [...(e.clipboardData?.files ?? [])];
-      if (files.length && this.node.isConnected) { e.preventDefault(); this.add(files); }
+      if (files.length && this.node.isConnected) {
+        e.preventDefault();
+        this.add(files);
+      }
     });
   }
 
   /** Whether the chosen pair knows drawn scenes. */
-  scenes(on) { this.sceneButton.hidden = !on; }
+  scenes(on) {
+    this.sceneButton.hidden = !on;
+  }
 
   say(text, wrong = false) {
     this.note.textContent = text;
@@ -56,7 +99,11 @@ export class MediaWell {
 
   kind(file) {
     const dot = file.name.slice(file.name.lastIndexOf('.')).toLowerCase();
-    if (this.limits.picture_types.includes(dot) || /^image\/(png|jpe?g|webp|bmp|gif)$/.test(file.type)) return 'image';
+    if (
+      this.limits.picture_types.includes(dot) ||
+      /^image\/(png|jpe?g|webp|bmp|gif)$/.test(file.type)
+    )
+      return 'image';
     if (this.limits.clip_types.includes(dot)) return 'video';
     return null;
   }
@@ -66,10 +113,17 @@ export class MediaWell {
     for (const file of files) {
       const kind = this.kind(file);
       const { limits } = this;
-      const types = [...limits.picture_types, ...limits.clip_types].map((t) => t.slice(1).toUpperCase()).join(', ');
+      const types = [...limits.picture_types, ...limits.clip_types]
+        .map((t) => t.slice(1).toUpperCase())
+        .join(', ');
       if (!kind) this.refuse(file.name, W.media.unknown(file.name, types));
-      else if (file.size > limits.bytes) this.refuse(file.name, W.media.large(file.name, fmt.bytes(file.size), fmt.bytes(limits.bytes)));
-      else if (this.own.length + this.busy >= limits.files) this.refuse(file.name, W.media.many(limits.files));
+      else if (file.size > limits.bytes)
+        this.refuse(
+          file.name,
+          W.media.large(file.name, fmt.bytes(file.size), fmt.bytes(limits.bytes)),
+        );
+      else if (this.own.length + this.busy >= limits.files)
+        this.refuse(file.name, W.media.many(limits.files));
       else await this.send(file, kind);
     }
   }
@@ -86,12 +140,31 @@ export class MediaWell {
   }
 
   showRefused() {
-    this.outside.replaceChildren(...this.refused.map((one) => h('li', { class: 'wrong' }, h('span', { text: one.why }),
-      h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.media.remove(one.name), on: { click: () => {
-        this.refused = this.refused.filter((other) => other !== one);
-        this.showRefused();
-        this.onchange(this.media);
-      } } }, icon('close', 12)))));
+    this.outside.replaceChildren(
+      ...this.refused.map((one) =>
+        h(
+          'li',
+          { class: 'wrong' },
+          h('span', { text: one.why }),
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'vl-reset',
+              'aria-label': W.media.remove(one.name),
+              on: {
+                click: () => {
+                  this.refused = this.refused.filter((other) => other !== one);
+                  this.showRefused();
+                  this.onchange(this.media);
+                },
+              },
+            },
+            icon('close', 12),
+          ),
+        ),
+      ),
+    );
   }
 
   async send(file, kind) {
@@ -112,7 +185,9 @@ export class MediaWell {
   }
 
   /** What the visitor added; an example's pictures only stand in until there is something of one's own. */
-  get own() { return this.media.filter((item) => !item.example); }
+  get own() {
+    return this.media.filter((item) => !item.example);
+  }
 
   join(item) {
     if (!this.own.length) this.stood = this.media;
@@ -128,13 +203,40 @@ export class MediaWell {
     this.media = media;
     this.say('');
     this.node.classList.toggle('full', media.length > 0);
-    this.strip.replaceChildren(...media.map((item, i) => h('li', {}, item.kind === 'video'
-      ? h('video', { src: item.url, muted: true, playsinline: true, preload: 'metadata', 'aria-label': item.name, loop: true,
-        on: { pointerenter: (e) => e.target.play().catch(() => null), pointerleave: (e) => e.target.pause() } })
-      : h('img', { src: item.url, alt: item.name, on: { error: () => this.broken(item) } }),
-    item.kind === 'video' && h('span', { class: 'vl-clipmark', 'aria-hidden': 'true', text: W.media.clip }),
-    h('button', { type: 'button', class: 'vl-remove', 'aria-label': W.media.remove(item.name),
-      on: { click: () => this.change(this.media.filter((_, j) => j !== i)) } }, icon('close', 12)))));
+    this.strip.replaceChildren(
+      ...media.map((item, i) =>
+        h(
+          'li',
+          {},
+          item.kind === 'video'
+            ? h('video', {
+                src: item.url,
+                muted: true,
+                playsinline: true,
+                preload: 'metadata',
+                'aria-label': item.name,
+                loop: true,
+                on: {
+                  pointerenter: (e) => e.target.play().catch(() => null),
+                  pointerleave: (e) => e.target.pause(),
+                },
+              })
+            : h('img', { src: item.url, alt: item.name, on: { error: () => this.broken(item) } }),
+          item.kind === 'video' &&
+            h('span', { class: 'vl-clipmark', 'aria-hidden': 'true', text: W.media.clip }),
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'vl-remove',
+              'aria-label': W.media.remove(item.name),
+              on: { click: () => this.change(this.media.filter((_, j) => j !== i)) },
+            },
+            icon('close', 12),
+          ),
+        ),
+      ),
+    );
     this.strip.settle();
   }
 
@@ -146,7 +248,9 @@ export class MediaWell {
     this.refuse(item.name, W.media.broken(item.name));
   }
 
-  compose() { this.composer.open(); }
+  compose() {
+    this.composer.open();
+  }
 
   /** A picture from the camera, in a dialog of our own. */
   async shoot() {
@@ -159,11 +263,31 @@ export class MediaWell {
     }
     const video = h('video', { autoplay: true, playsinline: true, muted: true });
     video.srcObject = stream;
-    const dialog = h('dialog', { class: 'vl-dialog', 'aria-label': W.media.camera }, video,
-      h('div', { class: 'vl-buttons' },
-        h('button', { type: 'button', class: 'vl-primary', text: W.media.take, on: { click: () => this.take(video, dialog) } }),
-        h('button', { type: 'button', class: 'vl-secondary', text: W.media.cancel, on: { click: () => dialog.close() } })));
-    dialog.addEventListener('close', () => { stream.getTracks().forEach((t) => t.stop()); dialog.remove(); });
+    const dialog = h(
+      'dialog',
+      { class: 'vl-dialog', 'aria-label': W.media.camera },
+      video,
+      h(
+        'div',
+        { class: 'vl-buttons' },
+        h('button', {
+          type: 'button',
+          class: 'vl-primary',
+          text: W.media.take,
+          on: { click: () => this.take(video, dialog) },
+        }),
+        h('button', {
+          type: 'button',
+          class: 'vl-secondary',
+          text: W.media.cancel,
+          on: { click: () => dialog.close() },
+        }),
+      ),
+    );
+    dialog.addEventListener('close', () => {
+      stream.getTracks().forEach((t) => t.stop());
+      dialog.remove();
+    });
     this.node.append(dialog);
     dialog.showModal();
   }
@@ -171,9 +295,13 @@ export class MediaWell {
   take(video, dialog) {
     const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
     canvas.getContext('2d').drawImage(video, 0, 0);
-    canvas.toBlob((blob) => {
-      dialog.close();
-      this.add([new File([blob], 'camera.jpg', { type: 'image/jpeg' })]);
-    }, 'image/jpeg', 0.9);
+    canvas.toBlob(
+      (blob) => {
+        dialog.close();
+        this.add([new File([blob], 'camera.jpg', { type: 'image/jpeg' })]);
+      },
+      'image/jpeg',
+      0.9,
+    );
   }
 }

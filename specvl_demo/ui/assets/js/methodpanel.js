@@ -11,8 +11,11 @@ import { W } from './words.js';
 const PRESET = 'preset';
 
 /** A parameter with what it and its choices are called. */
-const named = (param) => ({ ...param, title: PARAMS[param.key] ?? param.key.replaceAll('_', ' '),
-  choices: param.choices.map((value) => [value, choice(param.key, value)]) });
+const named = (param) => ({
+  ...param,
+  title: PARAMS[param.key] ?? param.key.replaceAll('_', ' '),
+  choices: param.choices.map((value) => [value, choice(param.key, value)]),
+});
 
 const choice = (key, value) => CHOICES[key]?.[value] ?? value.replaceAll('-', ' ');
 
@@ -23,31 +26,71 @@ export class MethodPanel {
     Object.assign(this, { method, pair, values, on });
     this.panel = new Panel(W.ask.settingsOf(method.title), () => this.reset());
     const shown = tries(catalog.lessons.methods[method.name], catalog.examples, on.tryOut);
-    this.tries = shown && h('details', { class: 'vl-tries' }, h('summary', {}, icon('chevron'), h('span', { text: W.ask.tries(method.title) })), shown);
+    this.tries =
+      shown &&
+      h(
+        'details',
+        { class: 'vl-tries' },
+        h('summary', {}, icon('chevron'), h('span', { text: W.ask.tries(method.title) })),
+        shown,
+      );
     this.node = h('div', { class: 'vl-method-panel' }, this.panel.node, this.tries);
     this.problem = h('p', { class: 'vl-help wrong', role: 'status' });
-    this.combos = new Combos(() => this.values, (kept) => this.take(kept), () => on.link());
+    this.combos = new Combos(
+      () => this.values,
+      (kept) => this.take(kept),
+      () => on.link(),
+    );
     this.load();
   }
 
   async load() {
-    const told = await this.on.ask({ pair: this.pair, method: this.method.name, settings: this.values });
+    const told = await this.on.ask({
+      pair: this.pair,
+      method: this.method.name,
+      settings: this.values,
+    });
     this.told = told;
-    const known = new Set([PRESET, ...[...(told.parts ?? []), ...(told.params ?? [])].map((p) => p.key)]);
-    if (!told.problem) for (const key of Object.keys(this.values)) if (!known.has(key)) delete this.values[key];
+    const known = new Set([
+      PRESET,
+      ...[...(told.parts ?? []), ...(told.params ?? [])].map((p) => p.key),
+    ]);
+    if (!told.problem)
+      for (const key of Object.keys(this.values)) if (!known.has(key)) delete this.values[key];
     this.build();
   }
 
   build() {
     const { told } = this;
     put(this.problem, told.problem ?? '');
-    const presets = (told.presets ?? []).length > 1 && { key: PRESET, kind: 'choice', title: W.settings.preset, help: W.settings.presetHelp,
-      default: told.standard, choices: told.presets.map((name) => [name, choice(PRESET, name)]) };
-    const shape = [presets, ...(told.parts ?? []).map((part) => ({ ...part, title: SLOTS[part.key][0], help: SLOTS[part.key][1] }))].filter(Boolean);
-    const reload = () => { this.load(); this.changed(); };
+    const presets = (told.presets ?? []).length > 1 && {
+      key: PRESET,
+      kind: 'choice',
+      title: W.settings.preset,
+      help: W.settings.presetHelp,
+      default: told.standard,
+      choices: told.presets.map((name) => [name, choice(PRESET, name)]),
+    };
+    const shape = [
+      presets,
+      ...(told.parts ?? []).map((part) => ({
+        ...part,
+        title: SLOTS[part.key][0],
+        help: SLOTS[part.key][1],
+      })),
+    ].filter(Boolean);
+    const reload = () => {
+      this.load();
+      this.changed();
+    };
     this.parts = new Fields(shape, this.values, reload);
     this.params = new Fields((told.params ?? []).map(named), this.values, () => this.changed());
-    this.panel.fill(this.parts.node, this.problem.textContent ? this.problem : null, this.params.node, told.free && this.combos.node);
+    this.panel.fill(
+      this.parts.node,
+      this.problem.textContent ? this.problem : null,
+      this.params.node,
+      told.free && this.combos.node,
+    );
     this.panel.node.hidden = !shape.length && !this.params.params.length;
     this.tally();
   }
@@ -57,9 +100,13 @@ export class MethodPanel {
     this.on.change();
   }
 
-  tally() { this.panel.tally(this.parts.changed + this.params.changed); }
+  tally() {
+    this.panel.tally(this.parts.changed + this.params.changed);
+  }
 
-  reset() { this.take({}); }
+  reset() {
+    this.take({});
+  }
 
   /** Other values in place of all that were changed. */
   take(values) {
@@ -75,8 +122,27 @@ export class MethodPanel {
 export function tries(found, examples, tryOut) {
   const rows = ['shines', 'struggles'].flatMap((key) => {
     const example = examples.find((e) => e.id === found?.[key]?.example);
-    return example ? [h('dt', { text: W.learn.measured[key] }), h('dd', {},
-      h('button', { type: 'button', class: 'vl-small', 'aria-label': W.learn.tryOut(example.title), on: { click: () => tryOut(example.id) } }, icon('play', 10), example.title), ` ${found[key].why}`)] : [];
+    return example
+      ? [
+          h('dt', { text: W.learn.measured[key] }),
+          h(
+            'dd',
+            {},
+            h(
+              'button',
+              {
+                type: 'button',
+                class: 'vl-small',
+                'aria-label': W.learn.tryOut(example.title),
+                on: { click: () => tryOut(example.id) },
+              },
+              icon('play', 10),
+              example.title,
+            ),
+            ` ${found[key].why}`,
+          ),
+        ]
+      : [];
   });
   return rows.length ? h('dl', { class: 'vl-measured' }, rows) : null;
 }

@@ -15,13 +15,18 @@ export class Painter {
     this.later = null;
     this.pace = PACE;
     this.frame = this.frame.bind(this);
-    this.seen = new IntersectionObserver((entries) => {
-      for (const entry of entries) this.entry(entry.target).visible = entry.isIntersecting;
-      this.wake();
-    }, { rootMargin: '120px' });
+    this.seen = new IntersectionObserver(
+      (entries) => {
+        for (const entry of entries) this.entry(entry.target).visible = entry.isIntersecting;
+        this.wake();
+      },
+      { rootMargin: '120px' },
+    );
   }
 
-  entry(node) { return this.charts.get(node) ?? {}; }
+  entry(node) {
+    return this.charts.get(node) ?? {};
+  }
 
   /** A chart: `draw` is called when the chart is dirty, visible and due. */
   register(node, draw) {
@@ -73,14 +78,18 @@ export class Painter {
     const texts = [...this.texts];
     this.texts.clear();
     for (const fn of texts) fn();
-    const waiting = [...this.charts.values()].filter((chart) => chart.visible && chart.dirty).sort((a, b) => a.due - b.due);
+    const waiting = [...this.charts.values()]
+      .filter((chart) => chart.visible && chart.dirty)
+      .sort((a, b) => a.due - b.due);
     const [next] = waiting;
     if (next && next.due <= now && (!texts.length || now - next.due > PATIENCE_MS)) {
       const start = performance.now();
       next.dirty = false;
       next.draw();
       next.cost = 0.7 * next.cost + 0.3 * (performance.now() - start);
-      next.due = now + Math.min(this.pace.longest, Math.max(this.pace.shortest, this.cost / this.pace.share));
+      next.due =
+        now +
+        Math.min(this.pace.longest, Math.max(this.pace.shortest, this.cost / this.pace.share));
       waiting.shift();
     }
     if (this.texts.size) this.wake();
@@ -88,5 +97,10 @@ export class Painter {
   }
 
   /** Milliseconds that all charts in view take to be drawn once. */
-  get cost() { return [...this.charts.values()].reduce((sum, chart) => sum + (chart.visible ? chart.cost : 0), 0); }
+  get cost() {
+    return [...this.charts.values()].reduce(
+      (sum, chart) => sum + (chart.visible ? chart.cost : 0),
+      0,
+    );
+  }
 }

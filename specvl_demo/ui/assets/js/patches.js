@@ -6,23 +6,47 @@ import { W } from './words.js';
 
 /** The picture of every span: [{url, span, name}]. media: what the model was shown, [{name, frames: [url]}]. */
 export function pictures(media, spans) {
-  return spans.map((span) => ({ span, name: media[span.media]?.name, url: media[span.media]?.frames?.[span.frame] }))
+  return spans
+    .map((span) => ({
+      span,
+      name: media[span.media]?.name,
+      url: media[span.media]?.frames?.[span.frame],
+    }))
     .filter(({ url }) => url);
 }
 
 /** A figure: the picture of one span, painted over with heat or with what a view was not shown. */
 export function heatmap(lane, list, heat) {
   const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
-  const modes = [...(heat ? [['heat', W.patches.heat]] : []), ...views.map((v) => [v.view, W.patches.seen(W.views[v.view] ?? v.view)])];
+  const modes = [
+    ...(heat ? [['heat', W.patches.heat]] : []),
+    ...views.map((v) => [v.view, W.patches.seen(W.views[v.view] ?? v.view)]),
+  ];
   const strip = h('div', { class: 'vl-patches' });
   const note = h('figcaption');
   const show = (mode) => {
-    strip.replaceChildren(...list.map(({ url, span, name }) => picture(url, span, name, paint(lane, span, mode, heat))));
-    note.textContent = mode === undefined ? W.patches.none : mode === 'heat' ? W.patches.heatNote : share(views.find((v) => v.view === mode), list);
+    strip.replaceChildren(
+      ...list.map(({ url, span, name }) => picture(url, span, name, paint(lane, span, mode, heat))),
+    );
+    note.textContent =
+      mode === undefined
+        ? W.patches.none
+        : mode === 'heat'
+          ? W.patches.heatNote
+          : share(
+              views.find((v) => v.view === mode),
+              list,
+            );
   };
   const first = modes[0]?.[0];
   show(first);
-  return h('figure', { class: 'vl-sight' }, modes.length > 1 && picker(modes, first, show), strip, note);
+  return h(
+    'figure',
+    { class: 'vl-sight' },
+    modes.length > 1 && picker(modes, first, show),
+    strip,
+    note,
+  );
 }
 
 /** Opacity of every patch of a span, row by row, and what kind of cover it is; null where nothing is to be painted. */
@@ -30,7 +54,9 @@ function paint(lane, span, mode, heat) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
   if (mode === 'heat') {
-    const before = lane.begin.spans.filter((s) => s.stop <= span.start).reduce((sum, s) => sum + s.stop - s.start, 0);
+    const before = lane.begin.spans
+      .filter((s) => s.stop <= span.start)
+      .reduce((sum, s) => sum + s.stop - s.start, 0);
     const bytes = decoded(heat);
     const low = bytes.reduce((a, b) => Math.min(a, b), 255);
     const high = bytes.reduce((a, b) => Math.max(a, b), 0);
@@ -38,7 +64,10 @@ function paint(lane, span, mode, heat) {
     return { kind: 'heat', cover: values.map((v) => (high > low ? (v - low) / (high - low) : 0)) };
   }
   const seen = new Set(lane.begin.seen.find((s) => s.view === mode).index);
-  return { kind: 'hidden', cover: Array.from({ length: n }, (_, i) => (seen.has(span.start + i) ? 0 : 1)) };
+  return {
+    kind: 'hidden',
+    cover: Array.from({ length: n }, (_, i) => (seen.has(span.start + i) ? 0 : 1)),
+  };
 }
 
 /** The bytes of base64; none where it is something else. */
@@ -52,8 +81,16 @@ function decoded(heat) {
 
 function picture(url, span, name, painted) {
   const clip = span.kind === 'video';
-  const box = h('div', { class: 'vl-picture' }, h('img', { src: url, alt: clip ? W.patches.frame(name ?? '', span.frame) : name ?? W.patches.alt, loading: 'lazy' }),
-    clip && h('small', { 'aria-hidden': 'true', text: String(span.frame + 1) }));
+  const box = h(
+    'div',
+    { class: 'vl-picture' },
+    h('img', {
+      src: url,
+      alt: clip ? W.patches.frame(name ?? '', span.frame) : (name ?? W.patches.alt),
+      loading: 'lazy',
+    }),
+    clip && h('small', { 'aria-hidden': 'true', text: String(span.frame + 1) }),
+  );
   if (painted) box.append(cover(span, painted));
   return box;
 }
@@ -63,7 +100,8 @@ function cover(span, { kind, cover: values }) {
   const g = canvas.getContext('2d');
   const image = g.createImageData(span.cols, span.rows);
   values.forEach((v, i) => {
-    const [r, gr, b, a] = kind === 'heat' ? [213, 94, 0, 230 * v ** 1.6] : [20, 22, 26, v ? 190 : 0];
+    const [r, gr, b, a] =
+      kind === 'heat' ? [213, 94, 0, 230 * v ** 1.6] : [20, 22, 26, v ? 190 : 0];
     image.data.set([r, gr, b, a], 4 * i);
   });
   g.putImageData(image, 0, 0);
@@ -75,7 +113,10 @@ function share(view, list) {
   let all = 0;
   let kept = 0;
   for (const { span } of list) {
-    for (let i = span.start; i < span.stop; i += 1) { all += 1; if (seen.has(i)) kept += 1; }
+    for (let i = span.start; i < span.stop; i += 1) {
+      all += 1;
+      if (seen.has(i)) kept += 1;
+    }
   }
   const told = view.view === 'pooled' ? W.patches.pooled(kept, all) : W.patches.share(kept, all);
   const words = view.words?.trim();
@@ -85,7 +126,10 @@ function share(view, list) {
 /** Two modes are buttons, more are a menu. */
 function picker(modes, first, show) {
   if (modes.length === 2) return segmented(W.patches.choose, modes, first, show);
-  const menu = h('select', { 'aria-label': W.patches.choose, on: { change: () => show(menu.value) } },
-    modes.map(([value, text]) => h('option', { value, text })));
+  const menu = h(
+    'select',
+    { 'aria-label': W.patches.choose, on: { change: () => show(menu.value) } },
+    modes.map(([value, text]) => h('option', { value, text })),
+  );
   return menu;
 }

@@ -4,12 +4,12 @@
 import { h, put, icon, fmt, segmented } from './dom.js';
 import { W } from './words.js';
 
-const SHOW_S = 8;            // so long a stretched replay lasts
-const LONGEST_S = 10;        // races that last longer are shown faster than they were
+const SHOW_S = 8; // so long a stretched replay lasts
+const LONGEST_S = 10; // races that last longer are shown faster than they were
 export const WATCHABLE_S = 6; // those that last at least so long are shown as they were
-const STEP_S = 1.6;          // so long one round takes when it is stepped through
-const PAUSE_MS = 3500;       // between two passes of a replay that goes on by itself
-const VISIBLE_S = 0.3;       // rounds that take less on screen are shown whole
+const STEP_S = 1.6; // so long one round takes when it is stepped through
+const PAUSE_MS = 3500; // between two passes of a replay that goes on by itself
+const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
 
 export class Player {
   constructor(race) {
@@ -18,20 +18,55 @@ export class Player {
     this.playing = false;
     this.looping = false;
     this.step = this.step.bind(this);
-    const tool = (name, text, fn) => h('button', { type: 'button', class: 'vl-round', 'aria-label': text, title: text, on: { click: fn } }, icon(name));
+    const tool = (name, text, fn) =>
+      h(
+        'button',
+        { type: 'button', class: 'vl-round', 'aria-label': text, title: text, on: { click: fn } },
+        icon(name),
+      );
     this.button = tool('play', W.player.play, () => this.toggle());
     this.back = tool('back', W.player.back, () => this.stepBack());
     this.next = tool('next', W.player.next, () => this.stepNext());
-    this.slider = h('input', { type: 'range', min: 0, max: 1000, value: 0, 'aria-label': W.player.slider,
-      on: { input: () => this.scrub(Number(this.slider.value) / 1000) } });
+    this.slider = h('input', {
+      type: 'range',
+      min: 0,
+      max: 1000,
+      value: 0,
+      'aria-label': W.player.slider,
+      on: { input: () => this.scrub(Number(this.slider.value) / 1000) },
+    });
     this.time = h('output', { class: 'vl-time' });
-    this.rates = segmented(W.player.rate, [['show', ''], ['true', W.player.trueSpeed]], 'show', (mode) => { this.mode = mode; this.pace(); });
-    this.node = h('div', { class: 'vl-player', hidden: true, role: 'group', 'aria-label': W.player.title }, this.back, this.button, this.next,
-      this.slider, this.time, this.rates);
-    race.on('reset', () => { this.pause(); this.loop(false); this.setMode('show'); });
+    this.rates = segmented(
+      W.player.rate,
+      [
+        ['show', ''],
+        ['true', W.player.trueSpeed],
+      ],
+      'show',
+      (mode) => {
+        this.mode = mode;
+        this.pace();
+      },
+    );
+    this.node = h(
+      'div',
+      { class: 'vl-player', hidden: true, role: 'group', 'aria-label': W.player.title },
+      this.back,
+      this.button,
+      this.next,
+      this.slider,
+      this.time,
+      this.rates,
+    );
+    race.on('reset', () => {
+      this.pause();
+      this.loop(false);
+      this.setMode('show');
+    });
     race.on('reset end head lane begin', () => this.show());
     // Whoever touches anything wants to look: the replay then no longer begins anew by itself.
-    for (const type of ['pointerdown', 'keydown']) document.addEventListener(type, () => this.loop(false), true);
+    for (const type of ['pointerdown', 'keydown'])
+      document.addEventListener(type, () => this.loop(false), true);
     this.show();
   }
 
@@ -64,7 +99,10 @@ export class Player {
 
   pace() {
     this.rate = this.mode === 'show' ? this.stretch : 1;
-    const rounds = Math.max(1, ...this.race.list.map((lane) => (lane.begin.method === 'ar' ? 0 : lane.rounds.length)));
+    const rounds = Math.max(
+      1,
+      ...this.race.list.map((lane) => (lane.begin.method === 'ar' ? 0 : lane.rounds.length)),
+    );
     this.race.slow = this.race.length / rounds / this.rate >= VISIBLE_S;
   }
 
@@ -98,7 +136,10 @@ export class Player {
     this.playing = false;
     this.race.setHead(null);
     this.race.emit('shown');
-    if (this.looping) this.again = setTimeout(() => { if (!this.race.selected?.picked) this.replay(true); }, PAUSE_MS);
+    if (this.looping)
+      this.again = setTimeout(() => {
+        if (!this.race.selected?.picked) this.replay(true);
+      }, PAUSE_MS);
   }
 
   scrub(part) {
@@ -115,7 +156,10 @@ export class Player {
     if (this.playing && this.until !== null) race.setHead(this.until); // pressed again: the round on its way is over at once
     if (race.head === null || race.finished) race.setHead(0);
     const k = race.shown(lane);
-    if (!lane.rounds[k]) { this.end(); return; }
+    if (!lane.rounds[k]) {
+      this.end();
+      return;
+    }
     const until = lane.at(k + 1).clock;
     this.play(until);
     this.rate = Math.max(1e-6, (until - race.head) / STEP_S);

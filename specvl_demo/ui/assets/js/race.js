@@ -5,7 +5,17 @@ import { Lane } from './fold.js';
 import { shown } from './trace.js';
 
 /** What a lane says of itself before it has begun. */
-const UNKNOWN = { kind: 'begin', sampling: {}, spans: [], seen: [], notes: {}, models: {}, vision_s: 0, prefill_s: 0, draft_prefill_s: 0 };
+const UNKNOWN = {
+  kind: 'begin',
+  sampling: {},
+  spans: [],
+  seen: [],
+  notes: {},
+  models: {},
+  vision_s: 0,
+  prefill_s: 0,
+  draft_prefill_s: 0,
+};
 
 export class Race extends EventTarget {
   constructor() {
@@ -15,22 +25,33 @@ export class Race extends EventTarget {
 
   clear(meta = {}) {
     this.lanes = new Map();
-    this.meta = meta;       // {source: 'live' | 'ended' | 'recorded', question, machine, form, shown: [{name, frames: [url]}]}
-    this.head = null;       // seconds on every lane's own clock that are shown; null: everything there is
-    this.slow = false;      // whether a replay is slow enough to show what happens within a round
-    this.focus = null;      // name of the lane that the tree and the charts show
-    this.selected = null;   // {lane, token} or {lane, round}
+    this.meta = meta; // {source: 'live' | 'ended' | 'recorded', question, machine, form, shown: [{name, frames: [url]}]}
+    this.head = null; // seconds on every lane's own clock that are shown; null: everything there is
+    this.slow = false; // whether a replay is slow enough to show what happens within a round
+    this.focus = null; // name of the lane that the tree and the charts show
+    this.selected = null; // {lane, token} or {lane, round}
     this.emit('reset');
   }
 
-  emit(type, detail = {}) { this.dispatchEvent(new CustomEvent(type, { detail })); }
+  emit(type, detail = {}) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
 
-  on(types, fn) { for (const type of types.split(' ')) this.addEventListener(type, (e) => fn(e.detail, type)); }
+  on(types, fn) {
+    for (const type of types.split(' ')) this.addEventListener(type, (e) => fn(e.detail, type));
+  }
 
   /** Lanes that were asked for and have not begun: [{name, title, lossless}], in their order. */
   expect(lanes, most) {
     for (const { name, title, lossless } of lanes) {
-      this.open({ ...UNKNOWN, lane: name, method: name, title, lossless, max_new_tokens: most }).pending = true;
+      this.open({
+        ...UNKNOWN,
+        lane: name,
+        method: name,
+        title,
+        lossless,
+        max_new_tokens: most,
+      }).pending = true;
     }
   }
 
@@ -39,7 +60,10 @@ export class Race extends EventTarget {
     if (record.kind === 'begin') {
       if (record.notes.media?.length) this.meta.shown = shown(record);
       const waiting = this.lanes.get(record.lane);
-      if (!waiting) { this.open(record); return; }
+      if (!waiting) {
+        this.open(record);
+        return;
+      }
       Object.assign(waiting, { begin: record, pending: false });
       this.emit('begin', { lane: waiting });
       return;
@@ -59,20 +83,29 @@ export class Race extends EventTarget {
     const lane = new Lane(begin);
     lane.number = this.lanes.size;
     this.lanes.set(lane.name, lane);
-    if (this.focus === null || this.lanes.get(this.focus).begin.method === 'ar') this.focus = lane.name;
+    if (this.focus === null || this.lanes.get(this.focus).begin.method === 'ar')
+      this.focus = lane.name;
     this.emit('lane', { lane });
     return lane;
   }
 
-  get list() { return [...this.lanes.values()]; }
+  get list() {
+    return [...this.lanes.values()];
+  }
 
-  get focused() { return this.lanes.get(this.focus) ?? null; }
+  get focused() {
+    return this.lanes.get(this.focus) ?? null;
+  }
 
   /** The plain autoregressive lane, against which the others are measured; null where the race has none. */
-  get baseline() { return this.list.find((lane) => lane.begin.method === 'ar') ?? null; }
+  get baseline() {
+    return this.list.find((lane) => lane.begin.method === 'ar') ?? null;
+  }
 
   /** Rounds of a lane that are shown now. */
-  shown(lane) { return this.head === null ? lane.rounds.length : lane.roundsBy(this.head); }
+  shown(lane) {
+    return this.head === null ? lane.rounds.length : lane.roundsBy(this.head);
+  }
 
   /** The round of a lane that is on its way at the moment shown, in a replay slow enough to see it: how much of it is
    *  drafted and how much is verified, 0 to 1; null where there is none. */
@@ -83,11 +116,17 @@ export class Race extends EventTarget {
     const since = this.head - lane.at(k).clock;
     const rest = round.clock_s - lane.at(k).clock - round.draft_s;
     const part = (done, all) => (all > 0 ? Math.min(1, Math.max(0, done / all)) : 1);
-    return { round, drafted: part(since, round.draft_s), verified: since < round.draft_s ? 0 : part(since - round.draft_s, rest) };
+    return {
+      round,
+      drafted: part(since, round.draft_s),
+      verified: since < round.draft_s ? 0 : part(since - round.draft_s, rest),
+    };
   }
 
   /** Totals of a lane as shown now. */
-  now(lane) { return lane.at(this.shown(lane)); }
+  now(lane) {
+    return lane.at(this.shown(lane));
+  }
 
   /** Decode speed of a lane over the baseline's, both as shown now; null without a baseline. */
   speedup(lane) {
@@ -99,14 +138,22 @@ export class Race extends EventTarget {
   }
 
   /** A lane is over when its last round is shown. */
-  over(lane) { return lane.end !== null && this.shown(lane) === lane.rounds.length; }
+  over(lane) {
+    return lane.end !== null && this.shown(lane) === lane.rounds.length;
+  }
 
-  get finished() { return this.lanes.size > 0 && this.list.every((lane) => this.over(lane)); }
+  get finished() {
+    return this.lanes.size > 0 && this.list.every((lane) => this.over(lane));
+  }
 
   /** Lane names in the order in which they came in, by their own clocks. */
   get order() {
-    return this.list.filter((lane) => this.over(lane) && lane.end.stop !== 'cancelled' && lane.end.stop !== 'error')
-      .sort((a, b) => a.at(Infinity).clock - b.at(Infinity).clock).map((lane) => lane.name);
+    return this.list
+      .filter(
+        (lane) => this.over(lane) && lane.end.stop !== 'cancelled' && lane.end.stop !== 'error',
+      )
+      .sort((a, b) => a.at(Infinity).clock - b.at(Infinity).clock)
+      .map((lane) => lane.name);
   }
 
   /** The lane whose text a follow-up question goes on from: the autoregressive one where it came to its end, else the
@@ -115,11 +162,16 @@ export class Race extends EventTarget {
     const base = this.baseline;
     if (['eos', 'length'].includes(base?.end?.stop)) return base;
     const written = this.list.filter((lane) => lane.begin.lossless && lane.text.trim());
-    return written.reduce((a, b) => (b.tokens.length > a.tokens.length ? b : a), written[0] ?? null);
+    return written.reduce(
+      (a, b) => (b.tokens.length > a.tokens.length ? b : a),
+      written[0] ?? null,
+    );
   }
 
   /** The longest clock of all lanes. */
-  get length() { return Math.max(0, ...this.list.map((lane) => lane.at(Infinity).clock)); }
+  get length() {
+    return Math.max(0, ...this.list.map((lane) => lane.at(Infinity).clock));
+  }
 
   setHead(seconds) {
     this.head = seconds;

@@ -17,7 +17,6 @@ import { Track } from './track.js';
 import { TreeView } from './tree.js';
 import { W } from './words.js';
 
-
 export class RaceView {
   /** on: {save(), share(), link(), follow(), again()}: what the buttons around the race do. */
   constructor(race, painter, catalog, plotlyUrl, on) {
@@ -32,41 +31,99 @@ export class RaceView {
     this.waiting = '';
     this.say = this.say.bind(this);
     this.build();
-    race.on('reset', () => { this.lanes.clear(); this.texts.replaceChildren(); this.await(''); this.stage.classList.remove('outdated'); this.tell(''); this.offer(null); this.title(); this.methodCharts(); });
+    race.on('reset', () => {
+      this.lanes.clear();
+      this.texts.replaceChildren();
+      this.await('');
+      this.stage.classList.remove('outdated');
+      this.tell('');
+      this.offer(null);
+      this.title();
+      this.methodCharts();
+    });
     race.on('lane', ({ lane }) => this.addLane(lane));
     race.on('lane begin', () => this.pictures());
     race.on('lane begin round end head reset', () => painter.soon(this.say));
     race.on('shown', () => this.point());
-    race.on('round end', ({ lane }) => { this.lanes.get(lane.name)?.update(); this.redraw(); });
-    race.on('head select focus', () => { for (const view of this.lanes.values()) view.update(); this.redraw(); });
-    race.on('begin', ({ lane }) => { const view = this.lanes.get(lane.name); view.begun(); view.update(); });
+    race.on('round end', ({ lane }) => {
+      this.lanes.get(lane.name)?.update();
+      this.redraw();
+    });
+    race.on('head select focus', () => {
+      for (const view of this.lanes.values()) view.update();
+      this.redraw();
+    });
+    race.on('begin', ({ lane }) => {
+      const view = this.lanes.get(lane.name);
+      view.begun();
+      view.update();
+    });
     race.on('lane focus', (_, type) => this.methodCharts(type === 'focus'));
-    race.on('round', ({ lane }) => { if (lane.rounds.length === 1 && lane === race.focused) this.methodCharts(); });
-    race.on('end', ({ lane }) => { this.origin(); if (lane === race.focused) this.methodCharts(); }); // its first round may lack them
+    race.on('round', ({ lane }) => {
+      if (lane.rounds.length === 1 && lane === race.focused) this.methodCharts();
+    });
+    race.on('end', ({ lane }) => {
+      this.origin();
+      if (lane === race.focused) this.methodCharts();
+    }); // its first round may lack them
     race.on('end head', () => this.verdict());
   }
 
-  chart(spec) { return new Chart(spec, this.race, this.painter, this.plotlyUrl); }
+  chart(spec) {
+    return new Chart(spec, this.race, this.painter, this.plotlyUrl);
+  }
 
   build() {
     this.badge = h('span', { class: 'vl-badge' });
     this.question = h('p', { class: 'vl-question' });
     this.thumbs = h('span', { class: 'vl-question-media' });
-    this.tools = h('div', { class: 'vl-race-tools' },
-      this.tool('link', W.run.link, () => this.on.link()), this.tool('page', W.run.share, () => this.on.share()), this.tool('save', W.run.save, () => this.on.save()));
+    this.tools = h(
+      'div',
+      { class: 'vl-race-tools' },
+      this.tool('link', W.run.link, () => this.on.link()),
+      this.tool('page', W.run.share, () => this.on.share()),
+      this.tool('save', W.run.save, () => this.on.save()),
+    );
     this.texts = h('div', { class: 'vl-lanes' });
     // Long answers scroll in step.
-    this.texts.addEventListener('scroll', (e) => {
-      if (this.race.head !== null || !this.race.finished) return;
-      for (const { box } of this.lanes.values()) if (box !== e.target && box.scrollTop !== e.target.scrollTop) box.scrollTop = e.target.scrollTop;
-    }, true);
+    this.texts.addEventListener(
+      'scroll',
+      (e) => {
+        if (this.race.head !== null || !this.race.finished) return;
+        for (const { box } of this.lanes.values())
+          if (box !== e.target && box.scrollTop !== e.target.scrollTop)
+            box.scrollTop = e.target.scrollTop;
+      },
+      true,
+    );
     this.said = h('p', { class: 'vl-verdict', role: 'status' });
-    this.followUp = h('button', { type: 'button', class: 'vl-small', hidden: true, text: W.chat.follow, title: W.chat.followHint, on: { click: () => this.on.follow() } });
-    this.rerun = h('button', { type: 'button', class: 'vl-secondary', hidden: true, on: { click: () => this.on.again() } }, icon('play'), W.run.rerun);
-    const box = h('input', { type: 'checkbox', id: 'vl-rejected', on: { change: () => this.node.classList.toggle('rejects', box.checked) } });
-    this.legend = h('div', { class: 'vl-textlegend', role: 'note', 'aria-label': W.legend.title },
-      ['draft', 'relaxed', 'target', 'rejected'].map((o) => term(W.legend[o], W.learn.origins[o], `tk ${o}`)),
-      h('label', { for: 'vl-rejected' }, box, W.legend.showRejected));
+    this.followUp = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      hidden: true,
+      text: W.chat.follow,
+      title: W.chat.followHint,
+      on: { click: () => this.on.follow() },
+    });
+    this.rerun = h(
+      'button',
+      { type: 'button', class: 'vl-secondary', hidden: true, on: { click: () => this.on.again() } },
+      icon('play'),
+      W.run.rerun,
+    );
+    const box = h('input', {
+      type: 'checkbox',
+      id: 'vl-rejected',
+      on: { change: () => this.node.classList.toggle('rejects', box.checked) },
+    });
+    this.legend = h(
+      'div',
+      { class: 'vl-textlegend', role: 'note', 'aria-label': W.legend.title },
+      ['draft', 'relaxed', 'target', 'rejected'].map((o) =>
+        term(W.legend[o], W.learn.origins[o], `tk ${o}`),
+      ),
+      h('label', { for: 'vl-rejected' }, box, W.legend.showRejected),
+    );
     this.grid = h('div', { class: 'vl-charts' });
     this.sentence = h('p', { class: 'vl-headline' });
     this.notice = h('p', { class: 'vl-notice', role: 'status' });
@@ -74,11 +131,39 @@ export class RaceView {
     const numbers = h('div', { class: 'vl-card' }, this.track.node);
     this.guide = new Guide(this.race, this.player, [this.texts, pair, numbers]);
     this.scope = h('p', { class: 'vl-scope' });
-    this.stage = h('div', { class: 'vl-stage' }, numbers, this.scope, this.texts, h('div', { class: 'vl-under' }, this.legend, this.said, this.followUp), pair, this.grid);
-    this.node = h('div', { class: 'vl-race idle' }, this.notice,
-      h('div', { class: 'vl-start' }, h('h2', { text: W.start.title }), this.starting = h('p', { text: W.start.text })),
-      h('div', { class: 'vl-race-head' }, this.badge, this.thumbs, this.question, this.player.node, this.tools),
-      h('div', { class: 'vl-says' }, this.sentence, this.rerun, this.guide.open), this.guide.node, this.stage);
+    this.stage = h(
+      'div',
+      { class: 'vl-stage' },
+      numbers,
+      this.scope,
+      this.texts,
+      h('div', { class: 'vl-under' }, this.legend, this.said, this.followUp),
+      pair,
+      this.grid,
+    );
+    this.node = h(
+      'div',
+      { class: 'vl-race idle' },
+      this.notice,
+      h(
+        'div',
+        { class: 'vl-start' },
+        h('h2', { text: W.start.title }),
+        (this.starting = h('p', { text: W.start.text })),
+      ),
+      h(
+        'div',
+        { class: 'vl-race-head' },
+        this.badge,
+        this.thumbs,
+        this.question,
+        this.player.node,
+        this.tools,
+      ),
+      h('div', { class: 'vl-says' }, this.sentence, this.rerun, this.guide.open),
+      this.guide.node,
+      this.stage,
+    );
     this.methodCharts();
   }
 
@@ -96,7 +181,9 @@ export class RaceView {
     if (this.spoken !== words) this.sentence.replaceChildren(...nodes);
     this.spoken = words;
     this.sentence.classList.toggle('waiting', waits);
-    this.guide.open.hidden = !this.race.list.some((lane) => lane !== this.race.baseline && lane.end && lane.rounds.length);
+    this.guide.open.hidden = !this.race.list.some(
+      (lane) => lane !== this.race.baseline && lane.end && lane.rounds.length,
+    );
   }
 
   /** Something that whoever looks at the race must know: what went wrong, or that it is another one than the form's. */
@@ -119,7 +206,13 @@ export class RaceView {
     if (token !== null) this.race.select({ lane: lane.name, token });
   }
 
-  tool(name, text, fn) { return h('button', { type: 'button', class: 'vl-tool', title: text, 'aria-label': text, on: { click: fn } }, icon(name)); }
+  tool(name, text, fn) {
+    return h(
+      'button',
+      { type: 'button', class: 'vl-tool', title: text, 'aria-label': text, on: { click: fn } },
+      icon(name),
+    );
+  }
 
   title() {
     const { meta } = this.race;
@@ -133,23 +226,40 @@ export class RaceView {
   }
 
   /** Nothing to show yet, for an example of which no race is recorded. */
-  idle(title) { put(this.starting, W.start.example(title)); }
+  idle(title) {
+    put(this.starting, W.start.example(title));
+  }
 
   /** Where the race comes from: recorded, live, or live a moment ago. */
   origin() {
     const { source = '' } = this.race.meta;
     const over = this.race.list.length > 0 && this.race.list.every((lane) => lane.end);
     this.badge.className = `vl-badge ${over ? '' : source}`;
-    put(this.badge, { recorded: W.run.recorded, live: over ? W.run.yours : W.run.live, ended: W.run.yours }[source] ?? '');
+    put(
+      this.badge,
+      { recorded: W.run.recorded, live: over ? W.run.yours : W.run.live, ended: W.run.yours }[
+        source
+      ] ?? '',
+    );
   }
 
   /** The head of the race comes into view where the page was scrolled past it. */
-  toTop() { if (this.node.getBoundingClientRect().top < 0) this.node.scrollIntoView(); }
+  toTop() {
+    if (this.node.getBoundingClientRect().top < 0) this.node.scrollIntoView();
+  }
 
   pictures() {
     const list = (this.race.meta.shown ?? []).filter((m) => m.frames[0]);
     if (list.length === this.thumbs.children.length) return;
-    this.thumbs.replaceChildren(...list.map((m) => h('img', { src: m.frames[0], alt: m.name, title: m.frames.length > 1 ? W.patches.frames(m.frames.length) : m.name })));
+    this.thumbs.replaceChildren(
+      ...list.map((m) =>
+        h('img', {
+          src: m.frames[0],
+          alt: m.name,
+          title: m.frames.length > 1 ? W.patches.frames(m.frames.length) : m.name,
+        }),
+      ),
+    );
   }
 
   addLane(lane) {
@@ -162,9 +272,14 @@ export class RaceView {
   /** A chart of the focused lane's own: the first declared one whose numbers its rounds carry; where there is none, a common chart stands in its place. */
   methodCharts(now = false) {
     const lane = this.race.focused;
-    if ((!lane || lane.pending) && this.own) { this.redraw(); return; } // the next race may well ask for the same
+    if ((!lane || lane.pending) && this.own) {
+      this.redraw();
+      return;
+    } // the next race may well ask for the same
     const own = lane?.begin.charts ?? [];
-    const carried = own.find((chart) => lane.rounds.some((r) => dig(r, chart.series[0]?.path ?? '') !== undefined));
+    const carried = own.find((chart) =>
+      lane.rounds.some((r) => dig(r, chart.series[0]?.path ?? '') !== undefined),
+    );
     const chart = carried ?? (lane?.rounds.length ? undefined : own[0]);
     const spec = chart ? declared(chart) : byDepth;
     if (spec.id !== this.own?.spec.id) {
@@ -175,9 +290,13 @@ export class RaceView {
     this.redraw(now);
   }
 
-  redraw(now = false) { for (const chart of [this.own, ...this.charts]) chart.update(now || this.race.finished); }
+  redraw(now = false) {
+    for (const chart of [this.own, ...this.charts]) chart.update(now || this.race.finished);
+  }
 
-  repaint() { for (const chart of [this.own, ...this.charts]) chart.repaint(); }
+  repaint() {
+    for (const chart of [this.own, ...this.charts]) chart.repaint();
+  }
 
   /** What can come next: 'follow', another question about the same pictures, 'again', the same once more, or null. */
   offer(next) {
@@ -189,21 +308,29 @@ export class RaceView {
   verdict() {
     const { race } = this;
     const base = race.baseline;
-    if (!race.finished || !base) { put(this.said, ''); return; }
+    if (!race.finished || !base) {
+      put(this.said, '');
+      return;
+    }
     const untimed = new Map();
-    const lines = race.list.filter((lane) => lane !== base).flatMap((lane) => {
-      const { title } = lane.begin;
-      const found = agreement(lane, base);
-      if (found.kind === 'so_far' && !found.at) return [];
-      const doubted = doubt(race, lane);
-      const cost = costs(lane, base);
-      const slow = doubted === null && whySlow(cost);
-      if (doubted && doubted.kind !== 'cut') {
-        const why = W.run.timing[doubted.kind](doubted);
-        untimed.set(why, [...(untimed.get(why) ?? []), title]);
-      }
-      return [W.run.agreement[found.kind](title, found), slow && W.run.slow[slow](title, cost)].filter(Boolean);
-    });
+    const lines = race.list
+      .filter((lane) => lane !== base)
+      .flatMap((lane) => {
+        const { title } = lane.begin;
+        const found = agreement(lane, base);
+        if (found.kind === 'so_far' && !found.at) return [];
+        const doubted = doubt(race, lane);
+        const cost = costs(lane, base);
+        const slow = doubted === null && whySlow(cost);
+        if (doubted && doubted.kind !== 'cut') {
+          const why = W.run.timing[doubted.kind](doubted);
+          untimed.set(why, [...(untimed.get(why) ?? []), title]);
+        }
+        return [
+          W.run.agreement[found.kind](title, found),
+          slow && W.run.slow[slow](title, cost),
+        ].filter(Boolean);
+      });
     // What disturbs one lane mostly disturbs all: it is told once.
     for (const [why, titles] of untimed) lines.push(`${titles.join(', ')}: ${why}`);
     put(this.said, lines.join(' · '));

@@ -14,32 +14,84 @@ export class ReplayView {
   constructor(catalog, show, choose) {
     Object.assign(this, { catalog, show });
     this.runs = [];
-    this.input = h('input', { type: 'file', accept: '.jsonl,.json', class: 'vl-hidden', tabindex: '-1', id: 'vl-trace', 'aria-label': W.trace.open,
-      on: { change: () => { this.open(this.input.files[0]); this.input.value = ''; } } });
+    this.input = h('input', {
+      type: 'file',
+      accept: '.jsonl,.json',
+      class: 'vl-hidden',
+      tabindex: '-1',
+      id: 'vl-trace',
+      'aria-label': W.trace.open,
+      on: {
+        change: () => {
+          this.open(this.input.files[0]);
+          this.input.value = '';
+        },
+      },
+    });
     this.said = h('p', { class: 'vl-help', role: 'status' });
     this.mine = h('ul', { class: 'vl-runs' });
-    this.clear = h('button', { type: 'button', class: 'vl-small', text: W.trace.forget, on: { click: () => this.forget() } });
+    this.clear = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      text: W.trace.forget,
+      on: { click: () => this.forget() },
+    });
     const recorded = catalog.examples.filter((e) => e.trace);
-    this.node = h('div', { class: 'vl-replay' },
-      h('section', { class: 'vl-card vl-drop' }, h('p', { text: W.trace.drop }),
-        h('button', { type: 'button', class: 'vl-secondary', on: { click: () => this.input.click() } }, icon('open'), W.trace.open), this.input, this.said),
-      h('section', {}, h('h2', { text: W.trace.recorded }), recorded.length
-        ? h('ul', { class: 'vl-runs' }, recorded.map((e) => this.line(e.title, e.why, () => choose(e), thumbnails(e)[0])))
-        : h('p', { class: 'vl-hint', text: W.trace.none })),
-      h('section', {}, h('h2', { text: W.trace.yours }), this.mine, this.clear));
+    this.node = h(
+      'div',
+      { class: 'vl-replay' },
+      h(
+        'section',
+        { class: 'vl-card vl-drop' },
+        h('p', { text: W.trace.drop }),
+        h(
+          'button',
+          { type: 'button', class: 'vl-secondary', on: { click: () => this.input.click() } },
+          icon('open'),
+          W.trace.open,
+        ),
+        this.input,
+        this.said,
+      ),
+      h(
+        'section',
+        {},
+        h('h2', { text: W.trace.recorded }),
+        recorded.length
+          ? h(
+              'ul',
+              { class: 'vl-runs' },
+              recorded.map((e) => this.line(e.title, e.why, () => choose(e), thumbnails(e)[0])),
+            )
+          : h('p', { class: 'vl-hint', text: W.trace.none }),
+      ),
+      h('section', {}, h('h2', { text: W.trace.yours }), this.mine, this.clear),
+    );
     this.list();
   }
 
   line(title, note, fn, thumb, extra = null) {
-    return h('li', {}, h('button', { type: 'button', class: 'vl-run', on: { click: fn } },
-      thumb ?? h('i', { class: 'vl-noimage' }, icon('play')),
-      h('span', {}, h('b', { text: title }), h('small', { text: note }))), extra);
+    return h(
+      'li',
+      {},
+      h(
+        'button',
+        { type: 'button', class: 'vl-run', on: { click: fn } },
+        thumb ?? h('i', { class: 'vl-noimage' }, icon('play')),
+        h('span', {}, h('b', { text: title }), h('small', { text: note })),
+      ),
+      extra,
+    );
   }
 
   /** Keep a finished race so that it can be shown again, in a later visit too. */
   keep(race) {
     const { shown, ...meta } = race.meta; // the pictures are in the records
-    const run = { records: trace.recordsOf(race), meta, lanes: race.list.map((lane) => lane.begin.title) };
+    const run = {
+      records: trace.recordsOf(race),
+      meta,
+      lanes: race.list.map((lane) => lane.begin.title),
+    };
     kept.keepRun(run);
     this.runs.unshift(run);
     this.list();
@@ -59,12 +111,30 @@ export class ReplayView {
   }
 
   list() {
-    this.mine.replaceChildren(...this.runs.map((run) => this.line(run.meta.question || W.trace.untitled, run.lanes.join(', '),
-      () => this.show(run.records, run.meta), picture(trace.shown(run.records[0])[0]?.frames[0]),
-      h('button', { type: 'button', class: 'vl-tool', 'aria-label': W.run.save, title: W.run.save,
-        on: { click: () => trace.download('race.trace.jsonl', trace.write(run.records)) } }, icon('save')))));
+    this.mine.replaceChildren(
+      ...this.runs.map((run) =>
+        this.line(
+          run.meta.question || W.trace.untitled,
+          run.lanes.join(', '),
+          () => this.show(run.records, run.meta),
+          picture(trace.shown(run.records[0])[0]?.frames[0]),
+          h(
+            'button',
+            {
+              type: 'button',
+              class: 'vl-tool',
+              'aria-label': W.run.save,
+              title: W.run.save,
+              on: { click: () => trace.download('race.trace.jsonl', trace.write(run.records)) },
+            },
+            icon('save'),
+          ),
+        ),
+      ),
+    );
     this.clear.hidden = !this.runs.length;
-    if (!this.runs.length) this.mine.replaceChildren(h('li', { class: 'vl-hint', text: W.trace.noneYet }));
+    if (!this.runs.length)
+      this.mine.replaceChildren(h('li', { class: 'vl-hint', text: W.trace.noneYet }));
   }
 
   /** A trace from the visitor's disk; what is wrong with it is said with its line. */
@@ -72,7 +142,10 @@ export class ReplayView {
     if (!file) return;
     this.said.classList.remove('wrong');
     put(this.said, '');
-    if (file.size > trace.MOST_BYTES) { this.wrong(file.name, W.trace.tooLarge); return; }
+    if (file.size > trace.MOST_BYTES) {
+      this.wrong(file.name, W.trace.tooLarge);
+      return;
+    }
     let records;
     try {
       records = trace.parse(await file.text());
@@ -81,7 +154,12 @@ export class ReplayView {
       return;
     }
     const begin = records.find((r) => r.kind === 'begin');
-    this.show(records, { source: 'recorded', question: begin.notes.question || file.name, machine: begin.device, file: file.name });
+    this.show(records, {
+      source: 'recorded',
+      question: begin.notes.question || file.name,
+      machine: begin.device,
+      file: file.name,
+    });
   }
 
   wrong(name, sentence) {

@@ -14,16 +14,34 @@ export class Runner {
     this.busy = false;
     this.on = null;
     this.failed = null;
-    this.stream = new Stream({
-      run: () => { if (this.stopping) this.stop(); },
-      queue: (e) => this.on?.status(W.run.queue(e.place, e.eta_s)),
-      status: (e) => this.stopping || this.on?.status([W.run.stage[e.stage] ?? e.stage, e.detail?.replace(/^Loading /, '')].filter(Boolean).join(' ')),
-      begin: (e) => this.record(e), round: (e) => this.record(e), end: (e) => this.record(e),
-      heat: (e) => this.on?.heat?.(e.lanes),
-      error: (e) => { this.failed = e.text; },
-      done: () => this.finish(),
-    }, (run) => api.server.batches(run));
-    api.watch((value) => { this.heard = Date.now(); this.stream.feed(value); });
+    this.stream = new Stream(
+      {
+        run: () => {
+          if (this.stopping) this.stop();
+        },
+        queue: (e) => this.on?.status(W.run.queue(e.place, e.eta_s)),
+        status: (e) =>
+          this.stopping ||
+          this.on?.status(
+            [W.run.stage[e.stage] ?? e.stage, e.detail?.replace(/^Loading /, '')]
+              .filter(Boolean)
+              .join(' '),
+          ),
+        begin: (e) => this.record(e),
+        round: (e) => this.record(e),
+        end: (e) => this.record(e),
+        heat: (e) => this.on?.heat?.(e.lanes),
+        error: (e) => {
+          this.failed = e.text;
+        },
+        done: () => this.finish(),
+      },
+      (run) => api.server.batches(run),
+    );
+    api.watch((value) => {
+      this.heard = Date.now();
+      this.stream.feed(value);
+    });
   }
 
   /** Run a request. on: {status(text), record(record), heat(lanes)}. Gives the sentence of what went wrong, or null. */
@@ -45,7 +63,9 @@ export class Runner {
     });
   }
 
-  record({ k, record }) { this.on?.record({ kind: k, ...record }); }
+  record({ k, record }) {
+    this.on?.record({ kind: k, ...record });
+  }
 
   /** End the run after the round it is in; one that has no name yet ends as soon as it has. */
   stop() {
@@ -64,7 +84,8 @@ export class Runner {
       else await batches('');
       this.misses = 0;
       // The event that asks tells nothing of a refusal; a call that carries the same does.
-      const taken = run || !this.busy || Array.isArray(await batches(this.request).catch(() => null));
+      const taken =
+        run || !this.busy || Array.isArray(await batches(this.request).catch(() => null));
       if (!taken && this.busy) this.give(W.run.refused);
     } catch {
       this.misses += 1;

@@ -13,12 +13,21 @@ export function scope(catalog, request) {
   if (!pair || pair.knows === 'anything') return '';
   const media = [...request.media, ...request.history.flatMap((turn) => turn.media)];
   if (!media.length) return `${W.scope.noPicture[pair.knows]} ${W.scope.after}`;
-  const outside = request.media.filter((item) => kind(item, catalog) !== pair.knows && (pair.knows === 'scenes' || kind(item, catalog) !== null));
-  if (outside.length) return `${W.scope.other[pair.knows](outside.map((item) => item.name).join(', '))} ${W.scope.after}`;
+  const outside = request.media.filter(
+    (item) =>
+      kind(item, catalog) !== pair.knows &&
+      (pair.knows === 'scenes' || kind(item, catalog) !== null),
+  );
+  if (outside.length)
+    return `${W.scope.other[pair.knows](outside.map((item) => item.name).join(', '))} ${W.scope.after}`;
   const long = request.question.match(/\S+/g)?.length ?? 0;
   if (long > MOST_WORDS) return `${W.scope.long(long)} ${W.scope.after}`;
   const words = pair.words && new Set(pair.words);
-  const unknown = words ? [...new Set(request.question.match(LETTERS) ?? [])].filter((word) => !knows(words, word.toLowerCase())) : [];
+  const unknown = words
+    ? [...new Set(request.question.match(LETTERS) ?? [])].filter(
+        (word) => !knows(words, word.toLowerCase()),
+      )
+    : [];
   return unknown.length ? `${W.scope.words(unknown.slice(0, MOST_UNKNOWN))} ${W.scope.after}` : '';
 }
 
@@ -26,7 +35,10 @@ export function scope(catalog, request) {
 export function better(catalog, request) {
   const pair = catalog.pairs.find((p) => p.id === request.pair);
   const other = { scenes: 'photographs', photographs: 'scenes' }[pair?.knows];
-  const fits = other && request.media.length > 0 && request.media.every((item) => kind(item, catalog) !== pair.knows);
+  const fits =
+    other &&
+    request.media.length > 0 &&
+    request.media.every((item) => kind(item, catalog) !== pair.knows);
   return fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
 }
 
@@ -34,7 +46,7 @@ export function better(catalog, request) {
 function kind(item, catalog) {
   if (item.scene !== undefined) return 'scenes';
   const example = catalog.examples.find((e) => e.id === item.example);
-  return example ? catalog.pairs.find((p) => p.id === example.pair)?.knows ?? null : null;
+  return example ? (catalog.pairs.find((p) => p.id === example.pair)?.knows ?? null) : null;
 }
 
 /** A word, or its singular. */

@@ -11,17 +11,44 @@ export class Fields {
   constructor(params, values, onchange) {
     Object.assign(this, { params, values, onchange });
     this.fields = new Map();
-    this.node = h('div', { class: 'vl-fields' }, params.map((param) => this.build(param)));
+    this.node = h(
+      'div',
+      { class: 'vl-fields' },
+      params.map((param) => this.build(param)),
+    );
     this.show();
   }
 
   build(param) {
-    const id = `vl-p${serial += 1}`;
+    const id = `vl-p${(serial += 1)}`;
     const input = control(param, id, (value) => this.set(param, value));
-    const reset = h('button', { type: 'button', class: 'vl-reset', 'aria-label': W.settings.reset(param.title),
-      title: W.settings.resetTo(write(param, param.default)), on: { click: () => this.set(param, param.default) } }, icon('reset', 13));
-    const help = [param.help, param.paper !== null && param.paper !== undefined && W.settings.paper(write(param, param.paper))];
-    const node = field(id, param.title, input, help.filter(Boolean).map((text) => text.replace(/\.?$/, '.')).join(' '), reset);
+    const reset = h(
+      'button',
+      {
+        type: 'button',
+        class: 'vl-reset',
+        'aria-label': W.settings.reset(param.title),
+        title: W.settings.resetTo(write(param, param.default)),
+        on: { click: () => this.set(param, param.default) },
+      },
+      icon('reset', 13),
+    );
+    const help = [
+      param.help,
+      param.paper !== null &&
+        param.paper !== undefined &&
+        W.settings.paper(write(param, param.paper)),
+    ];
+    const node = field(
+      id,
+      param.title,
+      input,
+      help
+        .filter(Boolean)
+        .map((text) => text.replace(/\.?$/, '.'))
+        .join(' '),
+      reset,
+    );
     node.classList.toggle('wide', param.kind === 'set');
     this.fields.set(param.key, { node, input, reset });
     return node;
@@ -35,7 +62,9 @@ export class Fields {
   }
 
   /** How many values differ from their standard. */
-  get changed() { return this.params.filter((p) => p.key in this.values).length; }
+  get changed() {
+    return this.params.filter((p) => p.key in this.values).length;
+  }
 
   show() {
     for (const param of this.params) {
@@ -53,11 +82,23 @@ export class Panel {
   constructor(title, onreset) {
     this.count = h('span', { class: 'vl-changed' });
     this.body = h('div', { class: 'vl-settings-body' });
-    this.all = h('button', { type: 'button', class: 'vl-small', text: W.settings.resetAll, on: { click: onreset } });
-    this.node = h('details', {}, h('summary', {}, icon('chevron'), h('span', { text: title }), this.count), this.body);
+    this.all = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      text: W.settings.resetAll,
+      on: { click: onreset },
+    });
+    this.node = h(
+      'details',
+      {},
+      h('summary', {}, icon('chevron'), h('span', { text: title }), this.count),
+      this.body,
+    );
   }
 
-  fill(...nodes) { this.body.replaceChildren(...nodes.filter(Boolean), this.all); }
+  fill(...nodes) {
+    this.body.replaceChildren(...nodes.filter(Boolean), this.all);
+  }
 
   tally(changed) {
     put(this.count, changed ? W.settings.changed(changed) : '');
@@ -68,37 +109,70 @@ export class Panel {
 const same = (a, b) => String(a) === String(b);
 
 /** A value as its control shows it. */
-const write = (param, value) => (typeof value === 'boolean' ? (value ? W.settings.on : W.settings.off)
-  : param.choices?.find(([choice]) => choice === value)?.[1] ?? String(value));
+const write = (param, value) =>
+  typeof value === 'boolean'
+    ? value
+      ? W.settings.on
+      : W.settings.off
+    : (param.choices?.find(([choice]) => choice === value)?.[1] ?? String(value));
 
 /** An input for one kind of value; its `show` writes a value into it. */
 function control(param, id, onset) {
   if (param.kind === 'bool') {
     const box = h('input', { type: 'checkbox', id, on: { change: () => onset(box.checked) } });
-    box.show = (value) => { box.checked = Boolean(value); };
+    box.show = (value) => {
+      box.checked = Boolean(value);
+    };
     return box;
   }
   if (param.kind === 'choice') {
-    const menu = h('select', { id, on: { change: () => onset(menu.value) } },
-      param.choices.map(([value, title]) => h('option', { value, text: title })));
-    menu.show = (value) => { menu.value = value; };
+    const menu = h(
+      'select',
+      { id, on: { change: () => onset(menu.value) } },
+      param.choices.map(([value, title]) => h('option', { value, text: title })),
+    );
+    menu.show = (value) => {
+      menu.value = value;
+    };
     return menu;
   }
   if (param.kind === 'set') return several(param, id, onset);
-  const number = h('input', { type: 'number', id, min: param.min, max: param.max, inputmode: 'decimal',
-    step: param.kind === 'int' ? 1 : 'any', on: { change: () => onset(within(param, number.value)) } });
-  number.show = (value) => { if (document.activeElement !== number || !same(number.value, value)) number.value = String(value); };
+  const number = h('input', {
+    type: 'number',
+    id,
+    min: param.min,
+    max: param.max,
+    inputmode: 'decimal',
+    step: param.kind === 'int' ? 1 : 'any',
+    on: { change: () => onset(within(param, number.value)) },
+  });
+  number.show = (value) => {
+    if (document.activeElement !== number || !same(number.value, value))
+      number.value = String(value);
+  };
   return number;
 }
 
 /** Several of the choices at once, joined into one value; at least one stays. */
 function several(param, id, onset) {
-  const boxes = param.choices.map(([value, title]) => [h('input', { type: 'checkbox', value, on: { change: () => {
-    const on = boxes.filter(([box]) => box.checked).map(([box]) => box.value);
-    onset(on.length ? on.join(param.joined) : param.default);
-  } } }), title]);
-  const group = h('div', { class: 'vl-several', role: 'group', id, 'aria-label': param.title },
-    boxes.map(([box, title]) => h('label', {}, box, title)));
+  const boxes = param.choices.map(([value, title]) => [
+    h('input', {
+      type: 'checkbox',
+      value,
+      on: {
+        change: () => {
+          const on = boxes.filter(([box]) => box.checked).map(([box]) => box.value);
+          onset(on.length ? on.join(param.joined) : param.default);
+        },
+      },
+    }),
+    title,
+  ]);
+  const group = h(
+    'div',
+    { class: 'vl-several', role: 'group', id, 'aria-label': param.title },
+    boxes.map(([box, title]) => h('label', {}, box, title)),
+  );
   group.show = (value) => {
     const on = new Set(String(value).split(param.joined));
     for (const [box] of boxes) box.checked = on.has(box.value);
@@ -118,5 +192,10 @@ function within(param, text) {
 export function field(id, title, input, help, extra = null) {
   const hint = help ? h('p', { class: 'vl-help', id: `${id}-help`, text: help }) : null;
   if (hint) input.setAttribute('aria-describedby', hint.id);
-  return h('div', { class: 'vl-field vl-param' }, h('div', { class: 'vl-param-line' }, h('label', { for: id, text: title }), extra, input), hint);
+  return h(
+    'div',
+    { class: 'vl-field vl-param' },
+    h('div', { class: 'vl-param-line' }, h('label', { for: id, text: title }), extra, input),
+    hint,
+  );
 }

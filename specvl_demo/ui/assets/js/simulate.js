@@ -21,8 +21,18 @@ export function learn(lane, base) {
   const verify = t.verify_s / t.rounds / unit;
   const row = Math.max(0, verify - 1) / Math.max(1, nodes);
   const rest = (t.commit_s + t.other_s) / t.rounds / unit;
-  return { n: lane.tokens.length, hard: hardness(verdicts, quality), quality, gamma, width: nodes / gamma,
-    draft: t.draft_s / t.rounds / unit / gamma, step: Math.min(1, verify), row, rest, recorded: { tau: t.tau, speedup: t.speed / b.speed, rounds: t.rounds } };
+  return {
+    n: lane.tokens.length,
+    hard: hardness(verdicts, quality),
+    quality,
+    gamma,
+    width: nodes / gamma,
+    draft: t.draft_s / t.rounds / unit / gamma,
+    step: Math.min(1, verify),
+    row,
+    rest,
+    recorded: { tau: t.tau, speedup: t.speed / b.speed, rounds: t.rounds },
+  };
 }
 
 /** Whether the drafter's token was kept at a place, and how sure it was of what it guessed; right is null where it was
@@ -33,19 +43,36 @@ function verdict(round, at) {
   const p = (i) => (logp?.[i] == null ? 0.5 : Math.exp(logp[i]));
   if (token.origin !== 'target') return { right: true, sure: p(round.path[at + 1]) };
   const rivals = parent.map((_, i) => i).filter((i) => parent[i] === round.path[at]);
-  return rivals.length ? { right: false, sure: Math.max(...rivals.map(p)) } : { right: null, sure: 0.5 };
+  return rivals.length
+    ? { right: false, sure: Math.max(...rivals.map(p)) }
+    : { right: null, sure: 0.5 };
 }
 
 /** Tokens that were guessed lie below `quality`, the surest ones lowest; those that were not lie above, the ones where
  *  the drafter was surest of something else highest. Tokens that were never asked about are spread over all. */
 function hardness(verdicts, quality) {
   const hard = new Array(verdicts.length);
-  const place = (list, low, high) => list.forEach(([i], k) => { hard[i] = low + ((k + 0.5) / list.length) * (high - low); });
+  const place = (list, low, high) =>
+    list.forEach(([i], k) => {
+      hard[i] = low + ((k + 0.5) / list.length) * (high - low);
+    });
   const all = verdicts.map((v, i) => [i, v]);
-  place(all.filter(([, v]) => v.right === true).sort((a, b) => b[1].sure - a[1].sure), 0, quality);
-  place(all.filter(([, v]) => v.right === false).sort((a, b) => a[1].sure - b[1].sure), quality, 1);
+  place(
+    all.filter(([, v]) => v.right === true).sort((a, b) => b[1].sure - a[1].sure),
+    0,
+    quality,
+  );
+  place(
+    all.filter(([, v]) => v.right === false).sort((a, b) => a[1].sure - b[1].sure),
+    quality,
+    1,
+  );
   // The golden ratio's multiples fall evenly, and the same every time.
-  all.filter(([, v]) => v.right === null).forEach(([i], k) => { hard[i] = ((k + 1) * 0.618034) % 1; });
+  all
+    .filter(([, v]) => v.right === null)
+    .forEach(([i], k) => {
+      hard[i] = ((k + 1) * 0.618034) % 1;
+    });
   return hard;
 }
 
@@ -69,6 +96,8 @@ const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
 
 function depth({ parent }) {
   const deep = [];
-  parent.forEach((p, i) => { deep[i] = p < 0 ? 0 : deep[p] + 1; });
+  parent.forEach((p, i) => {
+    deep[i] = p < 0 ? 0 : deep[p] + 1;
+  });
   return Math.max(...deep);
 }

@@ -8,9 +8,21 @@ const KEY = 'specvl-theme';
 export function themeButton(onchange) {
   const kept = localStorage.getItem(KEY);
   if (kept) document.body.classList.toggle('dark', kept === 'dark');
-  return h('button', { type: 'button', class: 'vl-tool', 'aria-label': W.theme, title: W.theme, on: { click: () => {
-    const dark = document.body.classList.toggle('dark');
-    localStorage.setItem(KEY, dark ? 'dark' : 'light');
-    onchange();
-  } } }, icon('sun'));
+  return h(
+    'button',
+    {
+      type: 'button',
+      class: 'vl-tool',
+      'aria-label': W.theme,
+      title: W.theme,
+      on: {
+        click: () => {
+          const dark = document.body.classList.toggle('dark');
+          localStorage.setItem(KEY, dark ? 'dark' : 'light');
+          onchange();
+        },
+      },
+    },
+    icon('sun'),
+  );
 }

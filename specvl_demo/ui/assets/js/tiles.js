@@ -6,14 +6,18 @@ import { W } from './words.js';
 /** What an example shows, small. */
 export function thumbnails({ thumbs, media }) {
   if (thumbs.length) return thumbs.map((src) => h('img', { src, alt: '', loading: 'lazy' }));
-  return media.map(({ url }) => h('video', { src: url, muted: true, playsinline: true, preload: 'metadata' }));
+  return media.map(({ url }) =>
+    h('video', { src: url, muted: true, playsinline: true, preload: 'metadata' }),
+  );
 }
 
 export class Tiles {
   /** onpick(example): one was pressed. */
   constructor(catalog, onpick) {
     Object.assign(this, { catalog, onpick });
-    this.node = roving(h('div', { class: 'vl-examples', role: 'toolbar', 'aria-label': W.ask.examples }));
+    this.node = roving(
+      h('div', { class: 'vl-examples', role: 'toolbar', 'aria-label': W.ask.examples }),
+    );
   }
 
   /** The examples of the chosen pair; all of them where it has none of its own. */
@@ -30,9 +34,18 @@ export class Tiles {
   }
 
   tile(example) {
-    return h('button', { type: 'button', class: 'vl-tile', title: example.why, 'aria-label': example.title, data: { example: example.id },
-      on: { click: () => this.onpick(example) } },
-    h('span', { class: 'vl-tile-media' }, thumbnails(example).slice(0, 2)),
-    h('span', { text: example.title }));
+    return h(
+      'button',
+      {
+        type: 'button',
+        class: 'vl-tile',
+        title: example.why,
+        'aria-label': example.title,
+        data: { example: example.id },
+        on: { click: () => this.onpick(example) },
+      },
+      h('span', { class: 'vl-tile-media' }, thumbnails(example).slice(0, 2)),
+      h('span', { text: example.title }),
+    );
   }
 }

@@ -16,8 +16,13 @@ const [FORMAT] = SCHEMA.$defs.Begin.properties.schema.enum;
 
 const isObject = (v) => typeof v === 'object' && v !== null && !Array.isArray(v);
 const TYPES = {
-  object: isObject, array: Array.isArray, string: (v) => typeof v === 'string' && v.isWellFormed?.() !== false,
-  integer: Number.isInteger, number: (v) => typeof v === 'number', boolean: (v) => typeof v === 'boolean', null: (v) => v === null,
+  object: isObject,
+  array: Array.isArray,
+  string: (v) => typeof v === 'string' && v.isWellFormed?.() !== false,
+  integer: Number.isInteger,
+  number: (v) => typeof v === 'number',
+  boolean: (v) => typeof v === 'boolean',
+  null: (v) => v === null,
 };
 
 /** Where a value breaks a JSON Schema, as a dotted path; null where it keeps it. Knows the words that schema.js uses. */
@@ -27,12 +32,14 @@ export function breach(v, s, at) {
   if (s.enum && !s.enum.includes(v)) return at;
   if (s.type && !TYPES[s.type](v)) return at;
   if (v < s.minimum || v > s.maximum || v?.length < s.minItems || v?.length > s.maxItems) return at;
-  if (s.type === 'array') return first(v, (item, i) => breach(item, s.prefixItems?.[i] ?? s.items, `${at}[${i}]`));
+  if (s.type === 'array')
+    return first(v, (item, i) => breach(item, s.prefixItems?.[i] ?? s.items, `${at}[${i}]`));
   if (s.type !== 'object') return null;
   const missing = s.required?.find((key) => !Object.hasOwn(v, key));
   if (missing) return `${at}.${missing}`;
   return first(Object.entries(v), ([key, item]) => {
-    const inner = s.properties && Object.hasOwn(s.properties, key) ? s.properties[key] : s.additionalProperties;
+    const inner =
+      s.properties && Object.hasOwn(s.properties, key) ? s.properties[key] : s.additionalProperties;
     return inner && TYPES.string(key) ? breach(item, inner, `${at}.${key}`) : `${at}.${key}`;
   });
 }
@@ -56,15 +63,21 @@ export function parse(written) {
     if (!line.trim()) return;
     if (line.length > MOST_LINE) throw new Error(W.trace.line(i + 1, W.trace.tooLong));
     let record;
-    try { record = JSON.parse(line); } catch { throw new Error(W.trace.notJson(i + 1)); }
+    try {
+      record = JSON.parse(line);
+    } catch {
+      throw new Error(W.trace.notJson(i + 1));
+    }
     const wrong = check(record, lanes);
     if (wrong) throw new Error(W.trace.line(i + 1, wrong));
     records.push(record);
   });
   if (!lanes.size) throw new Error(W.trace.nothing);
   for (const [name, lane] of lanes) {
-    if (lane.totals.n_tokens > lane.begin.max_new_tokens) throw new Error(W.trace.totals(name, 'n_tokens'));
-    if (lane.begin.lossless && lane.totals.n_relaxed) throw new Error(W.trace.totals(name, 'n_relaxed'));
+    if (lane.totals.n_tokens > lane.begin.max_new_tokens)
+      throw new Error(W.trace.totals(name, 'n_tokens'));
+    if (lane.begin.lossless && lane.totals.n_relaxed)
+      throw new Error(W.trace.totals(name, 'n_relaxed'));
     const told = lane.end?.totals;
     for (const [key, sum] of Object.entries(told ? lane.totals : {})) {
       if (!close(told[key] ?? 0, sum)) throw new Error(W.trace.totals(name, key));
@@ -74,9 +87,13 @@ export function parse(written) {
 }
 
 function check(r, lanes) {
-  const name = isObject(r) && Object.hasOwn(SCHEMA.discriminator.mapping, r.kind) && SCHEMA.discriminator.mapping[r.kind];
+  const name =
+    isObject(r) &&
+    Object.hasOwn(SCHEMA.discriminator.mapping, r.kind) &&
+    SCHEMA.discriminator.mapping[r.kind];
   if (!name) return W.trace.kind;
-  if (r.kind === 'begin' && Number.isInteger(r.schema) && r.schema !== FORMAT) return W.trace.format(r.schema, FORMAT);
+  if (r.kind === 'begin' && Number.isInteger(r.schema) && r.schema !== FORMAT)
+    return W.trace.format(r.schema, FORMAT);
   const wrong = breach(r, { $ref: name }, r.kind);
   if (wrong) return W.trace.field(wrong.slice(0, 80));
   if (r.kind === 'begin') {
@@ -84,7 +101,12 @@ function check(r, lanes) {
     if (!soundBegin(r)) return W.trace.incomplete;
     if (lanes.size >= MOST_LANES) return W.trace.lanes(MOST_LANES);
     Object.assign(r, { seen: r.seen ?? [], charts: r.charts ?? [], notes: r.notes ?? {} });
-    const zero = Object.fromEntries(['n_tokens', 'n_rounds', 'n_accepted', 'n_relaxed', 'n_drafted', ...PHASES].map((key) => [key, 0]));
+    const zero = Object.fromEntries(
+      ['n_tokens', 'n_rounds', 'n_accepted', 'n_relaxed', 'n_drafted', ...PHASES].map((key) => [
+        key,
+        0,
+      ]),
+    );
     lanes.set(r.lane, { begin: r, end: null, clock: 0, totals: zero });
     return null;
   }
@@ -104,20 +126,34 @@ function check(r, lanes) {
 }
 
 function soundBegin(b) {
-  return b.n_visual <= b.n_prompt
-    && b.spans.every((s) => s.start < s.stop && s.stop <= b.n_prompt && (s.rows ?? 1) * (s.cols ?? 1) <= MOST_PATCHES);
+  return (
+    b.n_visual <= b.n_prompt &&
+    b.spans.every(
+      (s) =>
+        s.start < s.stop && s.stop <= b.n_prompt && (s.rows ?? 1) * (s.cols ?? 1) <= MOST_PATCHES,
+    )
+  );
 }
 
 function soundRound(r) {
   const { tokens, parent, texts, draft_logp: draft, target_logp: target } = r.tree;
   const size = tokens.length;
   const drafted = r.tokens.filter((t) => t.origin !== 'target');
-  return parent.length === size && parent.every((p, i) => (i === 0 ? p === -1 : p >= 0 && p < i))
-    && [texts, draft, target].every((values) => !values || values.length === size)
-    && r.tokens.slice(0, -1).every((t) => t.origin !== 'target')
-    && r.path[0] === 0 && r.path.every((node, i) => i === 0 || (node > 0 && node < size && parent[node] === r.path[i - 1]))
-    && r.path.length === 1 + drafted.length && drafted.every((t, i) => t.id === tokens[r.path[i + 1]])
-    && [r.candidates, ...Object.values(r.views ?? {})].every((lists) => !lists || lists.length === r.tokens.length);
+  return (
+    parent.length === size &&
+    parent.every((p, i) => (i === 0 ? p === -1 : p >= 0 && p < i)) &&
+    [texts, draft, target].every((values) => !values || values.length === size) &&
+    r.tokens.slice(0, -1).every((t) => t.origin !== 'target') &&
+    r.path[0] === 0 &&
+    r.path.every(
+      (node, i) => i === 0 || (node > 0 && node < size && parent[node] === r.path[i - 1]),
+    ) &&
+    r.path.length === 1 + drafted.length &&
+    drafted.every((t, i) => t.id === tokens[r.path[i + 1]]) &&
+    [r.candidates, ...Object.values(r.views ?? {})].every(
+      (lists) => !lists || lists.length === r.tokens.length,
+    )
+  );
 }
 
 function add(totals, r) {
@@ -129,7 +165,8 @@ function add(totals, r) {
   for (const phase of PHASES) totals[phase] += r[phase];
 }
 
-const close = (a, b) => a === b || Math.abs(a - b) <= Math.max(1e-6 * Math.max(Math.abs(a), Math.abs(b)), 1e-9);
+const close = (a, b) =>
+  a === b || Math.abs(a - b) <= Math.max(1e-6 * Math.max(Math.abs(a), Math.abs(b)), 1e-9);
 
 /** The records of a recorded race on this server; throws an Error that can be shown. */
 export async function fetched(url) {

@@ -11,8 +11,19 @@ const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where', 'place'];
 /** Buttons that choose the lane in focus; filled anew by its `fill`. */
 export function laneSwitch(race, fits = () => true) {
   const box = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': W.track.lane });
-  box.fill = () => box.replaceChildren(...race.list.filter(fits).map((lane) => h('button', { type: 'button', text: lane.begin.title,
-    'aria-pressed': String(lane.name === race.focus), on: { click: () => race.setFocus(lane.name) } })));
+  box.fill = () =>
+    box.replaceChildren(
+      ...race.list
+        .filter(fits)
+        .map((lane) =>
+          h('button', {
+            type: 'button',
+            text: lane.begin.title,
+            'aria-pressed': String(lane.name === race.focus),
+            on: { click: () => race.setFocus(lane.name) },
+          }),
+        ),
+    );
   return box;
 }
 
@@ -23,13 +34,29 @@ export class Track {
     this.rows = new Map();
     this.draw = this.draw.bind(this);
     this.body = h('tbody');
-    this.node = h('table', { class: 'vl-track' },
+    this.node = h(
+      'table',
+      { class: 'vl-track' },
       h('caption', { class: 'vl-hidden', text: W.track.caption }),
-      h('thead', {}, h('tr', {},
-        h('th', { scope: 'col' }, term(W.track.lane, W.track.laneHelp)), h('th', { scope: 'col', class: 'bar' }, term(W.track.progress, W.track.progressHelp)),
-        ...COLUMNS.map((c) => h('th', { scope: 'col', class: c }, term(W.track[c], W.track[`${c}Help`]))))),
-      this.body);
-    race.on('reset', () => { this.rows.clear(); this.body.replaceChildren(); });
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          h('th', { scope: 'col' }, term(W.track.lane, W.track.laneHelp)),
+          h('th', { scope: 'col', class: 'bar' }, term(W.track.progress, W.track.progressHelp)),
+          ...COLUMNS.map((c) =>
+            h('th', { scope: 'col', class: c }, term(W.track[c], W.track[`${c}Help`])),
+          ),
+        ),
+      ),
+      this.body,
+    );
+    race.on('reset', () => {
+      this.rows.clear();
+      this.body.replaceChildren();
+    });
     race.on('lane', ({ lane }) => this.add(lane));
     race.on('lane begin round end head focus', () => painter.soon(this.draw));
   }
@@ -39,14 +66,40 @@ export class Track {
     const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
     const cells = Object.fromEntries(COLUMNS.map((c) => [c, h('td', { class: c })]));
     cells.where.append(h('span', { class: 'vl-shares' }, ...shares));
-    const bar = h('div', { class: 'vl-bar', role: 'progressbar', 'aria-label': W.track.tokensOf(lane.begin.title),
-      'aria-valuemin': 0, 'aria-valuemax': lane.begin.max_new_tokens }, fill);
+    const bar = h(
+      'div',
+      {
+        class: 'vl-bar',
+        role: 'progressbar',
+        'aria-label': W.track.tokensOf(lane.begin.title),
+        'aria-valuemin': 0,
+        'aria-valuemax': lane.begin.max_new_tokens,
+      },
+      fill,
+    );
     const count = h('span', { class: 'vl-count' });
     const name = h('span', { text: lane.begin.title });
-    const row = h('tr', { data: { lane: lane.number } },
-      h('th', { scope: 'row' }, h('button', { type: 'button', class: 'vl-lane-name', 'aria-label': W.lane.focus(lane.begin.title),
-        on: { click: () => this.race.setFocus(lane.name) } }, h('i', { class: 'vl-swatch' }), name)),
-      h('td', { class: 'bar' }, h('div', { class: 'vl-barline' }, bar, count)), ...Object.values(cells));
+    const row = h(
+      'tr',
+      { data: { lane: lane.number } },
+      h(
+        'th',
+        { scope: 'row' },
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'vl-lane-name',
+            'aria-label': W.lane.focus(lane.begin.title),
+            on: { click: () => this.race.setFocus(lane.name) },
+          },
+          h('i', { class: 'vl-swatch' }),
+          name,
+        ),
+      ),
+      h('td', { class: 'bar' }, h('div', { class: 'vl-barline' }, bar, count)),
+      ...Object.values(cells),
+    );
     this.body.append(row);
     this.rows.set(lane.name, { row, name, fill, bar, count, shares, cells });
   }
@@ -54,7 +107,10 @@ export class Track {
   draw() {
     const { race } = this;
     const order = race.order;
-    const scale = Math.max(1, ...race.list.map((l) => (l.end ? l.at(Infinity).tokens : l.begin.max_new_tokens)));
+    const scale = Math.max(
+      1,
+      ...race.list.map((l) => (l.end ? l.at(Infinity).tokens : l.begin.max_new_tokens)),
+    );
     for (const lane of race.list) {
       const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);
       const t = race.now(lane);
@@ -65,7 +121,10 @@ export class Track {
       bar.setAttribute('aria-valuenow', t.tokens);
       put(count, String(t.tokens));
       const why = doubt(race, lane) ?? early(race, lane);
-      put(cells.speedup, fmt.times(why ? null : lane === race.baseline ? t.speed && 1 : race.speedup(lane)));
+      put(
+        cells.speedup,
+        fmt.times(why ? null : lane === race.baseline ? t.speed && 1 : race.speedup(lane)),
+      );
       cells.speedup.title = why ? W.track.unknown(W.run.timing[why.kind](why)) : '';
       put(cells.speed, fmt.speed(t.speed));
       put(cells.tau, fmt.number(t.tau));
@@ -78,9 +137,11 @@ export class Track {
       // No place where the times say nothing, or not yet.
       const base = race.baseline;
       row.classList.toggle('unsound', why !== null);
-      const placed = race.finished ? race.list.every((one) => one === base || timing(one, base ?? one).kind === 'sound') : t.tokens >= MIN_TOKENS;
+      const placed = race.finished
+        ? race.list.every((one) => one === base || timing(one, base ?? one).kind === 'sound')
+        : t.tokens >= MIN_TOKENS;
       const place = placed ? order.indexOf(lane.name) : -1;
-      put(cells.place, place < 0 ? '' : W.track.places[place] ?? `${place + 1}.`);
+      put(cells.place, place < 0 ? '' : (W.track.places[place] ?? `${place + 1}.`));
     }
     // The column keeps its room while a race runs, so that nothing jumps when the first lane comes in.
     const placed = race.list.some((lane) => this.rows.get(lane.name).cells.place.textContent);

@@ -8,9 +8,9 @@ import { children, depths, reason, rejected } from './fold.js';
 import { W } from './words.js';
 
 const PAD = { left: 18, right: 24, top: 22, bottom: 26 };
-const CHAR = 6.7;   // width of a character of a label
-const LEAST = 46;   // width of a column at least
-const ROW = 12;     // height of a row at least
+const CHAR = 6.7; // width of a character of a label
+const LEAST = 46; // width of a column at least
+const ROW = 12; // height of a row at least
 const EVERY_MS = 250; // while a race streams in, a new round is drawn at most so often
 
 export class TreeView {
@@ -18,26 +18,66 @@ export class TreeView {
     this.race = race;
     this.painter = painter;
     this.facts = h('span', { class: 'vl-facts' });
-    this.slider = h('input', { type: 'range', min: 0, max: 0, value: 0, 'aria-label': W.tree.slider,
-      on: { input: () => this.scrub(Number(this.slider.value)) } });
-    this.live = h('button', { type: 'button', class: 'vl-small', 'aria-pressed': 'true', text: W.tree.follow,
-      title: W.tree.followHelp, on: { click: () => race.select(null) } });
-    this.svg = svg('svg', { class: 'vl-tree', role: 'img', 'aria-label': W.tree.title,
-      on: { click: (e) => this.pick(e.target.closest('[data-at]')) } });
-    this.box = h('div', { class: 'vl-tree-box', tabindex: '0', role: 'group', 'aria-label': W.tree.title }, this.svg);
-    this.node = h('section', { class: 'vl-card vl-tree-card' },
-      h('header', {}, explained('h2', W.tree.title, W.tree.help), this.facts, this.slider, this.live), this.box);
+    this.slider = h('input', {
+      type: 'range',
+      min: 0,
+      max: 0,
+      value: 0,
+      'aria-label': W.tree.slider,
+      on: { input: () => this.scrub(Number(this.slider.value)) },
+    });
+    this.live = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      'aria-pressed': 'true',
+      text: W.tree.follow,
+      title: W.tree.followHelp,
+      on: { click: () => race.select(null) },
+    });
+    this.svg = svg('svg', {
+      class: 'vl-tree',
+      role: 'img',
+      'aria-label': W.tree.title,
+      on: { click: (e) => this.pick(e.target.closest('[data-at]')) },
+    });
+    this.box = h(
+      'div',
+      { class: 'vl-tree-box', tabindex: '0', role: 'group', 'aria-label': W.tree.title },
+      this.svg,
+    );
+    this.node = h(
+      'section',
+      { class: 'vl-card vl-tree-card' },
+      h(
+        'header',
+        {},
+        explained('h2', W.tree.title, W.tree.help),
+        this.facts,
+        this.slider,
+        this.live,
+      ),
+      this.box,
+    );
     this.draw = this.draw.bind(this);
     race.on('reset round head select focus end begin', (_, type) => this.soon(type));
-    this.resized = new ResizeObserver(() => { this.drawn = null; painter.soon(this.draw); });
+    this.resized = new ResizeObserver(() => {
+      this.drawn = null;
+      painter.soon(this.draw);
+    });
     this.resized.observe(this.box);
   }
 
   /** In the next frame; while rounds stream in, every EVERY_MS and once more after the last. */
   soon(type) {
     const wait = type === 'round' ? Math.max(0, (this.at ?? 0) + EVERY_MS - performance.now()) : 0;
-    if (!wait) { this.painter.soon(this.draw); return; }
-    this.later ??= setTimeout(() => { this.later = null; this.painter.soon(this.draw); }, wait);
+    if (!wait) {
+      this.painter.soon(this.draw);
+      return;
+    }
+    this.later ??= setTimeout(() => {
+      this.later = null;
+      this.painter.soon(this.draw);
+    }, wait);
   }
 
   scrub(index) {
@@ -47,7 +87,12 @@ export class TreeView {
   /** A node that became part of the answer opens its token. */
   pick(node) {
     const { focused, currentRound } = this.race;
-    if (node) this.race.select({ lane: focused.name, token: focused.at(currentRound.index).tokens + Number(node.dataset.at), picked: true });
+    if (node)
+      this.race.select({
+        lane: focused.name,
+        token: focused.at(currentRound.index).tokens + Number(node.dataset.at),
+        picked: true,
+      });
   }
 
   draw() {
@@ -67,8 +112,10 @@ export class TreeView {
     this.slider.max = Math.max(0, race.shown(lane) - 1, round.index);
     this.slider.value = round.index;
     const drafted = round.tree.tokens.length - 1;
-    const facts = making && drafted ? W.tree.making(lane.begin.title, round.index, drafted, making.verified > 0)
-      : W.tree.facts(lane.begin.title, round.index, drafted, round.path.length - 1);
+    const facts =
+      making && drafted
+        ? W.tree.making(lane.begin.title, round.index, drafted, making.verified > 0)
+        : W.tree.facts(lane.begin.title, round.index, drafted, round.path.length - 1);
     put(this.facts, facts);
     this.slider.setAttribute('aria-valuetext', facts);
     const width = this.box.clientWidth;
@@ -84,35 +131,77 @@ export class TreeView {
     const last = round.tokens[round.tokens.length - 1];
     const own = last.origin === 'target' ? last : null;
     const plan = lay(tree, path, own !== null);
-    const words = (i) => (i < tree.tokens.length ? tree.texts?.[i] ?? '' : own.text);
+    const words = (i) => (i < tree.tokens.length ? (tree.texts?.[i] ?? '') : own.text);
     const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
     const { px, wide } = columns(plan, words, prob, width);
     const tall = Math.max(height, PAD.top + PAD.bottom + (plan.leaves - 1) * ROW);
-    const gap = plan.leaves > 1 ? Math.min(44, (tall - PAD.top - PAD.bottom) / (plan.leaves - 1)) : 0;
+    const gap =
+      plan.leaves > 1 ? Math.min(44, (tall - PAD.top - PAD.bottom) / (plan.leaves - 1)) : 0;
     const first = (tall - gap * (plan.leaves - 1)) / 2;
     const at = (i) => [px[plan.depth[i]], first + plan.row[i] * gap];
     const kept = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
     const place = new Map(path.slice(1).map((node, i) => [node, i]));
     const turned = rejected(round)[0];
-    const kind = (i) => (i === 0 ? 'root' : kept.get(i) ?? (i === turned ? 'rejected' : 'idle'));
+    const kind = (i) => (i === 0 ? 'root' : (kept.get(i) ?? (i === turned ? 'rejected' : 'idle')));
     const [edges, nodes, labels] = [svg('g'), svg('g'), svg('g')];
     this.parts = []; // what grows with the round: {depth, kind, nodes: elements}
     tree.tokens.forEach((_, i) => {
       const [x, y] = at(i);
       const part = { depth: plan.depth[i], kind: kind(i), nodes: [], own: false };
-      const add = (group, element) => { group.append(element); part.nodes.push(element); };
-      if (i) add(edges, curve(at(tree.parent[i]), [x, y], 'edge', kept.has(i) ? 2.4 : 0.8 + 1.4 * (prob(i) ?? 0.3)));
-      add(nodes, svg('circle', { cx: x, cy: y, r: i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(prob(i) ?? 0.2), class: 'node',
-        'data-at': place.get(i) }, svg('title', { text: this.describe(round, i) })));
+      const add = (group, element) => {
+        group.append(element);
+        part.nodes.push(element);
+      };
+      if (i)
+        add(
+          edges,
+          curve(
+            at(tree.parent[i]),
+            [x, y],
+            'edge',
+            kept.has(i) ? 2.4 : 0.8 + 1.4 * (prob(i) ?? 0.3),
+          ),
+        );
+      add(
+        nodes,
+        svg(
+          'circle',
+          {
+            cx: x,
+            cy: y,
+            r: i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(prob(i) ?? 0.2),
+            class: 'node',
+            'data-at': place.get(i),
+          },
+          svg('title', { text: this.describe(round, i) }),
+        ),
+      );
       if (tree.texts) add(labels, label(x, y, tree.texts[i], plan.inner[i]));
-      if (prob(i) !== null && (!plan.inner[i] || gap >= 26 || plan.leaves === 1)) add(labels, chance(x, y, prob(i), tree.texts?.[i] ?? '', plan.inner[i]));
+      if (prob(i) !== null && (!plan.inner[i] || gap >= 26 || plan.leaves === 1))
+        add(labels, chance(x, y, prob(i), tree.texts?.[i] ?? '', plan.inner[i]));
       this.parts.push(part);
     });
     if (own) {
       const [x, y] = at(tree.tokens.length);
-      const part = { depth: Infinity, kind: 'target', nodes: [curve(at(path[path.length - 1]), [x, y], 'edge', 1.6)] };
-      part.nodes.push(svg('path', { class: 'node', 'data-at': round.tokens.length - 1, d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` },
-        svg('title', { text: W.tree.own(shown(own.text), W.reasons[reason(round, round.tokens.length - 1)]) })), label(x + 2, y, own.text, false));
+      const part = {
+        depth: Infinity,
+        kind: 'target',
+        nodes: [curve(at(path[path.length - 1]), [x, y], 'edge', 1.6)],
+      };
+      part.nodes.push(
+        svg(
+          'path',
+          {
+            class: 'node',
+            'data-at': round.tokens.length - 1,
+            d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z`,
+          },
+          svg('title', {
+            text: W.tree.own(shown(own.text), W.reasons[reason(round, round.tokens.length - 1)]),
+          }),
+        ),
+        label(x + 2, y, own.text, false),
+      );
       edges.append(part.nodes[0]);
       nodes.append(part.nodes[1]);
       labels.append(part.nodes[2]);
@@ -124,8 +213,14 @@ export class TreeView {
     this.svg.style.width = `${wide}px`;
     this.svg.style.height = `${tall}px`;
     this.svg.replaceChildren(edges, nodes, labels, this.sweep);
-    this.svg.setAttribute('aria-label', W.tree.say(round.index, tree.tokens.length - 1,
-      round.tokens.map((t) => `${shown(t.text)} (${W.origins[t.origin]})`)));
+    this.svg.setAttribute(
+      'aria-label',
+      W.tree.say(
+        round.index,
+        tree.tokens.length - 1,
+        round.tokens.map((t) => `${shown(t.text)} (${W.origins[t.origin]})`),
+      ),
+    );
   }
 
   /** Show as much of the round as is made: {drafted, verified}, null for all of it. */
@@ -156,7 +251,11 @@ export class TreeView {
     const { tree } = round;
     if (i === 0) return W.tree.root(shown(tree.texts?.[0] ?? ''));
     const p = (list) => (list?.[i] != null ? fmt.prob(Math.exp(list[i])) : null);
-    return W.tree.node(shown(tree.texts?.[i] ?? `#${tree.tokens[i]}`), p(tree.draft_logp), p(tree.target_logp));
+    return W.tree.node(
+      shown(tree.texts?.[i] ?? `#${tree.tokens[i]}`),
+      p(tree.draft_logp),
+      p(tree.target_logp),
+    );
   }
 }
 
@@ -169,7 +268,11 @@ function columns(plan, words, prob, width) {
   plan.depth.forEach((d, i) => {
     const text = CHAR * short(words(i)).length;
     if (plan.inner[i]) need[d] = Math.max(need[d], text + 8);
-    else right = Math.max(right, need.slice(d).reduce((a, b) => a - b, text + (prob(i) === null ? 16 : 52)));
+    else
+      right = Math.max(
+        right,
+        need.slice(d).reduce((a, b) => a - b, text + (prob(i) === null ? 16 : 52)),
+      );
   });
   const least = need.reduce((a, b) => a + b, 0);
   const room = width - PAD.left - PAD.right;
@@ -177,7 +280,10 @@ function columns(plan, words, prob, width) {
   const scale = Math.min(2.2, Math.max(1, (room - Math.max(0, right)) / least));
   const px = [PAD.left];
   for (const step of need) px.push(px[px.length - 1] + step * scale);
-  const ends = plan.depth.map((d, i) => px[d] + (plan.inner[i] ? 0 : CHAR * short(words(i)).length + (prob(i) === null ? 16 : 52)));
+  const ends = plan.depth.map(
+    (d, i) =>
+      px[d] + (plan.inner[i] ? 0 : CHAR * short(words(i)).length + (prob(i) === null ? 16 : 52)),
+  );
   return { px, wide: Math.max(width, Math.max(...ends) + PAD.right) };
 }
 
@@ -207,8 +313,11 @@ function lay(tree, path, own) {
 function curve([x0, y0], [x1, y1], cls, width) {
   const xm = (x0 + x1) / 2;
   const f = (v) => v.toFixed(1);
-  return svg('path', { class: cls, 'stroke-width': width.toFixed(2),
-    d: `M${f(x0)} ${f(y0)}C${f(xm)} ${f(y0)} ${f(xm)} ${f(y1)} ${f(x1)} ${f(y1)}` });
+  return svg('path', {
+    class: cls,
+    'stroke-width': width.toFixed(2),
+    d: `M${f(x0)} ${f(y0)}C${f(xm)} ${f(y0)} ${f(xm)} ${f(y1)} ${f(x1)} ${f(y1)}`,
+  });
 }
 
 /** At most so much of a token beside its node. */
@@ -216,11 +325,21 @@ const short = (text) => shown(text.length > 14 ? `${text.slice(0, 13)}…` : tex
 
 /** Beside a leaf, above a node that has children. */
 function label(x, y, text, inner) {
-  return svg('text', { class: 'word', x: (x + (inner ? 3 : 8)).toFixed(1), y: (y + (inner ? -7 : 3.5)).toFixed(1), text: short(text) });
+  return svg('text', {
+    class: 'word',
+    x: (x + (inner ? 3 : 8)).toFixed(1),
+    y: (y + (inner ? -7 : 3.5)).toFixed(1),
+    text: short(text),
+  });
 }
 
 /** The drafter's probability: behind a leaf's text, below a node that has children. */
 function chance(x, y, p, text, inner) {
   const at = inner ? [x - 8, y + 16] : [x + 14 + CHAR * short(text).length, y + 3.5];
-  return svg('text', { class: 'chance', x: at[0].toFixed(1), y: at[1].toFixed(1), text: fmt.prob(p) });
+  return svg('text', {
+    class: 'chance',
+    x: at[0].toFixed(1),
+    y: at[1].toFixed(1),
+    text: fmt.prob(p),
+  });
 }

@@ -4,8 +4,8 @@
 import { costs } from './fold.js';
 
 export const MIN_TOKENS = 20; // below it a time says nothing: no speedup, no place
-const MAX_LOAD = 0.25;        // share of the machine that other programs may use
-const MAX_JITTER = 0.3;       // width of the middle half of the AR steps over their median
+const MAX_LOAD = 0.25; // share of the machine that other programs may use
+const MAX_JITTER = 0.3; // width of the middle half of the AR steps over their median
 const TIE_NATS = 0.05;
 const SLACK = 0.02;
 
@@ -14,10 +14,25 @@ export function agreement(lane, base) {
   const common = Math.min(lane.tokens.length, base.tokens.length);
   const at = lane.tokens.findIndex((t, i) => i < common && t.id !== base.tokens[i].id);
   const whole = [lane, base].every((one) => ['eos', 'length'].includes(one.end?.stop));
-  if (at < 0) return { kind: whole && lane.tokens.length === base.tokens.length ? 'same' : 'so_far', at: common, gap: null, words: null };
+  if (at < 0)
+    return {
+      kind: whole && lane.tokens.length === base.tokens.length ? 'same' : 'so_far',
+      at: common,
+      gap: null,
+      words: null,
+    };
   const nats = gap(base, at, lane.tokens[at].id);
-  const tie = lane.begin.lossless && !base.begin.sampling.temperature && nats !== null && Math.abs(nats) < TIE_NATS;
-  return { kind: tie ? 'tie' : 'differs', at, gap: nats, words: whole ? wordsAgreeing(lane.text, base.text) : null };
+  const tie =
+    lane.begin.lossless &&
+    !base.begin.sampling.temperature &&
+    nats !== null &&
+    Math.abs(nats) < TIE_NATS;
+  return {
+    kind: tie ? 'tie' : 'differs',
+    at,
+    gap: nats,
+    words: whole ? wordsAgreeing(lane.text, base.text) : null,
+  };
 }
 
 /** By how many nats the target preferred AR's token at a place; null where that was not recorded. */
@@ -34,13 +49,17 @@ export function timing(lane, base) {
   const tokens = Math.min(lane.tokens.length, base.tokens.length);
   if (tokens < MIN_TOKENS) return { kind: 'short', tokens };
   const cost = costs(lane, base);
-  if (cost && cost.speedup > cost.tau * (1 + SLACK)) return { kind: 'disturbed', why: 'above', speedup: cost.speedup, tau: cost.tau };
+  if (cost && cost.speedup > cost.tau * (1 + SLACK))
+    return { kind: 'disturbed', why: 'above', speedup: cost.speedup, tau: cost.tau };
   const load = Math.max(0, lane.end?.load ?? 0, base.end?.load ?? 0);
   if (load > MAX_LOAD) return { kind: 'disturbed', why: 'load', load };
-  const steps = base.rounds.map((r) => r.draft_s + r.verify_s + r.commit_s + r.other_s).sort((a, b) => a - b);
+  const steps = base.rounds
+    .map((r) => r.draft_s + r.verify_s + r.commit_s + r.other_s)
+    .sort((a, b) => a - b);
   const n = steps.length;
   const [low, middle, high] = [n >> 2, n >> 1, (3 * n) >> 2].map((i) => steps[i]);
-  if (n >= MIN_TOKENS && high - low > MAX_JITTER * middle) return { kind: 'disturbed', why: 'jitter', low, high };
+  if (n >= MIN_TOKENS && high - low > MAX_JITTER * middle)
+    return { kind: 'disturbed', why: 'jitter', low, high };
   return { kind: 'sound' };
 }
 

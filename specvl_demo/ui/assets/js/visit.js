@@ -12,7 +12,9 @@ export class Visit {
   constructor(page) {
     this.page = page;
     // Whoever reloads right after a change finds it again.
-    addEventListener('pagehide', () => { if (this.keeping && this.page.ready) this.keep(); });
+    addEventListener('pagehide', () => {
+      if (this.keeping && this.page.ready) this.keep();
+    });
   }
 
   /** Keep the form before long: many changes in a row are kept once. */
@@ -39,16 +41,25 @@ export class Visit {
     const bring = async (item) => {
       const example = catalog.examples.find((e) => e.id === item.example);
       if (example) return example.media.some((m) => m.path === item.path) ? item : null;
-      if (item.scene !== undefined) return { ...item, ...await api.server.scene(item.scene) };
+      if (item.scene !== undefined) return { ...item, ...(await api.server.scene(item.scene)) };
       const file = await kept.file(item.path);
-      const sent = file && await api.upload(file).catch(() => null);
-      if (!sent) { lost.push(item.name); return null; }
+      const sent = file && (await api.upload(file).catch(() => null));
+      if (!sent) {
+        lost.push(item.name);
+        return null;
+      }
       kept.keepFile(sent.path, file);
       return { ...item, path: sent.path, url: sent.url };
     };
-    const all = async (media) => (await Promise.all((media ?? []).map(bring))).filter((item) => item?.path);
-    const history = await Promise.all((request.history ?? []).map(async (turn) => ({ ...turn, media: await all(turn.media) })));
-    return { asked: { ...request, media: await all(request.media), history }, gone: lost.join(', ') };
+    const all = async (media) =>
+      (await Promise.all((media ?? []).map(bring))).filter((item) => item?.path);
+    const history = await Promise.all(
+      (request.history ?? []).map(async (turn) => ({ ...turn, media: await all(turn.media) })),
+    );
+    return {
+      asked: { ...request, media: await all(request.media), history },
+      gone: lost.join(', '),
+    };
   }
 
   /** Show what a link asks for, what the last visit left, or else the first recorded race. */
@@ -64,10 +75,21 @@ export class Visit {
     const first = traced.find((e) => e.pair === ask.request.pair && !e.missed?.length) ?? traced[0];
     if (asked) await this.restore(asked);
     // The address of a race that was shared and is looked at again, or one that is to be run.
-    const run = asked && !page.race.list.length && page.replay.runs.find(({ meta }) => meta.asked && ask.key(meta.asked) === ask.key());
-    if (run) page.show(run.records, { ...run.meta, asked: structuredClone(ask.request), form: ask.key() }, false);
+    const run =
+      asked &&
+      !page.race.list.length &&
+      page.replay.runs.find(({ meta }) => meta.asked && ask.key(meta.asked) === ask.key());
+    if (run)
+      page.show(
+        run.records,
+        { ...run.meta, asked: structuredClone(ask.request), form: ask.key() },
+        false,
+      );
     else if (asked && !page.race.list.length) page.view.tell(W.run.fromLink);
-    if (asked) { page.open(view, false); return; }
+    if (asked) {
+      page.open(view, false);
+      return;
+    }
     if (left?.request) await this.resume(left);
     else if (first) {
       ask.fill(first);
@@ -88,7 +110,9 @@ export class Visit {
     const run = page.replay.runs.find(({ records }) => records[0].request === raced);
     if (shown) await page.example(shown);
     else if (run) {
-      const own = fits ? { asked: structuredClone(ask.request), gone } : run.meta.asked && await this.revive(run.meta.asked);
+      const own = fits
+        ? { asked: structuredClone(ask.request), gone }
+        : run.meta.asked && (await this.revive(run.meta.asked));
       page.show(run.records, { ...run.meta, ...own, form: ask.key() }, false);
     }
     if (gone) ask.say(W.run.gone(gone), true);
@@ -103,7 +127,9 @@ export class Visit {
     const scenes = Array.isArray(asked.scenes) ? asked.scenes.slice(0, catalog.limits.files) : [];
     const drawn = await Promise.all(scenes.map((scene) => api.server.scene(scene)));
     const example = catalog.examples.find((e) => e.id === asked.example);
-    const media = example ? ask.of(example).media : drawn.filter((item) => item.path).map((item) => ({ ...item, kind: 'image' }));
+    const media = example
+      ? ask.of(example).media
+      : drawn.filter((item) => item.path).map((item) => ({ ...item, kind: 'image' }));
     ask.restore({ ...asked, media });
     // The race of an example as it ships comes with its link.
     if (example?.trace && ask.key(ask.of(example)) === ask.key()) await this.page.example(example);

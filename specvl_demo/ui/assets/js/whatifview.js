@@ -25,17 +25,50 @@ export class WhatIfView {
     this.lanes = laneSwitch(race, (lane) => lane !== race.baseline);
     this.sliders = h('div', { class: 'vl-card vl-sliders' });
     this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.bar(name));
-    this.again = h('button', { type: 'button', class: 'vl-secondary', text: W.whatif.play, on: { click: () => this.play() } });
-    this.reset = h('button', { type: 'button', class: 'vl-small', text: W.whatif.reset, on: { click: () => this.load() } });
+    this.again = h('button', {
+      type: 'button',
+      class: 'vl-secondary',
+      text: W.whatif.play,
+      on: { click: () => this.play() },
+    });
+    this.reset = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      text: W.whatif.reset,
+      on: { click: () => this.load() },
+    });
     this.says = h('p', { class: 'vl-headline', 'aria-live': 'polite' });
     this.formula = h('p', { class: 'vl-whatif-formula' });
     this.curve = svg('svg', { class: 'vl-curve', viewBox: '0 0 640 200', role: 'img' });
     this.rounds = h('div', { class: 'vl-rounds-strip', role: 'img' });
-    this.body = h('div', { class: 'vl-whatif-body' }, this.sliders, h('div', { class: 'vl-stack' }, h('section', { class: 'vl-card vl-whatif-race' }, this.says,
-      this.bars.map(({ node }) => node), h('div', { class: 'vl-buttons' }, this.again), this.rounds),
-    h('section', { class: 'vl-card vl-whatif-race' }, this.formula, this.curve)));
+    this.body = h(
+      'div',
+      { class: 'vl-whatif-body' },
+      this.sliders,
+      h(
+        'div',
+        { class: 'vl-stack' },
+        h(
+          'section',
+          { class: 'vl-card vl-whatif-race' },
+          this.says,
+          this.bars.map(({ node }) => node),
+          h('div', { class: 'vl-buttons' }, this.again),
+          this.rounds,
+        ),
+        h('section', { class: 'vl-card vl-whatif-race' }, this.formula, this.curve),
+      ),
+    );
     this.none = h('p', { class: 'vl-hint' });
-    this.node = h('div', { class: 'vl-whatif' }, h('h2', { text: W.whatif.title }), h('p', { class: 'vl-help', text: W.whatif.help }), this.lanes, this.none, this.body);
+    this.node = h(
+      'div',
+      { class: 'vl-whatif' },
+      h('h2', { text: W.whatif.title }),
+      h('p', { class: 'vl-help', text: W.whatif.help }),
+      this.lanes,
+      this.none,
+      this.body,
+    );
     race.on('reset begin lane end focus', () => painter.soon(() => this.load()));
     this.load();
   }
@@ -44,7 +77,13 @@ export class WhatIfView {
     const fill = h('i', { class: name });
     const label = h('span');
     const value = h('b');
-    return { name, fill, label, value, node: h('div', { class: 'vl-whatif-bar' }, label, h('div', { class: 'vl-bar' }, fill), value) };
+    return {
+      name,
+      fill,
+      label,
+      value,
+      node: h('div', { class: 'vl-whatif-bar' }, label, h('div', { class: 'vl-bar' }, fill), value),
+    };
   }
 
   /** What the recorded race of the lane in focus says; the sliders stand where it stood. */
@@ -66,21 +105,47 @@ export class WhatIfView {
 
   slidersOf() {
     const { draft, row } = this.known;
-    const range = { quality: [0, 1, 0.01], gamma: [1, LONGEST, 1], draft: [0, Math.max(0.5, 3 * draft), 0.005], row: [0, Math.max(0.2, 3 * row), 0.002] };
-    const write = { quality: fmt.percent, gamma: String, draft: (x) => W.whatif.steps(x.toFixed(3)), row: (x) => W.whatif.steps(x.toFixed(3)) };
+    const range = {
+      quality: [0, 1, 0.01],
+      gamma: [1, LONGEST, 1],
+      draft: [0, Math.max(0.5, 3 * draft), 0.005],
+      row: [0, Math.max(0.2, 3 * row), 0.002],
+    };
+    const write = {
+      quality: fmt.percent,
+      gamma: String,
+      draft: (x) => W.whatif.steps(x.toFixed(3)),
+      row: (x) => W.whatif.steps(x.toFixed(3)),
+    };
     return Object.entries(range).map(([key, [min, max, step]]) => {
       const out = h('output', { text: write[key](this.values[key]) });
-      const input = h('input', { type: 'range', id: `vl-w-${key}`, min, max, step, on: { input: () => {
-        this.values[key] = Number(input.value);
-        input.setAttribute('aria-valuetext', write[key](this.values[key]));
-        put(out, write[key](this.values[key]));
-        this.shown = Infinity;
-        this.painter.soon(this.draw);
-      } } });
+      const input = h('input', {
+        type: 'range',
+        id: `vl-w-${key}`,
+        min,
+        max,
+        step,
+        on: {
+          input: () => {
+            this.values[key] = Number(input.value);
+            input.setAttribute('aria-valuetext', write[key](this.values[key]));
+            put(out, write[key](this.values[key]));
+            this.shown = Infinity;
+            this.painter.soon(this.draw);
+          },
+        },
+      });
       input.value = this.values[key];
       const [title, help] = W.whatif.sliders[key];
-      return h('div', { class: 'vl-slider' }, h('label', { for: input.id, class: 'vl-hidden', text: title }), term(title, help), out, input,
-        h('small', { class: 'vl-help', text: W.whatif.was(write[key](this.known[key])) }));
+      return h(
+        'div',
+        { class: 'vl-slider' },
+        h('label', { for: input.id, class: 'vl-hidden', text: title }),
+        term(title, help),
+        out,
+        input,
+        h('small', { class: 'vl-help', text: W.whatif.was(write[key](this.known[key])) }),
+      );
     });
   }
 
@@ -106,44 +171,91 @@ export class WhatIfView {
     const { recorded, n } = known;
     const doubted = doubt(this.race, this.race.focused);
     const speeds = { ar: 1, recorded: doubted ? null : recorded.speedup, simulated: made.speedup };
-    const titles = { ar: W.whatif.ar, recorded: W.whatif.recorded(this.race.focused.begin.title), simulated: W.whatif.simulated };
+    const titles = {
+      ar: W.whatif.ar,
+      recorded: W.whatif.recorded(this.race.focused.begin.title),
+      simulated: W.whatif.simulated,
+    };
     for (const { name, fill, label, value } of bars) {
       put(label, titles[name]);
       put(value, fmt.times(speeds[name]));
       // Standing: lengths are speeds. Moving: lengths are tokens written so far.
-      const part = this.shown === Infinity ? speeds[name] / Math.max(1, ...Object.values(speeds)) : Math.min(1, (this.shown * speeds[name]) / n);
+      const part =
+        this.shown === Infinity
+          ? speeds[name] / Math.max(1, ...Object.values(speeds))
+          : Math.min(1, (this.shown * speeds[name]) / n);
       fill.style.transform = `scaleX(${part})`;
     }
     const as = ['quality', 'gamma', 'draft', 'row'].every((key) => values[key] === known[key]);
-    put(this.says, W.whatif[as ? 'same' : 'other'](made.speedup.toFixed(2))
-      + (doubted ? W.whatif.unsure(W.run.timing[doubted.kind](doubted)) : W.whatif.measured(recorded.speedup.toFixed(2))));
-    put(this.formula, W.whatif.formula({ tau: made.tau.toFixed(2), v: made.verify.toFixed(3), gamma: values.gamma, c: values.draft.toFixed(3), s: made.speedup.toFixed(2) }));
+    put(
+      this.says,
+      W.whatif[as ? 'same' : 'other'](made.speedup.toFixed(2)) +
+        (doubted
+          ? W.whatif.unsure(W.run.timing[doubted.kind](doubted))
+          : W.whatif.measured(recorded.speedup.toFixed(2))),
+    );
+    put(
+      this.formula,
+      W.whatif.formula({
+        tau: made.tau.toFixed(2),
+        v: made.verify.toFixed(3),
+        gamma: values.gamma,
+        c: values.draft.toFixed(3),
+        s: made.speedup.toFixed(2),
+      }),
+    );
     this.strip(made);
     this.drawCurve(made);
   }
 
   /** Every round as a block, as wide as what it wrote: guessed tokens green, the target's own blue. */
   strip({ rounds }) {
-    this.rounds.replaceChildren(...rounds.map(({ kept }) => h('span', { style: { 'flex-grow': String(kept + 1) } },
-      kept > 0 && h('i', { class: 'draft', style: { 'flex-grow': String(kept) } }), h('i', { class: 'target', style: { 'flex-grow': '1' } }))));
+    this.rounds.replaceChildren(
+      ...rounds.map(({ kept }) =>
+        h(
+          'span',
+          { style: { 'flex-grow': String(kept + 1) } },
+          kept > 0 && h('i', { class: 'draft', style: { 'flex-grow': String(kept) } }),
+          h('i', { class: 'target', style: { 'flex-grow': '1' } }),
+        ),
+      ),
+    );
     this.rounds.setAttribute('aria-label', W.whatif.roundsSay(rounds.length));
   }
 
   /** Speedup for every draft length, the other values as they are; the best length and the chosen one marked. */
   drawCurve(made) {
     const [left, right, top, bottom] = [60, 626, 14, 150];
-    const points = Array.from({ length: LONGEST }, (_, i) => simulate(this.known, { ...this.values, gamma: i + 1 }).speedup);
+    const points = Array.from(
+      { length: LONGEST },
+      (_, i) => simulate(this.known, { ...this.values, gamma: i + 1 }).speedup,
+    );
     const best = points.indexOf(Math.max(...points)) + 1;
     const most = Math.max(1.2, ...points) * 1.08;
     const x = (g) => left + ((g - 1) / (LONGEST - 1)) * (right - left);
     const y = (s) => bottom - (s / most) * (bottom - top);
-    const text = (at, up, words, anchor = 'middle') => svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
+    const text = (at, up, words, anchor = 'middle') =>
+      svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
     this.curve.replaceChildren(
-      svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }), ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
-      svg('text', { x: -(top + bottom) / 2, y: 14, transform: 'rotate(-90)', 'text-anchor': 'middle', text: W.whatif.axis }),
-      svg('path', { d: points.map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`).join('') }),
-      svg('circle', { cx: x(best), cy: y(points[best - 1]), r: 4, class: 'best' }), svg('circle', { cx: x(this.values.gamma), cy: y(made.speedup), r: 6, class: 'now' }),
-      ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 20, String(g))), text((left + right) / 2, bottom + 43, W.whatif.curve));
+      svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }),
+      ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
+      svg('text', {
+        x: -(top + bottom) / 2,
+        y: 14,
+        transform: 'rotate(-90)',
+        'text-anchor': 'middle',
+        text: W.whatif.axis,
+      }),
+      svg('path', {
+        d: points
+          .map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`)
+          .join(''),
+      }),
+      svg('circle', { cx: x(best), cy: y(points[best - 1]), r: 4, class: 'best' }),
+      svg('circle', { cx: x(this.values.gamma), cy: y(made.speedup), r: 6, class: 'now' }),
+      ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 20, String(g))),
+      text((left + right) / 2, bottom + 43, W.whatif.curve),
+    );
     this.curve.setAttribute('aria-label', W.whatif.curveSay(best, points[best - 1].toFixed(2)));
   }
 }
