@@ -1,0 +1,146 @@
+"""Golden traces: do the same questions still get the same tokens, over the same rounds?
+
+    python -m studies.golden record  FILE [--pairs photo,pocket] [--methods all] [--tokens 24]
+    python -m studies.golden compare FILE [--pairs …] [--methods …]
+
+Asks every method of a pair, greedily and sampled with a fixed seed, about a picture, two pictures,
+a clip, and the picture once more as a follow-up. `record` writes the token ids and the accepted
+path of every round, and a hash of every file below assets/; `compare` does the same again, prints
+what differs and exits with 1 where anything does. For changes that must not change an answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from specvl_demo import pairs, registry, session
+from specvl_demo.core import engine
+from specvl_demo.core.prefix_cache import PrefixCache
+from specvl_demo.core.sampling import Sampling
+from specvl_demo.media import load_media
+from specvl_demo.records import Round
+from specvl_demo.vlm.prompts import Turn
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+PICTURES = {"photo": ("cat.jpg", "coffee.jpg", "tour.webm")}
+DRAWN = ("scene.png", "chart.png", "clip.webm")
+SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, top_p=0.95, seed=7)}
+
+
+def conversations(pair: str) -> dict[str, list[list[Turn]]]:
+    """The questions of each conversation, a list of turns each, by the kind of what is shown."""
+    first, second, moving = (EXAMPLES / name for name in PICTURES.get(pair, DRAWN))
+    n_frames = pairs.find(pair).n_frames
+    (one, two), (clip,) = load_media([first, second], [moving], n_frames)
+    described = session.turn("Describe the picture.", [one])
+    again = session.turn("Describe the picture.", [one], "It shows several things.")
+    return {
+        "picture": [[described], [again, session.turn("What is in the middle?")]],
+        "two pictures": [[session.turn("What is different between the two pictures?", [one, two])]],
+        "clip": [[session.turn("What happens in the clip?", [clip])]],
+    }
+
+
+def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
+    """{name: {"tokens": ids, "paths": one list of nodes a round}} of every answer."""
+    loaded = registry.load(pairs.find(pair))
+    names = registry.served(loaded.pair) if methods == "all" else methods.split(",")
+    found = {}
+    for how, sampling in SAMPLINGS.items():
+        # A method may not be served at a temperature.
+        served = set(registry.served(loaded.pair, sampling.temperature))
+        choices = [
+            registry.choose(loaded.pair, name, temperature=sampling.temperature)
+            for name in names
+            if name in served
+        ]
+        for kind, asked in conversations(pair).items():
+            cache = PrefixCache()
+            for i, turns in enumerate(asked):
+                request = session.request(loaded, turns, tokens, sampling, cache=cache)
+                title = kind if i == 0 else "follow-up"
+                lanes: dict[str, dict[str, Any]] = {}
+                for record in engine.race(session.lanes(loaded, request, choices)):
+                    lane = lanes.setdefault(record.lane, {"tokens": [], "paths": []})
+                    if isinstance(record, Round):
+                        lane["tokens"] += [token.id for token in record.tokens]
+                        lane["paths"].append(record.path)
+                for name, lane in lanes.items():
+                    found[f"{pair}, {title}, {how}, {name}"] = lane
+    return found
+
+
+def hashes() -> dict[str, str]:
+    """SHA-256 of the weights and other data below assets/; cards and READMEs may change."""
+    files = (one for one in (ROOT / "assets").rglob("*") if one.is_file())
+    return {
+        one.relative_to(ROOT).as_posix(): hashlib.sha256(one.read_bytes()).hexdigest()
+        for one in sorted(files)
+        if one.name not in ("README.md", "card.json")
+    }
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """One line for everything that is not as it was; what only one side has counts too."""
+    lines = []
+    for name in [*before, *(name for name in now if name not in before)]:
+        if name not in now or name not in before:
+            lines.append(f"{name}: {'gone' if name in before else 'new'}")
+        elif before[name] != now[name]:
+            lines.append(f"{name}: {_first(before[name], now[name])}")
+    return lines
+
+
+def _first(before: Any, now: Any) -> str:
+    """Where two traces part, in words."""
+    if isinstance(before, str):
+        return "another content"
+    for key in ("tokens", "paths"):
+        for i, (old, new) in enumerate(zip(before[key], now[key], strict=False)):
+            if old != new:
+                return f"{key}[{i}] was {old}, is {new}"
+    return f"{len(before['tokens'])} tokens before, {len(now['tokens'])} now"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("do", choices=("record", "compare"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--pairs", default="photo,pocket")
+    parser.add_argument("--methods", default="all")
+    parser.add_argument("--tokens", type=int, default=24)
+    asked = parser.parse_args()
+    before: dict[str, Any] = {}
+    if asked.do == "compare":
+        before = json.loads(asked.file.read_text())
+        asked.tokens = before["limit"]
+    found: dict[str, dict[str, Any]] = {}
+    for pair in asked.pairs.split(","):
+        found |= traces(pair, asked.methods, asked.tokens)
+    if asked.do == "record":
+        document = {"limit": asked.tokens, "assets": hashes(), "traces": found}
+        asked.file.write_text(json.dumps(document))
+        sys.stdout.write(f"{len(found)} answers, {len(document['assets'])} files: {asked.file}\n")
+        return 0
+    asked_for = {
+        name: trace
+        for name, trace in before["traces"].items()
+        if name.split(", ")[0] in asked.pairs.split(",")
+        and (asked.methods == "all" or name.split(", ")[-1] in asked.methods.split(","))
+    }
+    lines = differences(before["assets"], hashes()) + differences(asked_for, found)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(f"{len(lines)} of {len(asked_for)} answers and {len(hashes())} files differ\n")
+    return bool(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
