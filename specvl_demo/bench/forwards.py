@@ -21,9 +21,6 @@ from specvl_demo.methods.base import Choice, assemble
 from specvl_demo.records import Record, Round
 from specvl_demo.registry import Loaded
 
-NO_MODEL = ("none", "ngram")
-"""Drafters that make no forward."""
-
 
 @dataclass(frozen=True)
 class TimedRound:
@@ -45,7 +42,7 @@ def run(loaded: Loaded, choice: Choice, request: Request) -> tuple[list[Record],
     log = _Log(request.target.stopwatch())
     target = cast("Target", _Logged(request.target, log))
     parts = assemble(choice, loaded.models)
-    if choice.drafter.name not in NO_MODEL:
+    if choice.drafter.runs_a_model:
         parts = replace(parts, drafter=cast("Drafter", _Logged(parts.drafter, log)))
     lane = Lane(choice.method.name, parts, SharedPrefill(replace(request, target=target)))
     records: list[Record] = [lane.begin()]

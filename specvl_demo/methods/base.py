@@ -64,6 +64,11 @@ class Part:
     label: Callable[[Any], str] | None = None
     charts: tuple[Chart, ...] = ()
 
+    @property
+    def runs_a_model(self) -> bool:
+        """Whether a drafter makes forwards; one that looks tokens up makes none."""
+        return self.role is not None or "views" in self.gives
+
 
 STRICT = Part("verifier", "strict", "strict verification", lambda settings: Strict())
 """Keeps exactly what the target would have said: every method's, unless it says otherwise."""

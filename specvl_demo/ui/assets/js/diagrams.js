@@ -84,6 +84,24 @@ export const DIAGRAMS = {
       say(116, 96, 'circle at the', 'draft', 'start'),
       svg('path', { class: 'edge draft', d: 'M150 80C170 60 176 60 150 52' }),
     ),
+  suffix: () =>
+    canvas(
+      'What followed the same words before, each way as often as it did',
+      say(10, 20, '… red star above … red star above …', '', 'start'),
+      say(10, 38, '… red star below …', '', 'start'),
+      ...drawTree([-1, 0, 1, 2, 1], [1, 2, 3], 24, 230, 66, 112),
+      say(252, 70, '2 of 3', '', 'start'),
+      say(180, 128, '1 of 3', '', 'start'),
+    ),
+  recycling: () =>
+    canvas(
+      'The target’s own second thoughts become drafts',
+      ...['a', 'red', 'star'].flatMap((text, i) => [
+        svg('rect', { x: 10, y: 20 + 34 * i, width: 52, height: 24, rx: 4, class: 'word' }),
+        say(36, 37 + 34 * i, text),
+      ]),
+      ...drawTree([-1, 0, 0, 0, 1, 1, 2], [1, 4], 110, 300, 20, 112),
+    ),
   specvlm: () =>
     patches(
       'The drafter sees a few patches only',

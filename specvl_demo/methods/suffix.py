@@ -1,0 +1,315 @@
+"""Suffix lookup: an automaton over prompt and answer drafts a tree weighted by how often each
+continuation occurred.
+
+The frequency-weighted tree is SuffixDecoding's (Oliaro et al., arXiv 2411.04975), the automaton
+SAM-Decoding's (Hu et al., arXiv 2411.10666). No model; knows token ids only.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.sampling import Sampler, best
+from specvl_demo.core.tree import DraftTree, chain, shape_of
+from specvl_demo.core.types import Drafter, NoDrafter, Policy, Scores, Start, Verdict, Vocabulary
+from specvl_demo.methods.base import TREE, Method, Part, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn, PolicySettings, Settings, setting
+from specvl_demo.records import Chart, Series
+
+_COUNTED = 64
+"""Suffixes whose count grows with a token, the longest first: bounds the work where one token
+repeats for thousands of positions."""
+
+
+class Automaton:
+    """A suffix automaton with occurrence counts, grown token by token.
+
+    A state stands for strings that end at the same places; `count` is how many places these are.
+    `states` are followed from a match to what came after it.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._size, self._banned = vocabulary.size, frozenset(vocabulary.banned)
+        self._next: list[dict[int, int]] = [{}]
+        self._link, self._length, self._count = [-1], [0], [0]
+        self._last = 0
+        self._walls = count(1)
+
+    def add(self, tokens: Iterable[int]) -> None:
+        """These come next. All visual tokens look the same, so a run of placeholders becomes one
+        wall that occurs nowhere else: no match crosses it, and nothing behind it is drafted.
+        """
+        walled = False
+        for token in tokens:
+            outside = token in self._banned or token >= self._size
+            if not outside:
+                self._append(token)
+            elif not walled:
+                self._append(-next(self._walls))
+            walled = outside
+
+    def match(self) -> tuple[int, int]:
+        """State and length of the longest ending of the text that occurred before; (0, 0) for
+        none.
+        """
+        state = self._link[self._last] if self._last else 0
+        return state, self._length[state]
+
+    def followers(self, state: int) -> tuple[int, dict[int, int]]:
+        """What followed a state's strings, by count, and the state that was asked: a shorter one
+        where nothing did. Empty without any.
+        """
+        while state > 0:
+            after = {t: self._count[s] for t, s in self._next[state].items() if t >= 0}
+            if after:
+                return state, after
+            state = self._link[state]
+        return 0, {}
+
+    def after(self, state: int, token: int) -> int:
+        """The state behind a follower; 0 for a token that never followed."""
+        return self._next[state].get(token, 0)
+
+    def _append(self, token: int) -> None:
+        """Blumer et al. 1985: one state a token, and at most one that is split off another."""
+        new = self._state({}, self._length[self._last] + 1, 0, 0)
+        above = self._last
+        while above >= 0 and token not in self._next[above]:
+            self._next[above][token] = new
+            above = self._link[above]
+        if above >= 0:
+            old = self._next[above][token]
+            if self._length[old] > self._length[above] + 1:
+                split = self._state(
+                    dict(self._next[old]),
+                    self._length[above] + 1,
+                    self._link[old],
+                    self._count[old],
+                )
+                while above >= 0 and self._next[above].get(token) == old:
+                    self._next[above][token] = split
+                    above = self._link[above]
+                self._link[old] = split
+                old = split
+            self._link[new] = old
+        self._last = new
+        for state in islice(self._suffixes(new), _COUNTED):
+            self._count[state] += 1
+
+    def _suffixes(self, state: int) -> Iterable[int]:
+        while state > 0:
+            yield state
+            state = self._link[state]
+
+    def _state(self, after: dict[int, int], length: int, link: int, seen: int) -> int:
+        self._next.append(after)
+        self._length.append(length)
+        self._link.append(link)
+        self._count.append(seen)
+        return len(self._next) - 1
+
+
+@dataclass(frozen=True)
+class SuffixSettings(Settings):
+    """How long a match must be, and how far it is trusted."""
+
+    matched: int = setting(1, "fewest last tokens that must have occurred before", 1, 64)
+    trust: float = setting(
+        1.0, "tokens drafted in a row for every token of the match (alpha)", 0.1, 64.0
+    )
+
+
+class Suffix(NoDrafter):
+    """Says how often each token followed the longest ending of the text that occurred before.
+
+    # choice: SuffixDecoding spends alpha * p nodes on a match of p tokens; here its drafts are that
+    deep, so that chains and trees of any policy keep to it.
+    # choice: it keeps earlier answers to other questions too; on a page these are other visitors',
+    so only prompt (with the conversation's earlier turns) and answer are read.
+    """
+
+    name = "suffix lookup"
+
+    def __init__(self, settings: SuffixSettings) -> None:
+        self._settings = settings
+        self._matched = 0
+
+    def begin(self, start: Start) -> None:
+        """Read the prompt."""
+        self._size = start.vocabulary.size
+        self._text = Automaton(start.vocabulary)
+        self._text.add(start.prompt.ids.tolist())
+
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+        """Log-frequencies [k, V] of what followed, on the host; None where nothing is proposed: all
+        of these tokens are new, or too far from the match.
+        """
+        if parents[0] < 0:
+            self._rows: list[tuple[int, int]] = []
+            state, self._matched = self._text.match()
+            rows = [(state, 0)] if self._matched >= self._settings.matched else [(0, 0)]
+        else:
+            above = [self._rows[int(parent)] for parent in parents]
+            rows = [
+                (self._text.after(state, token), depth + 1)
+                for (state, depth), token in zip(above, tokens.tolist(), strict=True)
+            ]
+        said = torch.full((len(rows), self._size), -torch.inf)
+        for i, (state, depth) in enumerate(rows):
+            if depth < self._settings.trust * self._matched:
+                state, after = self._text.followers(state)
+                rows[i] = (state, depth)
+                total = sum(after.values())
+                for token, times in after.items():
+                    said[i, token] = math.log(times / total)
+        alive = said.isfinite().any(-1)
+        if not alive.any():
+            return None
+        # A dead end among others must still be a distribution; nothing in it is likely.
+        said[~alive] = -math.log(self._size)
+        self._rows += rows
+        return said
+
+    def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
+        self._text.add(verdict.tokens)
+
+    def notes(self) -> Mapping[str, Any]:
+        """`matched`: tokens of the match that this round's draft follows."""
+        return {"matched": self._matched}
+
+
+@dataclass(frozen=True)
+class GreedySettings(PolicySettings):
+    """How large the tree is, and below which probability nothing is drafted."""
+
+    size: int = setting(8, "nodes of the tree, the root included", 2, 129)
+    least: float = setting(0.1, "probability of a path below which it is not drafted", 0.0, 1.0)
+
+
+class GreedyTree(Policy):
+    """The likeliest path of all grows by one token at a time (SuffixDecoding §4.2).
+
+    The drafter is asked once a node: for one that looks up, not for one that computes.
+    """
+
+    def __init__(self, settings: GreedySettings) -> None:
+        self.max_nodes = settings.size
+        self._least = math.log(settings.least) if settings.least else -math.inf
+
+    def propose(
+        self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
+    ) -> DraftTree:
+        """At most `room` deep; smaller where the drafter knows less."""
+        tokens, parent, logps, rows = [int(root)], [-1], [0.0], [-1]
+        depths, fed = [0], count()
+        waiting: list[tuple[float, int, int, int, float]] = []
+        order = count()
+
+        def feed(node: int, above: int, value: float) -> None:
+            if depths[node] >= room:
+                return
+            said = drafter.extend(torch.tensor([tokens[node]], device=root.device), (above,))
+            if said is None:
+                return
+            rows[node] = next(fed)
+            found = (one[0].tolist() for one in best(said, self.max_nodes, draws, depths[node]))
+            for score, logp, token in zip(*found, strict=True):
+                if math.isfinite(score) and value + score >= self._least:
+                    heapq.heappush(waiting, (-value - score, next(order), node, token, logp))
+
+        feed(0, -1, 0.0)
+        while waiting and len(tokens) < self.max_nodes:
+            value, _, above, token, logp = heapq.heappop(waiting)
+            tokens.append(token)
+            parent.append(above)
+            logps.append(logp)
+            rows.append(-1)
+            depths.append(depths[above] + 1)
+            if len(tokens) < self.max_nodes:
+                feed(len(tokens) - 1, rows[above], -value)
+        if len(tokens) == 1:
+            return DraftTree(root, chain(0), rows=tuple(rows))
+        return DraftTree(
+            torch.tensor(tokens, device=root.device),
+            shape_of(tuple(parent)),
+            logp=torch.tensor(logps, device=root.device),
+            rows=tuple(rows),
+        )
+
+
+SUFFIX = Part(
+    "drafter",
+    "suffix",
+    "suffix lookup",
+    lambda models, views, mixer, settings: Suffix(settings),
+    SuffixSettings,
+    gives=TREE,
+    charts=(
+        Chart(
+            "matched",
+            "Length of the match",
+            "How many of the last tokens had occurred before in just this order.",
+            "steps",
+            [Series("notes.matched", "matched")],
+            "tokens",
+            shade="accepted",
+        ),
+    ),
+)
+GREEDY_TREE = Part(
+    "policy",
+    "greedy-tree",
+    "a tree grown at its likeliest path",
+    GreedyTree,
+    GreedySettings,
+    needs=TREE,
+    label=lambda settings: f"greedy tree of {settings.size}",
+)
+
+register(
+    Method(
+        "suffix",
+        "Suffix lookup",
+        "No model: the longest ending that occurred before is continued as it was then.",
+        drafter=SUFFIX,
+        policy=GREEDY_TREE,
+        options=(CHAIN,),
+        reference="Oliaro et al., arXiv 2411.04975; Hu et al., arXiv 2411.10666",
+        order=111,
+        presets={
+            # vLLM's defaults, but for its limit of 32 tokens.
+            "paper": {"size": 33, "trust": 1.0, "least": 0.1},
+            "photo": {"size": 6, "trust": 2.0, "least": 0.2},
+            "pocket": {"size": 6, "trust": 2.0, "least": 0.2},
+        },
+        learn=Learn(
+            does=(
+                "An automaton knows every run of tokens that has occurred in the question and in"
+                " the answer so far, and what followed it how often. The longest ending of the text"
+                " that occurred before is continued: by the commonest token first, by others where"
+                " it was continued in several ways. The longer the match, the longer the draft."
+            ),
+            shines=(
+                "Answers that quote, count through or repeat: documents, code, tables, long"
+                " reasoning."
+            ),
+            struggles="Short descriptions: little has been said yet that could come again.",
+            look=(
+                "The length of the match beside what was accepted: a long match is seldom wrong, a"
+                " match of one token mostly is."
+            ),
+            formula=r"D ( node ) = D ( parent ) · \frac{n ( node )}{n ( parent )}",
+            aloud="a node's value is its parent's times the share of times that it followed",
+            url="https://arxiv.org/abs/2411.04975",
+        ),
+    )
+)
