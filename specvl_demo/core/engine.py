@@ -215,6 +215,7 @@ class Lane:
         watch.start()
         parts.verifier.begin(start)
         parts.drafter.begin(start)
+        parts.policy.begin(start)
         watch.lap("draft")
         # What was taken from the lanes' common store costs this lane as much as if it had made it
         # itself.

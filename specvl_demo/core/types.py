@@ -454,11 +454,15 @@ class NoDrafter(Drafter):
 
 class Policy(Protocol):
     """Decides the shape of the tree. A policy object serves one lane. One that derives from this
-    need not say what `update` does."""
+    need not say what `begin` and `update` do."""
 
     max_nodes: int
     """The most nodes of its trees, the root included. One that feeds the drafter more in a round
     says in `max_fed` how many."""
+
+    def begin(self, start: Start) -> None:
+        """The lane begins; the drafter has seen the prompt."""
+        return None
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None

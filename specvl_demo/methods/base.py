@@ -158,9 +158,14 @@ def _check(method: Method) -> None:
     be.
     """
     policy = assembled_policy(choose(method.name))
-    lacking = [name for name in ("max_nodes", "propose", "update") if not hasattr(policy, name)]
+    lacking = [
+        name for name in ("max_nodes", "begin", "propose", "update") if not hasattr(policy, name)
+    ]
     if lacking:
-        raise ValueError(f"its policy {type(policy).__name__} lacks {', '.join(lacking)}")
+        raise ValueError(
+            f"its policy {type(policy).__name__} lacks {', '.join(lacking)}: derive it from"
+            " specvl_demo.core.types.Policy"
+        )
     for name, preset in method.presets.items():
         try:
             # As settings, not as what to start from: then a name that nothing has is refused.

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -96,6 +97,22 @@ class VisualVerifier(RelaxedVerifier):
         }
 
 
+class RandomVerifier(VisualVerifier):
+    """As many tokens need not match as LVSpec would let differ, drawn by chance: the control of its
+    figure 7.
+    """
+
+    name = "Random relaxation"
+
+    def begin(self, start: Start) -> None:
+        """One stream of chance for the lane, from the request's seed."""
+        super().begin(start)
+        self._chance = torch.Generator().manual_seed(start.sampling.seed)
+
+    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
+        return torch.rand(len(tree), generator=self._chance).to(scores.logits.device)
+
+
 def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
     """Places of the λ·K least relevant of K tokens (eq. 9).
 
@@ -151,6 +168,16 @@ VISUAL = Part(
         ),
     ),
 )
+RANDOM = Part(
+    "verifier",
+    "random",
+    "random relaxation",
+    RandomVerifier,
+    LvspecSettings,
+    needs=base.CHAIN,
+    lossless=False,
+    greedy_only=True,
+)
 BRANCHES = Part(
     "policy", "branches", "chains that part at the root", branches, BranchesSettings, needs=TREE
 )
@@ -170,13 +197,14 @@ register(
         verifier=VISUAL,
         reference="Ji et al., arXiv 2604.05650",
         defaults={"gamma": 10, "drop_image": 0.9, "drop_video": 0.9},
-        options=(SELF, MULTIMODAL, BRANCHES, STRICT),
+        options=(SELF, MULTIMODAL, BRANCHES, RANDOM, STRICT),
         presets={
             "paper": {},
             "paper-3b": {"loose": 0.3, "anchors": 5},
             "paper-no-shift": {"shift": False},
             "paper-branches": {"policy": "branches"},
             "paper-self": {"drafter": "self"},
+            "paper-random": {"verifier": "random"},
             "photo": {**_SHIPPED, "gamma": 8, "floor": 0.06},
             "pocket": {**_SHIPPED, "gamma": 10},
         },

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.tree import DraftTree, chain
-from specvl_demo.core.types import Drafter, Verdict
+from specvl_demo.core.types import Drafter, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
 from specvl_demo.methods.entropy_growth import (
@@ -181,7 +181,7 @@ class DepthFeedback:
             self.cap = min(max(self.settings.max_depth, self.settings.cap_max), self.cap + 1)
 
 
-class EntropyTree:
+class EntropyTree(Policy):
     """SAGE's policy, one object a lane."""
 
     def __init__(self, settings: SageSettings) -> None:

@@ -1,4 +1,6 @@
-"""Drafts without a model: what followed in the text before, what the target held likely before."""
+"""Drafts without a model, alone and before a drafter: what followed in the text before, what the
+target held likely before.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specvl_demo.core.tree import DraftTree, shape_of
+from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import Scores, Verdict, Vocabulary
+from specvl_demo.methods.hybrid import HybridSettings, LookupFirst
 from specvl_demo.methods.recycling import Recycling, RecyclingSettings
 from specvl_demo.methods.suffix import (
     Automaton,
@@ -18,6 +21,7 @@ from specvl_demo.methods.suffix import (
     Suffix,
     SuffixSettings,
 )
+from tests.fakes import TableDrafter
 
 SIZE, PLACEHOLDER = 12, 9
 VOCABULARY = Vocabulary(SIZE, banned=(PLACEHOLDER,))
@@ -79,11 +83,13 @@ def grown(drafter: object, root: int, room: int = 99, **settings: float) -> Draf
 
 def test_a_tree_follows_the_commoner_continuation_first() -> None:
     text = [1, 2, 3, 4, 8, 1, 2, 3, 4, 7, 1, 2, 3, 5, 8, 1, 2, 6, 10, 1, 2]
-    tree = grown(suffix(text), 2, size=5)
+    tree = grown(suffix(text), 2, size=3)
     # 3 followed three times of four, 6 once; after 3 came 4 twice, 5 once.
-    assert tree.tokens.tolist() == [2, 3, 4, 6, 5]
-    assert tree.shape.parent == (-1, 0, 1, 0, 1)
-    assert tree.logp.exp().tolist() == pytest.approx([1, 3 / 4, 2 / 3, 1 / 4, 1 / 3])
+    assert tree.tokens.tolist() == [2, 3, 4]
+    assert tree.logp.exp().tolist() == pytest.approx([1, 3 / 4, 2 / 3])
+    whole = grown(suffix(text), 2)
+    assert sorted(whole.tokens.tolist()) == [2, 3, 4, 5, 6, 10]
+    assert max(whole.shape.depth) == 2
 
 
 @pytest.mark.parametrize(
@@ -119,3 +125,20 @@ def test_candidates_are_those_the_target_held_likely_last() -> None:
     assert [row.isfinite().nonzero().flatten().tolist() for row in said[:2]] == [[3, 4], [7, 8]]
     assert said[0].argmax() == 3 and said[1].argmax() == 8
     assert said[2].isinf().nonzero().flatten().tolist() == [PLACEHOLDER]
+
+
+def test_a_long_match_is_copied_and_the_drafter_is_asked_elsewhere() -> None:
+    """The drafter is not fed in a round of lookup."""
+    drafter = TableDrafter(torch.eye(SIZE).roll(1, 1) * 9)  # says the next number
+    policy = LookupFirst(HybridSettings(gamma=3, enough=3, copied=2))
+    ids = torch.tensor([1, 2, 3, 7, 8, 4, 2, 3])
+    policy.begin(SimpleNamespace(vocabulary=VOCABULARY, prompt=SimpleNamespace(ids=ids)))
+    tree = policy.propose(drafter, ids[-1:], 99)  # "2 3" has two tokens
+    assert tree.tokens.tolist() == [3, 4, 5, 6] and tree.notes == {"matched": 2, "copied": 0}
+    assert drafter.fed == [3, 4, 5] and tree.rows == (0, 1, 2, -1)
+    policy.update(tree, Verdict([0], [7], []))
+    copied = policy.propose(drafter, torch.tensor([7]), 99)
+    assert copied.tokens.tolist() == [7, 8, 4] and copied.notes == {"matched": 3, "copied": 2}
+    assert drafter.fed == [3, 4, 5] and copied.rows is None and copied.shape == chain(2)
+    assert policy.propose(drafter, torch.tensor([7]), 1).tokens.tolist() == [7, 8]
+    assert len(policy.propose(drafter, torch.tensor([7]), 0)) == 1

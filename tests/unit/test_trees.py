@@ -11,6 +11,7 @@ import torch
 
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
 from specvl_demo.core.types import Verdict, Vocabulary
+from specvl_demo.methods.adaptive import AdaptiveChain, AdaptiveSettings
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.ngram import NGram, NGramSettings
@@ -242,6 +243,19 @@ class Silent(TableDrafter):
 def test_a_silent_drafter_ends_the_tree(policy: object, n: int) -> None:
     tree = policy.propose(Silent(n), ROOT, 99)
     assert max(tree.shape.depth) == min(n, 4)
+
+
+def test_an_adaptive_chain_follows_what_became_of_the_last() -> None:
+    """Two more after all, one fewer after a refusal, unchanged where room alone cut it short."""
+    policy = AdaptiveChain(AdaptiveSettings(first=3, most=6))
+    lengths = []
+    for accepted, room in ((3, 99), (5, 99), (6, 99), (2, 4), (2, 2), (1, 2), (0, 99)):
+        tree, _ = propose(policy, room)
+        assert len(tree) - 1 == min(room, tree.notes["length"])
+        lengths.append(tree.notes["length"])
+        n = accepted
+        policy.update(tree, Verdict(list(range(n + 1)), [0] * (n + 1), [False] * n))
+    assert [*lengths, propose(policy)[0].notes["length"]] == [3, 5, 6, 6, 5, 5, 4, 3]
 
 
 SIZE, PLACEHOLDER = 50, 9

@@ -1,0 +1,137 @@
+"""Typical acceptance (Medusa, Cai et al., arXiv 2401.10774, §2.3.1): a drafted token may stay where
+the target finds it likely enough for how sure it is.
+
+Not lossless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import Scores
+from specvl_demo.core.verification import Branch, RelaxedVerifier
+from specvl_demo.methods import base
+from specvl_demo.methods.base import STRICT, Method, Part, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn, Settings, setting
+from specvl_demo.methods.small_vlm import SELF, SMALL
+from specvl_demo.methods.views import MULTIMODAL, PRUNED
+from specvl_demo.records import Chart, Series
+
+
+@dataclass(frozen=True)
+class TypicalSettings(Settings):
+    """How likely is likely enough; the published code's constants."""
+
+    epsilon: float = setting(0.09, "probability that is always enough", 0.0, 1.0)
+    delta: float = setting(0.3, "share of exp(-entropy) that is enough", 0.0, 1.0)
+
+
+class TypicalVerifier(RelaxedVerifier):
+    """A token stays if p(token) > min(epsilon, delta * exp(-H(p))).
+
+    # choice: with the plain distribution, at temperature 0; Medusa takes the one it samples from.
+    """
+
+    name = "Typical acceptance"
+
+    def __init__(self, settings: TypicalSettings) -> None:
+        self.settings = settings
+
+    def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
+        """[T] how far each token's probability lies above what is enough, at its parent."""
+        above = tree.shape.parent_on(scores.logits.device)
+        logp = scores.logits.float().log_softmax(-1)
+        entropy = -torch.where(logp > -torch.inf, logp.exp() * logp, 0.0).sum(-1)
+        enough = (self.settings.delta * (-entropy).exp()).clamp_max(self.settings.epsilon)
+        own = logp[above].gather(-1, tree.tokens.to(above.device)[:, None])[:, 0].exp()
+        return own - enough[above]
+
+    def accepts(self, branch: Branch) -> list[bool]:
+        """Exact, or likely enough. The target's own choice always is: no p has its largest value
+        below exp(-H).
+        """
+        return [
+            exact or (free and margin > 0)
+            for exact, free, margin in zip(branch.exact, branch.free, branch.signal, strict=True)
+        ]
+
+    def notes(self, branch: Branch) -> Mapping[str, Any]:
+        """How far the branch's tokens lie above what is enough, by node."""
+        return {
+            "nodes": list(branch.nodes),
+            "margin": [round(margin, 4) for margin in branch.signal],
+            "enough": 0.0,
+        }
+
+
+TYPICAL = Part(
+    "verifier",
+    "typical",
+    "typical acceptance",
+    TypicalVerifier,
+    TypicalSettings,
+    needs=base.CHAIN,
+    lossless=False,
+    greedy_only=True,
+    charts=(
+        Chart(
+            "margin",
+            "Probability above what is enough",
+            "How far the target's probability of each drafted token lies above the least that"
+            " typical acceptance asks for.",
+            "points",
+            [
+                Series(
+                    "notes.margin",
+                    "drafted token",
+                    nodes="notes.nodes",
+                    mark="notes.relaxed_nodes",
+                    marked="relaxed",
+                ),
+                Series("notes.enough", "enough"),
+            ],
+            "probability",
+        ),
+    ),
+)
+
+register(
+    Method(
+        "typical",
+        "Typical acceptance",
+        "A drafted token may stay where the target finds it likely enough: not lossless.",
+        drafter=SMALL,
+        views=(MULTIMODAL,),
+        policy=CHAIN,
+        verifier=TYPICAL,
+        reference="Cai et al., arXiv 2401.10774",
+        options=(SELF, PRUNED, STRICT),
+        presets={
+            "paper": {},
+            "photo": {"gamma": 12, "floor": 0.04},
+            "pocket": {"gamma": 10},
+        },
+        order=71,
+        learn=Learn(
+            does=(
+                "Instead of the target’s own choice any token will do that it finds typical: likely"
+                " in itself, or likely for how undecided the target is. It was made for sampling,"
+                " where variety is wanted; here it shows what an answer loses by it. The answer may"
+                " differ from the target’s."
+            ),
+            shines="Creative text with many good continuations.",
+            struggles="Facts: “red” may be likely enough where “blue” is true.",
+            look="Relaxed tokens lie just above the line; raise ε to have fewer.",
+            formula=r"p ( x ) > min ( ε , δ e^{− H ( p )} )",
+            aloud="p of x exceeds the smaller of epsilon and delta times e to the minus entropy",
+            url="https://arxiv.org/abs/2401.10774",
+        ),
+    )
+)
