@@ -35,12 +35,12 @@ sys.path.insert(0, str(HERE.parent))
 import findings  # noqa: E402
 from findings import Finding  # noqa: E402
 
+from recipes.world.scenes import Chart, Scene, Thing, draw  # noqa: E402
 from specvl_demo import pairs, records, registry  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.records import Record, Round, gather  # noqa: E402  # noqa: E402
 from specvl_demo.ui.serve.decoding import Engine, events  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
-from specvl_demo.world.scenes import Chart, Scene, Thing, draw  # noqa: E402
 
 REPEATS = 3
 TOKENS = 160

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from specvl_demo.cli.parse import Refused, parse, run
 
@@ -19,14 +19,22 @@ _JOINER = "\N{ZERO WIDTH JOINER}"  # of which emoji are made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives the exit code: 0 done, 1 failed, 2 refused, 130 interrupted."""
+    """Run one command and return its exit code, as `guarded` does."""
+    return guarded(lambda: run(parse(sys.argv[1:] if argv is None else argv)))
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command and return its exit code: 0 done, 1 failed, 2 refused, 130 interrupted.
+
+    What the user can put right is told in one sentence on standard error, without a traceback.
+    """
     try:
         if sys.flags.optimize > 1:
             raise Refused(
                 "python -OO drops the texts that transformers builds its models from: run"
                 " without -OO"
             )
-        code = run(parse(sys.argv[1:] if argv is None else argv))
+        code = command()
         sys.stdout.flush()
         return code
     except Refused as reason:

@@ -65,8 +65,8 @@ def choose(
     if name not in base.METHODS:
         raise ValueError(
             f"There is no method {name!r}; known: {', '.join(_possible(pair, temperature))}; others"
-            f" need a drafter that {pair.id} does not have here (`python -m specvl_demo train`"
-            " trains one). Your own are read from the files that SPECVL_METHODS names."
+            f" need a drafter that {pair.id} does not have here (`python -m recipes` trains"
+            " one). Your own are read from the files that SPECVL_METHODS names."
         )
     method = base.find(name)
     rest = {key: value for key, value in (settings or {}).items() if key != "preset"}

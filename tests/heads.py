@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
+from recipes.drafters.dream import DreamHead as DreamModule
+from recipes.drafters.eagle import FeatureHead as FeatureModule
+from recipes.drafters.hivis import HivisHead
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
 from specvl_demo.core.types import Decoder, Drafter, NoDrafter, Prompt, Start
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.records import Round
-from specvl_demo.training.drafters.dream import DreamHead as DreamModule
-from specvl_demo.training.drafters.eagle import FeatureHead as FeatureModule
-from specvl_demo.training.drafters.hivis import HivisHead
 from tests.conftest import ask
 
 GEOMETRY = Geometry(width=64, heads=4, kv_heads=4, head_width=16, eps=1e-5, theta=10000.0)

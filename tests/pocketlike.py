@@ -19,7 +19,7 @@ def tokenizer() -> object:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    from specvl_demo.training import pocket
+    from recipes import pocket
 
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -38,7 +38,7 @@ def tokenizer() -> object:
 
 def save_pair(folder: Path) -> Path:
     """Write target/ and drafter/ below `folder`; the drafter is the target with a little noise."""
-    from specvl_demo.training import pocket
+    from recipes import pocket
 
     words = tokenizer()
     processor = pocket.make_processor(words)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from PIL import Image
 
+from recipes.world import texts
+from recipes.world.samples import KINDS_OF_TURN, held_out, numbered
+from recipes.world.scenes import Scene
+from recipes.world.texts import Sample, text_of
 from specvl_demo.media import VideoFrames, Visual
 from specvl_demo.vlm.prompts import Turn
-from specvl_demo.world import texts
-from specvl_demo.world.samples import KINDS_OF_TURN, held_out, numbered
-from specvl_demo.world.scenes import Scene
-from specvl_demo.world.texts import Sample, text_of
 
 POCKET = (("describe", 3), ("clip", 2), ("chart", 2), ("compare", 2), ("count", 1), ("where", 1))
 FOLLOWED_UP = 2

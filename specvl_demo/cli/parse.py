@@ -258,7 +258,6 @@ BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered on one load
 METHODS = (
     "comma-separated; ar runs first and is added if it is missing; all: every method of the pair"
 )
-RECIPE = "pocket, photo, evaluate, drafter (a small model), or the method whose head is trained"
 
 COMMANDS: dict[str, Command] = {
     "models": Command("pairs, methods, what runs here and why not", "models:run", (JSON,)),
@@ -279,14 +278,6 @@ COMMANDS: dict[str, Command] = {
     ),
     "bench": Command("measure methods beside each other", "bench:run", BENCH),
     "trace": Command("check, show or draw a saved race", "trace:run", actions=TRACE),
-    "train": Command(
-        "train a target, or a drafter for any pair; evaluate",
-        "train:run",
-        (
-            option("recipe", about=RECIPE),
-            option("rest", "…", "options of that recipe", nargs=argparse.REMAINDER),
-        ),
-    ),
     "fetch": Command(
         "the language model under the photo pair, once",
         "models:fetch",

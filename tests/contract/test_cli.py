@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from recipes.__main__ import main as recipes_main
 from specvl_demo import pairs
 from specvl_demo.__main__ import main
 from tests import corpus, pocketlike
@@ -137,14 +138,9 @@ REFUSED = [
         "takes prompts and files from its lines",
     ),
     ("generate --method ar --batch nowhere.jsonl --json", "cannot be read"),
-    ("train", "recipe"),
-    ("train nope", "unknown recipe 'nope'"),
-    ("train pocket --steps x", "--steps: must be a whole number, not 'x'"),
-    ("train eagle2 --steps -5", "--steps: must be between 0 and"),
-    ("train pocket --out /proc/x", "--out /proc/x cannot be written"),
     ("generate --method ar --prompt x --seed " + "9" * 5000, "…999"),
     ("generate --method " + "x" * 5000 + " --prompt x", "…xxx"),
-    ("train pocket --see 7", "Unrecognized arguments: --see 7"),
+    ("models --see 7", "Unrecognized arguments: --see 7"),
 ]
 
 
@@ -165,6 +161,25 @@ def test_a_damaged_file_of_tuned_presets_is_named(
         assert main(line.split()) == 2
     said = capsys.readouterr().err
     assert "tuned.json cannot be read" in said and "delete it, or tune again" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("", "recipe"),
+        ("nope", "unknown recipe 'nope'"),
+        ("pocket --steps x", "--steps: must be a whole number, not 'x'"),
+        ("eagle2 --steps -5", "--steps: must be between 0 and"),
+        ("pocket --out /proc/x", "--out /proc/x cannot be written"),
+        ("pocket --see 7", "Unrecognized arguments: --see 7"),
+    ],
+)
+def test_a_recipe_refuses_bad_input_likewise(
+    capsys: pytest.CaptureFixture[str], line: str, part: str
+) -> None:
+    assert recipes_main(line.split()) == 2
+    said = capsys.readouterr()
+    assert part in said.err and said.err.count("\n") == 1 and not said.out
 
 
 @pytest.mark.parametrize(("line", "part"), REFUSED, ids=[line[:60] for line, _ in REFUSED])

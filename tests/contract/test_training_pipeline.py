@@ -14,6 +14,9 @@ import pytest
 import torch
 from PIL import Image
 
+from recipes import answers, stages
+from recipes.drafters import KINDS
+from recipes.trainer import Trainer, optimizers
 from specvl_demo import fingerprints, registry, session
 from specvl_demo.core.engine import race
 from specvl_demo.methods.ar import OneNode
@@ -22,9 +25,6 @@ from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.pairs import Checkpoint
 from specvl_demo.records import gather
 from specvl_demo.registry import Loaded
-from specvl_demo.training import answers, stages
-from specvl_demo.training.drafters import KINDS
-from specvl_demo.training.trainer import Trainer, optimizers
 from specvl_demo.vlm import loading, shared_drafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import Turn

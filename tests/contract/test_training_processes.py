@@ -19,11 +19,11 @@ import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import specvl_demo.decoders  # noqa: F401 - before transformers, whose torchvision would not load
+from recipes import stages
+from recipes.drafters import KINDS
+from recipes.trainer import Trainer, processes
 from specvl_demo import registry
 from specvl_demo.methods.heads.checkpoints import open_head
-from specvl_demo.training import stages
-from specvl_demo.training.drafters import KINDS
-from specvl_demo.training.trainer import Trainer, processes
 from specvl_demo.vlm import loading
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families.zoo import picture

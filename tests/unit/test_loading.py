@@ -16,6 +16,7 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidat
 from PIL import Image
 from transformers import AutoModelForCausalLM
 
+from recipes.drafters.base import Shared
 from specvl_demo import pairs, registry
 from specvl_demo.__main__ import main
 from specvl_demo.core.types import Capture
@@ -23,7 +24,6 @@ from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.views import FullView, PrunedSettings, PrunedView
-from specvl_demo.training.drafters.base import Shared
 from specvl_demo.vlm import compatibility, loading
 from specvl_demo.vlm.encoder import VLM, aligned
 from tests.conftest import tiny_llava, tiny_prompt

@@ -24,17 +24,18 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from specvl_demo.training import (
+from recipes import (
     photo_data,
     photo_reward,
     photo_tasks,
     photo_writer,
     train_photo,
 )
-from specvl_demo.training.photo import Cells, Learner, Recipe
-from specvl_demo.training.photo_model import Decoder, Node, Row, pack
-from specvl_demo.training.photo_reward import Rewarder
-from specvl_demo.training.trainer import Trainer
+from recipes.photo import Cells, Learner, Recipe
+from recipes.photo_model import Decoder, Node, Row, pack
+from recipes.photo_reward import Rewarder
+from recipes.trainer import Trainer
+from recipes.world import photo_questions, photo_scores
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     VARIANTS,
@@ -43,7 +44,6 @@ from specvl_demo.vlm.efficientnet_lite import (
     InvertedResidual,
     published_weights,
 )
-from specvl_demo.world import photo_questions, photo_scores
 
 WIDTH, CLASSES = 32, ("grey fox", "tabby", "vase")
 ROWS = 2 * 2 + 6

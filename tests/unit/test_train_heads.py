@@ -13,17 +13,17 @@ import pytest
 import torch
 from accelerate import Accelerator
 
+from recipes import features
+from recipes.answers import example, replies
+from recipes.drafters import KINDS
+from recipes.drafters import run as drafters
+from recipes.drafters.base import Batch, Learner, Recipe, draft_vocabulary
+from recipes.features import Example, Needs, Rows, Store
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.heads.checkpoints import open_head
 from specvl_demo.methods.heads.features import FeatureDrafter
-from specvl_demo.training import features
-from specvl_demo.training.answers import example, replies
-from specvl_demo.training.drafters import KINDS
-from specvl_demo.training.drafters import run as drafters
-from specvl_demo.training.drafters.base import Batch, Learner, Recipe, draft_vocabulary
-from specvl_demo.training.features import Example, Needs, Rows, Store
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget

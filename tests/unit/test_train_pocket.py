@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from specvl_demo.training import pocket, train_pocket
-from specvl_demo.training.batches import Conversations
-from specvl_demo.training.pictures import Renderings
-from specvl_demo.training.train_pocket import Recipe, Target
-from specvl_demo.training.trainer import Trainer
+from recipes import pocket, train_pocket
+from recipes.batches import Conversations
+from recipes.pictures import Renderings
+from recipes.train_pocket import Recipe, Target
+from recipes.trainer import Trainer
 
 OPTIONS = {"workers": 0, "compiled": False}
 TINY = Recipe(layers=2, tower_steps=2, steps=4, rendering_steps=2, batch=4, crowded=2)

@@ -11,17 +11,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from specvl_demo.training import pocket
-from specvl_demo.training.batches import Conversations, encode
-from specvl_demo.training.pictures import GROUP_NAMES
-from specvl_demo.training.pocket_eval import Tally, facts, score
-from specvl_demo.world import samples, texts, texts_changes
-from specvl_demo.world import scenes as world
-from specvl_demo.world.held_out_renderer import draw_otherwise
-from specvl_demo.world.samples import KINDS_OF_TURN, held_out
-from specvl_demo.world.scenes import COLOURS, GROUNDS, KINDS, NUMBERS, PLACES, Chart, Scene, Thing
-from specvl_demo.world.texts import GROUPS, Sample, Word, text_of
-from specvl_demo.world.texts_changes import change_sentence
+from recipes import pocket
+from recipes.batches import Conversations, encode
+from recipes.pictures import GROUP_NAMES
+from recipes.pocket_eval import Tally, facts, score
+from recipes.world import samples, texts, texts_changes
+from recipes.world import scenes as world
+from recipes.world.held_out_renderer import draw_otherwise
+from recipes.world.samples import KINDS_OF_TURN, held_out
+from recipes.world.scenes import COLOURS, GROUNDS, KINDS, NUMBERS, PLACES, Chart, Scene, Thing
+from recipes.world.texts import GROUPS, Sample, Word, text_of
+from recipes.world.texts_changes import change_sentence
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
+from recipes.world import scenes
 from specvl_demo import __version__, media, registry, session, verdicts
 from specvl_demo.machine import Machine
 from specvl_demo.methods import base
@@ -21,7 +22,6 @@ from specvl_demo.methods.declare import tex
 from specvl_demo.pairs import PAIRS, Pair, find
 from specvl_demo.records import MAX_NEW_TOKENS_SERVED
 from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_SHOWN, MOST_TEXT, MOST_TURNS, PICTURE_DETAIL
-from specvl_demo.world import scenes
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")

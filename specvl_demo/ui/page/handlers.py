@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from recipes.world import scenes
 from specvl_demo.records import Lane, Record, validate_trace
 from specvl_demo.report import trace
 from specvl_demo.ui import messages
@@ -26,7 +27,6 @@ from specvl_demo.ui.serve import uploads
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
 from specvl_demo.ui.serve.queue import BEAT_S, Queue
 from specvl_demo.ui.serve.run import Run, refusal
-from specvl_demo.world import scenes
 
 MOST_SHARED_BYTES = 8 * 2**20
 UNHEARD_S = 10.0

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from recipes.world.samples import HELD_OUT
 from specvl_demo.bench import cases, data
 from specvl_demo.vlm.prompts import VideoFrames
-from specvl_demo.world.samples import HELD_OUT
 from tests import corpus
 
 

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recipes.drafters.base import Learner, Recipe
+from recipes.drafters.modules import Block, Drafter, Steps, start_small, turns_of
+from recipes.features import Needs
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.training.drafters.base import Learner, Recipe
-from specvl_demo.training.drafters.modules import Block, Drafter, Steps, start_small, turns_of
-from specvl_demo.training.features import Needs
 
 
 class FeatureHead(Drafter):

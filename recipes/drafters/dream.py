@@ -12,10 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specvl_demo.methods.dream import compressed
-from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.training.drafters.base import Batch, Learner, Recipe, padded
-from specvl_demo.training.drafters.modules import (
+from recipes.drafters.base import Batch, Learner, Recipe, padded
+from recipes.drafters.modules import (
     MLP,
     Attention,
     Block,
@@ -24,7 +22,9 @@ from specvl_demo.training.drafters.modules import (
     start_small,
     turns_of,
 )
-from specvl_demo.training.features import Needs, Rows
+from recipes.features import Needs, Rows
+from specvl_demo.methods.dream import compressed
+from specvl_demo.methods.heads.blocks import Geometry
 
 
 @dataclass(frozen=True)

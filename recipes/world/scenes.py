@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-from specvl_demo.world import renderers
+from recipes.world import renderers
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (214, 40, 40),

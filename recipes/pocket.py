@@ -23,8 +23,8 @@ from transformers import (
 )
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 
-from specvl_demo.world import samples, texts
-from specvl_demo.world.scenes import DIGITS, NUMBERS, PLACES
+from recipes.world import samples, texts
+from recipes.world.scenes import DIGITS, NUMBERS, PLACES
 
 SIDE, PATCH = 96, 16
 N_PATCHES = (SIDE // PATCH) ** 2

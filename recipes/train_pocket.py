@@ -28,12 +28,12 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from transformers import LlavaForConditionalGeneration, PreTrainedTokenizerFast
 
+from recipes import pocket, trainer
+from recipes.batches import Batch, Conversations, Pointers
+from recipes.pictures import Renderings, VisionOnly, stream
+from recipes.pocket import rescale, see
+from recipes.trainer import Trainer
 from specvl_demo import fingerprints
-from specvl_demo.training import pocket, trainer
-from specvl_demo.training.batches import Batch, Conversations, Pointers
-from specvl_demo.training.pictures import Renderings, VisionOnly, stream
-from specvl_demo.training.pocket import rescale, see
-from specvl_demo.training.trainer import Trainer
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from accelerate import Accelerator
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from recipes import acceptance
+from recipes.drafters.base import Batch, Learner, Recipe, Shared, Sizes
+from recipes.features import Store
+from recipes.trainer import Trainer, optimizers
 from specvl_demo.methods.heads import files
-from specvl_demo.training import acceptance
-from specvl_demo.training.drafters.base import Batch, Learner, Recipe, Shared, Sizes
-from specvl_demo.training.features import Store
-from specvl_demo.training.trainer import Trainer, optimizers
 from specvl_demo.vlm import eight_bits
 from specvl_demo.vlm.shared_drafter import SECTION
 

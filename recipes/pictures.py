@@ -18,11 +18,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from specvl_demo.training import pocket
-from specvl_demo.world import scenes as world
-from specvl_demo.world import texts
-from specvl_demo.world.scenes import Chart, Scene
-from specvl_demo.world.texts import GROUPS, Look
+from recipes import pocket
+from recipes.world import scenes as world
+from recipes.world import texts
+from recipes.world.scenes import Chart, Scene
+from recipes.world.texts import GROUPS, Look
 
 GROUP_NAMES = tuple(GROUPS)
 SIDE, GRID = pocket.SIDE, pocket.SIDE // pocket.PATCH

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.training.drafters.base import Batch, Learner, Recipe
-from specvl_demo.training.drafters.modules import Drafter
-from specvl_demo.training.features import Needs, Rows, text_only
+from recipes.drafters.base import Batch, Learner, Recipe
+from recipes.drafters.modules import Drafter
+from recipes.features import Needs, Rows, text_only
 from specvl_demo.vlm.shared_drafter import even_layers
 
 

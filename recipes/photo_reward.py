@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
-from specvl_demo.training.photo import Learner
-from specvl_demo.training.photo_model import Node, Row
-from specvl_demo.training.photo_tasks import Tasks
+from recipes.photo import Learner
+from recipes.photo_model import Node, Row
+from recipes.photo_tasks import Tasks
+from recipes.world.photo_scores import Cider
 from specvl_demo.vlm import photo_assembly
-from specvl_demo.world.photo_scores import Cider
 
 SAMPLES, MOST = 5, 22
 """Captions of one photograph, and the tokens that one may have."""

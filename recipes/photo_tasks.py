@@ -15,14 +15,14 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from specvl_demo.training import photo_writer
-from specvl_demo.training.photo_data import VIEWS, Photo, Place, Thing
-from specvl_demo.training.photo_model import Node, Row
-from specvl_demo.training.photo_writer import ANSWER, ASK, CLIP, DIFFERENCE, END, PHRASES, SHORT
+from recipes import photo_writer
+from recipes.photo_data import VIEWS, Photo, Place, Thing
+from recipes.photo_model import Node, Row
+from recipes.photo_writer import ANSWER, ASK, CLIP, DIFFERENCE, END, PHRASES, SHORT
+from recipes.world import photo_questions
+from recipes.world.photo_questions import article
+from recipes.world.photo_scores import Cider
 from specvl_demo.vlm.photo_assembly import IMAGE
-from specvl_demo.world import photo_questions
-from specvl_demo.world.photo_questions import article
-from specvl_demo.world.photo_scores import Cider
 
 THING: list[tuple[str, str]] = [(question, form) for question, form in PHRASES["things"]]
 CLOSE = "A close-up of {a}."

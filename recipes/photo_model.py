@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
-from specvl_demo.training.photo_data import Place
+from recipes.photo_data import Place
 from specvl_demo.vlm.photo_assembly import FUSED, LORA_SCALE
 
 FULL = frozenset({"story", "plain", "own", "repeat"})

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from specvl_demo.world.scenes import COLOURS, DIGITS, GROUNDS, RADIUS, Scene, Thing
+from recipes.world.scenes import COLOURS, DIGITS, GROUNDS, RADIUS, Scene, Thing
 
 
 def _hue_shifted(colour: tuple[int, int, int], rng: random.Random) -> tuple[int, int, int]:

@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerBase
 
-from specvl_demo.training.photo_data import VIEWS, Photo, Place, pixels_of
-from specvl_demo.training.photo_model import FULL, Decoder, Row, pack
+from recipes.photo_data import VIEWS, Photo, Place, pixels_of
+from recipes.photo_model import FULL, Decoder, Row, pack
 from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteModel
 from specvl_demo.vlm.photo_assembly import IMAGE
 

@@ -1,6 +1,6 @@
-"""`train RECIPE …`: a table of what can be trained, its options, and what it writes where.
+"""`python -m recipes RECIPE …`: what can be trained, its options, and what it writes where.
 
-A recipe's fields are options too, read by the kind of their standards. Its module is imported only
+A recipe's fields are options too, read by the type of their defaults. Its module is imported only
 when it runs.
 """
 
@@ -11,11 +11,12 @@ import importlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specvl_demo.__main__ import guarded
 from specvl_demo.cli.parse import DTYPES, Option, Parser, Refused, add, flag, number, option, whole
 from specvl_demo.machine import cores
 from specvl_demo.pairs import ASSETS, ROLES
@@ -44,7 +45,7 @@ def count(name: str, default: int, about: str, low: int = 1, high: int = 10**9) 
 
 
 def pocket(o: Options, recipe: Any) -> int:
-    from specvl_demo.training.train_pocket import main
+    from recipes.train_pocket import main
 
     folder, out = _writable(o.folder, "--folder"), _writable(o.out)
     main(folder, out, recipe, o.fresh, o.workers, not o.no_compile, start=o.start)
@@ -52,7 +53,7 @@ def pocket(o: Options, recipe: Any) -> int:
 
 
 def photo(o: Options, recipe: Any) -> int:
-    from specvl_demo.training import train_photo
+    from recipes import train_photo
 
     done = train_photo.main(
         o.data, o.base, o.tower, o.folder, o.out, recipe, o.minutes, o.fresh, o.start
@@ -65,21 +66,21 @@ def photo(o: Options, recipe: Any) -> int:
 
 def standards(module: str) -> Any:
     """A recipe's own values, by the module of `training` that holds its class."""
-    return importlib.import_module(f"specvl_demo.training.{module}").Recipe()
+    return importlib.import_module(f"recipes.{module}").Recipe()
 
 
 def drafter(method: str) -> Training:
     """A drafter of any pair: the small model, or the head of a method."""
 
     def recipe() -> Any:
-        from specvl_demo.training.drafters import KINDS
+        from recipes.drafters import KINDS
 
         return KINDS[method].recipe
 
     def run(o: Options, told: Any) -> int:
+        from recipes import stages
+        from recipes.drafters import KINDS
         from specvl_demo import pairs, registry, verdicts
-        from specvl_demo.training import stages
-        from specvl_demo.training.drafters import KINDS
 
         pair = pairs.find(o.pair)
         # Another target's answers and features are of no use, and its head has no place among the
@@ -114,8 +115,8 @@ def evaluate(o: Options, _: None) -> int:
     if o.pair == "photo":
         report, lines = _photo_report(o)
     else:
-        from specvl_demo.training.pocket_eval import evaluate as measure
-        from specvl_demo.training.pocket_eval import lines
+        from recipes.pocket_eval import evaluate as measure
+        from recipes.pocket_eval import lines
 
         report = measure(
             o.target or ASSETS / "pocket" / "target", o.scenes, o.questions, o.examples
@@ -127,8 +128,8 @@ def evaluate(o: Options, _: None) -> int:
 
 def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The photo pair's part of `evaluate`: its report, and what makes lines of one."""
+    from recipes import photo_eval, train_photo
     from specvl_demo import pairs
-    from specvl_demo.training import photo_eval, train_photo
     from specvl_demo.vlm import photo_assembly
 
     if o.data is None:
@@ -246,22 +247,30 @@ def _truth(text: str) -> bool:
     return text.lower() == "true"
 
 
-def run(options: argparse.Namespace) -> int:
-    """Run one recipe; an unknown one, or one that cannot start, is refused."""
+def run(argv: Sequence[str]) -> int:
+    """Run the recipe that the first argument names; Refused where it is unknown or cannot start."""
+    chooser = Parser(
+        prog="python -m recipes",
+        description="Train a target, or a drafter for any pair; evaluate.",
+        epilog="\n".join(f"  {name:10}{one.about}" for name, one in TRAININGS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    chooser.add_argument("recipe", help=" | ".join(TRAININGS))
+    name = chooser.parse_args(argv[:1]).recipe
+    if name not in TRAININGS:
+        raise Refused(f"unknown recipe {name!r}; known: {', '.join(TRAININGS)}")
     # Before any recipe imports transformers, which fails beside a torchvision whose operators do
     # not load.
     import specvl_demo.decoders  # noqa: F401, I001
 
     import torch
 
-    name = options.recipe
-    if name not in TRAININGS:
-        raise Refused(f"unknown recipe {name!r}; known: {', '.join(TRAININGS)}")
     training, recipe = TRAININGS[name], TRAININGS[name].recipe()
     values = {f.name: getattr(recipe, f.name) for f in fields(recipe)} if recipe is not None else {}
     documented = [kind for kind in type(recipe).mro() if is_dataclass(kind)]
     parser = Parser(
-        prog=f"python -m specvl_demo train {name}",
+        prog=f"python -m recipes {name}",
         description=training.about,
         epilog=" ".join(f"{kind.__doc__}" for kind in documented) or None,
         allow_abbrev=False,
@@ -276,8 +285,20 @@ def run(options: argparse.Namespace) -> int:
             parser,
             [option("--" + key.replace("_", "-"), about=about, type=_reader(value), default=value)],
         )
-    told = parser.parse_args(options.rest)
+    told = parser.parse_args(argv[1:])
     torch.set_num_threads(told.threads)
     if recipe is not None:
         recipe = replace(recipe, **{key: getattr(told, key) for key in values})
-    return training.run(told, recipe)
+    try:
+        return training.run(told, recipe)
+    except (ValueError, FileNotFoundError) as reason:
+        raise Refused(str(reason)) from None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one recipe and return its exit code, as the app's command line does."""
+    return guarded(lambda: run(sys.argv[1:] if argv is None else argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

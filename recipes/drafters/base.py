@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recipes import trainer
+from recipes.features import Needs, Rows, Store
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.training import trainer
-from specvl_demo.training.features import Needs, Rows, Store
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from PIL import Image
 
-from specvl_demo.world import scenes as world
-from specvl_demo.world import texts, texts_changes
-from specvl_demo.world.scenes import NUMBERS, Chart, Clip, Scene
-from specvl_demo.world.texts import (
+from recipes.world import scenes as world
+from recipes.world import texts, texts_changes
+from recipes.world.scenes import NUMBERS, Chart, Clip, Scene
+from recipes.world.texts import (
     Look,
     Piece,
     Sample,

@@ -25,14 +25,14 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
+from recipes import batches, pictures, pocket
+from recipes.features import Example, extended
+from recipes.world import samples
+from recipes.world.texts import Sample, text_of
 from specvl_demo.core.types import Prompt
 from specvl_demo.registry import Loaded
-from specvl_demo.training import batches, pictures, pocket
-from specvl_demo.training.features import Example, extended
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
-from specvl_demo.world import samples
-from specvl_demo.world.texts import Sample, text_of
 
 MOST_TURNS = 3
 AHEAD = 12

@@ -22,17 +22,17 @@ from PIL import Image
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
+from recipes import photo_writer
+from recipes.answers import greedy_texts
+from recipes.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
+from recipes.photo_tasks import TEST_PROMPTS, held_out
+from recipes.photo_writer import ANSWER, ASK
+from recipes.world import photo_questions, photo_scores
 from specvl_demo import registry
 from specvl_demo.registry import Loaded
-from specvl_demo.training import photo_writer
-from specvl_demo.training.answers import greedy_texts
-from specvl_demo.training.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
-from specvl_demo.training.photo_tasks import TEST_PROMPTS, held_out
-from specvl_demo.training.photo_writer import ANSWER, ASK
 from specvl_demo.verdicts import Options
 from specvl_demo.vlm.efficientnet_lite import register
 from specvl_demo.vlm.prompts import Turn
-from specvl_demo.world import photo_questions, photo_scores
 
 CAPTION = "Describe the picture."
 NAME = "What is this?"

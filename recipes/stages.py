@@ -16,15 +16,15 @@ import torch
 from accelerate import Accelerator
 from transformers import PreTrainedTokenizerFast
 
+from recipes import answers, features, photo_data, photo_writer
+from recipes.drafters import KINDS, run
+from recipes.drafters.base import Learner, Recipe
+from recipes.features import Example, Needs, Store
+from recipes.trainer import checkpoint, processes
+from recipes.world.samples import HELD_OUT
 from specvl_demo import fingerprints
 from specvl_demo.registry import Loaded
-from specvl_demo.training import answers, features, photo_data, photo_writer
-from specvl_demo.training.drafters import KINDS, run
-from specvl_demo.training.drafters.base import Learner, Recipe
-from specvl_demo.training.features import Example, Needs, Store
-from specvl_demo.training.trainer import checkpoint, processes
 from specvl_demo.vlm import eight_bits
-from specvl_demo.world.samples import HELD_OUT
 
 ANSWERS_SEED = 7
 HELD_OUT_SEED = HELD_OUT // 10**9

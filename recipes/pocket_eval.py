@@ -17,16 +17,16 @@ from typing import Any
 
 from PIL import Image
 
+from recipes.answers import greedy_texts
+from recipes.world import scenes as world
+from recipes.world.held_out_renderer import draw_otherwise
+from recipes.world.samples import HELD_OUT, KINDS_OF_TURN, held_out
+from recipes.world.scenes import COLOURS, KINDS, NUMBERS, PLACES
+from recipes.world.texts import Turn, text_of
 from specvl_demo import registry
 from specvl_demo.registry import Loaded
-from specvl_demo.training.answers import greedy_texts
 from specvl_demo.verdicts import Options
 from specvl_demo.vlm import prompts
-from specvl_demo.world import scenes as world
-from specvl_demo.world.held_out_renderer import draw_otherwise
-from specvl_demo.world.samples import HELD_OUT, KINDS_OF_TURN, held_out
-from specvl_demo.world.scenes import COLOURS, KINDS, NUMBERS, PLACES
-from specvl_demo.world.texts import Turn, text_of
 
 MOST = 160
 """Tokens that an answer may take."""

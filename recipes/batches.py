@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
-from specvl_demo.training import pictures, pocket
-from specvl_demo.training.pictures import GROUP_NAMES
-from specvl_demo.world import samples, texts
-from specvl_demo.world.texts import GROUPS, Piece, Sample, Turn, Word
+from recipes import pictures, pocket
+from recipes.pictures import GROUP_NAMES
+from recipes.world import samples, texts
+from recipes.world.texts import GROUPS, Piece, Sample, Turn, Word
 
 WEIGHT = {"kind": 1.0, "colour": 0.7, "size": 0.4, "ground": 0.15, "place": 0.5, "number": 0.5}
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.world import scenes as world
-from specvl_demo.world.scenes import COLOURS, KINDS, NUMBERS, PLACES, SHAPES, Chart, Scene, Thing
+from recipes.world import scenes as world
+from recipes.world.scenes import COLOURS, KINDS, NUMBERS, PLACES, SHAPES, Chart, Scene, Thing
 
 PHRASES: dict[str, list[str]] = json.loads(
     Path(__file__).with_name("phrases.json").read_text("utf-8")

@@ -5,7 +5,7 @@ here.
 from importlib import import_module
 from pkgutil import iter_modules
 
-from specvl_demo.training.drafters.base import KINDS
+from recipes.drafters.base import KINDS
 
 __all__ = ["KINDS"]
 

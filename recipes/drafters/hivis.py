@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from recipes.drafters.base import Batch, Recipe
+from recipes.drafters.eagle import FeatureHead, FeatureLearner
+from recipes.features import Needs, Rows, text_only
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.training.drafters.base import Batch, Recipe
-from specvl_demo.training.drafters.eagle import FeatureHead, FeatureLearner
-from specvl_demo.training.features import Needs, Rows, text_only
 
 
 @dataclass(frozen=True)

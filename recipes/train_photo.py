@@ -20,13 +20,13 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
+from recipes import photo_writer
+from recipes.photo import Cells, Learner, Recipe, Words
+from recipes.photo_data import read, read_things
+from recipes.photo_reward import Rewarder
+from recipes.photo_tasks import Tasks
+from recipes.trainer import Trainer, processes
 from specvl_demo import base_weights, fingerprints
-from specvl_demo.training import photo_writer
-from specvl_demo.training.photo import Cells, Learner, Recipe, Words
-from specvl_demo.training.photo_data import read, read_things
-from specvl_demo.training.photo_reward import Rewarder
-from specvl_demo.training.photo_tasks import Tasks
-from specvl_demo.training.trainer import Trainer, processes
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,

@@ -7,9 +7,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from specvl_demo.world import scenes as world
-from specvl_demo.world.scenes import COLOURS, NUMBERS, SHAPES, Clip, Scene, Thing
-from specvl_demo.world.texts import (
+from recipes.world import scenes as world
+from recipes.world.scenes import COLOURS, NUMBERS, SHAPES, Clip, Scene, Thing
+from recipes.world.texts import (
     Look,
     Piece,
     Sample,
