@@ -9,7 +9,6 @@
 # need nothing beyond libc, libstdc++ and zlib, which the slim image has.
 FROM python:3.11-slim
 
-ARG TORCH=2.13.0
 # cpu: the build without CUDA, a tenth of the size. cuda: the plain wheel, which brings CUDA; only the host's
 # driver is needed then.
 ARG ACCELERATOR=cpu
@@ -41,8 +40,8 @@ WORKDIR /home/user/app
 
 # Requirements first: a change of the code then rebuilds in seconds.
 COPY --chown=user requirements.txt tools/install_torch.py ./
-RUN python install_torch.py "$TORCH" --index "$TORCH_INDEX" --accelerator "$ACCELERATOR" \
- && pip install "torch==$TORCH" -r requirements.txt $EXTRAS \
+RUN python install_torch.py "$(sed -n 's/^torch==//p' requirements.txt)" --index "$TORCH_INDEX" --accelerator "$ACCELERATOR" \
+ && pip install -r requirements.txt $EXTRAS \
  && rm install_torch.py
 
 COPY --chown=user . .

@@ -1,5 +1,5 @@
 # Two commands from a bare Python: `make demo` serves the page, `make test` runs every test.
-# The environment lives in .venv and is rebuilt only when a requirements file changes.
+# The environment lives in .venv and is rebuilt only when what it needs changes.
 
 # The first that can make an environment; 3.11 is tested whole.
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.10 python3 python; do \
@@ -7,7 +7,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3.10 python
 HOST ?= 127.0.0.1
 PORT ?= 7860
 # The torch everything is tested with. TORCH_INDEX names the one index to take it from.
-TORCH ?= 2.13.0
+TORCH := $(shell sed -n 's/^torch==//p' requirements.txt)
 TORCH_INDEX ?=
 
 # Processes that run tests: one more than there are processors, for most tests wait on a server or a browser.
@@ -56,12 +56,12 @@ $(VENV)/.torch-$(TORCH): $(VENV)/bin/python
 
 $(VENV)/.ready: requirements.txt $(VENV)/.torch-$(TORCH)
 	@echo "[3/3] Installing what the demo needs"
-	$(PIP) "torch==$(TORCH)" -r requirements.txt
+	$(PIP) -r requirements.txt
 	@touch $@
 
-$(VENV)/.ready-dev: requirements-dev.txt $(VENV)/.ready
+$(VENV)/.ready-dev: pyproject.toml $(VENV)/.ready
 	@echo "Installing what the tests need"
-	$(PIP) -r requirements-dev.txt
+	$(PIP) -c requirements.txt -e ".[dev]"
 	@touch $@
 
 # Installs a browser for the page's tests where it can; without one those tests skip and say so.

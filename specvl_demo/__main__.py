@@ -1,4 +1,4 @@
-"""The command line: `python -m specvl_demo COMMAND …`.
+"""The command line: `python -m specvl_demo COMMAND …`, once installed also `specvl-demo COMMAND …`.
 
 Parses, dispatches, and turns whatever the person can put right into one sentence on standard error
 and exit code 2. Imports nothing heavy itself, so that help, traces and mistakes answer at once.
@@ -44,7 +44,7 @@ def guarded(command: Callable[[], int]) -> int:
         if (fault.name or "").startswith("specvl_demo"):
             raise
         sys.stderr.write(
-            f"{fault.name} is not installed: pip install -r requirements.txt, or use `make demo`.\n"
+            f"{fault.name} is not installed: pip install specvl-demo, or use `make demo`.\n"
         )
         return 1
     except FloatingPointError as fault:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from specvl_demo.places import ASSETS
+
 Role = Literal["small", "eagle2", "eagle3", "hivis", "dream", "assistant"]
 
 ROLES: dict[str, str] = {
@@ -23,7 +25,6 @@ ROLES: dict[str, str] = {
     "dream": "DREAM head with cross-attention to the target's features",
     "assistant": "drafter of its own family that reads the target's keys and values",
 }
-ASSETS = Path(__file__).resolve().parents[1] / "assets"
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,13 @@ from typing import Any
 import psutil
 import torch
 
-from specvl_demo import fingerprints, registry
+from specvl_demo import fingerprints, places, registry
 from specvl_demo.machine import Load
 from specvl_demo.pairs import Pair
 from specvl_demo.registry import Loaded
 
 BUSY_SHARE = 0.15
 """Share of the machine that others may use before its ratios are held back."""
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Watch:
@@ -89,7 +88,12 @@ def weights(pair: Pair) -> dict[str, str | None]:
 def _git(*words: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10, check=False
+            ["git", *words],
+            cwd=places.ROOT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

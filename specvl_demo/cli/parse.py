@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,15 @@ def _assignment(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
+def _port(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= 65535):
+        raise argparse.ArgumentTypeError(
+            f"must be between 1 and 65535, not {text!r}; GRADIO_SERVER_PORT counts where it is not"
+            " given"
+        )
+    return int(text)
+
+
 # ---------------------------------------------------------------- the table
 
 Option = tuple[str, dict[str, Any]]
@@ -101,7 +111,7 @@ def many(name: str, metavar: str, about: str, **more: Any) -> Option:
 
 @dataclass(frozen=True)
 class Command:
-    """One command. run: `module:function` in this folder, imported when it runs. actions: commands
+    """One command. run: `module:function` of the package, imported when it runs. actions: commands
     below.
     """
 
@@ -238,6 +248,52 @@ BENCH = (
     SET,
     JSON,
 )
+SERVE = (
+    option("--host", about="address to listen on (default: this machine only)"),
+    option(
+        "--port", about="port to listen on (default: GRADIO_SERVER_PORT, else 7860)", type=_port
+    ),
+    option(
+        "--pair",
+        "ID",
+        "the pair a visitor starts with (default: photo where its weights are, else pocket)",
+    ),
+    option(
+        "--workers",
+        "N",
+        "runs computed at once, through Ray (default: 1)",
+        type=whole(1, 1024),
+        default=1,
+    ),
+    option("--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"),
+    option("--gpus-each", "G", "GPUs of each worker, 0.5 to share one", type=number(0, 64)),
+    option(
+        "--waiting",
+        "N",
+        "visitors that may wait at once (default: 16)",
+        type=whole(0, 10_000),
+        default=16,
+    ),
+    option(
+        "--limit",
+        "S",
+        "seconds a run may compute (default: 300)",
+        type=number(1, 86_400),
+        default=300.0,
+    ),
+    option(
+        "--login-file",
+        "F",
+        "who may see the page, a line of user:password each (or SPECVL_LOGIN, SPECVL_LOGIN_FILE)",
+    ),
+    option(
+        "--hosts",
+        "NAMES",
+        "names the page may be asked for under, with commas; .example.org for all below it, * for"
+        " any (default: this machine's own where --host is local, else any)",
+    ),
+    flag("--share", "also open a public tunnel to this page"),
+)
 FILE = option("file", "FILE")
 TRACE = (
     ("check", "say what is wrong with a trace", (FILE,)),
@@ -260,10 +316,11 @@ METHODS = (
 )
 
 COMMANDS: dict[str, Command] = {
-    "models": Command("pairs, methods, what runs here and why not", "models:run", (JSON,)),
+    "serve": Command("the page; also what runs without a command", "ui.command:serve", SERVE),
+    "models": Command("pairs, methods, what runs here and why not", "cli.models:run", (JSON,)),
     "generate": Command(
         "answer one question with one method",
-        "answer:generate",
+        "cli.answer:generate",
         (
             *PAIR,
             option("--method", "NAME", "decoding method, see `models`", required=True),
@@ -273,14 +330,14 @@ COMMANDS: dict[str, Command] = {
     ),
     "race": Command(
         "several methods on the same question, turn by turn",
-        "answer:race",
+        "cli.answer:race",
         (*PAIR, option("--methods", "A,B,…", METHODS, required=True), *REQUEST),
     ),
-    "bench": Command("measure methods beside each other", "bench:run", BENCH),
-    "trace": Command("check, show or draw a saved race", "trace:run", actions=TRACE),
+    "bench": Command("measure methods beside each other", "cli.bench:run", BENCH),
+    "trace": Command("check, show or draw a saved race", "cli.trace:run", actions=TRACE),
     "fetch": Command(
         "the language model under the photo pair, once",
-        "models:fetch",
+        "cli.models:fetch",
         (
             option(
                 "what",
@@ -310,7 +367,15 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             for action, about, options in command.actions:
                 add(actions.add_parser(action, help=about, allow_abbrev=False), options)
     commands.choices["bench"].set_defaults(pair="pocket")
-    return parser.parse_args(argv)
+    # Spaces say through the environment where to listen, and can be told there what to serve.
+    given = os.environ.get
+    commands.choices["serve"].set_defaults(
+        host=given("GRADIO_SERVER_NAME", "127.0.0.1"),
+        port=given("GRADIO_SERVER_PORT", "7860"),
+        pair=given("SPECVL_PAIR"),
+        hosts=given("SPECVL_HOSTS", ""),
+    )
+    return parser.parse_args(argv or ["serve"])
 
 
 def add(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
@@ -328,7 +393,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         # Within: what SPECVL_METHODS names is read with the command's imports, and may not be
         # there.
-        command = getattr(importlib.import_module(f"specvl_demo.cli.{module}"), function)
+        command = getattr(importlib.import_module(f"specvl_demo.{module}"), function)
         return int(command(options))
     except (ValueError, FileNotFoundError) as reason:
         raise Refused(str(reason)) from None

@@ -20,6 +20,7 @@ from typing import BinaryIO, Literal
 
 from PIL import Image
 
+from specvl_demo import places
 from specvl_demo.media.files import (
     CLIP_FORMATS,
     NAME,
@@ -139,7 +140,7 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=Path(__file__).resolve().parents[2],
+            cwd=places.ROOT,
             env={name: os.environ[name] for name in _KEPT if name in os.environ} | _QUIET,
         )
     except OSError as fault:

@@ -17,6 +17,7 @@ from typing import Any
 import gradio as gr
 from gradio.utils import get_upload_folder
 
+from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.app import build, launch_settings
@@ -60,7 +61,7 @@ def serve(
             behaviour = Behaviour(
                 catalog.describe(pair),
                 Queue(worker, max_waiting, limit_s),
-                [folder, catalog.EXAMPLES],
+                [folder, EXAMPLES],
                 catalog.example_files(),
             )
             try:

@@ -62,7 +62,6 @@ def run_json(capsys: pytest.CaptureFixture[str], *argv: str) -> dict:
 
 
 REFUSED = [
-    ("", "COMMAND"),
     ("dance", "nvalid choice: 'dance'"),
     ("generate --prompt x", "--method"),
     ("generate --method nope --prompt x", "no method 'nope'; known: ar"),
@@ -145,7 +144,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(
-    "line", ["race --methods all --prompt x", "bench", "models --json", "app.py"]
+    "line", ["race --methods all --prompt x", "bench", "models --json", "serve", ""]
 )
 def test_a_damaged_file_of_tuned_presets_is_named(
     line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -153,12 +152,7 @@ def test_a_damaged_file_of_tuned_presets_is_named(
     """Not taken for a pair that serves no method."""
     (tmp_path / "tuned.json").write_text("{")
     monkeypatch.setenv("SPECVL_TUNED", str(tmp_path / "tuned.json"))
-    if line == "app.py":
-        import app
-
-        assert app.main([]) == 2
-    else:
-        assert main(line.split()) == 2
+    assert main(line.split()) == 2
     said = capsys.readouterr().err
     assert "tuned.json cannot be read" in said and "delete it, or tune again" in said
 

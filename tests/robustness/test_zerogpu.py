@@ -46,7 +46,7 @@ def test_the_real_package_lends_three_calls_and_all_are_released() -> None:
     """The second is stopped by its visitor. Scheduler and move to CUDA are mocked; see
     `zerogpu_app`.
     """
-    pytest.importorskip("spaces", reason="needs the package spaces, see requirements-dev.txt")
+    pytest.importorskip("spaces", reason="needs the package spaces, see [dev] in pyproject.toml")
     words = [sys.executable, "-m", "tests.robustness.zerogpu_app"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -9,23 +9,23 @@ strings say.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import msgspec
 
-ROOT = Path(__file__).resolve().parents[3]
-ASSETS = Path(__file__).resolve().parents[1] / "assets"
-SCRIPTS = sorted((ASSETS / "js").glob("*.js"))
+from specvl_demo import places
+
+OWN = places.PACKAGE / "ui" / "assets"
+SCRIPTS = sorted((OWN / "js").glob("*.js"))
 STYLES = [
-    ASSETS / "css" / name for name in ("theme.css", "frame.css", "ask.css", "race.css", "views.css")
+    OWN / "css" / name for name in ("theme.css", "frame.css", "ask.css", "race.css", "views.css")
 ]
 FILES = {
-    "main": ASSETS / "js" / "main.js",
-    "plotly": ROOT / "assets" / "ui" / "plotly-basic.min.js",
-    "logo": ROOT / "assets" / "ui" / "logo.svg",
-    "favicon": ROOT / "assets" / "ui" / "favicon.svg",
+    "main": OWN / "js" / "main.js",
+    "plotly": places.ASSETS / "ui" / "plotly-basic.min.js",
+    "logo": places.ASSETS / "ui" / "logo.svg",
+    "favicon": places.ASSETS / "ui" / "favicon.svg",
 }
 
 # Addresses are built from the site's own root, so that the page also works below a path of a larger

@@ -20,10 +20,10 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
 from specvl_demo.pairs import PAIRS, Pair, find
+from specvl_demo.places import EXAMPLES
 from specvl_demo.records import MAX_NEW_TOKENS_SERVED
 from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_SHOWN, MOST_TEXT, MOST_TURNS, PICTURE_DETAIL
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")

@@ -1,35 +1,34 @@
 """What is looked at before anything heavy is imported: the versions that are installed, and who may
 log in.
 
-Given requirements.txt and the environment; says in one sentence what is wrong. Reads metadata only.
+Given the package's own requirements and the environment; says in one sentence what is wrong. Reads
+metadata only.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
+
+from specvl_demo import places
 
 CHECKED = ("gradio", "torch", "transformers")
 """Those whose next major version is another library."""
 LOGIN, LOGIN_FILE = "SPECVL_LOGIN", "SPECVL_LOGIN_FILE"
 
 
-def check_versions(requirements: Path) -> None:
-    """ValueError with a sentence where one of CHECKED is missing or outside the range of the
-    requirements.
-    """
+def check_versions() -> None:
+    """ValueError with a sentence where one of CHECKED is missing or outside the package's range."""
     if sys.flags.optimize > 1:
         raise ValueError(
             "python -OO drops the texts transformers builds its models from: run without -OO."
         )
     from packaging.requirements import Requirement  # noqa: PLC0415 - it comes with what is checked here
 
-    lines = (
-        line.split("#")[0].strip() for line in requirements.read_text(encoding="utf-8").splitlines()
-    )
-    for wanted in (Requirement(line) for line in lines if line):
+    for wanted in map(Requirement, _ranges()):
         if wanted.name not in CHECKED:
             continue
         try:
@@ -40,8 +39,18 @@ def check_versions(requirements: Path) -> None:
             raise ValueError(f"{wanted.name} {found} is installed; {_needed(wanted)}")
 
 
+def _ranges() -> list[str]:
+    """What the package requires: as its checkout says where it runs from one, else as installed."""
+    project = places.ROOT / "pyproject.toml"
+    if not project.is_file():
+        return metadata.requires("specvl-demo") or []
+    # Not tomllib, which Python 3.10 lacks.
+    names = "|".join(CHECKED)
+    return re.findall(rf'^ +"((?:{names})[<>=][^"]*)"', project.read_text(encoding="utf-8"), re.M)
+
+
 def _needed(wanted: object) -> str:
-    return f"this version needs {wanted}: pip install -r requirements.txt, or use `make demo`."
+    return f"this version needs {wanted}: pip install '{wanted}', or use `make demo`."
 
 
 def logins(file: str | None = None) -> list[tuple[str, str]]:

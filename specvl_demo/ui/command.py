@@ -1,0 +1,58 @@
+"""`serve`: looks at versions, logins and the pair, then brings the page up.
+
+Given parsed flags. Imports Gradio only when it serves, so that a refusal answers at once and the
+decoding process, which imports the command line again, stays light.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from specvl_demo import pairs, registry, tuned
+from specvl_demo.ui.page import startup
+from specvl_demo.ui.serve import zerogpu
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Build the page and serve it until it is stopped; gives the exit code. ValueError with a
+    sentence where it cannot be served.
+    """
+    try:
+        _serve(options)
+    except OSError as reason:
+        raise ValueError(str(reason)) from None
+    return 0
+
+
+def _serve(options: argparse.Namespace) -> None:
+    zerogpu.prepare()
+    startup.check_versions()
+    logins = startup.logins(options.login_file)
+    if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
+        # No `make demo` ran there. In a process of its own: this one needs no torch.
+        subprocess.run([sys.executable, "-m", "specvl_demo", "fetch", "photo"], check=False)
+    pair = pairs.find(options.pair) if options.pair else registry.default_pair()
+    tuned.entry(pair.id)
+    # A folder of its own: what is old in it is removed, and other apps of Gradio share the usual
+    # one.
+    name = f"specvl-demo-{os.getuid()}" if hasattr(os, "getuid") else "specvl-demo"
+    os.environ.setdefault("GRADIO_TEMP_DIR", str(Path(tempfile.gettempdir(), name)))
+    from specvl_demo.ui import launch  # noqa: PLC0415 - see above
+    from specvl_demo.ui.serve.workers import Cluster  # noqa: PLC0415
+
+    launch.serve(
+        options.host,
+        options.port,
+        pair.id,
+        options.share,
+        Cluster(options.workers, options.cluster, options.gpus_each),
+        logins,
+        options.waiting,
+        options.limit,
+        [name.strip().lower() for name in options.hosts.split(",") if name.strip()],
+    )
