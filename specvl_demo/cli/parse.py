@@ -308,6 +308,11 @@ TRACE = (
         "write its charts as one HTML file",
         (FILE, option("--out", "FILE", "default: FILE.plots.html")),
     ),
+    (
+        "import",
+        "make a trace of an answer of vLLM with detailed speculative metrics",
+        (FILE, option("--out", "FILE", "default: FILE.trace.jsonl")),
+    ),
     ("schema", "print the JSON Schema of a line of a trace", ()),
 )
 BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered on one load'
@@ -334,7 +339,7 @@ COMMANDS: dict[str, Command] = {
         (*PAIR, option("--methods", "A,B,…", METHODS, required=True), *REQUEST),
     ),
     "bench": Command("measure methods beside each other", "cli.bench:run", BENCH),
-    "trace": Command("check, show or draw a saved race", "cli.trace:run", actions=TRACE),
+    "trace": Command("check, show, draw or import a saved race", "cli.trace:run", actions=TRACE),
     "fetch": Command(
         "the language model under the photo pair, once",
         "cli.models:fetch",

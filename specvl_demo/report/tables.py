@@ -46,8 +46,8 @@ def lane_row(lane: Lane) -> dict[str, Any]:
         "tau": totals.tau,
         "accepted_per_round": totals.accepted_per_round,
         "relaxed_tokens": totals.n_relaxed,
-        "prefill_s": found.before_s,
-        "decode_s": totals.decode_s,
+        "prefill_s": found.before_s or None,
+        "decode_s": totals.decode_s or None,
         "tokens_per_s": totals.tokens_per_s,
         "stop": lane.end.stop if lane.end else None,
         "seed": lane.begin.sampling.get("seed"),
@@ -93,10 +93,20 @@ def facts(begin: Begin) -> str:
     sampling = (
         f"temperature {temperature}, seed {begin.sampling.get('seed')}" if temperature else "greedy"
     )
+    if not begin.sampling:
+        sampling = "sampling unknown"
     versions = ", ".join(f"{name} {version}" for name, version in begin.versions.items())
     return one_line(
         " · ".join(
-            (begin.pair, begin.device, begin.dtype, sampling, versions or "no versions recorded")
+            part
+            for part in (
+                begin.pair,
+                begin.device,
+                begin.dtype,
+                sampling,
+                versions or "no versions recorded",
+            )
+            if part
         )
     )
 

@@ -35,7 +35,7 @@ def inspect(path: str | os.PathLike[str]) -> tuple[list[Lane], list[Problem]]:
     lanes.
     """
     try:
-        return inspect_text(_read(Path(path)))
+        return inspect_text(read(Path(path)))
     except RecordError as fault:
         return [], [Problem(None, str(fault))]
 
@@ -92,7 +92,8 @@ def summary(lanes: Iterable[Lane]) -> str:
     return "\n".join(head)
 
 
-def _read(path: Path) -> str:
+def read(path: Path) -> str:
+    """A file of somebody's, within limits; RecordError where it cannot be read."""
     try:
         if not path.is_file():
             raise RecordError(f"there is no file {path}")
