@@ -110,60 +110,6 @@ class Clip:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
-def _choice(value: Any, known: Any, what: str) -> Any:
-    if value not in known:
-        raise ValueError(f"unknown {what} {value!r}; known: {', '.join(map(str, known))}")
-    return value
-
-
-def scene_from_json(data: dict[str, Any]) -> Scene | Chart:
-    """Build a scene from `{"ground": "white", "objects": [{"kind": "star", "colour": "red", "size":
-    "large", "place": "top left"}]}` or a chart from `{"chart": [{"colour": "red", "value": 4}]}`.
-
-    Raises ValueError with one sentence that names the wrong value and what is known.
-    """
-    if not isinstance(data, dict):
-        raise ValueError(
-            f"a scene is a JSON object with 'objects' or 'chart'; got {type(data).__name__}"
-        )
-    ground = _choice(data.get("ground", "white"), GROUNDS, "ground")
-    if "chart" in data:
-        bars = tuple(
-            (_choice(b.get("colour"), COLOURS, "colour"), b.get("value")) for b in data["chart"]
-        )
-        for _, value in bars:
-            if not isinstance(value, int) or not 1 <= value <= MAX_BAR:
-                raise ValueError(
-                    f"a bar's value is a whole number from 1 to {MAX_BAR}; got {value!r}"
-                )
-        if not 1 <= len(bars) <= 6:
-            raise ValueError(f"a chart has 1 to 6 bars; got {len(bars)}")
-        return Chart(bars, ground)
-    things = []
-    for item in data.get("objects", ()):
-        place = PLACES.index(_choice(item.get("place"), PLACES, "place"))
-        if any(t.place == place for t in things):
-            raise ValueError(f"two objects at the {PLACES[place]}; each place holds one")
-        kind = _choice(item.get("kind"), KINDS, "kind")
-        colour = _choice(item.get("colour"), COLOURS, "colour")
-        things.append(Thing(kind, colour, _choice(item.get("size", "large"), SIZES, "size"), place))
-    return Scene(arranged(things), ground)
-
-
-def scene_to_json(scene: Scene | Chart) -> dict[str, Any]:
-    """The JSON description that `scene_from_json` reads back."""
-    if isinstance(scene, Chart):
-        return {"ground": scene.ground, "chart": [{"colour": c, "value": v} for c, v in scene.bars]}
-    objects = [
-        {"kind": t.kind, "colour": t.colour, "size": t.size, "place": PLACES[t.place]}
-        for t in scene.things
-    ]
-    return {"ground": scene.ground, "objects": objects}
-
-
-# ---------------------------------------------------------------- drawing things at random
-
-
 def arranged(things: Iterable[Thing]) -> tuple[Thing, ...]:
     """Objects in reading order."""
     return tuple(sorted(things, key=lambda t: t.place))

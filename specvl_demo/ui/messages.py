@@ -108,4 +108,3 @@ ONLY_THESE_WEIGHTS = (
     " started with."
 )
 NOT_SHARED = "This race has more than 8 MB: download its trace instead."
-NO_SCENE = "That is not the description of a scene: it needs a ground and a list of objects."

@@ -23,11 +23,9 @@ from specvl_demo.methods.chain import Chain
 from specvl_demo.pairs import Checkpoint, Pair
 from specvl_demo.records import Begin, Round
 from specvl_demo.ui import messages
-from specvl_demo.ui.page.handlers import Behaviour
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
-from specvl_demo.ui.serve.uploads import SPARE_BYTES
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
 from specvl_demo.vlm import loading, target
 from tests.pocketlike import save_pair
@@ -261,25 +259,6 @@ def fails(number: int) -> Callable[..., Any]:
         raise OSError(number, os.strerror(number))
 
     return fail
-
-
-def test_a_scene_that_cannot_be_stored_is_said_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    behaviour = Behaviour({}, None, [tmp_path])
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, SPARE_BYTES))
-        assert behaviour.scene(None) == {"problem": messages.DISK_FULL}
-    assert not list(tmp_path.iterdir())  # nothing was written to find that out
-    for number, said in ((errno.ENOSPC, messages.DISK_FULL), (errno.EROFS, messages.NOT_KEPT)):
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "write_bytes", fails(number))
-            assert behaviour.scene(None) == {"problem": said}
-    drawn = behaviour.scene({"seed": 1})
-    assert (
-        Path(drawn["path"]).is_relative_to(tmp_path)
-        and Path(drawn["path"]).read_bytes()[1:4] == b"PNG"
-    )
 
 
 def test_weights_that_do_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,8 +112,6 @@ VISITS: dict[str, Callable[[Visitor], Awaitable[Any]]] = {
     "an upload of 60 MB": lambda visitor: visitor.upload(
         "noise.png", secrets.token_bytes(60 * 2**20)
     ),
-    "a scene": telling("scene", None),
-    "a scene of 1,900 objects": telling("scene", {"ground": "white", "objects": [{}] * 1900}),
     "settings of a method": telling("panel", {"pair": "pocket", "method": "sage"}),
     "a method of 2 MB": telling("panel", {"pair": "pocket", "method": "x" * 1_900_000}),
     "a race to share": sharing,

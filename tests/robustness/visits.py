@@ -91,12 +91,7 @@ class Visit:
         } | changes
 
     async def file(self) -> dict[str, str]:
-        """A shipped picture or clip, or a drawn scene, uploaded."""
-        if self.rng.random() < 0.4:
-            drawn = await self.visitor.server("scene", {"seed": self.rng.randrange(10**6)})
-            if "path" not in drawn:
-                raise Wrong(f"no scene was drawn: {drawn.get('problem')}")
-            return {"path": drawn["path"], "name": drawn["name"]}
+        """A shipped picture or clip, uploaded."""
         path = self.rng.choice([*EXAMPLES.glob("*.png"), *EXAMPLES.glob("*.webm")])
         return await self.visitor.upload(path.name, path.read_bytes())
 
@@ -258,12 +253,8 @@ async def bad_request(visit: Visit) -> str:
     return "refused"
 
 
-async def scene(visit: Visit) -> str:
+async def functions(visit: Visit) -> str:
     """The page's own functions, rightly and wrongly used."""
-    drawn = await visit.visitor.server("scene", None)
-    wrong = await visit.visitor.server("scene", {"objects": 7})
-    if "path" not in drawn or "problem" not in wrong:
-        raise Wrong(f"a scene gave {sorted(drawn)}, nonsense gave {sorted(wrong)}")
     await visit.visitor.server(
         "panel", {"pair": visit.pair, "method": visit.rng.choice(visit.methods)}
     )
@@ -279,7 +270,7 @@ KINDS: dict[str, tuple[int, Callable[[Visit], Awaitable[str]]]] = {
     "program": (3, program),
     "bad file": (3, bad_file),
     "bad request": (2, bad_request),
-    "scene": (1, scene),
+    "functions": (1, functions),
 }
 """What visitors do, and how often beside each other; each says what became of it, one of
 OUTCOMES.

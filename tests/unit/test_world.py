@@ -4,7 +4,6 @@ words.
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 
@@ -22,34 +21,6 @@ from recipes.world.samples import KINDS_OF_TURN, held_out
 from recipes.world.scenes import COLOURS, GROUNDS, KINDS, NUMBERS, PLACES, Chart, Scene, Thing
 from recipes.world.texts import GROUPS, Sample, Word, text_of
 from recipes.world.texts_changes import change_sentence
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_scene_survives_json(seed):
-    rng = random.Random(seed)
-    scene = (
-        world.random_chart(rng, 3) if seed % 4 == 0 else world.random_scene(rng, rng.randint(1, 6))
-    )
-    data = json.loads(json.dumps(world.scene_to_json(scene)))
-    assert world.scene_to_json(world.scene_from_json(data)) == data
-
-
-@pytest.mark.parametrize(
-    ("data", "word"),
-    [
-        ({"objects": [{"kind": "cube", "colour": "red", "place": "center"}]}, "'cube'"),
-        ({"objects": [{"kind": "star", "colour": "teal", "place": "center"}]}, "'teal'"),
-        ({"objects": [{"kind": "star", "colour": "red", "place": "outside"}]}, "'outside'"),
-        ({"objects": [{"kind": "star", "colour": "red", "place": "center"}] * 2}, "two objects"),
-        ({"ground": "plaid", "objects": []}, "'plaid'"),
-        ({"chart": [{"colour": "red", "value": 12}]}, "12"),
-        ({"chart": []}, "1 to 6 bars"),
-        ([], "JSON object"),
-    ],
-)
-def test_a_wrong_description_is_refused_by_name(data, word):
-    with pytest.raises(ValueError, match=word):
-        world.scene_from_json(data)
 
 
 def _pixel_at(picture, place: int) -> np.ndarray:

@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from recipes.world import scenes
 from specvl_demo import __version__, media, registry, session, verdicts
 from specvl_demo.machine import Machine
 from specvl_demo.methods import base
@@ -54,13 +53,6 @@ def describe(first_pair: str) -> dict[str, Any]:
             "picture_types": PICTURE_TYPES,
             "clip_types": CLIP_TYPES,
             "picture_detail": [*PICTURE_DETAIL, session.picture_pixels() / 1e6],
-        },
-        "scene": {
-            "kinds": list(scenes.KINDS),
-            "colours": {name: _css(rgb) for name, rgb in scenes.COLOURS.items()},
-            "sizes": list(scenes.SIZES),
-            "places": list(scenes.PLACES),
-            "grounds": {name: _css(rgb) for name, rgb in scenes.GROUNDS.items()},
         },
     }
 
@@ -271,7 +263,3 @@ def _param(param: Param, paper: Any) -> dict[str, Any]:
         "choices": list(param.choices),
         "help": param.help,
     }
-
-
-def _css(rgb: tuple[int, int, int]) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*rgb)

@@ -1,5 +1,4 @@
-"""What happens behind the page: runs, Stop, parameters of a method, drawn scenes, answers for
-programs.
+"""What happens behind the page: runs, Stop, parameters of a method, answers for programs.
 
 Given what can be chosen, a queue that computes, and the folders in which visitors' files may lie.
 Knows nothing of layout, nothing of models.
@@ -7,9 +6,6 @@ Knows nothing of layout, nothing of models.
 
 from __future__ import annotations
 
-import io
-import random
-import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -18,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recipes.world import scenes
 from specvl_demo.records import Lane, Record, validate_trace
 from specvl_demo.report import trace
 from specvl_demo.ui import messages
@@ -123,37 +118,6 @@ class Behaviour:
             )
         except ValueError as fault:
             return {"problem": str(fault)}
-
-    def scene(self, description: Any) -> dict[str, Any]:
-        """A scene drawn from its description, as a file that a question may then use; {'problem':
-        sentence} where it cannot be.
-
-        None draws any scene, {"seed": n} always the same one for the same n.
-        """
-        if description is None or (isinstance(description, dict) and "seed" in description):
-            rng = random.Random(None if description is None else str(description["seed"]))
-            description = scenes.scene_to_json(scenes.random_scene(rng, rng.randint(3, 6)))
-        try:
-            scene = scenes.scene_from_json(description)
-        except (
-            TypeError,
-            AttributeError,
-            KeyError,
-        ):  # it came over the network and may be anything
-            return {"problem": messages.NO_SCENE}
-        except ValueError as fault:
-            return {"problem": str(fault)}
-        drawn = io.BytesIO()
-        scenes.draw(scene).save(drawn, "PNG")
-        if sentence := uploads.refusal(self.folders[0], len(drawn.getbuffer())):
-            return {"problem": sentence}
-        path = self.folders[0] / secrets.token_hex(16) / "scene.png"
-        try:
-            path.parent.mkdir(parents=True)
-            path.write_bytes(drawn.getbuffer())
-        except OSError as fault:
-            return {"problem": uploads.reason(fault)}
-        return {**catalog.file(path), "scene": scenes.scene_to_json(scene)}
 
     def _unheard(self, caller: Caller) -> bool:
         """Whether nobody has listened for so long that the run is not for anybody."""

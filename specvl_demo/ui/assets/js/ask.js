@@ -419,7 +419,6 @@ export class Ask extends EventTarget {
     this.pair.value = request.pair;
     const pair = catalog.pairs.find((p) => p.id === request.pair);
     put(this.pairNote, pair.available ? pair.help : pair.reason);
-    this.well.scenes(pair.knows === 'scenes');
     this.tiles.show(pair);
     for (const chip of this.methods.children) {
       const name = chip.dataset.method;

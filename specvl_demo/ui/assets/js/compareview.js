@@ -12,7 +12,6 @@ import * as trace from './trace.js';
 import { W } from './words.js';
 
 const LANES_AT_ONCE = 4;
-const MOST_SCENES = 50;
 
 export class CompareView {
   /** current(): the request that stands in the form, for its pair, pictures, question and settings. */
@@ -47,14 +46,6 @@ export class CompareView {
       checked: catalog.examples.length > 0,
       disabled: !catalog.examples.length,
     });
-    this.scenes = h('input', {
-      type: 'number',
-      id: 'vl-c-scenes',
-      min: 0,
-      max: MOST_SCENES,
-      value: 3,
-    });
-    this.seed = h('input', { type: 'number', id: 'vl-c-seed', min: 0, max: 2 ** 31 - 1, value: 1 });
     const line = (input, text, extra = null) =>
       h(
         'div',
@@ -120,8 +111,6 @@ export class CompareView {
           h('h2', { text: W.compare.inputs }),
           line(this.useCurrent, W.compare.current),
           line(this.useExamples, W.compare.examples),
-          line(this.scenes, W.compare.scenes),
-          line(this.seed, W.compare.seed),
           h('div', { class: 'vl-buttons' }, this.go, this.halt),
           this.progress,
           this.said,
@@ -164,7 +153,6 @@ export class CompareView {
       if (!this.touched) box.checked = asked.has(box.value);
     }
     this.touched = true;
-    this.scenes.disabled = this.seed.disabled = pair.knows !== 'scenes';
   }
 
   /** The examples that the pair of the form was made for. */
@@ -176,19 +164,14 @@ export class CompareView {
     return [...this.methods.querySelectorAll('input:checked:enabled')].map((box) => box.value);
   }
 
-  /** What is asked: [{question, media}]; drawn scenes come from the server, the same ones for the same seed. */
-  async inputs() {
+  /** What is asked: [{question, media}]. */
+  inputs() {
     const current = this.current();
     const out = [];
     if (this.useCurrent.checked)
       out.push({ question: current.question, media: current.media, history: current.history });
     if (this.useExamples.checked)
       out.push(...this.examples.map(({ question, media }) => ({ question, media })));
-    const n = this.scenes.disabled ? 0 : Math.min(MOST_SCENES, Number(this.scenes.value) || 0);
-    for (let i = 0; i < n; i += 1) {
-      const item = await this.api.server.scene({ seed: (Number(this.seed.value) || 0) * 1000 + i });
-      out.push({ question: W.compare.describe, media: [{ ...item, kind: 'image' }] });
-    }
     return out;
   }
 
@@ -204,7 +187,7 @@ export class CompareView {
     }
     this.setRunning(true);
     this.tally = new Tally();
-    const inputs = await this.inputs();
+    const inputs = this.inputs();
     const groups = Array.from({ length: Math.ceil(names.length / LANES_AT_ONCE) }, (_, i) =>
       names.slice(i * LANES_AT_ONCE, (i + 1) * LANES_AT_ONCE),
     );

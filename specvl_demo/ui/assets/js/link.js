@@ -1,4 +1,4 @@
-/* A request as a link: everything but uploaded files. Drawn scenes and examples travel by what they are made from.
+/* A request as a link: everything but uploaded files. Examples travel by their name.
    A link comes from anywhere: what is read from it is checked again wherever it is used. */
 
 const KEY = 'race';
@@ -13,11 +13,9 @@ export function view(known) {
 /** The address of this page with a request in it. */
 export function write(request) {
   const { history, media, ...rest } = request;
-  const scenes = media.filter((m) => m.scene !== undefined).map((m) => m.scene);
   const example = media.find((m) => m.example)?.example;
   const text = JSON.stringify({
     ...rest,
-    ...(scenes.length && { scenes }),
     ...(example && { example }),
   });
   const url = new URL(location.href);

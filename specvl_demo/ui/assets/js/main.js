@@ -43,7 +43,6 @@ class Page {
     this.race = new Race();
     this.ask = new Ask(catalog, {
       upload: api.upload,
-      scene: (d) => api.server.scene(d),
       panel: (d) => api.server.panel(d),
     });
     this.chat = new Conversation(
@@ -443,7 +442,7 @@ class Page {
       () => true,
       () => false,
     );
-    const own = this.ask.request.media.some((item) => item.scene === undefined && !item.example);
+    const own = this.ask.request.media.some((item) => !item.example);
     this.ask.say(
       [copied ? W.run.linked : W.run.linkInBar, own && W.run.linkWithout].filter(Boolean).join(' '),
     );

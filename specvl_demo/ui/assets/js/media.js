@@ -1,8 +1,7 @@
-/* Pictures and clips of a question: upload, drop, paste, camera, drawn scenes; thumbnails that can be taken away.
+/* Pictures and clips of a question: upload, drop, paste, camera; thumbnails that can be taken away.
    Checks count, kind and size before anything is sent; the server checks again. */
 
 import { h, icon, fmt, roving } from './dom.js';
-import { Composer } from './composer.js';
 import { keepFile } from './keep.js';
 import { W } from './words.js';
 
@@ -32,7 +31,6 @@ export class MediaWell {
     this.strip = roving(h('ul', { class: 'vl-thumbs', 'aria-label': W.media.list }));
     this.outside = h('ul', { class: 'vl-refused' });
     this.note = h('p', { class: 'vl-help vl-media-note', role: 'status' });
-    this.sceneButton = this.tool('shapes', W.media.scene, () => this.compose());
     this.hint = h('p', { class: 'vl-drop-hint', text: W.media.hint });
     this.node = h(
       'div',
@@ -45,15 +43,12 @@ export class MediaWell {
           { class: 'vl-tools', role: 'toolbar', 'aria-label': W.media.choose },
           this.tool('image', W.media.upload, () => this.input.click()),
           this.tool('camera', W.media.camera, () => this.shoot()),
-          this.sceneButton,
         ),
       ),
       this.input,
       this.outside,
       this.note,
     );
-    this.composer = new Composer(catalog.scene, api, (item) => this.join(item));
-    this.node.append(this.composer.node);
     this.listen();
   }
 
@@ -85,11 +80,6 @@ export class MediaWell {
         this.add(files);
       }
     });
-  }
-
-  /** Whether the chosen pair knows drawn scenes. */
-  scenes(on) {
-    this.sceneButton.hidden = !on;
   }
 
   say(text, wrong = false) {
@@ -246,10 +236,6 @@ export class MediaWell {
     const rest = this.media.filter((other) => other !== item);
     this.change(rest.length ? rest : this.stood);
     this.refuse(item.name, W.media.broken(item.name));
-  }
-
-  compose() {
-    this.composer.open();
   }
 
   /** A picture from the camera, in a dialog of our own. */

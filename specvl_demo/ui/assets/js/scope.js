@@ -44,7 +44,6 @@ export function better(catalog, request) {
 
 /** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null where nobody knows. */
 function kind(item, catalog) {
-  if (item.scene !== undefined) return 'scenes';
   const example = catalog.examples.find((e) => e.id === item.example);
   return example ? (catalog.pairs.find((p) => p.id === example.pair)?.knows ?? null) : null;
 }

@@ -1,5 +1,5 @@
 /* What goes on from one visit to the next: the form and the race as they were left, and what a link asks for. Files of an
-   earlier visit are sent once more, drawn scenes are drawn anew. */
+   earlier visit are sent once more. */
 
 import * as kept from './keep.js';
 import * as link from './link.js';
@@ -33,7 +33,7 @@ export class Visit {
     kept.keepForm({ request: ask.request, example, run, fits: form === ask.key() });
   }
 
-  /** {asked, gone}: a request of an earlier visit whose files are on the server again, drawn anew or sent from this
+  /** {asked, gone}: a request of an earlier visit whose files are on the server again, or sent from this
    *  browser, and the names of those that are not. */
   async revive(request) {
     const { api, catalog } = this.page;
@@ -41,7 +41,6 @@ export class Visit {
     const bring = async (item) => {
       const example = catalog.examples.find((e) => e.id === item.example);
       if (example) return example.media.some((m) => m.path === item.path) ? item : null;
-      if (item.scene !== undefined) return { ...item, ...(await api.server.scene(item.scene)) };
       const file = await kept.file(item.path);
       const sent = file && (await api.upload(file).catch(() => null));
       if (!sent) {
@@ -121,15 +120,11 @@ export class Visit {
     page.fit();
   }
 
-  /** The settings of a link; its pictures are drawn again or taken from the examples. */
+  /** The settings of a link; its pictures are taken from the examples. */
   async restore(asked) {
-    const { ask, api, catalog } = this.page;
-    const scenes = Array.isArray(asked.scenes) ? asked.scenes.slice(0, catalog.limits.files) : [];
-    const drawn = await Promise.all(scenes.map((scene) => api.server.scene(scene)));
+    const { ask, catalog } = this.page;
     const example = catalog.examples.find((e) => e.id === asked.example);
-    const media = example
-      ? ask.of(example).media
-      : drawn.filter((item) => item.path).map((item) => ({ ...item, kind: 'image' }));
+    const media = example ? ask.of(example).media : [];
     ask.restore({ ...asked, media });
     // The race of an example as it ships comes with its link.
     if (example?.trace && ask.key(ask.of(example)) === ask.key()) await this.page.example(example);
