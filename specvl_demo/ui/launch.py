@@ -22,14 +22,14 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import Behaviour
-from specvl_demo.ui.serve import uploads, workers
+from specvl_demo.ui.serve import connections, uploads, workers
 from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.request_check import LOCAL
 from specvl_demo.ui.serve.workers import Cluster
 
 STOPPED = "The page has been stopped.\n"
 STOP_S = 2.5
 """Containers are killed ten seconds after they were asked to stop."""
-LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
 def serve(
@@ -51,6 +51,7 @@ def serve(
     """
     folder = Path(get_upload_folder())
     uploads.sweep(folder)
+    held = connections.most()
     try:
         with closing(workers.make(pair, cluster or Cluster())) as worker:
             if threading.current_thread() is threading.main_thread():
@@ -61,20 +62,23 @@ def serve(
             behaviour = Behaviour(
                 catalog.describe(pair),
                 Queue(worker, max_waiting, limit_s),
+                uploads.Uploads(folder),
                 [folder, EXAMPLES],
                 catalog.example_files(),
             )
+            page = build(behaviour)
             try:
-                build(behaviour).launch(
+                page.launch(
                     server_name=host,
                     server_port=port,
                     share=share,
                     auth=list(logins) or None,
                     prevent_thread_lock=True,  # runs end first when it is stopped
-                    **launch_settings(behaviour, hosts or own_names(host, share)),
+                    **launch_settings(page, behaviour, hosts or own_names(host, share), held),
                 )
             except OSError as fault:
                 raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
+            connections.guard(page.server, held)
             threading.Event().wait()
     except KeyboardInterrupt:
         sys.stdout.write(STOPPED)

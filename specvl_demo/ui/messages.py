@@ -46,6 +46,10 @@ DISK_FULL = (
     "The disk of this machine is full: nothing can be added until older files are removed. Try"
     " again later."
 )
+SHARE_FULL = (
+    "Your files in questions take up the {most} MB that one visitor may keep here. Close a"
+    " conversation, or try again later."
+)
 NOT_KEPT = (
     "This machine cannot keep files: its folder for uploads cannot be written. Ask without a file."
 )
@@ -70,8 +74,12 @@ WRONG_ORIGIN = (
     "Another site may not ask in a visitor's name. Start the page with --hosts NAME to allow that"
     " site."
 )
+NOT_LOGGED_IN = "Log in first: this page is for those who have a login."
+TOO_MANY_GUESSES = "Too many wrong passwords: try again in {seconds:.0f} s."
+TOO_MANY_STREAMS = "Too many connections from one address: close some of the page's tabs."
 BY_STATUS = {
     400: "The request is not one that this page takes.",
+    403: "There is no such file here, or it is gone.",
     404: NOT_FOUND,
     405: "This address does not take that kind of request.",
     422: "The request is not one that this page takes: a value is missing or of the wrong kind.",
@@ -107,4 +115,5 @@ ONLY_THESE_WEIGHTS = (
     "This Space loads its weights before a GPU is lent: precision and packing are those it was"
     " started with."
 )
+SHARING = "Another race is being written into a file. Try again in a moment."
 NOT_SHARED = "This race has more than 8 MB: download its trace instead."

@@ -21,6 +21,7 @@ from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import Behaviour
 from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.uploads import Uploads
 
 LONG = 600
 """Tokens of a run that does not end by itself while a test looks."""
@@ -146,10 +147,13 @@ def main() -> None:
     files = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
     folders = [Path(get_upload_folder()), folder]
     queue = Queue(SyntheticWorker(options.rate, options.pace, folder / "forgotten.txt"))
-    behaviour = Behaviour(known(folder), queue, folders, files)
+    behaviour = Behaviour(known(folder), queue, Uploads(folders[0]), folders, files)
     page = build(behaviour)
     page.launch(
-        server_name="127.0.0.1", server_port=options.port, quiet=True, **launch_settings(behaviour)
+        server_name="127.0.0.1",
+        server_port=options.port,
+        quiet=True,
+        **launch_settings(page, behaviour),
     )
 
 

@@ -5,6 +5,7 @@ ends.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -13,17 +14,24 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
+from gradio.route_utils import upload_fn
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
 
+from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.endpoints import ARGUMENTS
+from specvl_demo.ui.page.handlers import Behaviour, Caller
 from specvl_demo.ui.serve import route_filter, uploads
 from specvl_demo.ui.serve.jobs import read_job
 from specvl_demo.ui.serve.request_check import MOST_CONTAINERS, MOST_PATHS
-from specvl_demo.ui.serve.route_filter import JSON_BYTES, RouteFilter
-from specvl_demo.ui.serve.uploads import SPARE_BYTES
+from specvl_demo.ui.serve.route_filter import JSON_BYTES, RouteFilter, Site
+from specvl_demo.ui.serve.uploads import SPARE_BYTES, Uploads
 from tests.robustness.support import WAIT_S, offered
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
@@ -45,17 +53,22 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 async def through(door: RouteFilter, method: str, path: str, **what: Any) -> httpx.Response:
     """The answer to one request through a filter."""
-    transport = httpx.ASGITransport(door)
+    transport = httpx.ASGITransport(door, client=(what.pop("client", "10.0.0.1"), 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://here:7860") as client:
         return await client.request(method, path, **what)
 
 
-def ask(
-    folder: Path, method: str, path: str, given: Any = app, hosts: Any = ("*",), **what: Any
-) -> Any:
+def door(folder: Path, given: Any = app, room: int = 10_000, **site: Any) -> RouteFilter:
+    """The filter of a page with this folder of uploads, which takes files of 5,000 bytes."""
+    kept = site.pop("kept", None) or Uploads(folder, room)
+    known = {"events": frozenset([2]), "components": frozenset([7])}
+    return RouteFilter(given, Site(kept, [folder], 5000, arguments=ARGUMENTS, **known, **site))
+
+
+def ask(folder: Path, method: str, path: str, given: Any = app, **what: Any) -> Any:
     """The answer to one request through the filter of a page with this folder of uploads."""
-    door = RouteFilter(given, [folder], 1000, hosts=hosts, arguments=ARGUMENTS)
-    return asyncio.run(through(door, method, path, **what))
+    site = {key: what.pop(key) for key in ("hosts", "admitted", "places") if key in what}
+    return asyncio.run(through(door(folder, given, 10**6, **site), method, path, **what))
 
 
 async def chunks(n: int, size: int) -> AsyncIterator[bytes]:
@@ -111,6 +124,143 @@ def test_no_other_site_asks_in_a_visitors_name(
         assert answer.status_code == status
 
 
+LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:7801", 200),
+        ("http://[::1]:7801", 200),
+        ("http://127.0.0.1:7801", 200),
+        ("http://127.0.0.1:9999", 403),
+        ("http://localhost:9999", 403),
+        ("http://localhost", 403),
+    ],
+)
+def test_another_port_of_this_machine_is_another_site(
+    tmp_path: Path, origin: str, status: int
+) -> None:
+    """Under whatever name of the machine it asks."""
+    headers = {"host": "127.0.0.1:7801", "origin": origin}
+    for hosts in (LOCAL_NAMES, (*LOCAL_NAMES, ".gradio.live")):
+        answer = ask(tmp_path, "POST", UPLOAD, hosts=hosts, headers=headers, content=b"x")
+        assert answer.status_code == status
+
+
+async def headers_told(scope: Any, receive: Any, send: Any) -> None:
+    """Says which headers and which path it was asked with."""
+    told = {key.decode(): value.decode() for key, value in scope["headers"]}
+    await JSONResponse(told | {"path": scope["path"]})(scope, receive, send)
+
+
+def test_a_forwarded_name_counts_where_it_is_one_of_the_pages_own(tmp_path: Path) -> None:
+    def forwarded(host: str, hosts: Any) -> str | None:
+        headers = {"x-forwarded-host": host, "x-gradio-server": "http://evil.example"}
+        answer = ask(tmp_path, "GET", "/config", headers_told, hosts=hosts, headers=headers).json()
+        assert "x-gradio-server" not in answer
+        return answer.get("x-forwarded-host")
+
+    assert forwarded("evil.example", ("*",)) is None
+    assert forwarded("evil.example", ("*", "page.example")) is None
+    assert forwarded("page.example", ("*", "page.example")) == "page.example"
+
+
+def test_without_a_login_there_is_the_form_and_the_health_check(tmp_path: Path) -> None:
+    def status(method: str, path: str) -> int:
+        admitted = {"admitted": lambda _: False}
+        return ask(tmp_path, method, path, content=b"{", **admitted).status_code
+
+    for path in ("/", "/theme.css", "/assets/a.js", "/gradio_api/startup-events"):
+        assert status("GET", path) == 200
+    assert status("POST", "/login") == 200
+    shut = ("heartbeat/x", "user", "token", "app_id", "queue/status", "file=page/js/main.js")
+    for path in (*(f"/gradio_api/{one}" for one in shut), "/config", "/nowhere", "/logout"):
+        assert status("GET", path) == 401
+    for path in (JOIN, CALL, UPLOAD, "/gradio_api/cancel"):
+        assert status("POST", path) == 401  # its body is not looked at
+
+
+def test_guesses_at_a_password_are_slowed_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client for itself; a right one forgives."""
+    answers = [400]
+
+    async def login(scope: Any, receive: Any, send: Any) -> None:
+        await PlainTextResponse("", answers[0])(scope, receive, send)
+
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    filter_ = door(tmp_path, login)
+
+    def guess(client: str = "10.0.0.1") -> int:
+        return asyncio.run(through(filter_, "POST", "/login", client=client)).status_code
+
+    assert [guess() for _ in range(7)] == [400] * 5 + [429] * 2
+    assert guess("10.0.0.2") == 400
+    for wait_s in (1.1, 2.1, 4.1):
+        now[0] += wait_s
+        assert [guess(), guess()] == [400, 429]
+    now[0] += 70
+    answers[0] = 200
+    assert [guess(), guess()] == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *((JOIN, {"fn_index": n}) for n in (-1, 5, 10**6, 2**63, None, "2", 2.5)),
+        *(("/gradio_api/component_server", {"component_id": n}) for n in (-1, 8, None, [7])),
+    ],
+)
+def test_what_does_not_exist_is_not_here(tmp_path: Path, caplog: Any, path: str, body: Any) -> None:
+    answer = ask(tmp_path, "POST", path, json=body)
+    assert answer.status_code == 404 and answer.json()["detail"] == messages.NOT_FOUND
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("path", ["/assets/" + "a" * 256, "/assets/" + "a/" * 600])
+def test_names_that_no_file_can_have_are_not_here(tmp_path: Path, path: str) -> None:
+    assert ask(tmp_path, "GET", path).status_code == 404
+
+
+def test_files_of_the_page_are_named_by_their_place(tmp_path: Path) -> None:
+    asked = "/gradio_api/file=page/js/main.js"
+    answer = ask(tmp_path, "GET", asked, headers_told, places={"page": Path("/hidden")}).json()
+    assert answer["path"] == "/gradio_api/file=/hidden/js/main.js"
+
+
+def test_a_client_has_so_many_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And all clients together; what ends makes room."""
+    monkeypatch.setattr(route_filter, "MOST_STREAMS", 2)
+
+    async def story() -> None:
+        close = asyncio.Event()
+
+        async def stream(scope: Any, receive: Any, send: Any) -> None:
+            await close.wait()
+            await PlainTextResponse("")(scope, receive, send)
+
+        filter_ = door(tmp_path, stream, streams=3)
+
+        async def listen(client: str, name: str = "heartbeat/x") -> int:
+            answer = await through(filter_, "GET", f"/gradio_api/{name}", client=client)
+            return answer.status_code
+
+        open_ = [asyncio.create_task(listen("a")), asyncio.create_task(listen("a", "queue/data"))]
+        await asyncio.sleep(0)
+        assert await listen("a", "upload_progress") == 429
+        open_.append(asyncio.create_task(listen("b")))
+        await asyncio.sleep(0)
+        assert await listen("c") == 503
+        close.set()
+        assert await asyncio.gather(*open_) == [200] * 3
+        assert await listen("a") == 200
+
+    asyncio.run(story())
+
+
 def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path) -> None:
     for answer in (ask(tmp_path, "GET", "/"), ask(tmp_path, "GET", "/nowhere")):
         policy = answer.headers["content-security-policy"]
@@ -142,7 +292,7 @@ def test_a_body_is_cut_off_as_it_comes(tmp_path: Path, path: str, declared: bool
 
 def test_an_upload_is_cut_off_as_it_comes(tmp_path: Path) -> None:
     """Sent in chunks, without a size, or with less declared than comes."""
-    most = 1000 + route_filter.FORM_BYTES
+    most = 5000 + route_filter.FORM_BYTES
     assert ask(tmp_path, "POST", UPLOAD, content=chunks(most // 8, 8)).text == str(most // 8 * 8)
     answer = ask(tmp_path, "POST", UPLOAD, content=chunks(most // 8 + 1, 8))
     assert answer.status_code == 413 and "at most" in answer.json()["detail"]
@@ -186,6 +336,7 @@ def test_a_body_is_looked_at_before_anybody_works_on_it(
 
 def test_a_body_that_is_taken_reaches_the_app_whole(tmp_path: Path) -> None:
     whole = {"event_data": {"question": "{[" * 9000, "media": [{"path": f"{tmp_path}/a.png"}] * 8}}
+    whole |= {"fn_index": 2}
     content = json.dumps(whole).encode()
     assert ask(tmp_path, "POST", JOIN, content=content).text == str(len(content))
 
@@ -271,37 +422,157 @@ def test_old_uploads_go_whoever_left_them(tmp_path: Path) -> None:
         at = time.time() - hours * 3600
         os.utime(tmp_path / name / "a.png", (at, at))
         os.utime(tmp_path / name, (at, at))
-    assert uploads.sweep(tmp_path) == 100
+    (tmp_path / "cut").write_bytes(b"x")
+    os.utime(tmp_path / "cut", (time.time() - 300,) * 2)
+    (left,) = uploads.sweep(tmp_path)
+    assert left.size == 100
     assert [path.name for path in tmp_path.iterdir()] == ["new"] and (
         tmp_path / "new" / "a.png"
     ).exists()
 
 
-async def uploading(folder: Path, size: int | None, room: int = 10_000, path: str = UPLOAD) -> int:
+async def uploading(
+    folder: Path, size: int | None, kept: Uploads | None = None, path: str = UPLOAD
+) -> int:
     """The status of an upload of so many declared bytes; None: as many as come."""
-    door = RouteFilter(app, [folder], most_bytes=5000, room=room)
     declared = (
         {"content": chunks(0, 0)} if size is None else {"headers": {"content-length": str(size)}}
     )
-    return (await through(door, "POST", path, **declared)).status_code
+    return (await through(door(folder, kept=kept), "POST", path, **declared)).status_code
+
+
+def lies(folder: Path, name: str, size: int, age_s: float = 0) -> Path:
+    """A file among the uploads."""
+    path = folder / name / "a.png"
+    path.parent.mkdir()
+    path.write_bytes(b"x" * size)
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
 
 
 @pytest.mark.parametrize("path", [UPLOAD, f"{UPLOAD}/"])
 def test_uploads_are_refused_before_they_are_read_when_there_is_no_room(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What a visit has asked about is not removed for anybody."""
+
     def status(size: int | None, room: int = 10_000, free: int = SPARE_BYTES + 10_000) -> int:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, free))
-        return asyncio.run(uploading(tmp_path, size, room, path))
+        kept = Uploads(tmp_path, room)
+        kept.keep("visit", {"media": [{"path": str(older)}]})
+        return asyncio.run(uploading(tmp_path, size, kept, path))
 
-    (tmp_path / "older").write_bytes(b"x" * 6000)
+    older = lies(tmp_path, "older", 6000)
     assert status(3000) == 200
     assert status(5000) == 507  # all together would be more than there is room for
     assert status(3000, free=SPARE_BYTES + 2000) == 507  # the disk itself is full
     assert status(10**9, room=10**10, free=10**10) == 413
     assert status(None) == 507  # undeclared: as large as may be
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-    assert status(3000) == 507 and uploads.refusal(tmp_path / "later", 1) == messages.NOT_KEPT
+    assert status(3000) == 507 and older.exists()
+    assert Uploads(tmp_path / "later").expect("me", 1) == messages.NOT_KEPT
+
+
+def test_the_oldest_file_that_is_not_used_makes_room(tmp_path: Path) -> None:
+    kept = Uploads(tmp_path, room=10_000)
+    used, oldest, newer = (
+        lies(tmp_path, name, 3000, age) for name, age in (("a", 90), ("b", 60), ("c", 30))
+    )
+    kept.keep("visit", {"media": [{"path": str(used)}]})
+    assert kept.expect("me", 3000) is None
+    assert used.exists() and not oldest.exists() and newer.exists()
+    assert kept.expect("you", 5000) == messages.DISK_FULL  # the 3,000 that come count
+    assert newer.exists()  # nothing is removed in vain
+    kept.come("me", 3000)
+    assert kept.expect("you", 5000) is None and not newer.exists()
+
+
+def test_each_client_has_a_share(tmp_path: Path) -> None:
+    """Whoever fills it loses files of their own."""
+    kept = Uploads(tmp_path, room=20_000, share=8000)
+    others = lies(tmp_path, "others", 3000, 90)
+    mine = [lies(tmp_path, f"mine{n}", 3000, 60 - n) for n in range(2)]
+    kept.come("you", 0, [str(others)])
+    kept.come("me", 0, map(str, mine))
+    assert kept.expect("me", 3000) is None
+    assert [path.exists() for path in (others, *mine)] == [True, False, True]
+    kept.keep("visit", {"media": [{"path": str(mine[1])}]})
+    assert "8" not in (said := kept.expect("me", 3000)) and "one visitor may keep" in said
+    assert kept.expect("you", 5000) is None
+
+
+def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any) -> None:
+    """Through Gradio's own reader of forms; and what it keeps belongs to whoever sent it."""
+
+    async def gradio(scope: Any, receive: Any, send: Any) -> None:
+        form = upload_fn(Request(scope, receive), tmp_path, 5000, None)
+        try:
+            paths, _, _ = await form
+        except MultiPartException as fault:
+            await PlainTextResponse(fault.message, 400)(scope, receive, send)
+        else:
+            await JSONResponse(paths)(scope, receive, send)
+
+    part = b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\nAAAA'
+    kept, sent = Uploads(tmp_path), []
+    filter_ = door(tmp_path, gradio, kept=kept)
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    cut = [{"type": "http.request", "body": part, "more_body": True}, {"type": "http.disconnect"}]
+    scope = {"type": "http", "method": "POST", "path": UPLOAD, "client": ("10.0.0.1", 1)}
+    scope["headers"] = [(b"host", b"here"), (b"content-type", headers["content-type"].encode())]
+
+    async def receive() -> Any:
+        return cut.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(filter_(scope, receive, send))
+    assert list(tmp_path.iterdir()) == [] and not caplog.records and not cut
+    whole = through(filter_, "POST", UPLOAD, headers=headers, content=part + b"\r\n--b--\r\n")
+    (path,) = asyncio.run(whole).json()
+    assert kept.of_client(path, "10.0.0.1") and not kept.of_client(path, "10.0.0.2")
+    assert [one.name for one in tmp_path.iterdir()] == [Path(path).parent.name]
+
+
+def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a trace that the same client uploaded, into a folder of its own, while there is room,
+    one at a time, until the visit ends.
+    """
+    kept = Uploads(tmp_path)
+    shipped = next(EXAMPLES.glob("*.trace.jsonl"))
+    trace = tmp_path / "content" / "race.jsonl"
+    trace.parent.mkdir()
+    trace.write_bytes(shipped.read_bytes())
+    kept.come("me", 0, [str(trace)])
+    behaviour = Behaviour({}, None, kept, [tmp_path, EXAMPLES])
+    me = Caller("visit", "me")
+
+    def files() -> list[Path]:
+        return [path for path in tmp_path.rglob("*") if path.is_file()]
+
+    refused = [
+        (shipped, me, messages.NO_FILE.format(name="The race")),
+        (trace, Caller("other", "you"), messages.NO_FILE.format(name="The race")),
+    ]
+    for path, caller, said in refused:
+        assert behaviour.share(str(path), caller) == {"problem": said}
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, SPARE_BYTES))
+        assert behaviour.share(str(trace), me) == {"problem": messages.DISK_FULL}
+    for number, said in ((errno.ENOSPC, messages.DISK_FULL), (errno.EROFS, messages.NOT_KEPT)):
+        with monkeypatch.context() as patch:
+            fault = OSError(number, os.strerror(number))
+            patch.setattr(Path, "rename", Mock(side_effect=fault))
+            assert behaviour.share(str(trace), me) == {"problem": said}
+    with behaviour._sharing:
+        assert behaviour.share(str(trace), me) == {"problem": messages.SHARING}
+    assert files() == [trace] and not list(EXAMPLES.glob("*.html"))
+    made = behaviour.share(str(trace), me)["url"].removeprefix("gradio_api/file=")
+    assert Path(made).read_text().startswith("<!doctype html>")
+    assert Path(made).parent.parent == tmp_path and len(files()) == 2
+    kept.leave("visit")
+    assert files() == [trace]
 
 
 def test_an_upload_that_goes_while_all_are_counted_is_no_fault(
@@ -330,17 +601,18 @@ def test_nobody_waits_while_uploads_are_counted(
 ) -> None:
     counting, go_on = threading.Event(), threading.Event()
 
-    def slow(*_: Any) -> None:
+    def slow(*_: Any) -> list:
         counting.set()
         assert go_on.wait(WAIT_S)
+        return []
 
-    monkeypatch.setattr(uploads, "refusal", slow)
+    monkeypatch.setattr(uploads, "sweep", slow)
 
     async def story() -> None:
         upload = asyncio.create_task(uploading(tmp_path, 3000))
         while not counting.is_set():
             await asyncio.sleep(0.01)
-        other = await through(RouteFilter(app, [tmp_path], most_bytes=5000), "GET", "/config")
+        other = await through(door(tmp_path), "GET", "/config")
         assert other.status_code == 200 and not upload.done()
         go_on.set()
         assert await upload == 200

@@ -24,6 +24,7 @@ from specvl_demo.records import Round
 from specvl_demo.ui.page.handlers import UNHEARD_S, Behaviour, Caller
 from specvl_demo.ui.serve import queue as queues
 from specvl_demo.ui.serve.queue import Queue
+from specvl_demo.ui.serve.uploads import Uploads
 from specvl_demo.ui.serve.workers import ProcessWorker, reason
 from tests.robustness import echo
 from tests.robustness.support import WAIT_S, Guest, computed, job, offered, saved, until
@@ -91,7 +92,7 @@ def test_clients_take_turns_in_the_line() -> None:
 def test_a_run_nobody_listens_to_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, listeners = Still(), Counter()
     catalog = {"pairs": [offered("p")]}
-    behaviour = Behaviour(catalog, Queue(worker), [tmp_path], (), listeners)
+    behaviour = Behaviour(catalog, Queue(worker), Uploads(tmp_path), [tmp_path], (), listeners)
     caller = Caller(listens=("s", "e"))
 
     async def story() -> None:
@@ -106,6 +107,25 @@ def test_a_run_nobody_listens_to_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
             await anext(answering)
 
     asyncio.run(story())
+
+
+def test_a_run_belongs_to_its_visit_and_ends_with_it() -> None:
+    """Another visit can neither stop nor read it; when the visit is over nothing of it is left."""
+    worker = Still()
+    queue = Queue(worker)
+    guest = Guest(queue, job("secret question", visit="mine"))
+    run = guest.until("run")["run"]
+    until(lambda: worker.begun, "the run")
+    queue.stop(run, "other")
+    assert not queue._runs[run].stopped
+    assert queue.batches(run, "other") == [] and queue.batches(run) == []
+    worker.end("secret question")
+    guest.until("done")
+    late = Guest(queue, job("asked before the end", visit="mine"))
+    until(lambda: len(worker.begun) == 2, "the second run")
+    queue.forget("mine")
+    late.leave()
+    assert queue.batches(run, "mine") == [] and not queue._runs
 
 
 @pytest.mark.parametrize("how", ["stop", "leave"])

@@ -14,7 +14,7 @@ import pytest
 from specvl_demo.__main__ import main
 from specvl_demo.media import Limits, MediaError, VideoFrames, load, load_any, load_media
 from specvl_demo.ui.serve import jobs
-from specvl_demo.ui.serve.uploads import Sessions
+from specvl_demo.ui.serve.uploads import Uploads
 from tests import corpus
 from tests.corpus import load_picture
 from tests.robustness import corpus_files
@@ -245,7 +245,7 @@ def test_a_visits_files_go_when_it_ends(tmp_path: Path) -> None:
     for path in [*files.values(), tmp_path / "example.png"]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
-    visits = Sessions(uploads)
+    visits = Uploads(uploads)
 
     def asked(*names: str, history: object = ()) -> dict:
         return {"media": [{"path": str(files[name])} for name in names], "history": history}

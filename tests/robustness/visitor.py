@@ -61,7 +61,7 @@ class Visitor:
 
     async def ask(self, asked: Any) -> AsyncIterator[Event]:
         """The events of one race for what a page asks; closing the iterator leaves the run."""
-        session = secrets.token_hex(6)
+        session = self._session = secrets.token_hex(6)
         body = {"data": [], "event_data": asked, "fn_index": self._run, "trigger_id": self._board}
         await self._post("/gradio_api/queue/join", json={**body, "session_hash": session})
         numbers: dict[str, int] = {}

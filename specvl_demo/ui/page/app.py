@@ -13,14 +13,15 @@ from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection
 
 from specvl_demo.ui import messages
-from specvl_demo.ui.page.assets import FILES, SCRIPTS, STYLES, board
+from specvl_demo.ui.page.assets import FILES, PLACES, SCRIPTS, STYLES, board
 from specvl_demo.ui.page.endpoints import ARGUMENTS, publish
 from specvl_demo.ui.page.handlers import Behaviour, Caller
-from specvl_demo.ui.serve.route_filter import RouteFilter
+from specvl_demo.ui.serve.connections import MOST
+from specvl_demo.ui.serve.route_filter import RouteFilter, Scope, Site
 from specvl_demo.ui.serve.run import Run, refusal
-from specvl_demo.ui.serve.uploads import Sessions
 
 QUIET = (
     "body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display:"
@@ -34,13 +35,13 @@ SERVED = ("known", "panel", "stop", "batches", "share")
 """The methods of the behaviour that the page's scripts may call."""
 
 
-def _served(method: Callable[[Any], Any]) -> Callable[..., Any]:
+def _served(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]:
     """A function of its own: Gradio marks what it serves, which a bound method does not let
     happen.
     """
 
-    def call(asked: Any = None) -> Any:
-        return method(asked)
+    def call(asked: Any, request: gr.Request) -> Any:
+        return method(asked, Caller(request.state.visit, request.client and request.client.host))
 
     call.__name__ = method.__name__
     return call
@@ -49,15 +50,13 @@ def _served(method: Callable[[Any], Any]) -> Callable[..., Any]:
 def build(behaviour: Behaviour) -> gr.Blocks:
     gr.set_static_paths([*SCRIPTS, *STYLES, *FILES.values(), *behaviour.files])
 
-    visits = Sessions(behaviour.folders[0])
-
     def leave(request: gr.Request) -> None:
-        visits.leave(request.session_hash)
+        behaviour.uploads.leave(request.session_hash)
         if request.session_hash is not None:
             behaviour.queue.forget(request.session_hash)
 
     async def run(event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
-        visits.keep(request.session_hash, event._data)
+        behaviour.uploads.keep(request.session_hash, event._data)
         try:
             host = request.client.host if request.client else None
             caller = Caller(request.session_hash, host, (request.session_hash,))
@@ -94,17 +93,24 @@ def build(behaviour: Behaviour) -> gr.Blocks:
     return page
 
 
-def launch_settings(behaviour: Behaviour, hosts: Sequence[str] = ("*",)) -> dict[str, Any]:
+def launch_settings(
+    page: gr.Blocks, behaviour: Behaviour, hosts: Sequence[str] = ("*",), held: int = MOST
+) -> dict[str, Any]:
     """How a page is launched that strangers can reach: nothing open that it does not need, nothing
-    kept.
+    kept. held: connections at once, of which a quarter is kept for what is no stream.
     """
-    door = Middleware(
-        RouteFilter,
-        folders=behaviour.folders,
-        most_bytes=MOST_BYTES,
-        hosts=hosts,
+    site = Site(
+        behaviour.uploads,
+        behaviour.folders,
+        MOST_BYTES,
+        hosts,
+        ARGUMENTS,
+        events=frozenset(page.fns),
+        components=frozenset(page.blocks),
+        places=PLACES,
+        streams=held * 3 // 4,
         listeners=behaviour.listeners,
-        arguments=ARGUMENTS,
+        admitted=_admitted,
     )
     return {
         "css": QUIET,
@@ -122,5 +128,12 @@ def launch_settings(behaviour: Behaviour, hosts: Sequence[str] = ("*",)) -> dict
         "enable_monitoring": False,  # it would show everybody who asked what, and how often
         "mcp_server": False,
         "state_session_capacity": SESSIONS,
-        "app_kwargs": {"middleware": [door]},
+        "app_kwargs": {"middleware": [Middleware(RouteFilter, site)]},
     }
+
+
+def _admitted(scope: Scope) -> bool:
+    """Whether a request comes from somebody who is logged in, or no login is asked for."""
+    app, cookies = scope["app"], HTTPConnection(scope).cookies
+    names = (f"access-token-{app.cookie_id}", f"access-token-unsecure-{app.cookie_id}")
+    return app.auth is None or any(cookies.get(name) in app.tokens for name in names)

@@ -9,6 +9,7 @@ strings say.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -27,6 +28,8 @@ FILES = {
     "logo": places.ASSETS / "ui" / "logo.svg",
     "favicon": places.ASSETS / "ui" / "favicon.svg",
 }
+PLACES = {"page": OWN, "ui": places.ASSETS / "ui", "examples": places.EXAMPLES}
+"""The folders of the page's own files, by the names under which they are fetched."""
 
 # Addresses are built from the site's own root, so that the page also works below a path of a larger
 # site. Styles are linked, not passed to Gradio, which rewrites selectors. Scripts are announced all
@@ -60,10 +63,10 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     """The page's one component. `server_functions` are what its scripts may call; `run` is its
     event.
     """
-    places = {
-        "files": {name: str(path) for name, path in FILES.items()},
-        "scripts": list(map(str, SCRIPTS)),
-        "styles": list(map(str, STYLES)),
+    named = {
+        "files": {name: _name(path) for name, path in FILES.items()},
+        "scripts": list(map(_name, SCRIPTS)),
+        "styles": list(map(_name, STYLES)),
     }
     return gr.HTML(
         value="",
@@ -72,8 +75,14 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
             "<div class='vl-boot' aria-busy='true' style='padding: 20vh 0; text-align: center'>"
             "SpecVL is loading…</div>"
         ),
-        js_on_load=_ON_LOAD % msgspec.json.encode(places).decode(),
+        js_on_load=_ON_LOAD % msgspec.json.encode(named).decode(),
         apply_default_css=False,
         server_functions=list(server_functions),
         elem_id="specvl",
     )
+
+
+def _name(path: Path) -> str:
+    """A file as a visitor's browser names it: by its place."""
+    place, folder = next(one for one in PLACES.items() if path.is_relative_to(one[1]))
+    return f"{place}/{path.relative_to(folder).as_posix()}"

@@ -128,9 +128,11 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def file(path: Path) -> dict[str, Any]:
     """A file of the server as the page names it in a question, and its address below the page's
-    own.
+    own. A shipped one is named by its place, `examples/`: no visitor is told where it lies.
     """
-    return {"path": str(path), "url": f"gradio_api/file={path}", "name": path.name}
+    shipped = path.is_relative_to(EXAMPLES)
+    name = path.relative_to(EXAMPLES.parent) if shipped else path
+    return {"path": str(name), "url": f"gradio_api/file={name}", "name": path.name}
 
 
 def _pair(pair: Pair, machine: Machine) -> dict[str, Any]:

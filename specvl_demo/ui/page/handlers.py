@@ -6,6 +6,7 @@ Knows nothing of layout, nothing of models.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -18,10 +19,10 @@ from specvl_demo.records import Lane, Record, validate_trace
 from specvl_demo.report import trace
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
-from specvl_demo.ui.serve import uploads
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
 from specvl_demo.ui.serve.queue import BEAT_S, Queue
 from specvl_demo.ui.serve.run import Run, refusal
+from specvl_demo.ui.serve.uploads import Uploads
 
 MOST_SHARED_BYTES = 8 * 2**20
 UNHEARD_S = 10.0
@@ -44,16 +45,18 @@ class Caller:
 class Behaviour:
     """The page's handlers.
 
-    catalog: what can be chosen. folders: where files of visitors may lie, the first that of
-    uploads. files: what else a page may fetch. listeners: how many listen at the moment, by event
-    or session.
+    catalog: what can be chosen. uploads: the files of visitors. folders: where the files of a
+    question may lie. files: what else a page may fetch. listeners: how many listen at the moment,
+    by event or session.
     """
 
     catalog: dict[str, Any]
     queue: Queue
+    uploads: Uploads
     folders: Sequence[Path]
     files: Sequence[Path] = ()
     listeners: Counter[str | None] = field(default_factory=Counter)
+    _sharing: threading.Lock = field(default_factory=threading.Lock)
 
     async def run(self, asked: Any, caller: Caller) -> AsyncGenerator[str, None]:
         """A race for what a page asked; a request that cannot be served ends in one sentence."""
@@ -91,20 +94,20 @@ class Behaviour:
                     yield None
         yield validate_trace(records)
 
-    def known(self, _: Any = None) -> dict[str, Any]:
+    def known(self, _: Any, __: Caller) -> dict[str, Any]:
         """All that can be chosen."""
         return self.catalog
 
-    def stop(self, run: Any) -> None:
-        """The visitor's Stop; unknown runs are nobody's."""
+    def stop(self, run: Any, caller: Caller) -> None:
+        """The visitor's Stop; runs of another visit go on."""
         if isinstance(run, str):
-            self.queue.stop(run)
+            self.queue.stop(run, caller.visit)
 
-    def batches(self, run: Any) -> list[str]:
-        """All that was sent of a run, for a page that missed some."""
-        return self.queue.batches(run) if isinstance(run, str) else []
+    def batches(self, run: Any, caller: Caller) -> list[str]:
+        """All that was sent of a run of this visit, for a page that missed some."""
+        return self.queue.batches(run, caller.visit) if isinstance(run, str) else []
 
-    def panel(self, asked: Any) -> dict[str, Any]:
+    def panel(self, asked: Any, _: Caller) -> dict[str, Any]:
         """What can be set on a method with the parts asked for; {'problem': sentence} where it is
         unknown.
         """
@@ -126,27 +129,33 @@ class Behaviour:
             caller.heard = now
         return now - caller.heard > UNHEARD_S
 
-    def share(self, asked: Any) -> dict[str, Any]:
-        """An uploaded trace as one HTML file that opens anywhere; {'problem': sentence} where it is
-        none.
+    def share(self, asked: Any, caller: Caller) -> dict[str, Any]:
+        """A trace that the client has uploaded, as one HTML file that opens anywhere and goes with
+        the visit; {'problem': sentence} where it is none.
         """
+        if not self._sharing.acquire(blocking=False):  # one takes about 30 MB of memory
+            return {"problem": messages.SHARING}
         try:
-            path = Path(uploaded({"path": asked, "name": "The race"}, self.folders))
+            return self._shared(asked, caller)
         except ValueError as fault:
             return {"problem": str(fault)}
+        finally:
+            self._sharing.release()
+
+    def _shared(self, asked: Any, caller: Caller) -> dict[str, Any]:
+        if not isinstance(asked, str) or not self.uploads.of_client(asked, caller.client or ""):
+            raise ValueError(messages.NO_FILE.format(name="The race"))
+        path = Path(uploaded({"path": asked, "name": "The race"}, self.folders))
         if path.stat().st_size > MOST_SHARED_BYTES:
-            return {"problem": messages.NOT_SHARED}
+            raise ValueError(messages.NOT_SHARED)
         lanes, problems = trace.inspect(path)
         if problems:
-            return {"problem": str(problems[0])}
+            raise ValueError(str(problems[0]))
         from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
 
-        out = path.with_suffix(".html")
-        try:
-            out.write_text(html.page(lanes), encoding="utf-8")
-        except OSError as fault:
-            return {"problem": uploads.reason(fault)}
-        return {"url": catalog.file(out)["url"]}
+        page = html.page(lanes).encode()
+        made = self.uploads.put(caller.client or "", caller.visit, "race.html", page)
+        return {"url": catalog.file(made)["url"]}
 
     def _job(self, asked: Any, caller: Caller, baseline: bool = True) -> Job:
         job = read_job(asked, self.catalog["pairs"], self.folders, baseline)

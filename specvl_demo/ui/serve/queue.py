@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncGenerator
 
 from specvl_demo.ui import messages
@@ -27,6 +27,8 @@ GRACE_S = 60.0
 """How long a run may take to end once it was asked to, before what computes it is replaced."""
 MOST_RUNS_KEPT = 32
 MOST_BYTES_KEPT = 32 * 2**20
+MOST_VISITS_LEFT = 256
+"""So many visits that are over are remembered, for what they asked before they ended."""
 
 
 class Queue:
@@ -49,6 +51,7 @@ class Queue:
         self.grace_s = grace_s
         self._line: list[Run] = []
         self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._left: deque[str] = deque(maxlen=MOST_VISITS_LEFT)
         self._durations = Durations()
         self._lock = threading.Lock()
 
@@ -76,28 +79,38 @@ class Queue:
                 self._leave(run)
             elif not run.done:
                 self._end(run)
-            if not heard and job.visit is not None:
+            if job.visit in self._left:
                 self.forget(job.visit)  # the run may have begun after its page was closed
+            elif not heard and job.visit is not None:
+                self.worker.forget(job.visit)
 
-    def stop(self, run_id: str) -> None:
-        """The visitor's Stop: a waiting run leaves the line, a running one ends within a round."""
+    def stop(self, run_id: str, visit: str | None = None) -> None:
+        """The visitor's Stop: a waiting run leaves the line, a running one ends within a round.
+
+        A visit can stop its own runs only.
+        """
         run = self._runs.get(run_id)
-        if run and not run.done:
+        if run and run.visit == visit and not run.done:
             self._end(run)
 
     def forget(self, visit: str) -> None:
-        """A visit is over: nothing of its conversation is kept for another question."""
+        """A visit is over: its runs end, and nothing of its conversation is kept."""
+        self._left.append(visit)
+        for run in [run for run in self._runs.values() if run.visit == visit]:
+            if not run.done:
+                self._end(run)
+            self._runs.pop(run.id, None)
         self.worker.forget(visit)
 
-    def batches(self, run_id: str) -> list[str]:
-        """All batches of a run so far, for a page that missed one; empty where the run is
-        unknown.
+    def batches(self, run_id: str, visit: str | None = None) -> list[str]:
+        """All batches of a run of this visit so far, for a page that missed one; empty where there
+        is none.
         """
         run = self._runs.get(run_id)
-        return list(run.batches) if run else []
+        return list(run.batches) if run and run.visit == visit else []
 
     def _enter(self, job: Job) -> Run:
-        run = Run(job.client, max(1, len(job.lanes)))
+        run = Run(job.client, max(1, len(job.lanes)), job.visit)
         run.put({"k": "run", "run": run.id})
         with self._lock:
             self._line.append(run)
@@ -106,7 +119,7 @@ class Queue:
             full = len(self._line) > self.max_waiting + self.worker.capacity
             if full:  # the newcomer leaves, or the last run of the client that has most
                 last = self._line.pop()
-                del self._runs[last.id]
+                self._runs.pop(last.id, None)
                 for event in refusal(messages.BUSY.format(waiting=self.max_waiting)):
                     last.put(event)
             self._forget()
@@ -141,7 +154,7 @@ class Queue:
         while over and (len(over) > MOST_RUNS_KEPT or size > MOST_BYTES_KEPT):
             oldest = over.pop(0)
             size -= oldest.size
-            del self._runs[oldest.id]
+            self._runs.pop(oldest.id, None)
 
     def _leave(self, run: Run) -> None:
         with self._lock:

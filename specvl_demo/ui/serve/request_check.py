@@ -1,7 +1,7 @@
 """What a request says about itself, checked before anything is done with it: host, origin, a JSON
 body.
 
-Knows neither Gradio nor ASGI. Every refusal is a sentence; None where nothing is wrong.
+Knows neither Gradio nor ASGI. Every refusal is a sentence.
 """
 
 from __future__ import annotations
@@ -27,10 +27,17 @@ interrupt.
 """
 
 
+LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
+
+
+class Refused(Exception):
+    """(status, sentence): the request goes no further."""
+
+
 def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
     """Whether a Host header names this server. allowed: host names without ports, `.name` with all
     below it, `*` for any."""
-    name = _host_name(host)
+    name, _ = _host(host)
     good = any(
         one == "*" or name == one or (one[:1] == "." and name.endswith(one)) for one in allowed
     )
@@ -39,62 +46,64 @@ def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
 
 def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) -> str | None:
     """Whether an Origin header names the page itself: one of the request's hosts, or one allowed by
-    name.
+    name. Another port of the same machine is another site.
 
     No origin is not a browser's page.
     """
-    if not origin:
-        return None
     given = urlsplit(origin).netloc
-    own = given and given in hosts
-    elsewhere = _host_name(given) not in map(
-        _host_name, hosts
-    )  # another port of this host is another site
-    named = (
-        given and elsewhere and host_refusal(given, [one for one in allowed if one != "*"]) is None
-    )
-    return None if own or named else messages.WRONG_ORIGIN
+    if not origin or (given and given in hosts):
+        return None
+    name, port = _host(given)
+    asked = [_host(host) for host in hosts]
+    if name in (*LOCAL, *(one for one, _ in asked)):
+        good = name in LOCAL and any(one in LOCAL and port == its for one, its in asked)
+    else:
+        good = bool(given)
+    named = host_refusal(given, [one for one in allowed if one != "*"]) is None
+    return None if good and named else messages.WRONG_ORIGIN
 
 
-def _host_name(host: str) -> str:
-    """A Host header without its port, lower case; [::1] keeps its brackets."""
+def _host(host: str) -> tuple[str, str]:
+    """The name, lower case, and the port of a Host header; [::1] keeps its brackets."""
     name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdigit() else host).lower()
+    return (name.lower(), port) if colon and port.isdigit() else (host.lower(), "")
 
 
-def body_refusal(
+def read_body(
     body: bytes,
     folders: Sequence[Path],
     arguments: Sequence[str] | None = None,
     by_name: bool = False,
-) -> str | None:
-    """Whether a JSON body is an object of a bearable size whose files lie in these folders.
+) -> dict[str, Any]:
+    """A JSON body that is an object of a bearable size whose files lie in these folders.
 
     arguments: of the endpoint that is called; the body names them where by_name, else lists all of
-    them. Takes up to some tens of milliseconds: not for the event loop where the body is large.
+    them. Refused where it is not. Takes up to some tens of milliseconds: not for the event loop
+    where the body is large.
     """
     if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MOST_MARKS:
-        return messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS)
+        raise Refused(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return messages.NOT_JSON
+        raise Refused(400, messages.NOT_JSON) from None
     if not isinstance(data, dict):
-        return messages.NOT_JSON
+        raise Refused(400, messages.NOT_JSON)
     if arguments is not None and (sentence := _arguments_refusal(data, arguments, by_name)):
-        return sentence
+        raise Refused(400, sentence)
     level, containers, paths = [data], 0, []
     for _ in range(MOST_DEPTH):
         containers += len(level)
         if containers > MOST_CONTAINERS:
-            return messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS)
+            raise Refused(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
         paths += [
             item["path"]
             for item in level
             if isinstance(item, dict) and isinstance(item.get("path"), str)
         ]
         if len(paths) > MOST_PATHS:
-            return messages.TOO_MANY_FILES.format(most=MOST_PATHS, n=f"more than {MOST_PATHS}")
+            n = f"more than {MOST_PATHS}"
+            raise Refused(400, messages.TOO_MANY_FILES.format(most=MOST_PATHS, n=n))
         inner = (
             value for item in level for value in (item.values() if isinstance(item, dict) else item)
         )
@@ -102,8 +111,10 @@ def body_refusal(
         if not level:
             break
     else:
-        return messages.TOO_DEEP.format(most=MOST_DEPTH)
-    return next((messages.NOT_UPLOADED for path in paths if located(path, folders) is None), None)
+        raise Refused(400, messages.TOO_DEEP.format(most=MOST_DEPTH))
+    if any(located(path, folders) is None for path in paths):
+        raise Refused(400, messages.NOT_UPLOADED)
+    return data
 
 
 def _arguments_refusal(data: dict[str, Any], arguments: Sequence[str], by_name: bool) -> str | None:

@@ -2,9 +2,9 @@
 middleware.
 
 Only the routes that the page and its two endpoints need exist (Gradio brings a proxy, a fetcher of
-addresses, an editor and more). Host and origin are checked, bodies are counted as they arrive, JSON
-is looked at before the app sees it, answers carry security headers, and faults of the libraries are
-told in our sentences. Knows nothing of Gradio's own code.
+addresses, an editor and more). Host, origin and login are checked before anything is read, bodies
+are counted as they arrive, JSON is looked at before the app sees it, and each client has a share of
+streams, of uploads and of guesses at a password. Knows nothing of Gradio's own code.
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import orjson
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
 
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve import request_check, uploads
+from specvl_demo.ui.serve.answer import Answer, Receive, Send
+from specvl_demo.ui.serve.request_check import Refused, host_refusal, origin_refusal, read_body
+from specvl_demo.ui.serve.uploads import MOST_PATH, Uploads
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 
 FORM_BYTES = 64 * 2**10
 """What a form adds around a file; also the most that a login may hold."""
@@ -34,6 +37,15 @@ JSON_BYTES = 2 * 2**20
 """A conversation of seventeen turns of 20,000 characters each way, in most alphabets."""
 IN_THREAD_BYTES = 64 * 2**10
 """From here on a body is looked at in a thread: nobody else is to wait for it."""
+MOST_STREAMS = 128
+"""Streams of one client at once: a visitor has two or three, and behind a proxy that is not trusted
+all visitors are one client."""
+MOST_NAME = 255
+"""Bytes of a name in a path: no file has a longer one."""
+FREE_GUESSES, LONGEST_WAIT_S = 5, 60.0
+"""Passwords that a client may get wrong at once; after each further one it waits twice as long."""
+MOST_CLIENTS = 4096
+"""Of so many clients the wrong passwords are remembered, the newest."""
 
 READ = re.compile(
     r"""(?x) / | /(config|info|login_check|logout)/? | /(static|svelte|assets)/.* | /theme\.css
@@ -45,211 +57,215 @@ READ = re.compile(
 WRITE_JSON = re.compile(
     r"/gradio_api/(queue/join|cancel|component_server/?|call/(v2/)?(generate|race)/?)"
 )
-WRITE_FORM = re.compile(r"/login/?")
+LOGIN = re.compile(r"/login/?")
 UPLOAD = re.compile(r"/gradio_api/upload/?")
 CALL = re.compile(r"/gradio_api/call/(v2/)?(\w+)/?")
 LISTENING = re.compile(r"/gradio_api/call/(?:v2/)?\w+/(\w+)")
-
-FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
-"""Who may show the page in a frame: Spaces do."""
-HUB = "https://huggingface.co https://*.huggingface.co https://*.hf.co"
-"""What the bar above a Space's page is drawn from."""
-POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        # Gradio starts its page from inline scripts and makes functions of the text that components
-        # bring.
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
-        "style-src 'self' 'unsafe-inline'",
-        f"img-src 'self' data: blob: {HUB}",
-        "media-src 'self' data: blob:",
-        "font-src 'self' data:",
-        f"connect-src 'self' data: blob: {HUB}",
-        "worker-src 'self' blob:",
-        "object-src 'none'",
-        "base-uri 'self'",
-        "form-action 'self'",
-        f"frame-ancestors {FRAMES}",
-    )
+STREAM = re.compile(r"/gradio_api/(heartbeat/|queue/data|upload_progress|call/(v2/)?\w+/\w).*")
+FILE = re.compile(r"/gradio_api/file=(\w+)/(.*)")
+PUBLIC = re.compile(
+    r"""(?x) / | /login/? | /(static|svelte|assets)/.* | /theme\.css | /favicon\.ico | /robots\.txt
+    | /manifest\.json | /pwa_icon | /gradio_api/(startup-events | theme\.css)"""
 )
-HEADERS = [
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"same-origin"),
-]
+"""Without a login: the form that asks for one, what it is drawn with, the health check."""
+FORWARDED = (b"x-forwarded-host", b"x-gradio-server")
+"""Headers in which a proxy names the host that was asked for."""
 
 
-class Refused(Exception):
-    """(status, sentence): the request goes no further."""
+@dataclass(frozen=True)
+class Site:
+    """What there is behind the filter.
+
+    folders: where files of visitors may lie, the first that of uploads. most_bytes: the largest
+    upload. hosts: names under which the page may be asked for, `*` for any. arguments: of every
+    named endpoint, in order. events, components: numbers that a request may name. places: folders
+    whose files are fetched by the name of the place. streams: how many at once, of all clients.
+    listeners: counts who listens at the moment, by event or session. admitted: whether a request
+    comes from somebody who is logged in.
+    """
+
+    uploads: Uploads
+    folders: Sequence[Path]
+    most_bytes: int
+    hosts: Sequence[str] = ("*",)
+    arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    events: frozenset[int] = frozenset()
+    components: frozenset[int] = frozenset()
+    places: Mapping[str, Path] = field(default_factory=dict)
+    streams: int = 512
+    listeners: Counter[str | None] = field(default_factory=Counter)
+    admitted: Callable[[Scope], bool] = lambda _: True
 
 
 class RouteFilter:
-    """Stands before the app.
+    """Stands before the app."""
 
-    folders: where files of visitors may lie, the first that of uploads. most_bytes: the largest
-    upload; room: of all together. hosts: names under which the page may be asked for, `*` for any.
-    listeners: counts who listens at the moment, by event or session. arguments: of every named
-    endpoint, in order.
-    """
-
-    def __init__(
-        self,
-        app: Any,
-        folders: Sequence[Path],
-        most_bytes: int,
-        room: int = uploads.UPLOADS_BYTES,
-        hosts: Sequence[str] = ("*",),
-        listeners: Counter[str | None] | None = None,
-        arguments: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
+    def __init__(self, app: Any, site: Site) -> None:
         self._app = app
-        self._arguments = arguments or {}
-        self._folders = folders
-        self._most = most_bytes + FORM_BYTES
+        self._site = site
+        self._most = site.most_bytes + FORM_BYTES
         self._too_large = messages.UPLOAD_TOO_LARGE.format(most=self._most >> 20)
-        self._room = room
-        self._hosts = hosts
-        self._listeners = Counter() if listeners is None else listeners
+        self._streams: Counter[str] = Counter()
+        self._guesses = Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         path = scope["path"].removeprefix(scope.get("root_path", ""))
+        client = str((scope.get("client") or ("",))[0])
+        logging_in, uploading = bool(LOGIN.fullmatch(path)), bool(UPLOAD.fullmatch(path))
         # What a login says is for the person who logs in.
-        answer = Answer(send, {} if WRITE_FORM.fullmatch(path) else messages.BY_STATUS)
+        answer = Answer(send, {} if logging_in else messages.BY_STATUS, keep=uploading)
         try:
-            receive = await self._checked(scope, path, receive, answer)
+            scope = self._known(scope, path)
+            receive = await self._checked(scope, path, client, receive, answer)
+            size = await self._expect(scope, client) if uploading else 0
         except Refused as refused:
             await answer.say(*refused.args)
             return
         listened = _listened(scope, path)
-        self._listeners[listened] += 1
+        streams = bool(STREAM.fullmatch(path))
+        self._count(listened, client, streams, 1)
         try:
             await self._app(scope, receive, answer.send)
         except Exception as fault:  # noqa: BLE001 - a mistake of ours, or of a library
             await answer.fail()
-            if not isinstance(fault.__cause__ or fault, HTTPException):
+            if not isinstance(fault.__cause__ or fault, HTTPException | MultiPartException):
                 logging.getLogger(__name__).exception("A request to %r failed", path[:100])
         finally:
-            self._listeners[listened] -= 1
-            if not self._listeners[listened]:
-                del self._listeners[listened]
+            self._count(listened, client, streams, -1)
+            if uploading:
+                self._site.uploads.come(client, size, _paths(answer))
+            if logging_in and answer.status == 200:
+                self._guesses.right(client)
 
-    async def _checked(self, scope: Scope, path: str, receive: Receive, answer: Answer) -> Receive:
-        """How the app reads the body of a request that may pass. Refused where it may not."""
+    def _known(self, scope: Scope, path: str) -> Scope:
+        """The request as the app may see it. Refused where it comes under a foreign name, from
+        another site, or without a login."""
+        site = self._site
         told = {key: value.decode("latin-1") for key, value in scope["headers"]}
-        hosts = [told.get(key, "") for key in (b"host", b"x-forwarded-host")]
-        if sentence := request_check.host_refusal(hosts[0], self._hosts):
+        if sentence := host_refusal(told.get(b"host", ""), site.hosts):
             raise Refused(421, sentence)
-        if sentence := request_check.origin_refusal(told.get(b"origin", ""), hosts, self._hosts):
+        # Anybody can write such a header: it counts where it says one of the page's own names.
+        named = [one for one in site.hosts if one != "*"]
+        forged = {key for key in FORWARDED if host_refusal(told.get(key, ""), named)}
+        hosts = [told.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
+        if sentence := origin_refusal(told.get(b"origin", ""), hosts, site.hosts):
             raise Refused(403, sentence)
-        if scope["method"] in ("GET", "HEAD", "OPTIONS") and READ.fullmatch(path):
+        if not PUBLIC.fullmatch(path) and not site.admitted(scope):
+            raise Refused(401, messages.NOT_LOGGED_IN)
+        headers = [(key, value) for key, value in scope["headers"] if key not in forged]
+        return {**scope, "headers": headers}
+
+    async def _checked(
+        self, scope: Scope, path: str, client: str, receive: Receive, answer: Answer
+    ) -> Receive:
+        """How the app reads the body of a request that may pass. Refused where it may not."""
+        method = scope["method"]
+        if len(path) > MOST_PATH or any(len(one.encode()) > MOST_NAME for one in path.split("/")):
+            raise Refused(404, messages.NOT_FOUND)
+        if method in ("GET", "HEAD", "OPTIONS") and READ.fullmatch(path):
+            if found := FILE.fullmatch(path):
+                self._place(scope, *found.groups())
+            if STREAM.fullmatch(path):
+                self._check_streams(client)
             return receive
-        declared = told.get(b"content-length", "")
-        size = int(declared) if declared.isdecimal() and len(declared) < 20 else None
-        if scope["method"] != "POST":
+        if method != "POST":
             raise Refused(404, messages.NOT_FOUND)
         if UPLOAD.fullmatch(path):
-            # One of undeclared size counts as the largest. In a thread: to look at every file takes
-            # a while.
-            await asyncio.to_thread(self._check_upload, self._most if size is None else size)
             return answer.limited(receive, self._most, self._too_large)
-        if WRITE_FORM.fullmatch(path):
-            return answer.limited(
-                receive, FORM_BYTES, messages.BODY_TOO_LARGE.format(most=FORM_BYTES)
-            )
+        if LOGIN.fullmatch(path):
+            self._guesses.check(client)
+            too_large = messages.BODY_TOO_LARGE.format(most=FORM_BYTES)
+            return answer.limited(receive, FORM_BYTES, too_large)
         if not WRITE_JSON.fullmatch(path):
             raise Refused(404, messages.NOT_FOUND)
-        if told.get(b"content-type", "").startswith("multipart/"):
+        if dict(scope["headers"]).get(b"content-type", b"").startswith(b"multipart/"):
             raise Refused(415, messages.NOT_JSON)
-        body = await _read(receive, size or 0)
+        body = await _read(receive, _declared(scope) or 0)
         called = CALL.fullmatch(path)
-        names = self._arguments.get(called[2]) if called else None
-        asked = (body, self._folders, names, bool(called and called[1]))
+        names = self._site.arguments.get(called[2]) if called else None
+        asked = (body, self._site.folders, names, bool(called and called[1]))
         if len(body) < IN_THREAD_BYTES:
-            sentence = request_check.body_refusal(*asked)
+            data = read_body(*asked)
         else:
-            sentence = await asyncio.to_thread(request_check.body_refusal, *asked)
-        if sentence:
-            raise Refused(400, sentence)
+            data = await asyncio.to_thread(read_body, *asked)
+        if path.endswith("queue/join"):
+            _one_of(data.get("fn_index"), self._site.events)
+        elif "component_server" in path:
+            _one_of(data.get("component_id"), self._site.components)
+            scope.setdefault("state", {})["visit"] = str(data.get("session_hash"))
         return _replay(body, receive)
 
-    def _check_upload(self, size: int) -> None:
+    async def _expect(self, scope: Scope, client: str) -> int:
+        """How many bytes an upload is expected to have; room is kept for them."""
+        size = _declared(scope)
+        size = self._most if size is None else size  # one of undeclared size may be the largest
         if size > self._most:
             raise Refused(413, self._too_large)
-        if sentence := uploads.refusal(self._folders[0], size, self._room):
+        # In a thread: to look at every file takes a while.
+        if sentence := await asyncio.to_thread(self._site.uploads.expect, client, size):
             raise Refused(507, sentence)
+        return size
+
+    def _place(self, scope: Scope, place: str, rest: str) -> None:
+        """Have the app serve a file of one of the places."""
+        if (folder := self._site.places.get(place)) is not None:
+            root = scope.get("root_path", "")
+            scope["path"] = f"{root}/gradio_api/file={folder / rest.lstrip('/')}"
+
+    def _check_streams(self, client: str) -> None:
+        if self._streams[client] >= MOST_STREAMS:
+            raise Refused(429, messages.TOO_MANY_STREAMS)
+        if self._streams.total() >= self._site.streams:
+            raise Refused(503, messages.BY_STATUS[503])
+
+    def _count(self, listened: str | None, client: str, streams: bool, one: int) -> None:
+        for counter, key in ((self._site.listeners, listened), (self._streams, client)):
+            if counter is self._streams and not streams:
+                continue
+            counter[key] += one
+            if not counter[key]:
+                del counter[key]
 
 
-class Answer:
-    """The answer to one request: with our headers, and our sentences where the app refuses or
-    fails.
-    """
+class Guesses:
+    """Passwords that clients got wrong, and how long each must wait for the next one."""
 
-    def __init__(self, send: Send, sentences: Mapping[int, str]) -> None:
-        self._send = send
-        self._sentences = sentences
-        self._started = False
-        self._replaced = False
-        self._excess: str | None = None
+    def __init__(self) -> None:
+        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
-    async def send(self, message: Any) -> None:
-        if self._replaced:
-            return
-        if message["type"] == "http.response.start":
-            if self._excess:
-                await self._replace(413, self._excess)
-                return
-            if sentence := self._sentences.get(message["status"]):
-                await self._replace(message["status"], sentence)
-                return
-            self._started = True
-            message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
-        await self._send(message)
+    def check(self, client: str) -> None:
+        """Count a guess as wrong until it is found `right`. Refused where it comes too soon."""
+        wrong, last = self._wrong.pop(client, (0, 0.0))
+        wait_s = min(2.0 ** (wrong - FREE_GUESSES), LONGEST_WAIT_S) if wrong >= FREE_GUESSES else 0
+        rest_s = last + wait_s - time.monotonic()
+        self._wrong[client] = (wrong, last) if rest_s > 0 else (wrong + 1, time.monotonic())
+        if len(self._wrong) > MOST_CLIENTS:
+            self._wrong.popitem(last=False)
+        if rest_s > 0:
+            raise Refused(429, messages.TOO_MANY_GUESSES.format(seconds=rest_s))
 
-    async def say(self, status: int, sentence: str) -> None:
-        """Answer with a sentence, in the form Gradio's clients read a refusal from."""
-        self._started = True
-        body = orjson.dumps({"detail": sentence})
-        kind = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        await self._send(
-            {"type": "http.response.start", "status": status, "headers": [*kind, *HEADERS]}
-        )
-        await self._send({"type": "http.response.body", "body": body})
+    def right(self, client: str) -> None:
+        self._wrong.pop(client, None)
 
-    async def fail(self) -> None:
-        """The app has raised: say so, where nothing was said yet; end what was begun."""
-        if not self._started:
-            await self._replace(
-                *((413, self._excess) if self._excess else (500, messages.BY_STATUS[500]))
-            )
-        elif not self._replaced:
-            await self._send({"type": "http.response.body", "body": b""})
 
-    def limited(self, receive: Receive, most: int, sentence: str) -> Receive:
-        """The body, cut off as soon as more than this has come."""
-        come = 0
+def _one_of(number: Any, known: frozenset[int]) -> None:
+    if not isinstance(number, int) or number not in known:
+        raise Refused(404, messages.NOT_FOUND)
 
-        async def counted() -> Any:
-            nonlocal come
-            if self._excess:
-                return {"type": "http.disconnect"}
-            message = await receive()
-            come += len(message.get("body", b""))
-            if come > most:
-                self._excess = sentence
-                return {"type": "http.disconnect"}
-            return message
 
-        return counted
+def _declared(scope: Scope) -> int | None:
+    """The size of the body, where the request tells it."""
+    told = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
+    return int(told) if told.isdecimal() and len(told) < 20 else None
 
-    async def _replace(self, status: int, sentence: str) -> None:
-        self._replaced = True
-        await self.say(status, sentence)
+
+def _paths(answer: Answer) -> list[str]:
+    """The files that an upload has become."""
+    paths = orjson.loads(answer.body) if answer.status == 200 else []
+    return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
 
 
 async def _read(receive: Receive, declared: int) -> bytes:

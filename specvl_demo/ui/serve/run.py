@@ -36,8 +36,9 @@ class Run:
     end: what was shown until then stays a valid trace.
     """
 
-    def __init__(self, client: str | None = None, lanes: int = 1) -> None:
+    def __init__(self, client: str | None = None, lanes: int = 1, visit: str | None = None) -> None:
         self.id = secrets.token_urlsafe(12)
+        self.visit = visit
         self.client = client
         self.lanes = lanes
         self.batches: list[str] = []

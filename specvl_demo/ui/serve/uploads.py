@@ -10,116 +10,197 @@ import os
 import shutil
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specvl_demo.ui import messages
 
 UPLOADS_BYTES = 4 * 2**30
 """All uploads of all visitors together."""
+CLIENT_BYTES = 2**30
+"""All uploads of one client (an address)."""
 SPARE_BYTES = 32 * 2**20
 """What is left free on the disk."""
 MOST_AGE_S = 2 * 3600.0
-"""Older files are removed, whoever left them: a visitor, an upload that was cut off, an earlier
-server.
-"""
+"""Older files are removed, whoever left them: a visitor or an earlier server."""
+WRITTEN_S = 120.0
+"""What lies directly in the folder is still being written; it is a leftover when it has not changed
+for so long."""
 MOST_VISITS = 4096
 """Beyond it the oldest is forgotten; its files then go with the folder's timed cleaning."""
 MOST_PATH, MOST_LEVELS = 1024, 64
 """Characters and folders of a file's path: the system looks each of them up."""
 
 
+class File(NamedTuple):
+    written: float
+    path: Path
+    size: int
+
+
 def located(raw: str, folders: Sequence[Path]) -> Path | None:
-    """The path, links followed, where it lies in one of the folders; it need not exist."""
+    """The path, links followed, where it lies in one of the folders; it need not exist. One that
+    begins with the name of a folder lies below that folder."""
     if len(raw) > MOST_PATH or raw.count("/") > MOST_LEVELS:
         return None
     try:
-        path = Path(raw).resolve()
+        first = raw.partition("/")[0]
+        path = next((one.parent for one in folders if one.name == first), Path()) / raw
+        path = path.resolve()
         return path if any(path.is_relative_to(folder.resolve()) for folder in folders) else None
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-    ):  # a zero byte, half a character, links that go round
+    except (OSError, ValueError, RuntimeError):  # a zero byte, half a character, links in a ring
         return None
 
 
-def sweep(folder: Path) -> int:
-    """Remove what is older than MOST_AGE_S, and folders that are empty then; the bytes that are
-    left.
+def sweep(folder: Path) -> list[File]:
+    """Remove what is too old, and folders that are empty then; the files that are left, without
+    those still being written, the oldest first.
     """
-    held = 0
-    oldest = time.time() - MOST_AGE_S
+    left = []
+    now = time.time()
     for parent, _, names in os.walk(folder, topdown=False):
-        emptied = False
+        emptied, most_age = False, WRITTEN_S if parent == str(folder) else MOST_AGE_S
         for name in names:
             with suppress(OSError):  # its visitor has just left
                 path = Path(parent, name)
                 info = path.lstat()
-                if info.st_mtime < oldest:
+                if info.st_mtime < now - most_age:
                     path.unlink()
                     emptied = True
-                else:
-                    held += info.st_size
+                elif parent != str(folder):
+                    left.append(File(info.st_mtime, path, info.st_size))
         with suppress(OSError):  # not empty
-            if parent != str(folder) and (emptied or Path(parent).lstat().st_mtime < oldest):
+            if parent != str(folder) and (
+                emptied or Path(parent).lstat().st_mtime < now - MOST_AGE_S
+            ):
                 Path(parent).rmdir()
-    return held
-
-
-def refusal(folder: Path, size: int, room: int = UPLOADS_BYTES) -> str | None:
-    """Why so many bytes more cannot be kept, old ones removed: all uploads together, the disk, a
-    folder that cannot be written. None where they can."""
-    place = next(one for one in (folder, *folder.parents) if one.exists())
-    if not os.access(place, os.W_OK | os.X_OK):
-        return messages.NOT_KEPT
-    fits = sweep(folder) + size <= room and shutil.disk_usage(place).free - size >= SPARE_BYTES
-    return None if fits else messages.DISK_FULL
+    return sorted(left)
 
 
 def reason(fault: OSError) -> str:
     return messages.DISK_FULL if fault.errno in (errno.ENOSPC, errno.EDQUOT) else messages.NOT_KEPT
 
 
-class Sessions:
-    """Files by visit: they are removed when the last visitor who asked about them has left. Gradio
-    names an upload after its content, so two visitors may share one file.
+class Uploads:
+    """Files by visit and by client. Gradio names an upload after its content, so two visitors may
+    share one file: it is removed when the last visitor who asked about it has left.
 
-    folder: only what lies below it is ever removed.
+    folder: only what lies below it is ever removed. room, share: bytes of all clients, of one.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder.resolve()
-        self._files: OrderedDict[str, set[Path]] = OrderedDict()
+    def __init__(self, folder: Path, room: int = UPLOADS_BYTES, share: int = CLIENT_BYTES) -> None:
+        self.folder = folder.resolve()
+        self._room, self._share = room, share
+        self._visits: OrderedDict[str, set[Path]] = OrderedDict()
+        self._clients: dict[Path, set[str]] = {}
+        self._coming: Counter[str] = Counter()
         self._lock = threading.Lock()
+
+    def expect(self, client: str, size: int) -> str | None:
+        """Keep room for so many bytes of a client until they have `come`; the oldest files that no
+        visit has asked about make it. Else the reason why there is none.
+
+        Where the client's share is full its own files go, else anybody's.
+        """
+        place = next(one for one in (self.folder, *self.folder.parents) if one.exists())
+        if not os.access(place, os.W_OK | os.X_OK):
+            return messages.NOT_KEPT
+        with self._lock:
+            files = sweep(self.folder)
+            there = {file.path for file in files}
+            self._clients = {path: who for path, who in self._clients.items() if path in there}
+            mine = [file for file in files if client in self._clients.get(file.path, ())]
+            over = sum(file.size for file in mine) + self._coming[client] + size - self._share
+            if not self._make_room(over, mine):
+                return messages.SHARE_FULL.format(most=self._share >> 20)
+            files = [file for file in files if file.path.exists()]
+            coming = self._coming.total() + size
+            over = sum(file.size for file in files) + coming - self._room
+            short = coming + SPARE_BYTES - shutil.disk_usage(place).free
+            if not self._make_room(max(over, short), files):
+                return messages.DISK_FULL
+            self._coming[client] += size
+        return None
+
+    def come(self, client: str, size: int, paths: Collection[str] = ()) -> None:
+        """What was expected has come, as these files, or will not come."""
+        with self._lock:
+            self._coming[client] -= size
+            self._coming += Counter()
+            for path in paths:
+                if (found := located(path, [self.folder])) is not None:
+                    self._clients.setdefault(found, set()).add(client)
+
+    def put(self, client: str, visit: str | None, name: str, content: bytes) -> Path:
+        """Write a file that the page itself makes; it goes with the visit. ValueError with a
+        sentence where it cannot be."""
+        if sentence := self.expect(client, len(content)):
+            raise ValueError(sentence)
+        path = self.folder / os.urandom(16).hex() / name
+        part = path.with_suffix(".part")
+        try:
+            path.parent.mkdir(parents=True)
+            part.write_bytes(content)
+            part.rename(path)
+        except OSError as fault:
+            _remove([part, path])
+            raise ValueError(reason(fault)) from None
+        finally:
+            self.come(client, len(content), [str(path)])
+        self._hold(visit, {path})
+        return path
+
+    def of_client(self, raw: str, client: str) -> bool:
+        """Whether a client has uploaded this file."""
+        with self._lock:
+            return client in self._clients.get(located(raw, [self.folder]) or Path(), ())
 
     def keep(self, visit: str | None, asked: Any) -> None:
         """Note the files of a question, as a page sent it."""
-        found = {
-            path for raw in _paths(asked) if (path := located(raw, [self._folder])) is not None
-        }
-        found.discard(self._folder)
-        if visit is None or not found:
-            return
-        with self._lock:
-            self._files.setdefault(visit, set()).update(found)
-            while len(self._files) > MOST_VISITS:
-                self._files.popitem(last=False)
+        self._hold(
+            visit,
+            {path for raw in _paths(asked) if (path := located(raw, [self.folder])) is not None},
+        )
 
     def leave(self, visit: str | None) -> None:
         """The visit is over: remove its files that nobody else asked about, and folders they leave
         empty.
         """
         with self._lock:
-            gone = self._files.pop(visit or "", set())
-            gone -= {path for files in self._files.values() for path in files}
-            for path in gone:
-                with suppress(OSError):  # gone already, or more lies in its folder
-                    path.unlink()
-                    path.parent.rmdir()
+            gone = self._visits.pop(visit or "", set())
+            _remove(gone.difference(*self._visits.values()))
+
+    def _hold(self, visit: str | None, files: set[Path]) -> None:
+        files.discard(self.folder)
+        if visit is None or not files:
+            return
+        with self._lock:
+            self._visits.setdefault(visit, set()).update(files)
+            while len(self._visits) > MOST_VISITS:
+                self._visits.popitem(last=False)
+
+    def _make_room(self, lacking: int, files: Sequence[File]) -> bool:
+        """Remove the oldest of these files that no visit holds until so many bytes are free; none
+        where all of them are not enough."""
+        held = set().union(*self._visits.values())
+        unused = [file for file in files if file.path not in held]
+        if lacking > sum(file.size for file in unused):
+            return False
+        while lacking > 0:
+            oldest = unused.pop(0)
+            _remove([oldest.path])
+            lacking -= oldest.size
+        return True
+
+
+def _remove(files: Collection[Path]) -> None:
+    for path in files:
+        with suppress(OSError):  # gone already, or more lies in its folder
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
 
 
 def _paths(asked: Any) -> Iterator[str]:

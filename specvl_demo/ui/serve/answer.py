@@ -1,0 +1,123 @@
+"""The answer to one request on its way out: with security headers, and with our sentences where the
+web server's libraries refuse or fail. Knows nothing of what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import orjson
+from starlette.formparsers import MultiPartException
+
+from specvl_demo.ui import messages
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
+"""Who may show the page in a frame: Spaces do."""
+HUB = "https://huggingface.co https://*.huggingface.co https://*.hf.co"
+"""What the bar above a Space's page is drawn from."""
+POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        # Gradio starts its page from inline scripts and makes functions of the text that components
+        # bring.
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        f"img-src 'self' data: blob: {HUB}",
+        "media-src 'self' data: blob:",
+        "font-src 'self' data:",
+        f"connect-src 'self' data: blob: {HUB}",
+        "worker-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'self'",
+        "form-action 'self'",
+        f"frame-ancestors {FRAMES}",
+    )
+)
+HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+]
+
+
+class Answer:
+    """The answer to one request: with our headers, and our sentences where the app refuses or
+    fails.
+    """
+
+    def __init__(self, send: Send, sentences: Mapping[int, str], keep: bool = False) -> None:
+        self.status = 0
+        self.body = bytearray()
+        """What was said, where it is to be kept."""
+        self._send = send
+        self._sentences = sentences
+        self._keep = keep
+        self._started = False
+        self._replaced = False
+        self._excess: str | None = None
+
+    async def send(self, message: Any) -> None:
+        if self._replaced:
+            return
+        if message["type"] == "http.response.start":
+            if self._excess:
+                await self._replace(413, self._excess)
+                return
+            if sentence := self._sentences.get(message["status"]):
+                await self._replace(message["status"], sentence)
+                return
+            self._started = True
+            self.status = message["status"]
+            message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
+        elif self._keep:
+            self.body += message.get("body", b"")
+        await self._send(message)
+
+    async def say(self, status: int, sentence: str) -> None:
+        """Answer with a sentence, in the form Gradio's clients read a refusal from."""
+        self._started = True
+        self.status = status
+        body = orjson.dumps({"detail": sentence})
+        kind = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": [*kind, *HEADERS]}
+        )
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def fail(self) -> None:
+        """The app has raised: say so, where nothing was said yet; end what was begun."""
+        if not self._started:
+            await self._replace(
+                *((413, self._excess) if self._excess else (500, messages.BY_STATUS[500]))
+            )
+        elif not self._replaced:
+            await self._send({"type": "http.response.body", "body": b""})
+
+    def limited(self, receive: Receive, most: int, sentence: str) -> Receive:
+        """The body of a form, cut off as soon as more than this has come, or when the client has
+        gone. Its reader then removes the files that it has begun.
+        """
+        come = 0
+
+        async def counted() -> Any:
+            nonlocal come
+            message = await receive()
+            come += len(message.get("body", b""))
+            if come > most:
+                self._excess = sentence
+            if self._excess or (message["type"] == "http.disconnect" and not self._started):
+                raise MultiPartException("The form did not come whole.")
+            return message
+
+        return counted
+
+    async def _replace(self, status: int, sentence: str) -> None:
+        self._replaced = True
+        await self.say(status, sentence)

@@ -1,0 +1,169 @@
+"""The connections of the web server: how many are held, for how long each may wait, and how often
+the log repeats itself.
+
+uvicorn has no time limits for headers, bodies and answers that are not read, and asyncio writes a
+traceback for each connection that finds no descriptor. Knows nothing of what is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections import Counter
+from typing import Any
+
+from uvicorn import Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_S = 10.0
+"""Within it the headers of a request must have come."""
+BODY_S, BODY_RATE = 20.0, 8 * 2**10
+"""A body may take so long, and a second more for each so many bytes that have come."""
+WRITE_S = 60.0
+"""An answer that a client does not read for so long is cut off."""
+MOST = 1024
+"""Connections at once, or half of the descriptors where those are fewer."""
+BACKLOG = 128
+"""Connections that the system holds back until they are accepted: asyncio takes as many at once."""
+REPEAT_S = 60.0
+LOGS = ("asyncio", "uvicorn.error", "specvl_demo.ui.serve.route_filter")
+
+
+def most() -> int:
+    """Raise the limit of open files as far as this process may; how many connections that
+    allows.
+    """
+    try:
+        import resource  # noqa: PLC0415 - Windows has none
+    except ImportError:
+        return MOST
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return MOST if hard == resource.RLIM_INFINITY else min(MOST, hard // 2)
+
+
+def guard(server: Server, held: int) -> None:
+    """Hold the connections of a running server to the limits above, `held` at once."""
+    waiting: set[Connection] = set()
+
+    def protocol(*arguments: Any, **named: Any) -> Connection:
+        return Connection(waiting, held, *arguments, **named)
+
+    # Both are looked up for each connection.
+    server.config.http_protocol_class = protocol  # type: ignore[assignment]
+    server.config.ws_protocol_class = None
+    for listening in server.servers:
+        for one in listening.sockets:
+            with socket.socket(fileno=os.dup(one.fileno())) as again:
+                again.listen(BACKLOG)
+    for name in LOGS:
+        logging.getLogger(name).addFilter(Seldom())
+
+
+class Connection(H11Protocol):
+    """A connection with a deadline for whatever the server waits for.
+
+    Where `held` connections are open, a new one takes the place of the one that has made the server
+    wait longest, of the client that has most such. waiting: the open ones that the server waits
+    for.
+    """
+
+    def __init__(self, waiting: set[Connection], held: int, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._waiting, self._held = waiting, held
+        self._since = 0.0
+        self._come = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > self._held:
+            clients = Counter(one._address for one in self._waiting)
+            last = max(self._waiting, key=lambda one: (clients[one._address], -one._since))
+            last.transport.abort()
+            last.connection_lost(None)
+
+    def data_received(self, data: bytes) -> None:
+        self._come += len(data)
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:  # the headers are there
+            self._wait(len(data))
+        if self._served:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self in self.connections:
+            self._stop()
+            self.resume_writing()
+            super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()  # may begin with the next request
+        if not (self._served or self.transport.is_closing()):
+            self._wait()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(WRITE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    @property
+    def _address(self) -> str | None:
+        return self.client[0] if self.client else None
+
+    @property
+    def _served(self) -> bool:
+        """Whether a whole request has come and is being answered."""
+        return self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete)
+
+    def _wait(self, come: int = 0) -> None:
+        """From now on the server waits for the client."""
+        self._stop()
+        self._since, self._come = time.monotonic(), come
+        self._waiting.add(self)
+        self._look()
+
+    def _stop(self) -> None:
+        self._waiting.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _look(self) -> None:
+        """Close the connection where it is late; else look again when it would be."""
+        body = self.cycle is not None and not self.cycle.response_complete
+        allowed = BODY_S + self._come / BODY_RATE if body else HEADER_S
+        late = self._since + allowed - time.monotonic()
+        if body and self.flow.read_paused:  # it is the app that does not read
+            late = max(late, 1.0)
+        if late <= 0:
+            self.transport.abort()
+        else:
+            self._deadline = self.loop.call_later(late, self._look)
+
+
+class Seldom(logging.Filter):
+    """Lets a record pass once in REPEAT_S; a record is known by its first line and its fault."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[tuple[str, str], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        fault = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        key, now = (str(record.msg).strip().partition("\n")[0], fault), time.monotonic()
+        if now - self._told.get(key, -REPEAT_S) < REPEAT_S:
+            return False
+        self._told[key] = now
+        return True
