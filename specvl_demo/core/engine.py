@@ -70,8 +70,8 @@ class Request:
 class Parts:
     """One row of the method table, assembled for one lane.
 
-    draws: what is drafted at a temperature above 0: the drafter's token at the target's own draw (a
-    uniform, or Gumbel noise for both), or its likeliest. ahead: begins work that needs the prompt
+    draws: what is drafted at a temperature above 0: the drafter's token at the target's own noise,
+    or its likeliest. ahead: begins work that needs the prompt
     alone and may run while the target prefills (a captioner's); whoever wants its result waits for
     it.
     """
@@ -84,7 +84,7 @@ class Parts:
     policy: Policy
     verifier: Verifier
     drafter_model: str | None = None
-    draws: Literal["shared", "gumbel", "argmax"] = "argmax"
+    draws: Literal["shared", "argmax"] = "argmax"
     charts: Sequence[Chart] = ()
     ahead: Callable[[Prompt], None] | None = None
 
@@ -224,11 +224,8 @@ class Lane:
         device = target.decoder.device
         self._device = device
         self._eos = target.vocabulary.eos
-        n_positions = self._most + parts.policy.max_nodes
-        self._sampler = Sampler(
-            request.sampling, n_positions, device, gumbel=parts.draws == "gumbel"
-        )
-        coupled = parts.draws != "argmax" and not request.sampling.greedy
+        self._sampler = Sampler(request.sampling, device)
+        coupled = parts.draws == "shared" and not request.sampling.greedy
         self._draws = self._sampler if coupled else None
         self._root = int(prompt.ids[-1])
         self._recorder = Recorder(request.token_texts, self._root, request.detail == "full")

@@ -1,18 +1,23 @@
 """How the target chooses its token at every node of a tree, greedy or by chance.
 
-Given logits [T, V] and the tree they belong to. One draw per answer position, fixed by the seed
-before anything is decoded: a token depends on its position and its distribution alone, not on how
-the tree around it looked. So with one seed a lossless method and AR say the same, also when
-sampling. A drafter may be given the same draws: its drafts are then still a function of the text so
-far and of the draws.
+Given logits [T, V] and the tree they belong to. By chance it is Gumbel's way: every token has a
+number at every answer position, fixed by the seed, and the token with the highest log-probability
+plus number is said. So a token depends on its position and its distribution, not on the tree around
+it: with one seed a lossless method and AR say the same, also when sampling. A drafter may be given
+the same numbers: its drafts are then still a function of the text so far and of the seed.
+
+Two distributions that differ by rounding, at a total variation ε, say different tokens at most in
+2ε / (1 + ε) of all draws; no draw that does not know the other distribution does better (arXiv
+2408.07978, § 3).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -57,92 +62,99 @@ class Sampling:
         return self.temperature == 0.0
 
 
-def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Logits [..., V] -> the processed distribution [..., V] in float32.
+def cut(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Logits [..., V] -> log-probabilities up to a constant [..., V] in float32, -inf where a token
+    may not be said.
 
-    Temperature, then top-k, then top-p, as in Hugging Face's `generate`. Greedy gives the plain
-    softmax.
+    Temperature, then top-k, then top-p, as in Hugging Face's `generate`; greedy changes nothing. A
+    rounding of ε moves a cut's edge over a token of probability m in about ε / m of all
+    distributions, and that token would be said in m of them: the cuts add no more than about ε to
+    what rounding changes.
     """
     logits = logits.float()
     if sampling.greedy:
-        return logits.softmax(-1)
+        return logits
     logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature
     if 0 < sampling.top_k < logits.shape[-1]:
         floor = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < floor, -torch.inf)
-    probs = logits.softmax(-1)
     if sampling.top_p < 1.0:
-        ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
-        outside = ordered.cumsum(-1) - ordered >= sampling.top_p
-        probs = torch.zeros_like(probs).scatter(-1, ids, ordered.masked_fill(outside, 0.0))
-        probs = probs / probs.sum(-1, keepdim=True)
-    return probs
+        ordered, ids = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+        before = ordered.cumsum(-1, dtype=torch.float64) - ordered
+        outside = torch.zeros_like(before, dtype=torch.bool)
+        outside.scatter_(-1, ids, before >= sampling.top_p)
+        logits = logits.masked_fill(outside, -torch.inf)
+    return logits
+
+
+def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Logits [..., V] -> the processed distribution [..., V] in float32; greedy the plain
+    softmax.
+    """
+    return cut(logits, sampling).softmax(-1)
 
 
 class Sampler:
-    """One lane's choice of tokens. `n_positions`: the longest answer plus the deepest tree, in
-    tokens.
+    """One lane's choice of tokens.
 
-    gumbel: a position's draw is one exponential per token instead of one uniform, and its token the
-    argmax of p / E. The law is the same; two distributions that are given the same draw agree more
-    often when both are flat.
+    A lane makes its noise itself, once a position, so that no lane's clock lives on another's work.
     """
 
-    def __init__(
-        self, sampling: Sampling, n_positions: int, device: torch.device, gumbel: bool = False
-    ) -> None:
-        self.sampling, self.device, self.gumbel = sampling, device, gumbel
+    def __init__(self, sampling: Sampling, device: torch.device) -> None:
+        self.sampling, self.device = sampling, device
         self._emitted = 0
         self._drafted: list[Tensor] = []
         self._noise: dict[int, Tensor] = {}
-        if not sampling.greedy:
-            generator = torch.Generator().manual_seed(sampling.seed)
-            self._uniform = torch.rand(n_positions, generator=generator, dtype=torch.float64)
-            self._draws = self._uniform.to(device)
 
     def choose(self, logits: Tensor, tree: DraftTree) -> Tensor:
         """The target's token at every node: logits [T, V] -> ids [T].
 
-        By chance: the inverse of the distribution function at the draw of the node's answer
-        position. Nodes of one depth share a draw; a walk meets only one of them, chosen by earlier
-        draws, so the answer's law is exact.
+        Nodes of one depth share their noise; a walk meets only one of them, chosen by the noise of
+        earlier positions, so the answer's law is exact.
         """
+        scores = cut(logits, self.sampling)
         if self.sampling.greedy:
-            return logits.argmax(-1)
-        return self._at(probabilities(logits, self.sampling), tree.shape.depth, tree.shape.depth_on)
+            return scores.argmax(-1)
+        return self._raised(scores, tree.shape.depth).argmax(-1)
 
     def draft(self, logp: Tensor, depth: int) -> Tensor:
-        """What the drafter would say with the target's own draw: its log-probabilities [k, V] ->
-        ids [k].
+        """What the drafter says with the target's own noise: its log-probabilities [k, V] -> ids
+        [k].
 
         depth: how far the fed nodes are below the root. To be called once for every
         `Drafter.extend`.
         """
-        probs = probabilities(logp, self.sampling)
-        self._drafted.append(probs)
-        return self._at(probs, [depth] * len(probs), lambda device: depth)
+        scores = cut(logp, self.sampling)
+        self._drafted.append(scores)
+        return self._raised(scores, [depth] * len(scores)).argmax(-1)
 
     def told(
         self, logits: Tensor, tokens: Sequence[int], rows: Sequence[int]
     ) -> dict[str, list[float | None]]:
         """For the record, of the emitted tokens: probability p, draft probability q, and the
-        overlap sum min(p, q), which bounds how often any draft can be the target's token; without
-        Gumbel noise also the uniform, and how much of either distribution stands before the token
-        (p_below, q_below). The token is the one for which the uniform lies between p_below and
-        p_below + p.
+        overlap sum min(p, q), which bounds how often any draft can be the target's token; the id
+        that came second (rival), and by how many nats with the noise added (gap).
 
         logits [n, V]: the target's, where they were chosen. rows: the drafter's there, -1 where it
         was not asked. Both distributions are those after temperature and cuts. ValueError where
         `draft` was not called for one of these rows.
         """
-        n, ids = len(tokens), torch.tensor(tokens, device=logits.device)
-        target, fed = (
-            probabilities(logits, self.sampling),
-            [i for i, row in enumerate(rows) if row >= 0],
-        )
-        p, p_below = _places(target, ids)
-        told: dict[str, list[float | None]] = {"p": p.tolist(), "p_below": p_below.tolist()}
-        told |= {name: [None] * n for name in ("q", "q_below", "overlap")}
+        n, ids = len(tokens), torch.tensor(tokens, device=logits.device)[:, None]
+        fed = [i for i, row in enumerate(rows) if row >= 0]
+        scores = cut(logits, self.sampling)
+        target = scores.softmax(-1)
+        best = self._raised(scores, range(n)).topk(2)
+        gaps, rivals = (-best.values.diff())[:, 0].tolist(), best.indices[:, 1].tolist()
+        told: dict[str, list[float | None]] = {
+            "p": target.gather(-1, ids)[:, 0].tolist(),
+            "gap": [gap if math.isfinite(gap) else None for gap in gaps],
+            "rival": [
+                rival if math.isfinite(gap) else None
+                for rival, gap in zip(rivals, gaps, strict=True)
+            ],
+            "q": [None] * n,
+            "overlap": [None] * n,
+        }
         if self._drafted and fed:
             every = torch.cat(self._drafted)
             if max(rows) >= len(every):
@@ -151,17 +163,13 @@ class Sampler:
                     f" called for {len(every)} rows; call it once after every `extend`, also where"
                     " the draft then stops"
                 )
-            drafted = every[[rows[i] for i in fed]].to(ids.device)
+            drafted = every[[rows[i] for i in fed]].to(ids.device).softmax(-1)
             # The drafter may know fewer ids than the target.
             drafted = F.pad(drafted, (0, target.shape[-1] - drafted.shape[-1]))
-            q, q_below = _places(drafted, ids[fed])
-            overlap = torch.minimum(target[fed], drafted).sum(-1)
-            for i, *there in zip(fed, q.tolist(), q_below.tolist(), overlap.tolist(), strict=True):
-                told["q"][i], told["q_below"][i], told["overlap"][i] = there
-        if self.gumbel:
-            del told["p_below"], told["q_below"]
-        else:
-            told["uniform"] = self._uniform[self._emitted : self._emitted + n].tolist()
+            q = drafted.gather(-1, ids[fed])[:, 0].tolist()
+            overlap = torch.minimum(target[fed], drafted).sum(-1).tolist()
+            for i, *there in zip(fed, q, overlap, strict=True):
+                told["q"][i], told["overlap"][i] = there
         return told
 
     def advance(self, n_tokens: int) -> None:
@@ -170,43 +178,25 @@ class Sampler:
         self._drafted.clear()
         self._noise = {at: noise for at, noise in self._noise.items() if at >= self._emitted}
 
-    def _at(
-        self, probs: Tensor, depth: Sequence[int], depth_on: Callable[[torch.device], Tensor | int]
-    ) -> Tensor:
-        """ids [k] that these distributions [k, V] give at the draws of positions `depth` below the
-        root.
-        """
-        if self.gumbel:
-            noise = torch.stack([self._exponentials(self._emitted + d, probs) for d in depth])
-            return (probs / noise).argmax(-1)
-        mass = probs.double().cumsum(-1)
-        draws = self._draws[self._emitted + depth_on(mass.device)].to(mass.device)
-        return torch.searchsorted(mass, (draws * mass[:, -1]).unsqueeze(-1), right=True).squeeze(-1)
+    def _raised(self, scores: Tensor, depth: Sequence[int]) -> Tensor:
+        """Scores [k, V] with the noise of positions `depth` below the root, in double precision."""
+        size = scores.shape[-1]
+        noise = [self._gumbel(self._emitted + d, size, scores.device) for d in depth]
+        return scores + torch.stack(noise)
 
-    def _exponentials(self, at: int, like: Tensor) -> Tensor:
-        """[V] standard exponentials of an answer position; of a smaller vocabulary the first
-        ones.
+    def _gumbel(self, at: int, size: int, device: torch.device) -> Tensor:
+        """[size] standard Gumbel numbers of an answer position; of a smaller vocabulary the first
+        ones. A counter-based generator keyed by seed and position counts through the ids, so that
+        neither device nor order nor the vocabulary's size matters.
         """
         kept = self._noise.get(at)
-        if kept is None or len(kept) < like.shape[-1]:
-            generator = torch.Generator().manual_seed(
-                (self.sampling.seed * 0x9E3779B1 + at) % 2**63
-            )
-            # From single uniforms, so that the first ones are the same however many are drawn.
-            uniform = torch.rand(like.shape[-1], generator=generator, dtype=torch.float64)
-            kept = (-torch.log1p(-uniform)).clamp_min(1e-300).to(like.device)
-            self._noise[at] = kept
-        return kept[: like.shape[-1]]
-
-
-def _places(probs: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Where ids [n] stand in distributions [n, V]: their probability [n], and that of all before
-    them [n].
-    """
-    own = probs.gather(-1, ids[:, None])
-    return own[:, 0], ((probs.double().cumsum(-1).gather(-1, ids[:, None]) - own)[:, 0]).clamp_min(
-        0
-    )
+        if kept is None or len(kept) < size:
+            key = np.array([self.sampling.seed % 2**64, at], np.uint64)
+            bits = np.random.Philox(key=key).random_raw(size)
+            # 52 bits and a half: never 0, never 1, so the noise is always finite.
+            uniform = torch.from_numpy(((bits >> np.uint64(12)) + 0.5) * 2.0**-52)
+            kept = self._noise[at] = uniform.neg_().log1p_().neg_().log_().neg_().to(device)
+        return kept[:size]
 
 
 def best(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -167,9 +167,9 @@ class PolicySettings(Settings):
 
     draws: str = setting(
         "shared",
-        "at a temperature above 0 draft the drafter's token at the target's own draw (shared;"
-        " gumbel: with Gumbel noise for both), or its likeliest (argmax)",
-        choices=("shared", "gumbel", "argmax"),
+        "at a temperature above 0 draft the drafter's token at the target's own draw (shared), or"
+        " its likeliest (argmax)",
+        choices=("shared", "argmax"),
         last=True,
     )
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import Any, Literal
 
 from specvl_demo.records import Lane, Round
 from specvl_demo.report.metrics import compare
@@ -31,9 +31,9 @@ class Agreement:
 
     same: token for token. so_far: one was stopped, and what both have is the same. tie: a lossless
     lane's first difference is one of rounding. at: the first token that differs, else the tokens in
-    common. gap: by how many nats the target preferred AR's token there, None where not recorded.
-    words: of two whole answers the share of words that agree once the texts are aligned, None
-    otherwise.
+    common. gap: by how many nats the target preferred AR's token there, when sampling with the
+    noise of the draw added; None where not recorded. words: of two whole answers the share of words
+    that agree once the texts are aligned, None otherwise.
     """
 
     kind: Literal["same", "so_far", "tie", "differs"]
@@ -62,10 +62,9 @@ def agreement(lane: Lane, ar: Lane) -> Agreement:
     whole = all(one.end is not None and one.end.stop in ("eos", "length") for one in (lane, ar))
     if at is None:
         return Agreement("same" if whole and len(ours) == len(theirs) else "so_far", common)
-    gap = _gap(ar.rounds, at, ours[at])
-    greedy = not ar.begin.sampling.get("temperature")
+    gap = _gap(ar, at, ours[at])
     words = words_agreeing(lane.text, ar.text) if whole else None
-    tie = greedy and lane.begin.lossless and gap is not None and abs(gap) < TIE_NATS
+    tie = lane.begin.lossless and gap is not None and abs(gap) < TIE_NATS
     return Agreement("tie" if tie else "differs", at, gap, words)
 
 
@@ -108,16 +107,30 @@ def remark(lane: Lane, lanes: Sequence[Lane]) -> str | None:
     return f"{said[:1].upper()}{said[1:]}" + (f"; {time}." if time else ".")
 
 
-def _gap(rounds: Sequence[Round], at: int, other: int) -> float | None:
-    """log p(AR's token) - log p(other) at a token of the AR answer, where the record has both."""
-    for r in rounds:
+def _gap(ar: Lane, at: int, other: int) -> float | None:
+    """By how many nats AR's token was ahead of another at a token of its answer, where the record
+    has it; of a sampled one it has the runner-up only.
+    """
+    sampled = bool(ar.begin.sampling.get("temperature"))
+    for r in ar.rounds:
         if at < len(r.tokens):
+            if sampled:
+                rival, gap = (_noted(r, name, at) for name in ("rival", "gap"))
+                return gap if rival == other else None
             listed = r.candidates[at] if r.candidates else []
             probs = {one.id: one.prob for one in listed}
             mine, its = probs.get(r.tokens[at].id), probs.get(other)
             return math.log(mine / its) if mine and its else None
         at -= len(r.tokens)
     return None
+
+
+def _noted(r: Round, name: str, at: int) -> float | None:
+    """A number that the round notes of a drawn token; None where it does not, as in old traces."""
+    draws: Any = r.notes.get("draws")
+    listed = draws.get(name) if isinstance(draws, dict) else None
+    found = listed[at] if isinstance(listed, list) and at < len(listed) else None
+    return found if isinstance(found, int | float) else None
 
 
 def words_agreeing(text: str, other: str) -> float:

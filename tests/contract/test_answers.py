@@ -114,7 +114,7 @@ def test_lossless_answers_are_the_targets(
 @pytest.mark.parametrize(
     "case", ["chain", "tabed", "tabed mtcp", "sage", "sage online", "specvlm", "tabed beam 2"]
 )
-@pytest.mark.parametrize("draws", ["argmax", "shared", "gumbel"])
+@pytest.mark.parametrize("draws", ["argmax", "shared"])
 @pytest.mark.parametrize("temperature", [0.7, 1.5])
 def test_seeded_sampling_says_what_ar_says(
     case: str, draws: str, temperature: float, answers: Callable[..., Any]
@@ -129,18 +129,11 @@ def test_seeded_sampling_says_what_ar_says(
     told = [r.notes["draws"] for r in records if isinstance(r, Round)]
     numbers = [p for one in told for p in (*one["p"], *one["q"], *one["overlap"]) if p is not None]
     assert numbers and all(-1e-6 <= p <= 1 + 1e-6 for p in numbers)
-    assert ("uniform" in told[0]) == ("p_below" in told[0]) == (draws != "gumbel")
-    for one in told if draws == "shared" else ():
-        for u, p, below in zip(one["uniform"], one["p"], one["p_below"], strict=True):
-            assert below - 1e-6 <= u <= below + p + 1e-6  # the token is where the draw falls
-    if case == "chain" and draws == "shared":
-        for one in (r for r in records if isinstance(r, Round)):
-            of = one.notes["draws"]
-            for token, u, q, below in zip(
-                one.tokens, *(of[k] for k in ("uniform", "q", "q_below")), strict=True
-            ):
-                # The drafter has said what the same draw falls on in its own distribution.
-                assert q is None or (below <= u < below + q) == (token.origin == "draft")
+    for r in records:
+        if isinstance(r, Round):
+            of = r.notes["draws"]
+            for token, gap, rival in zip(r.tokens, of["gap"], of["rival"], strict=True):
+                assert rival is None or (gap >= 0 and rival != token.id)
 
 
 @pytest.mark.parametrize(

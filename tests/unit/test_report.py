@@ -164,17 +164,19 @@ def test_a_lane_that_was_stopped_does_not_differ() -> None:
 
 @pytest.mark.parametrize(
     ("other", "temperature", "kind"),
-    [(0.49, 0.0, "tie"), (0.40, 0.0, "differs"), (0.49, 1.0, "differs")],
+    [(0.49, 0.0, "tie"), (0.40, 0.0, "differs"), (0.49, 1.0, "tie"), (0.40, 1.0, "differs")],
 )
 def test_a_difference_by_rounding_is_called_a_tie(
     other: float, temperature: float, kind: str
 ) -> None:
-    """Below 0.05 nats between the target's two choices, where nothing is drawn and nothing let
-    through.
+    """Below 0.05 nats between the target's two choices, the noise of a draw added, where nothing is
+    let through.
     """
     ar = ar_lane("abcxefz")
     listed = [[Candidate(ord("z"), "z", 0.5), Candidate(ord("g"), "g", other)]]
-    rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], candidates=listed)]
+    drawn = {"draws": {"rival": [ord("g")], "gap": [math.log(0.5 / other)]}}
+    told = {"notes": drawn} if temperature else {"candidates": listed}
+    rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], **told)]
     ar = Lane(begin("ar", sampling={"temperature": temperature}), rounds, ar.end)
     found = remarks.agreement(chain_lane(), ar)
     assert (
@@ -281,7 +283,13 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
         )
         other = [w for w in words if rng.random() < 0.9]
         rng.random() < 0.5 and other.insert(rng.randrange(len(other)), "very ")
-        races.append((spoken("chain", other, 1 + seed % 3, rng), spoken("ar", words, 0, rng)))
+        heat = float(seed % 2)
+        races.append(
+            (
+                spoken("chain", other, 1 + seed % 3, rng, heat),
+                spoken("ar", words, 0, rng, heat),
+            )
+        )
     found = run(tmp_path, BESIDE, [[msgspec.to_builtins(lane) for lane in race] for race in races])
     kinds = set()
     for (lane, ar), (agreement, timing, slow, speedup) in zip(races, found, strict=True):
@@ -298,8 +306,8 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
     assert kinds >= {"same", "so_far", "differs", "tie", "short", "disturbed", "sound"}
 
 
-def spoken(name: str, words: list[str], drafted: int, rng: random.Random) -> Lane:
-    """A lane that says these words, each with candidates near it."""
+def spoken(name: str, words: list[str], drafted: int, rng: random.Random, heat: float) -> Lane:
+    """A lane that says these words, each with candidates near it, or a rival where it is hot."""
     ids = {
         word: i
         for i, word in enumerate(("a ", "large ", "red ", "star. ", "on ", "blue ", "very "))
@@ -324,10 +332,21 @@ def spoken(name: str, words: list[str], drafted: int, rng: random.Random) -> Lan
             "other_s": took / 8,
         }
         path = list(range(len(kept)))
+        draws = {"rival": [rng.randrange(3) for _ in kept], "gap": [0.03 for _ in kept]}
         rounds.append(
-            Round(name, len(rounds), tokens, tree, path, clock_s=clock, candidates=listed, **phases)
+            Round(
+                name,
+                len(rounds),
+                tokens,
+                tree,
+                path,
+                clock_s=clock,
+                candidates=listed,
+                notes={"draws": draws} if heat else {},
+                **phases,
+            )
         )
-    return Lane(begin(name), rounds, End(name, "eos", fold(rounds)))
+    return Lane(begin(name, sampling={"temperature": heat}), rounds, End(name, "eos", fold(rounds)))
 
 
 def test_runs_follow_the_records_even_where_text_repeats() -> None:

@@ -159,24 +159,22 @@ export class Inspector {
         class: 'vl-hint',
         text: W.inspect.parts(shown(piece.text), piece.stop - piece.start),
       }),
-      lane.tokens
-        .slice(piece.start, piece.stop)
-        .map((part, i) =>
-          h(
-            'button',
-            {
-              type: 'button',
-              class: 'vl-plainbutton',
-              'aria-label': W.inspect.part(i + 1, W.origins[part.origin]),
-              'aria-current': piece.start + i === index ? 'true' : null,
-              on: {
-                click: () =>
-                  this.race.select({ lane: lane.name, token: piece.start + i, picked: true }),
-              },
+      lane.tokens.slice(piece.start, piece.stop).map((part, i) =>
+        h(
+          'button',
+          {
+            type: 'button',
+            class: 'vl-plainbutton',
+            'aria-label': W.inspect.part(i + 1, W.origins[part.origin]),
+            'aria-current': piece.start + i === index ? 'true' : null,
+            on: {
+              click: () =>
+                this.race.select({ lane: lane.name, token: piece.start + i, picked: true }),
             },
-            tokenChip(part.text || `#${part.id}`, plain ? 'ar' : part.origin),
-          ),
+          },
+          tokenChip(part.text || `#${part.id}`, plain ? 'ar' : part.origin),
         ),
+      ),
     );
   }
 
@@ -196,9 +194,8 @@ export class Inspector {
     });
   }
 
-  /** Where the token was drawn by chance: its share of the target's and of the drafter's distribution, both laid out from
-   *  0 to 1 in the order of the vocabulary, with the draw across them: whoever has the token under it says the token.
-   *  Null where the record says nothing of it. */
+  /** Where the token was drawn by chance: its share of the target's and of the drafter's distribution, and how near the
+   *  second token came. Null where the record says nothing of it. */
   chance(round, token) {
     const { draws } = round.notes;
     const at = (name) =>
@@ -207,44 +204,29 @@ export class Inspector {
         : null;
     const p = at('p');
     if (p === null) return null;
-    const [q, overlap, uniform, pBelow, qBelow] = [
-      'q',
-      'overlap',
-      'uniform',
-      'p_below',
-      'q_below',
-    ].map(at);
-    const percent = (x) => `${(100 * Math.min(1, Math.max(0, x))).toFixed(1)}%`;
-    const bar = (name, x, below) => {
-      if (x === null) return null;
-      const drawn = below !== null && uniform !== null;
-      return h(
+    const bar = (name, x) =>
+      x !== null &&
+      h(
         'div',
         { class: 'vl-draw' },
         h('span', { text: name }),
         h(
           'i',
-          drawn
-            ? {
-                role: 'img',
-                'aria-label': W.inspect.drawn(uniform >= below && uniform < below + x),
-              }
-            : {},
-          h('b', { style: { left: percent(below ?? 0), width: percent(x) } }),
-          drawn && h('u', { style: { left: percent(uniform) } }),
+          {},
+          h('b', { style: { width: `${(100 * Math.min(1, Math.max(0, x))).toFixed(1)}%` } }),
         ),
         h('span', { text: fmt.prob(x) }),
       );
-    };
+    const [gap, overlap] = [at('gap'), at('overlap')];
     return h(
       'div',
       { class: 'vl-draws' },
-      bar(W.views.target, p, pBelow),
-      bar(W.inspect.drafter, q, qBelow),
+      bar(W.views.target, p),
+      bar(W.inspect.drafter, at('q')),
       h('p', {
         class: 'vl-help',
         text: W.inspect.draws(
-          uniform === null ? null : fmt.prob(uniform),
+          gap === null ? null : fmt.number(gap),
           overlap === null ? null : fmt.percent(overlap),
         ),
       }),

@@ -61,7 +61,7 @@ export const CHOICES = {
     adaboost: 'boosting',
     uniform: 'equal',
   },
-  draws: { shared: 'target’s draw', gumbel: 'Gumbel noise', argmax: 'likeliest token' },
+  draws: { shared: 'target’s draw', argmax: 'likeliest token' },
   preset: {
     paper: 'the paper',
     'paper-mtcp': 'the paper, four views',

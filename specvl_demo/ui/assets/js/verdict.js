@@ -22,11 +22,7 @@ export function agreement(lane, base) {
       words: null,
     };
   const nats = gap(base, at, lane.tokens[at].id);
-  const tie =
-    lane.begin.lossless &&
-    !base.begin.sampling.temperature &&
-    nats !== null &&
-    Math.abs(nats) < TIE_NATS;
+  const tie = lane.begin.lossless && nats !== null && Math.abs(nats) < TIE_NATS;
   return {
     kind: tie ? 'tie' : 'differs',
     at,
@@ -35,10 +31,16 @@ export function agreement(lane, base) {
   };
 }
 
-/** By how many nats the target preferred AR's token at a place; null where that was not recorded. */
+/** By how many nats AR's token was ahead of another at a place, when sampling with the noise of the draw added; null
+ *  where that was not recorded. */
 export function gap(base, at, other) {
   const own = base.tokens[at];
-  const list = base.rounds[own.round].candidates?.[own.at] ?? [];
+  const round = base.rounds[own.round];
+  if (base.begin.sampling.temperature) {
+    const { rival, gap: nats } = round.notes.draws ?? {};
+    return rival?.[own.at] === other && Number.isFinite(nats?.[own.at]) ? nats[own.at] : null;
+  }
+  const list = round.candidates?.[own.at] ?? [];
   const prob = (id) => list.find((c) => c.id === id)?.prob;
   const [a, b] = [prob(own.id), prob(other)];
   return a && b ? Math.log(a / b) : null;

@@ -189,9 +189,8 @@ export const W = {
     help: 'Where one token of the answer comes from: who guessed it, how likely the drafter and the large model held it and its rivals, and where in the picture the large model’s state at this token resembles the patches.',
     close: 'Close the inspector',
     drafter: 'drafter',
-    drawn: (hit) => (hit ? 'the draw falls on this token' : 'the draw falls on another token'),
-    draws: (u, overlap) =>
-      `${u ? `One draw from 0 to 1 decides this place, here ${u} (the line): the token is what it falls on in the large model’s probabilities` : 'One random draw decides this place'}${overlap ? `. A drafter given the same draw can agree in ${overlap} of all cases at most, the overlap of both distributions.` : '.'}`,
+    draws: (gap, overlap) =>
+      `Chance decides here: every word has a random number, fixed by the seed, and the word with the highest log-probability plus number is said${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees in at most ${overlap} of all cases, the overlap of both distributions.` : ''}`,
     hint: 'Pick a token in an answer, or a round in a chart, to see where it comes from.',
     round: (i) => `Round ${i + 1}`,
     roundFacts: (drafted, kept, clock) => `${drafted} drafted, ${kept} kept, at ${clock}`,
