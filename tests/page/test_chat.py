@@ -5,6 +5,7 @@ waiting.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from playwright.sync_api import expect
@@ -12,7 +13,7 @@ from playwright.sync_api import expect
 from specvl_demo.ui.serve.jobs import MOST_SHOWN, MOST_TURNS
 from tests.page.conftest import ROOT, note_sent
 from tests.page.test_files import PNG
-from tests.page.test_race import run_race, unfold
+from tests.page.test_race import FINISHED, choose, run_race, unfold
 
 
 def thumbs(page):
@@ -80,19 +81,19 @@ def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
 
 
 def test_ask_again_edit_and_clear(opened):
-    """A follow-up carries what went before, pictures too; asked again; edited, the rest is
-    dropped.
+    """Enter adds a turn, which carries what went before, pictures too; asked again; edited, the
+    rest is dropped.
     """
     run_race(opened)
-    opened.get_by_role("button", name="Ask a follow-up").click()
-    expect(opened.locator(".vl-turns li")).to_have_count(1)
-    expect(opened.locator("#vl-question")).to_be_focused()
-    expect(opened.locator("#vl-question")).to_have_attribute(
-        "placeholder", "Ask about the same pictures"
-    )
-    opened.locator("#vl-question").fill("And below it?")
     note_sent(opened)
-    run_race(opened)
+    opened.locator("#vl-question").fill("And below it?")
+    expect(opened.locator(".vl-turn")).to_contain_text("Goes on with the conversation: 1 answer")
+    expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
+    opened.locator("#vl-question").press("Enter")
+    opened.wait_for_function("window.sent")
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=60_000)
+    expect(opened.locator(".vl-turns li")).to_have_count(1)
+    expect(opened.locator(".vl-turns li")).to_be_in_viewport()
     sent = opened.evaluate("window.sent")
     assert sent["question"] == "And below it?" and sent["media"] == []
     (turn,) = sent["history"]
@@ -102,6 +103,10 @@ def test_ask_again_edit_and_clear(opened):
     assert [item["name"] for item in turn["media"]] == ["scene.png"]
     opened.get_by_role("button", name="Ask a follow-up").click()
     expect(opened.locator(".vl-turns li")).to_have_count(2)
+    expect(opened.locator("#vl-question")).to_be_focused()
+    expect(opened.locator("#vl-question")).to_have_attribute(
+        "placeholder", "Ask about the same pictures"
+    )
     opened.evaluate("window.sent = null")
     opened.get_by_role("button", name="Ask question 2 again").click()
     opened.wait_for_function("window.sent")
@@ -121,6 +126,49 @@ def test_ask_again_edit_and_clear(opened):
     expect(opened.locator("#vl-question")).to_have_attribute(
         "placeholder", "What is in the picture?"
     )
+
+
+def test_a_new_picture_begins_a_new_conversation_unless_one_says_otherwise(opened, tmp_path: Path):
+    """And without a picture none is carried along."""
+    note_sent(opened)
+    (tmp_path / "new.png").write_bytes(bytes.fromhex(PNG))
+    for keep in (False, True):
+        choose(opened, "scene", 2)
+        run_race(opened)
+        opened.locator("#vl-files").set_input_files(tmp_path / "new.png")
+        expect(opened.locator(".vl-turn")).to_contain_text("Begins a new conversation.")
+        if keep:
+            opened.get_by_label("Keep the conversation").check()
+            expect(opened.locator(".vl-turn")).to_contain_text("Goes on with the conversation")
+        run_race(opened)
+        sent = opened.evaluate("window.sent")
+        assert [item["name"] for item in sent["media"]] == ["new.png"]
+        assert len(sent["history"]) == int(keep)
+    opened.get_by_role("button", name="New conversation").click()
+    opened.locator("#vl-question").fill("What is the capital of France?")
+    run_race(opened)
+    sent = opened.evaluate("window.sent")
+    assert sent["media"] == sent["history"] == []
+
+
+def test_one_method_answers_alone_and_is_verified_on_demand(opened):
+    """The turn goes on from its text; Verify races the plain model beside it."""
+    note_sent(opened)
+    opened.locator("[data-method=ar] input").uncheck()
+    run_race(opened)
+    expect(opened.locator(".vl-lane")).to_have_count(1)
+    expect(opened.locator(".vl-headline").first).to_contain_text("Answered by TABED alone")
+    opened.locator("#vl-question").fill("And below it?")
+    run_race(opened)
+    (turn,) = opened.evaluate("window.sent.history")
+    assert turn["answer"].startswith("There are five") and turn["from"] is None
+    opened.get_by_role("button", name="Verify with AR").click()
+    opened.wait_for_function(
+        f"specvl.race.list.length === 2 && !specvl.ask.running && {FINISHED}", timeout=60_000
+    )
+    assert len(opened.evaluate("window.sent.history")) == 1
+    expect(opened.locator(".vl-verdict")).to_have_text("TABED: same answer, token for token")
+    expect(opened.locator("[data-method=ar] input")).not_to_be_checked()
 
 
 def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.page.conftest import ready
-from tests.page.test_race import choose, finish_replay
+from tests.page.test_race import FINISHED, choose, finish_replay
 
 PHONE, ZOOMED = {"width": 390, "height": 844}, {"width": 720, "height": 450}
 OVERLAPS = """(box) => {
@@ -225,27 +225,64 @@ def test_what_if_simulates_from_the_records(opened):
     expect(opened.locator(".vl-curve")).to_have_attribute("aria-label", re.compile(r"best at \d+"))
 
 
-def test_methods_are_in_sight_and_a_fifth_says_why_not(opened):
-    """At 1440 × 900 every method can be chosen without scrolling; the fifth is off and gives the
-    reason.
-    """
+def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
+    """At 1440 × 900 every method that the pair serves can be chosen without scrolling, what only
+    experts choose after one press; one lane too many is off and gives the reason. The plain lane
+    can be left out where another one answers."""
     foot = opened.locator(".vl-ask-foot").bounding_box()["y"]
-    for chip in opened.locator(".vl-ask .vl-method").all():
+    for chip in opened.locator(".vl-ask .vl-method:visible").all():
         box = chip.bounding_box()
         assert box["y"] + box["height"] <= foot
-    for name in ("chain", "sage", "lvspec"):
+    custom = opened.locator(".vl-ask [data-method=custom]")
+    expect(custom).to_be_hidden()
+    opened.get_by_role("button", name="1 more…").click()
+    expect(custom).to_be_visible()
+    for name in ("chain", "sage", "lvspec", "hivis", "dream"):
         opened.locator(f".vl-ask [data-method={name}] input").check()
-    fifth = opened.locator(".vl-ask [data-method=ngram] input")
-    expect(fifth).to_have_attribute("aria-disabled", "true")
-    fifth.click(force=True)
-    expect(fifth).not_to_be_checked()
+    seventh = opened.locator(".vl-ask [data-method=ngram] input")
+    expect(seventh).to_have_attribute("aria-disabled", "true")
+    seventh.click(force=True)
+    expect(seventh).not_to_be_checked()
     expect(opened.locator(".vl-method-note")).to_contain_text(
-        "4 methods race beside the autoregressive lane at most"
+        "6 methods race beside the autoregressive lane at most"
     )
-    assert opened.evaluate("specvl.ask.request.methods") == ["tabed", "chain", "sage", "lvspec"]
+    assert opened.evaluate("specvl.ask.request.methods.length") == 6
+    plain = opened.locator(".vl-ask [data-method=ar] input")
+    plain.uncheck()
+    for box in opened.locator(".vl-ask .vl-method input:checked").all()[::-1]:
+        box.uncheck()
+    expect(plain).to_be_checked()
+    plain.click(force=True)
+    expect(opened.locator(".vl-method-note")).to_contain_text("stays where no method is chosen")
     for view in ("compare", "replay", "learn"):
         opened.evaluate("(v) => specvl.open(v)", view)
         assert opened.locator(".vl-primary:visible").count() <= 1
+
+
+def test_five_papers_race_in_one_press(opened):
+    """All stand side by side without hanging over; the sentence names which lanes say the same; on
+    a phone the plain lane and the one in focus stay in sight of each other."""
+    opened.get_by_role("button", name="All five papers").click()
+    opened.wait_for_function("specvl.race.meta.source === 'live'")
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=120_000)
+    names = ["ar", "tabed", "sage", "lvspec", "hivis", "dream"]
+    assert opened.evaluate("specvl.race.list.map((lane) => lane.name)") == names
+    apart = opened.evaluate("""async () => {
+      const {align} = await import(document.querySelector('link[href$="align.js"]').href);
+      const [base, ...rest] = specvl.race.list;
+      return rest.filter((lane) => align(base, lane)).map((lane) => lane.begin.title);
+    }""")
+    assert apart == ["LVSpec"]
+    expect(headline(opened)).to_contain_text("LVSpec says something else than the large model")
+    expect(headline(opened)).to_contain_text("give the same answer.")
+    for width, abreast in ((1440, 3), (1024, 2), (390, 2)):
+        opened.set_viewport_size({"width": width, "height": 844})
+        lanes = opened.locator(".vl-lane:visible")
+        tops = [lane.bounding_box()["y"] for lane in lanes.all()]
+        assert tops.count(tops[0]) == abreast and len(tops) == (2 if width == 390 else 6)
+        assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    opened.evaluate("specvl.race.setFocus('hivis')")
+    expect(lanes.locator(".vl-lane-name")).to_have_text(["Autoregressive", "HiViS"])
 
 
 def test_no_label_of_the_tree_lies_on_another(opened):

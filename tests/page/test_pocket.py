@@ -19,12 +19,7 @@ def real(page, served: tuple[str, int]) -> Iterator:
 
 
 def run(page) -> None:
-    page.evaluate(
-        """() => {
-          window.before = specvl.race.meta;
-          specvl.showAgain = () => specvl.view.player.finish();  // no slow replay
-        }"""
-    )
+    page.evaluate("() => { window.before = specvl.race.meta; }")
     page.locator("#vl-run").click()
     page.wait_for_function(
         "specvl.race.meta !== window.before && specvl.race.meta.source === 'live'"

@@ -19,8 +19,7 @@ SHOWN = (
 
 
 def run_race(page) -> None:
-    """A live race to its end, without the slow replay that follows one that was over in a blink."""
-    page.evaluate("() => { specvl.showAgain = () => specvl.view.player.finish(); }")
+    """A live race to its end."""
     page.locator("#vl-run").click()
     page.wait_for_function("specvl.ask.running || specvl.race.meta.source === 'live'")
     page.wait_for_function(

@@ -10,7 +10,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.page.conftest import ROOT, note_sent, ready
-from tests.page.test_race import choose, finish_replay, run_race
+from tests.page.test_race import FINISHED, choose, finish_replay, run_race, unfold
 
 KEPT = "(question) => sessionStorage.getItem('specvl-form')?.includes(question)"
 
@@ -39,9 +39,9 @@ def test_the_landing_race_lasts_long_enough_to_see_and_begins_again(opened):
     assert not opened.evaluate("specvl.view.player.looping")
 
 
-def test_run_clears_the_lanes_at_once_and_shows_a_quick_race_again(opened):
-    """No word of the old race stays, a sentence says why; what was too quick to see is played
-    again.
+def test_run_clears_the_lanes_at_once_and_never_takes_an_answer_away(opened):
+    """No word of the old race stays, a sentence says why; what was too quick to see stands, and is
+    shown slowly on demand.
     """
     choose(opened, "lossy", 3)
     opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 24")
@@ -59,7 +59,11 @@ def test_run_clears_the_lanes_at_once_and_shows_a_quick_race_again(opened):
     assert (
         seen["said"] in ("Starting the engine…", "Loading the models…") and seen["took"] < 2000
     )  # 100 ms, busy
-    opened.wait_for_function("!specvl.ask.running && specvl.view.player.playing", timeout=60_000)
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=60_000)
+    opened.wait_for_timeout(1500)
+    assert opened.evaluate("specvl.race.head") is None
+    opened.get_by_role("button", name="Watch it slowly").click()
+    opened.wait_for_function("specvl.view.player.playing")
     assert 6 <= opened.evaluate("specvl.race.length / specvl.view.player.stretch") <= 10
 
 
@@ -91,10 +95,7 @@ def test_form_and_stage_tell_the_same(opened):
 def test_try_it_live_runs_again_when_a_parameter_changes(opened):
     """With the switch on, another length is raced without pressing Run."""
     finish_replay(opened)
-    opened.evaluate(
-        "() => { specvl.showAgain = () => {}; document.querySelector('.vl-parameters').open ="
-        " true; }"
-    )
+    unfold(opened)
     opened.locator("#vl-live").check()
     opened.evaluate("document.querySelector('.vl-parameters > details').open = true")
     opened.get_by_label("Max new tokens", exact=True).fill("30")

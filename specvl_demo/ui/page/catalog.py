@@ -21,10 +21,19 @@ from specvl_demo.methods.declare import tex
 from specvl_demo.pairs import PAIRS, Pair, find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import MAX_NEW_TOKENS_SERVED
-from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_SHOWN, MOST_TEXT, MOST_TURNS, PICTURE_DETAIL
+from specvl_demo.ui.serve.jobs import (
+    MOST_FILES,
+    MOST_LANES,
+    MOST_SHOWN,
+    MOST_TEXT,
+    MOST_TURNS,
+    PICTURE_DETAIL,
+)
 
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
+PAPERS = ("tabed", "sage", "lvspec", "hivis", "dream")
+"""The methods of the five papers that the page races in one press."""
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
 """What a first visitor is offered on a CPU: the first of these that the pair serves."""
 WINS = 1.05
@@ -41,11 +50,13 @@ def describe(first_pair: str) -> dict[str, Any]:
         "machine": machine.title,
         "pairs": [_pair(pair, machine) for pair in pairs],
         "methods": [_method(method) for method in base.METHODS.values()],
+        "papers": PAPERS,
         "examples": shown["examples"],
         "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
         "limits": {
             "files": MOST_FILES,
             "shown": MOST_SHOWN,
+            "lanes": MOST_LANES,
             "turns": MOST_TURNS,
             "bytes": media.Limits().max_bytes,
             "question": MOST_TEXT,
@@ -227,6 +238,7 @@ def _method(method: Method) -> dict[str, Any]:
         "title": method.title,
         "help": method.summary,
         "lossless": method.lossless,
+        "expert": method.options is None,
         "reference": method.reference,
         "learn": None if learn is None else {**asdict(learn), "formula": formula},
     }

@@ -17,7 +17,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located
 from specvl_demo.verdicts import Dtype, Quantised
 
-MOST_LANES = 4
+MOST_LANES = 6
 MOST_FILES = 8
 MOST_SHOWN = 16
 """Pictures and clips of a whole conversation."""
@@ -69,7 +69,7 @@ def read_job(
     data: Any, pairs: Sequence[Mapping[str, Any]], folders: Sequence[Path], baseline: bool = True
 ) -> Job:
     """The job in plain data from outside. pairs: as the catalog describes them. folders: where
-    files may lie. baseline: the plain model leads.
+    files may lie. baseline: the plain model leads, unless the data decline it.
     """
     if not isinstance(data, Mapping):
         raise ValueError(messages.NOTHING_ASKED)
@@ -87,7 +87,7 @@ def read_job(
         raise ValueError(messages.NOTHING_ASKED)
     asked = _list(data.get("methods"), str, "The methods", "a list of names")
     names = list(dict.fromkeys(_method(name, pair) for name in asked))
-    if baseline:
+    if baseline and data.get("baseline", True) is not False:
         names = ["ar", *(name for name in names if name != "ar")]
     if len(names) - ("ar" in names) > MOST_LANES:
         raise ValueError(messages.TOO_MANY_LANES.format(most=MOST_LANES, n=len(names) - 1))

@@ -10,8 +10,6 @@ import { Fields, Panel, field } from './settings.js';
 import { Tiles } from './tiles.js';
 import { W } from './words.js';
 
-export const MOST_LANES = 4;
-
 /** Length and sampling, declared like a method's parameters. */
 const sampling = (limits) => [
   {
@@ -60,6 +58,7 @@ export function blank(catalog) {
     media: [],
     question: '',
     system: '',
+    baseline: true,
     methods: [...pair.first],
     settings: {},
     sampling: {},
@@ -78,6 +77,7 @@ export class Ask extends EventTarget {
     this.api = api;
     this.request = blank(catalog);
     this.running = false;
+    this.last = null;
     this.build();
     this.show();
   }
@@ -106,7 +106,14 @@ export class Ask extends EventTarget {
       },
     });
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
-    this.before = h('div', { class: 'vl-before' });
+    this.goesOn = h('span', {});
+    this.keepOn = h('input', {
+      type: 'checkbox',
+      id: 'vl-keep-on',
+      on: { change: () => this.changed() },
+    });
+    this.keeping = h('label', { for: 'vl-keep-on' }, this.keepOn, W.chat.keepOn);
+    this.turnNote = h('p', { class: 'vl-help vl-turn', role: 'status' }, this.goesOn, this.keeping);
     this.tiles = new Tiles(catalog, (example) => this.choose(example));
     this.pair = h(
       'select',
@@ -114,14 +121,20 @@ export class Ask extends EventTarget {
       catalog.pairs
         .filter((p) => p.available)
         .map((p) => h('option', { value: p.id, text: p.title })),
-      h(
-        'optgroup',
-        { label: W.ask.elsewhere },
-        catalog.pairs
-          .filter((p) => !p.available)
-          .map((p) => h('option', { value: p.id, text: p.title, title: p.reason, disabled: true })),
-      ),
     );
+    const elsewhere = catalog.pairs.filter((p) => !p.available);
+    this.elsewhere =
+      elsewhere.length > 0 &&
+      h(
+        'details',
+        { class: 'vl-elsewhere' },
+        h('summary', {}, icon('chevron'), h('span', { text: W.ask.elsewhere(elsewhere.length) })),
+        h(
+          'ul',
+          {},
+          elsewhere.map((p) => h('li', {}, h('b', { text: p.title }), ` ${p.reason}`)),
+        ),
+      );
     this.pairNote = h('p', { class: 'vl-help' });
     this.scopeNote = h('p', { class: 'vl-scope', role: 'status' });
     this.switch = h('button', {
@@ -130,13 +143,26 @@ export class Ask extends EventTarget {
       hidden: true,
       on: { click: () => this.change(this.fitting.id) },
     });
+    this.chips = catalog.methods.map((m) => this.chip(m));
+    this.others = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      'aria-expanded': 'false',
+      on: { click: () => this.showChips(this.others.ariaExpanded !== 'true') },
+    });
     this.methods = roving(
       h(
         'div',
         { class: 'vl-methods', role: 'toolbar', 'aria-labelledby': 'vl-methods-title' },
-        catalog.methods.filter((m) => m.name !== 'ar').map((m) => this.chip(m)),
+        this.chips,
+        this.others,
       ),
     );
+    this.papers = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      on: { click: () => this.racePapers() },
+    });
     this.methodNote = h('p', { class: 'vl-help vl-method-note', role: 'status' });
     this.settings = h('div', { class: 'vl-settings' });
     this.tryLive = h('input', { type: 'checkbox', id: 'vl-live', role: 'switch' });
@@ -210,7 +236,6 @@ export class Ask extends EventTarget {
         h(
           'div',
           { class: 'vl-ask-rest' },
-          this.before,
           this.well.node,
           h(
             'div',
@@ -222,6 +247,7 @@ export class Ask extends EventTarget {
               h('span', { class: 'vl-help vl-keys', text: W.ask.keys }),
             ),
             this.question,
+            this.turnNote,
           ),
           h(
             'div',
@@ -235,13 +261,19 @@ export class Ask extends EventTarget {
           h(
             'div',
             { class: 'vl-field' },
-            h('span', {
-              class: 'vl-label',
-              id: 'vl-methods-title',
-              text: W.ask.methods(MOST_LANES),
-            }),
+            h(
+              'div',
+              { class: 'vl-line' },
+              h('span', {
+                class: 'vl-label',
+                id: 'vl-methods-title',
+                text: W.ask.methods(catalog.limits.lanes),
+              }),
+              this.papers,
+            ),
             this.methods,
             this.methodNote,
+            this.elsewhere,
           ),
           (this.parameters = h(
             'details',
@@ -285,11 +317,6 @@ export class Ask extends EventTarget {
       });
   }
 
-  /** Earlier turns stand above the question. */
-  conversation(node) {
-    this.before.replaceChildren(node);
-  }
-
   setHistory(turns) {
     this.request.history = turns;
     put(this.questionLabel, turns.length ? W.chat.question : W.ask.question);
@@ -299,6 +326,34 @@ export class Ask extends EventTarget {
         ? W.chat.questionHint
         : W.chat.textHint;
     this.changed();
+  }
+
+  /** What running the form now means for the conversation whose last question is on the page, {asked, turn}, or null:
+   *  'same' asks it again, 'on' adds a turn, 'new' begins another conversation. */
+  get next() {
+    const { request, last } = this;
+    if (!last) return 'same';
+    const { asked } = last;
+    const paths = (media) => media.map((m) => m.path).join();
+    const shown = paths(request.media) === paths(asked.media);
+    if (shown && request.question.trim() === asked.question.trim()) return 'same';
+    if (request.pair !== asked.pair) return 'new';
+    return shown || (request.media.length && this.keepOn.checked) ? 'on' : 'new';
+  }
+
+  /** Take the last question into the conversation, or begin another one, as `next` tells. */
+  turnOver() {
+    const { last, next, request } = this;
+    if (next === 'same') return;
+    const sent = new Set(last.asked.media.map((m) => m.path));
+    if (next === 'on') request.media = request.media.filter((m) => !sent.has(m.path));
+    this.dispatchEvent(
+      new CustomEvent('turn', {
+        detail: next === 'on' ? [...last.asked.history, last.turn] : [],
+      }),
+    );
+    this.keepOn.checked = false;
+    this.well.show(request.media);
   }
 
   /** Make room for the next question of the conversation. */
@@ -341,21 +396,55 @@ export class Ask extends EventTarget {
   refusal(method) {
     const served = this.catalog.pairs.find((p) => p.id === this.request.pair).methods[method.name];
     if (typeof served === 'string') return served;
+    if (method.name === 'ar')
+      return this.request.methods.length ? null : W.ask.loneLane(method.title);
+    const { lanes } = this.catalog.limits;
     const full =
-      this.request.methods.length >= MOST_LANES && !this.request.methods.includes(method.name);
-    return full ? W.ask.fullLanes(MOST_LANES) : null;
+      this.request.methods.length >= lanes && !this.request.methods.includes(method.name);
+    return full ? W.ask.fullLanes(lanes) : null;
   }
 
   toggle(name, on) {
-    const refused = on && this.refusal(this.catalog.methods.find((m) => m.name === name));
+    const { request } = this;
+    const refused =
+      (on || name === 'ar') && this.refusal(this.catalog.methods.find((m) => m.name === name));
     if (refused) put(this.methodNote, refused);
-    else
-      this.request.methods = [
-        ...this.request.methods.filter((m) => m !== name),
-        ...(on ? [name] : []),
-      ];
+    else if (name === 'ar') request.baseline = on;
+    else request.methods = [...request.methods.filter((m) => m !== name), ...(on ? [name] : [])];
+    if (!request.methods.length) request.baseline = true;
     this.show();
     this.changed();
+  }
+
+  /** The methods of the catalog's papers that the pair serves. */
+  get paperMethods() {
+    const { methods } = this.catalog.pairs.find((p) => p.id === this.request.pair);
+    return this.catalog.papers.filter((name) => methods[name] === true);
+  }
+
+  /** All papers beside the plain model, at once. */
+  racePapers() {
+    if (this.running) return;
+    Object.assign(this.request, { baseline: true, methods: this.paperMethods });
+    this.show();
+    this.changed();
+    this.run();
+  }
+
+  /** What the pair lacks, and what only experts choose, is folded away unless it is chosen. */
+  showChips(all = this.others.ariaExpanded === 'true') {
+    const served = this.catalog.pairs.find((p) => p.id === this.request.pair).methods;
+    const folded = this.catalog.methods.map(
+      (m) => (m.expert || served[m.name] !== true) && !this.request.methods.includes(m.name),
+    );
+    this.chips.forEach((chip, i) => {
+      chip.hidden = folded[i] && !all;
+    });
+    const n = folded.filter(Boolean).length;
+    this.others.hidden = !n;
+    this.others.ariaExpanded = String(all);
+    put(this.others, all ? W.ask.fewer : W.ask.others(n));
+    this.methods.settle();
   }
 
   /** Fill the whole form from an example: the page shows the race that was recorded of just this. */
@@ -384,13 +473,14 @@ export class Ask extends EventTarget {
 
   /** What the form asks, as a text that is equal where the same race is asked for. */
   key(request = this.request) {
-    const { pair, media, question, system, methods, settings, history } = request;
+    const { pair, media, question, system, baseline, methods, settings, history } = request;
     const used = methods.map((name) => [name, Object.entries(settings[name] ?? {}).sort()]);
     return JSON.stringify([
       pair,
       media.map((m) => m.path),
       question.trim(),
       system,
+      baseline,
       used,
       Object.entries(chosen(request)).sort(),
       history.length,
@@ -405,7 +495,7 @@ export class Ask extends EventTarget {
     const names = new Set(this.catalog.methods.map((m) => m.name));
     this.request.methods = [...this.request.methods]
       .filter((m) => names.has(m) && m !== 'ar')
-      .slice(0, MOST_LANES);
+      .slice(0, this.catalog.limits.lanes);
     if (!this.catalog.pairs.some((p) => p.id === this.request.pair)) this.request.pair = known.pair;
     this.show();
     this.changed();
@@ -420,19 +510,24 @@ export class Ask extends EventTarget {
     const pair = catalog.pairs.find((p) => p.id === request.pair);
     put(this.pairNote, pair.available ? pair.help : pair.reason);
     this.tiles.show(pair);
-    for (const chip of this.methods.children) {
-      const name = chip.dataset.method;
-      const method = catalog.methods.find((m) => m.name === name);
+    this.chips.forEach((chip, i) => {
+      const method = catalog.methods[i];
       const reason = this.refusal(method);
-      const at = request.methods.indexOf(name);
+      const plain = method.name === 'ar';
+      const at = request.methods.indexOf(method.name); // the plain lane's number is 0
+      const on = plain ? request.baseline : at >= 0;
       const box = chip.querySelector('input');
-      box.checked = at >= 0;
+      box.checked = on;
       box.setAttribute('aria-disabled', String(reason !== null)); // it can still be reached, to be told why
       chip.classList.toggle('off', reason !== null);
       chip.title = reason ?? method.help;
-      if (at >= 0) chip.dataset.lane = at + 1;
+      if (on) chip.dataset.lane = at + 1;
       else delete chip.dataset.lane;
-    }
+    });
+    this.showChips();
+    const papers = this.paperMethods.length;
+    this.papers.hidden = papers < 2;
+    put(this.papers, W.ask.papers(papers, papers === catalog.papers.length));
     this.system.value = request.system;
     this.showSampling();
     this.loading.show(pair, (request.loading[pair.id] ??= {}));
@@ -514,6 +609,13 @@ export class Ask extends EventTarget {
       Object.keys(chosen(this.request)).length,
     );
     put(this.changes, n ? W.settings.changed(n) : '');
+    const { next, last } = this;
+    const added = last && this.request.media.length && this.request.pair === last.asked.pair;
+    put(
+      this.goesOn,
+      next === 'on' ? W.chat.on(last.asked.history.length + 1) : next === 'new' ? W.chat.fresh : '',
+    );
+    this.keeping.hidden = !added || next === 'same' || (next === 'on' && !this.keepOn.checked);
     put(this.scopeNote, this.scope);
     this.fitting = this.scope && better(this.catalog, this.request);
     this.switch.hidden = !this.fitting;
@@ -530,8 +632,8 @@ export class Ask extends EventTarget {
     return n > shown ? W.chat.tooMuch(n, shown) : null;
   }
 
-  /** Check what the page can check, then ask for the race. */
-  run() {
+  /** Check what the page can check, then ask for the race; `over` stands in place of what the form says. */
+  run(over = {}) {
     if (this.running) return;
     if (!this.request.question.trim() && !this.request.media.length) {
       this.say(W.ask.empty, true);
@@ -542,6 +644,7 @@ export class Ask extends EventTarget {
       this.say(W.ask.uploading, true);
       return;
     }
+    this.turnOver();
     const [refused] = this.well.refused;
     if (refused) {
       this.say(W.media.refusedRun(refused.name), true);
@@ -560,7 +663,9 @@ export class Ask extends EventTarget {
     const { sampling, loading, ...rest } = structuredClone(this.request);
     this.unfold(false);
     this.dispatchEvent(
-      new CustomEvent('run', { detail: { ...rest, ...chosen({ ...rest, sampling, loading }) } }),
+      new CustomEvent('run', {
+        detail: { ...rest, ...chosen({ ...rest, sampling, loading }), ...over },
+      }),
     );
   }
 

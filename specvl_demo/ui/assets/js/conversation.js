@@ -1,13 +1,13 @@
-/* The conversation so far: earlier questions with their answers, which a follow-up question remembers, pictures and all.
-   Each can be taken up again: editing one drops what came after it. */
+/* The conversation so far: earlier questions with their answers, which the next question remembers, pictures and all;
+   the last one is the race on the page. Each can be taken up again: editing one drops what came after it. */
 
 import { h, icon } from './dom.js';
 import { W } from './words.js';
 
 export class Conversation {
   /** onedit(turn, again): put an earlier question back into the form, and ask it again. onchange: the history is another
-   *  one now. */
-  constructor(onedit, onchange) {
+   *  one now. onclear: a new conversation. */
+  constructor(onedit, onchange, onclear) {
     Object.assign(this, { onedit, onchange });
     this.turns = [];
     this.list = h('ol', { class: 'vl-turns' });
@@ -22,7 +22,7 @@ export class Conversation {
           type: 'button',
           class: 'vl-small',
           text: W.chat.clear,
-          on: { click: () => this.set([]) },
+          on: { click: onclear },
         }),
       ),
       this.list,
@@ -50,31 +50,13 @@ export class Conversation {
             h('span', { text: turn.answer }),
             turn.from && h('small', { class: 'vl-help', text: W.chat.from(turn.from) }),
           ),
-          h(
-            'button',
-            {
-              type: 'button',
-              class: 'vl-reset',
-              'aria-label': W.chat.edit(i + 1),
-              title: W.chat.edit(i + 1),
-              on: { click: () => this.edit(i, false) },
-            },
-            icon('edit', 14),
-          ),
-          h(
-            'button',
-            {
-              type: 'button',
-              class: 'vl-reset',
-              'aria-label': W.chat.retry(i + 1),
-              title: W.chat.retry(i + 1),
-              on: { click: () => this.edit(i, true) },
-            },
-            icon('reset', 14),
-          ),
+          tool('edit', W.chat.edit(i + 1), () => this.edit(i, false)),
+          tool('reset', W.chat.retry(i + 1), () => this.edit(i, true)),
+          tool('copy', W.chat.copy(i + 1), () => navigator.clipboard?.writeText(turn.answer)),
         ),
       ),
     );
+    this.list.scrollTop = this.list.scrollHeight;
     this.onchange(turns);
   }
 
@@ -84,3 +66,10 @@ export class Conversation {
     this.onedit(turn, again);
   }
 }
+
+const tool = (name, text, fn) =>
+  h(
+    'button',
+    { type: 'button', class: 'vl-reset', 'aria-label': text, title: text, on: { click: fn } },
+    icon(name, 14),
+  );

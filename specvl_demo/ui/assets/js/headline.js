@@ -34,6 +34,11 @@ export function headline(race, waiting) {
   const t = race.now(lane);
   if (race.list.some((one) => one.end.stop === 'cancelled' || one.end.stop === 'error'))
     return [W.headline.cut];
+  const rivals = race.list.filter((one) => one !== base && one !== lane);
+  const apart = rivals.filter((one) => align(base, one)).map(brief);
+  const alike = rivals.map(brief).filter((name) => !apart.includes(name));
+  const title = brief(lane);
+  const of = rivals.length ? W.headline.of(title) : '';
   const differs = align(base, lane);
   const x = race.speedup(lane);
   const timed = timing(lane, base);
@@ -47,8 +52,8 @@ export function headline(race, waiting) {
           : W.headline.later((1 / x).toFixed(2));
   return [
     ...(t.accepted
-      ? [h('span', { class: 'tk draft', text: W.headline.green }), W.headline.guessed(guesser)]
-      : [W.headline.none(guesser)]),
+      ? [h('span', { class: 'tk draft', text: W.headline.green }), of, W.headline.guessed(guesser)]
+      : [W.headline.none(guesser), of]),
     ...(t.relaxed
       ? [
           '; ',
@@ -58,22 +63,25 @@ export function headline(race, waiting) {
       : []),
     W.headline.answer(!differs),
     timed.kind === 'sound' ? h('b', { text: time }) : time,
-    ...(race.list.length > 2 && timed.kind === 'sound'
-      ? [W.headline.fastest(lane.begin.title)]
-      : []),
+    ...(rivals.length && timed.kind === 'sound' ? [W.headline.fastest(rivals.length + 1)] : []),
     differs && race.meta.price
       ? W.headline.known(race.meta.price)
       : differs
         ? W.headline.price(
-            race.list.length > 2 ? lane.begin.title : 'it',
-            differs.changes.map((pair) => pair.map((text) => brief(text))),
+            rivals.length ? title : 'it',
+            differs.changes.map((pair) => pair.map((text) => start(text))),
           )
         : '.',
-  ];
+    alike.length ? W.headline.alike(alike, differs) : '',
+    apart.length ? W.headline.apart(apart) : '',
+  ].filter(Boolean);
 }
 
+/** A lane's name without what its settings add. */
+const brief = (lane) => lane.begin.title.split(', ')[0];
+
 /** The beginning of a piece of an answer. */
-const brief = (text) => (text.trim().length > 32 ? `${text.trim().slice(0, 31)}…` : text.trim());
+const start = (text) => (text.trim().length > 32 ? `${text.trim().slice(0, 31)}…` : text.trim());
 
 /** A token worth looking at first: one that the target took although the drafter held another likelier, else one that
  *  the target wrote where the drafter was surest of something else; null where nothing was drafted. */

@@ -10,7 +10,6 @@ import { InspectView } from './inspectview.js';
 import { LearnView } from './learnview.js';
 import * as link from './link.js';
 import { Painter } from './paint.js';
-import { WATCHABLE_S } from './player.js';
 import { Race } from './race.js';
 import { RaceView } from './raceview.js';
 import { ReplayView } from './replayview.js';
@@ -22,7 +21,6 @@ import { WhatIfView } from './whatifview.js';
 import { W } from './words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
-const BREATH_MS = 1200; // between a live race that was too quick to see and its replay
 const CHANGED_MS = 700; // so long a parameter must stand before it is tried live
 
 /** root: the element to fill. api: {server, upload, trigger, watch, url(name)} as the component gives them. */
@@ -48,14 +46,15 @@ class Page {
     this.chat = new Conversation(
       (turn, again) => this.takeUp(turn, again),
       (turns) => this.ask.setHistory(turns),
+      () => this.anew(),
     );
-    this.ask.conversation(this.chat.node);
     this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), {
       save: () => this.save(),
       share: () => this.share(),
       link: () => this.link(),
       follow: () => this.follow(),
       again: () => this.ask.run(),
+      verify: () => this.verify(),
     });
     this.inspect = new InspectView(this.race, this.painter, catalog, api.url('plotly'));
     this.replay = new ReplayView(
@@ -96,7 +95,7 @@ class Page {
         }),
       ]),
     );
-    this.panels.race.append(this.view.node);
+    this.panels.race.append(this.chat.node, this.view.node);
     this.panels.inspect.append(this.inspect.node);
     this.panels.whatif.append(this.whatif.node);
     this.panels.compare.append(this.compare.node);
@@ -165,6 +164,7 @@ class Page {
   listen() {
     const { ask } = this;
     ask.addEventListener('run', (e) => this.run(e.detail));
+    ask.addEventListener('turn', (e) => this.chat.set(e.detail));
     ask.addEventListener('link', () => this.link());
     ask.addEventListener('try', (e) => this.tryOut(e.detail.example, e.detail.method));
     ask.addEventListener('stop', () => {
@@ -207,14 +207,17 @@ class Page {
   /** Whether the race on the page is still the one that the form asks for; told where it is not. */
   fit() {
     const { form } = this.race.meta;
-    this.view.outdated(!this.ask.running && form !== undefined && form !== this.ask.key());
+    const { ask } = this;
+    const other = form !== undefined && form !== ask.key();
+    this.view.outdated(!ask.running && other && ask.next === 'same');
   }
 
   /** With the switch on, the question runs again when a parameter has changed. */
   tryLive() {
     clearTimeout(this.trying);
     const { form } = this.race.meta;
-    if (!this.ask.tryLive.checked || form === undefined || form === this.ask.key()) return;
+    const settled = form === undefined || form === this.ask.key() || this.ask.next !== 'same';
+    if (!this.ask.tryLive.checked || settled) return;
     this.trying = setTimeout(() => {
       if (this.ask.running) {
         this.runner.stop();
@@ -229,10 +232,13 @@ class Page {
     this.ask.setRunning(true);
     this.painter.streaming(true);
     const { methods, limits, machine } = this.catalog;
-    const lanes = ['ar', ...request.methods].map((name) => methods.find((m) => m.name === name));
+    const lanes = [...(request.baseline ? ['ar'] : []), ...request.methods].map((name) =>
+      methods.find((m) => m.name === name),
+    );
     const pictures = request.media
       .filter((item) => item.kind === 'image')
       .map(({ name, url }) => ({ name, frames: [url] }));
+    this.ask.last = null;
     this.race.clear({
       source: 'live',
       question: request.question,
@@ -243,21 +249,20 @@ class Page {
       scope: this.ask.scope,
     });
     this.race.expect(lanes, request.max_new_tokens ?? limits.tokens);
-    let first = null;
+    let begun = false;
     const failed = await this.runner.run(request, {
       status: (text) => {
         this.ask.say(text);
         this.view.await(text);
       },
       record: (record) => {
-        if (first === null) this.ask.say('');
+        if (!begun) this.ask.say('');
         if (record.kind === 'begin') this.ask.loading.echo(record);
-        first ??= performance.now();
+        begun = true;
         this.race.take(record);
       },
       heat: (found) => this.heat(found),
     });
-    const lasted = (performance.now() - first) / 1000;
     this.ask.setRunning(false);
     this.painter.streaming(false);
     this.view.await('');
@@ -277,24 +282,8 @@ class Page {
       this.view.offer('again');
     } else this.offerFollow();
     if (nothing || failed !== null || stopped) return;
-    if (lasted < WATCHABLE_S && !STILL.matches) {
-      this.ask.say(W.run.again);
-      this.showAgain();
-    } else this.view.point();
-  }
-
-  /** A race that was over in a blink is shown again, slowly, unless somebody already looks closer. */
-  showAgain() {
-    const { meta } = this.race;
-    setTimeout(() => {
-      if (
-        this.race.meta === meta &&
-        !this.race.selected &&
-        !this.view.player.playing &&
-        this.race.head === null
-      )
-        this.view.player.replay();
-    }, BREATH_MS);
+    this.view.point();
+    if (document.activeElement === this.ask.question) this.ask.question.select(); // the next one replaces it
   }
 
   /** Heat of every token comes when all lanes are in; it becomes part of their rounds. */
@@ -312,33 +301,59 @@ class Page {
   /** Of a race that was stopped, the title of the lane whose text a follow-up goes on from; null where AR's is whole. */
   get from() {
     const { followed, baseline } = this.race;
-    return followed && (followed !== baseline || followed.end.stop === 'cancelled')
+    return followed && ((baseline && followed !== baseline) || followed.end.stop === 'cancelled')
       ? followed.begin.title
       : null;
   }
 
   /** A race of the visitor's own that ended without a fault can be followed by a question, once, while its pictures are
-   *  on the server. */
+   *  on the server, and be shown again slowly; where a method answered alone, the plain model can verify it. */
   offerFollow() {
     const { race, chat } = this;
     const { source, asked, gone } = race.meta;
     const ended = race.list.every((lane) => lane.end && lane.end.stop !== 'error');
     const open = source === 'live' && asked && !gone && chat.turns.length <= asked.history.length;
-    this.view.offer(open && ended && race.followed ? 'follow' : null);
+    const follows = open && ended && race.followed;
+    this.ask.last = follows ? { asked, turn: this.turn() } : null;
+    this.ask.changed();
+    const own = source === 'live' && ended && race.list.length > 0;
+    this.view.offer(
+      ...[follows && 'follow', own && 'slowly', own && !race.baseline && 'verify'].filter(Boolean),
+    );
+  }
+
+  /** The race as a turn of its conversation. */
+  turn() {
+    const { question, media } = this.race.meta.asked;
+    return { question, answer: this.race.followed.text.trim(), media, from: this.from };
+  }
+
+  /** The same question again, the plain model beside the method that answered alone. */
+  verify() {
+    const { asked } = this.race.meta;
+    this.chat.set(asked.history);
+    this.ask.restore(asked);
+    this.ask.run({ baseline: true });
+  }
+
+  /** Nothing of what was said and shown so far goes along with the next question. */
+  anew() {
+    this.ask.last = null;
+    this.chat.set([]);
+    this.ask.nextQuestion();
+    this.view.offer();
   }
 
   /** The race becomes a part of the conversation in which it was asked; the form waits for the next question. */
   follow() {
-    const { question, media, history } = this.race.meta.asked;
-    this.chat.set([
-      ...history,
-      { question, answer: this.race.followed.text.trim(), media, from: this.from },
-    ]);
+    this.ask.last = null;
+    this.chat.set([...this.race.meta.asked.history, this.turn()]);
     this.ask.nextQuestion();
-    this.view.offer(null);
+    this.view.offer('slowly');
   }
 
   takeUp(turn, again) {
+    this.ask.last = null;
     this.ask.restore({ question: turn.question, media: turn.media });
     if (again) this.ask.run();
     else this.ask.question.focus();
@@ -391,6 +406,7 @@ class Page {
       this.chat.set(meta.asked.history);
       this.ask.restore(meta.asked);
     }
+    this.ask.last = null;
     this.race.clear(meta.asked ? { ...meta, form: this.ask.key() } : meta);
     for (const record of records) this.race.take(record);
     this.offerFollow();

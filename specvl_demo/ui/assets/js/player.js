@@ -6,7 +6,7 @@ import { W } from './words.js';
 
 const SHOW_S = 8; // so long a stretched replay lasts
 const LONGEST_S = 10; // races that last longer are shown faster than they were
-export const WATCHABLE_S = 6; // those that last at least so long are shown as they were
+const WATCHABLE_S = 6; // those that last at least so long are shown as they were
 const STEP_S = 1.6; // so long one round takes when it is stepped through
 const PAUSE_MS = 3500; // between two passes of a replay that goes on by itself
 const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole

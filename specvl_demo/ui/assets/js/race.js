@@ -157,11 +157,14 @@ export class Race extends EventTarget {
   }
 
   /** The lane whose text a follow-up question goes on from: the autoregressive one where it came to its end, else the
-   *  lossless one that wrote most, which agrees with the others as far as they go; null where none wrote anything. */
+   *  lossless one that wrote most, which agrees with the others as far as they go, or the only one; null where none wrote
+   *  anything. */
   get followed() {
     const base = this.baseline;
     if (['eos', 'length'].includes(base?.end?.stop)) return base;
-    const written = this.list.filter((lane) => lane.begin.lossless && lane.text.trim());
+    const written = this.list.filter(
+      (lane) => (lane.begin.lossless || this.list.length === 1) && lane.text.trim(),
+    );
     return written.reduce(
       (a, b) => (b.tokens.length > a.tokens.length ? b : a),
       written[0] ?? null,

@@ -18,7 +18,7 @@ import { TreeView } from './tree.js';
 import { W } from './words.js';
 
 export class RaceView {
-  /** on: {save(), share(), link(), follow(), again()}: what the buttons around the race do. */
+  /** on: {save(), share(), link(), follow(), again(), verify()}: what the buttons around the race do. */
   constructor(race, painter, catalog, plotlyUrl, on) {
     Object.assign(this, { race, painter, catalog, plotlyUrl, on });
     this.lanes = new Map();
@@ -37,7 +37,7 @@ export class RaceView {
       this.await('');
       this.stage.classList.remove('outdated');
       this.tell('');
-      this.offer(null);
+      this.offer();
       this.title();
       this.methodCharts();
     });
@@ -59,6 +59,7 @@ export class RaceView {
       view.update();
     });
     race.on('lane focus', (_, type) => this.methodCharts(type === 'focus'));
+    race.on('lane focus', () => this.beside());
     race.on('round', ({ lane }) => {
       if (lane.rounds.length === 1 && lane === race.focused) this.methodCharts();
     });
@@ -111,6 +112,21 @@ export class RaceView {
       icon('play'),
       W.run.rerun,
     );
+    this.slowly = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      hidden: true,
+      text: W.run.slowly,
+      on: { click: () => this.player.replay() },
+    });
+    this.check = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      hidden: true,
+      text: W.run.verify,
+      title: W.run.verifyHint,
+      on: { click: () => this.on.verify() },
+    });
     const box = h('input', {
       type: 'checkbox',
       id: 'vl-rejected',
@@ -160,7 +176,15 @@ export class RaceView {
         this.player.node,
         this.tools,
       ),
-      h('div', { class: 'vl-says' }, this.sentence, this.rerun, this.guide.open),
+      h(
+        'div',
+        { class: 'vl-says' },
+        this.sentence,
+        this.rerun,
+        this.check,
+        this.slowly,
+        this.guide.open,
+      ),
       this.guide.node,
       this.stage,
     );
@@ -269,6 +293,15 @@ export class RaceView {
     this.texts.dataset.count = this.lanes.size;
   }
 
+  /** On a phone the plain lane and one other stand side by side: the one in focus, else the last. */
+  beside() {
+    const { race } = this;
+    const rivals = race.list.filter((lane) => lane !== race.baseline);
+    const other = rivals.find((lane) => lane === race.focused) ?? rivals.at(-1);
+    for (const [name, { node }] of this.lanes)
+      node.classList.toggle('beside', [race.baseline?.name, other?.name].includes(name));
+  }
+
   /** A chart of the focused lane's own: the first declared one whose numbers its rounds carry; where there is none, a common chart stands in its place. */
   methodCharts(now = false) {
     const lane = this.race.focused;
@@ -298,10 +331,13 @@ export class RaceView {
     for (const chart of [this.own, ...this.charts]) chart.repaint();
   }
 
-  /** What can come next: 'follow', another question about the same pictures, 'again', the same once more, or null. */
-  offer(next) {
-    this.followUp.hidden = next !== 'follow';
-    this.rerun.hidden = next !== 'again';
+  /** What can come next: 'follow', another question about the same pictures, 'again', the same once more, 'slowly', a
+   *  look at how it came, 'verify', the plain model beside it. */
+  offer(...next) {
+    this.followUp.hidden = !next.includes('follow');
+    this.rerun.hidden = !next.includes('again');
+    this.slowly.hidden = !next.includes('slowly');
+    this.check.hidden = !next.includes('verify');
   }
 
   /** When all lanes are in: does every lane say what the plain model says, and why is a slow one slow? */

@@ -13,16 +13,14 @@ export function laneSwitch(race, fits = () => true) {
   const box = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': W.track.lane });
   box.fill = () =>
     box.replaceChildren(
-      ...race.list
-        .filter(fits)
-        .map((lane) =>
-          h('button', {
-            type: 'button',
-            text: lane.begin.title,
-            'aria-pressed': String(lane.name === race.focus),
-            on: { click: () => race.setFocus(lane.name) },
-          }),
-        ),
+      ...race.list.filter(fits).map((lane) =>
+        h('button', {
+          type: 'button',
+          text: lane.begin.title,
+          'aria-pressed': String(lane.name === race.focus),
+          on: { click: () => race.setFocus(lane.name) },
+        }),
+      ),
     );
   return box;
 }

@@ -2,7 +2,13 @@
 
 const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
-const places = ['1st', '2nd', '3rd', '4th', '5th'];
+const NUMBERS = { 2: 'two', 3: 'three', 4: 'four', 5: 'five', 6: 'six' };
+
+/** Names as a sentence lists them. */
+const list = (names) =>
+  names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)}` : names[0];
+
+const places = ['1st', '2nd', '3rd', '4th', '5th', '6th', '7th'];
 
 const origins = { draft: 'accepted draft', relaxed: 'relaxed', target: 'written by the target' };
 
@@ -263,10 +269,16 @@ export const W = {
     later: (x) => `but decoding took ${x}× as long`,
     short: (n) => `too short to time (${count(n, 'token')})`,
     disturbed: 'no speedup given (other work disturbed the timing)',
-    fastest: (title) => `, by ${title}`,
+    of: (title) => ` of ${title}`,
+    fastest: (n) => `, the fastest of ${n}`,
+    alike: (titles, differs) =>
+      ` ${list(titles)} ${titles.length === 1 ? 'gives' : 'give'} the same answer${differs ? ' as the large model alone' : ''}.`,
+    apart: (titles) =>
+      ` ${list(titles)} ${titles.length === 1 ? 'says' : 'say'} something else than the large model alone.`,
     going: (title, n, base) =>
       `One token at a time: ${base} written so far. ${title}, which guesses ahead: ${n}.`,
-    alone: (titles) => `${titles.join(', ')}: no autoregressive lane to compare with.`,
+    alone: (titles) =>
+      `Answered by ${list(titles)} alone: no autoregressive lane to hold it against.`,
     cut: 'This race was not run to its end: there is nothing to compare.',
   },
   whatif: {
@@ -339,8 +351,13 @@ export const W = {
     question: 'Question',
     questionHint: 'What is in the picture?',
     pair: 'Target and drafter',
-    elsewhere: 'Not available on this machine',
+    elsewhere: (n) => `${count(n, 'more pair')}, not for this machine`,
     unavailable: (title) => `${title} (not here)`,
+    others: (n) => `${n} more…`,
+    fewer: 'Fewer',
+    papers: (n, all) =>
+      all ? `All ${NUMBERS[n] ?? n} papers` : `The ${NUMBERS[n] ?? n} papers that run here`,
+    loneLane: (title) => `${title} stays where no method is chosen.`,
     methods: (n) => `Methods (up to ${n})`,
     settingsOf: (title) => `${title} parameters`,
     tries: (title) => `Where ${title} shines and struggles`,
@@ -465,7 +482,9 @@ export const W = {
       decode: '',
     },
     finished: (n) => (n > 1 ? 'All lanes have finished.' : 'Finished.'),
-    again: 'Finished, and shown again slowly.',
+    slowly: 'Watch it slowly',
+    verify: 'Verify with AR',
+    verifyHint: 'Race the autoregressive lane beside it: same answer, and how much faster?',
     stopping: 'Stopping after the round that is on its way…',
     stopped: 'Stopped. The text written so far is kept.',
     outdated: (question) =>
@@ -593,6 +612,11 @@ export const W = {
   chat: {
     title: 'Conversation so far',
     clear: 'New conversation',
+    copy: (n) => `Copy answer ${n}`,
+    on: (n) =>
+      `Goes on with the conversation: ${count(n, 'answer')} and what they were shown go along.`,
+    fresh: 'Begins a new conversation.',
+    keepOn: 'Keep the conversation',
     edit: (n) => `Take question ${n} up again`,
     retry: (n) => `Ask question ${n} again`,
     nothing: '(describe)',
