@@ -90,6 +90,9 @@ SHAPES: dict[str, Callable[[Mapping[str, Any]], Shape]] = {
     "chain": lambda p: Shape(p["gamma"], 1, p["gamma"] + 1),
     "branches": lambda p: Shape(p["gamma"], p["count"], 1 + p["gamma"] * p["count"]),
     "beam": lambda p: Shape(p["gamma"], p["beams"], 1 + p["gamma"] * p["beams"]),
+    "adaptive-chain": lambda p: Shape(p["most"], 1, p["most"] + 1),
+    "lookup-first": lambda p: Shape(p["gamma"], 1, p["gamma"] + 1),
+    "greedy-tree": lambda p: Shape(p["size"] - 1, 1, p["size"]),
     "static-tree": lambda p: Shape(min(5, p["tree_nodes"] - 1), 4, p["tree_nodes"]),
     "best-first": lambda p: Shape(p["loops"] + 1, p["width"], p["nodes"]),
     "entropy-tree": lambda p: Shape(p["max_depth"], p["max_width"], p["max_nodes"]),
@@ -157,7 +160,10 @@ def _forward_s(
     rows: int,
     device: Device,
 ) -> float:
-    """The least seconds of a forward over so many rows behind so many tokens."""
+    """The least seconds of a forward over so many rows behind so many tokens: of a mixture of
+    experts each row is taken to read experts of its own.
+    """
     weights = one.params - one.tower
-    read = weights * weight_bytes + one.kv * context * cache_bytes
-    return max(read / device.bytes_per_s, 2.0 * weights * rows / device.flops_per_s)
+    computed = one.active or weights
+    read = min(weights, computed * rows) * weight_bytes + one.kv * context * cache_bytes
+    return max(read / device.bytes_per_s, 2.0 * computed * rows / device.flops_per_s)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from specvl_demo.places import ASSETS
 
-Role = Literal["small", "eagle2", "eagle3", "hivis", "dream", "assistant"]
+Role = Literal["small", "eagle2", "eagle3", "hivis", "dream", "msd", "assistant"]
 
 ROLES: dict[str, str] = {
     "small": "small model with the target's vocabulary",
@@ -23,6 +23,7 @@ ROLES: dict[str, str] = {
     "eagle3": "EAGLE-3 head on three of the target's layers",
     "hivis": "HiViS head on the target's features, blind to visual positions",
     "dream": "DREAM head with cross-attention to the target's features",
+    "msd": "MSD head on the target's features, with pictures alone at visual positions",
     "assistant": "drafter of its own family that reads the target's keys and values",
 }
 
@@ -35,7 +36,7 @@ class Checkpoint:
     base: where the folder holds only what was learnt, the package of the weights that it was learnt
     on (`base_weights`). kv: numbers that its cache keeps of a token, 2 x layers x key heads x their
     width; 0 where they are few or unknown. tower: of `params` those of the vision tower, which no
-    step reads.
+    step reads. active: of a mixture of experts, those that a step reads for one token; 0: all.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Checkpoint:
     base: str | None = None
     kv: int = 0
     tower: float = 0.0
+    active: float = 0.0
 
     @property
     def folder(self) -> Path:

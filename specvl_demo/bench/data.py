@@ -23,11 +23,12 @@ from specvl_demo.media import load_any, to_rgb
 
 LETTERS = "ABCDEFGHIJ"
 
-QUESTION = ("question", "query", "prompt", "instruction")
+QUESTION = ("question", "query", "prompt", "instruction", "turns")
 PICTURES = ("image", "images", "picture")
 CLIPS = ("video", "videos", "clip", "video_name")
 CHOICES = ("choices", "candidates", "choice_a", "choice_b", "choice_c", "choice_d")
 CONTEXT = ("hint",)
+KIND = ("kind", "topic")
 ANSWER = ("reference", "answer", "answers", "label", "gpt_answer", "caption")
 """Names of columns. Of a question and an answer the first that a row has, of the others all."""
 
@@ -54,6 +55,8 @@ SETS: dict[str, Published] = {
     "lmms-lab/llava-bench-in-the-wild": Published("train"),
 }
 """The papers' data sets that are not read as any other, in the form that holds pictures as data."""
+MMSPEC = "mmspec.jsonl"
+"""The lines of a split of MMSpec (arXiv 2603.14989), in a folder with its pictures in `images`."""
 
 
 def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> list[Case]:
@@ -63,6 +66,8 @@ def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> 
     unreadable.
     """
     path = Path(data)
+    if (path / MMSPEC).is_file():
+        path /= MMSPEC
     if path.is_file():
         return list(islice(_lines(path, n_frames), most))
     if not path.is_dir() and (data.endswith((".jsonl", ".json")) or data.count("/") != 1):
@@ -85,7 +90,14 @@ def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> 
 
 
 def _lines(path: Path, n_frames: int) -> Iterable[Case]:
-    """One case a line; pictures and clips are files beside the file of lines."""
+    """One case a line; pictures and clips are files beside the file of lines, or in `images`
+    there.
+    """
+
+    def beside(name: str) -> Path:
+        inside = path.parent / "images" / name
+        return inside if inside.is_file() else path.parent / name
+
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -95,7 +107,7 @@ def _lines(path: Path, n_frames: int) -> Iterable[Case]:
                 if not isinstance(row, dict):
                     raise ValueError("an object is needed, with a question in it.")
                 name = str(row.get("id", f"{path.stem}-{number}"))
-                yield _case(name, row, lambda name: path.parent / name, n_frames)
+                yield _case(name, row, beside, n_frames)
             except json.JSONDecodeError as fault:
                 raise ValueError(
                     f"{path.name}, line {number}: not a line of JSON ({fault.msg})."
@@ -137,6 +149,8 @@ def _case(
 ) -> Case:
     """The case of one row. place: where a file lies that the row names."""
     question = ask or _first(row, QUESTION)
+    if isinstance(question, list) and question:
+        question = question[0]  # choice: of several turns the first; the others want its answer
     if not isinstance(question, str) or not question.strip():
         known = ", ".join(row) or "nothing"
         raise ValueError(
@@ -160,7 +174,8 @@ def _case(
     if isinstance(answer, list | tuple):
         answer = answer[0] if answer else None
     reference = None if answer is None else str(answer)
-    return Case(name, "\n".join(lines), (*decoded, *opened), reference=reference, kind="own")
+    kind = str(_first(row, KIND) or "own")
+    return Case(name, "\n".join(lines), (*decoded, *opened), reference=reference, kind=kind)
 
 
 def _picture(value: Any) -> Image.Image:

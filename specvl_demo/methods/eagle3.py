@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Capture, Decoder, Encoded, Prefill, Scores, Start
+from specvl_demo.core.types import Capture, Decoder, Encoded, Prefill, Scores
 from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.matrix import Matrix
@@ -24,7 +24,7 @@ from specvl_demo.methods.declare import Learn, ModelSettings, setting
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.blocks import direction, root_of
 from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
-from specvl_demo.methods.heads.features import FeatureHead, Opening, head_part
+from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
 
@@ -116,23 +116,13 @@ class Eagle3Head(FeatureHead):
             # A drafted id i stands for i + d2t[i].
             ids = torch.arange(len(t["d2t"]), device=self.device) + t["d2t"]
             self._output = DraftVocabulary(self._output, ids, decoder.vocab)
-        self._mrope, self._sees = bool(g.sections), True
+        self._sees = True
 
     def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
         """The same head, which may read placeholders where pictures are."""
         twin = super().told(settings, commonest)
         cast("Eagle3Head", twin)._sees = settings.pictures == "embeddings"
         return twin
-
-    def open(self, start: Start, before: Tensor | None = None) -> Opening:
-        """As EAGLE-2, with the target's three-axis positions where the head was trained on them."""
-        opening, positions = super().open(start), start.encoded.positions
-        if not self._mrope or positions.ndim == 1:
-            return opening
-        last = positions.shape[1] - 1
-        return opening._replace(
-            positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
-        )
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
         """Text by the head's own table; pictures have no other embedding than the target's."""
@@ -248,9 +238,11 @@ register(
         options=(CHAIN, STATIC_TREE, "entropy-tree"),
         presets={
             "paper": {"nodes": 60, "width": 10, "loops": 7},
-            # Its published head was trained so (AngelSlim's trainer leaves the pictures' embeddings
-            # out).
-            "qwen3-vl-4b": {"nodes": 60, "width": 10, "loops": 7, "pictures": "placeholders"},
+            # AngelSlim's heads were trained so: its trainer leaves the pictures' embeddings out.
+            **dict.fromkeys(
+                ("qwen3-vl-2b", "qwen3-vl-4b", "qwen3-vl-30b-a3b"),
+                {"nodes": 60, "width": 10, "loops": 7, "pictures": "placeholders"},
+            ),
             # The pocket pair's head fed itself three times in training, and is lost beyond.
             "pocket": {"policy": "chain", "gamma": 3},
             "pocket-tree": {"nodes": 10, "width": 3, "loops": 2},

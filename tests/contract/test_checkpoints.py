@@ -43,8 +43,10 @@ def published(kind: str, target: object, n_layers_read: int = 3) -> dict[str, to
     """A state dict under the names and in the shapes that the authors' files have."""
     torch.manual_seed(3)
     table = target.decoder.embed(torch.arange(VOCAB)).clone()
-    if kind in ("eagle2", "hivis", "dream"):
-        tensors = random_module(kind).published()
+    if kind in ("eagle2", "hivis", "dream", "msd"):
+        tensors = random_module("eagle2" if kind == "msd" else kind).published()
+        if kind == "msd":  # as for Qwen2-VL; those for LLaVA have no norm
+            tensors["layers.0.input_layernorm.weight"] = 1 + 0.2 * torch.randn(D)
         if kind == "hivis":
             tensors["embed_tokens.weight"] = table
             return tensors
@@ -308,6 +310,33 @@ def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Pat
     assert drafter.seen()["squeezed"].tolist() == [0, 1, 2, 3, *range(12, len(encoded.ids) - 1)]
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("told", ["norm", "config", "pair"])
+def test_msd_says_what_a_plain_transcription_says(told: str, deep: object, tmp_path: Path) -> None:
+    """Pictures alone at visual rows, joined with features elsewhere; without the norm of Qwen2-VL's
+    heads the config or the pair says that it is no EAGLE-2 head.
+    """
+    t = published("msd", deep)
+    weight = t["layers.0.input_layernorm.weight"]
+    if told != "norm":
+        del t["layers.0.input_layernorm.weight"]
+    config = {checkpoints.SECTION: {"method": "msd"}} if told == "config" else {}
+    folder = write(tmp_path, t, **config)
+    assert checkpoints.role_in(folder) == ("eagle2" if told == "pair" else "msd")
+    drafter = FeatureDrafter(open_head(folder, deep.decoder, checkpoints.serving("msd")))
+    start = begun(deep, drafter, tiny_prompt())
+    said = drafter.extend(start.encoded.ids[-1:], (-1,))
+    encoded, f = start.encoded, start.prefill.hidden
+    x = torch.cat((encoded.embeds[1:], f), -1) @ t["fc.weight"].t() + t.get("fc.bias", 0)
+    x = torch.where(encoded.visual[1:, None], encoded.embeds[1:], x)
+    block, positions = under(t, "layers.0."), torch.arange(len(x))
+    out = mlp(x + attend(norm(x, weight) if told == "norm" else x, block, positions), block)
+    logits = deep.decoder.logits(out[-1]).index_fill(
+        -1, torch.tensor(start.vocabulary.banned), -torch.inf
+    )
+    torch.testing.assert_close(said[0], logits.log_softmax(-1), atol=2e-4, rtol=2e-4)
+
+
 Q = "layers.0.self_attn.o_proj.weight"
 REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object], str]] = {
     "missing tensor": ("hivis", {Q: None}, {}, f"lacks {Q}"),
@@ -330,7 +359,6 @@ REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object]
         {},
         "for another model",
     ),
-    "another family": ("eagle2", {"layers.0.input_layernorm.weight": torch.ones(D)}, {}, "MSD"),
     "heads": ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
     "rotary": ("eagle2", {}, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
     "ids beyond": (

@@ -8,9 +8,10 @@ know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -101,8 +102,8 @@ def load(
     """
     tensors, settings = read(folder)
     source = folder.name
-    form = recognise(tensors, source)
     wanted = tuple(wanted)
+    form = recognise(tensors, source, settings, wanted)
     if wanted and form.kind not in wanted:
         names = " or ".join(FORMATS[w].title for w in wanted)
         raise ValueError(f"{source}: {names} was needed, the tensors are those of {form.title}")
@@ -151,7 +152,8 @@ def serving(role: str) -> list[str]:
 def role_in(folder: Path) -> str | None:
     """Which role the head in a folder serves; None where it holds no head that is known here."""
     try:
-        return recognise(read(folder)[0], folder.name).role
+        tensors, settings = read(folder)
+        return recognise(tensors, folder.name, settings).role
     except ValueError:
         return None
 
@@ -159,23 +161,28 @@ def role_in(folder: Path) -> str | None:
 # ---------------------------------------------------------------- what it is
 
 
-def recognise(tensors: Mapping[str, Tensor], source: str) -> Format:
+def recognise(
+    tensors: Mapping[str, Tensor],
+    source: str,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    wanted: Sequence[str] = (),
+) -> Format:
     """Which format these tensors are in; ValueError with a sentence for formats that are not
     served.
+
+    settings, wanted: what tells the heads of MSD that have EAGLE-2's names from EAGLE-2's: our
+    section of their config.json, or the pair that lists them.
     """
     found = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
+    if found is not None and found.kind == "eagle2":
+        told = settings.get(SECTION, {}).get("method")
+        return FORMATS["msd"] if "msd" in (told, *wanted) else found
     if found is not None:
         return found
-    if "fc.weight" in tensors and "layers.0.self_attn.q_proj.weight" in tensors:
-        if "layers.0.input_layernorm.weight" in tensors:
-            raise ValueError(
-                f"{source} looks like an MSD head (its block has an input norm), which is not"
-                " served"
-            )
-        if columns(tensors) == 3:
-            raise ValueError(
-                f"{source} projects three rows to one, but its step embeddings are missing"
-            )
+    if columns(tensors) == 3:
+        raise ValueError(
+            f"{source} projects three rows to one, but its step embeddings are missing"
+        )
     held = ", ".join(sorted(tensors)[:4])
     known = ", ".join(
         form.title.partition(" ")[2].removesuffix(" head") for form in FORMATS.values()

@@ -140,10 +140,17 @@ class FeatureHead:
 
         before: prompt positions that the head was given at the conversation's last question.
         """
-        features = self.features(start.prefill)
+        features, positions = self.features(start.prefill), start.encoded.positions
         every = torch.arange(features.shape[0], device=self.device)
         x = self.join(self.prompt_embeds(start.encoded)[1:-1], features[:-1])
-        return Opening(x, every[:-1], features[-1:], every[-1:], every)
+        opening = Opening(x, every[:-1], features[-1:], every[-1:], every)
+        if not self._geometry.sections or positions.ndim == 1:
+            return opening
+        # Trained on the target's three axes.
+        last = positions.shape[1] - 1
+        return opening._replace(
+            positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
+        )
 
     def prefill(self, start: Start, opening: Opening, room: int) -> CachedSequence:
         """The rows before the root, in a cache of so many."""

@@ -71,6 +71,27 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     assert len(data.find(str(file), 2)) == 2
 
 
+def test_mmspec_is_read_from_a_splits_folder(tmp_path: Path) -> None:
+    """Its lines name pictures inside `images`, several turns, and a topic to group by."""
+    (tmp_path / "images" / "general_vqa").mkdir(parents=True)
+    corpus.halves().save(tmp_path / "images" / "general_vqa" / "img_000001.png")
+    line = {
+        "id": "img_000001",
+        "image": "general_vqa/img_000001.png",
+        "turns": ["What plant is this?", "What is the weather like?"],
+        "category": "Landscape with reeds and lake",
+        "topic": "general vqa",
+    }
+    (tmp_path / data.MMSPEC).write_text(json.dumps(line))
+    (case,) = data.find(str(tmp_path), 9)
+    assert (case.name, case.question, case.kind, len(case.shown)) == (
+        "img_000001",
+        "What plant is this?",
+        "general vqa",
+        1,
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
