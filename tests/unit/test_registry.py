@@ -92,7 +92,7 @@ def test_verdicts_follow_memory() -> None:
     served = available(seven, H200)
     assert (served.ok, served.device, served.dtype) == (True, "cuda:0", "bfloat16")
     assert served.must_fetch and "hub" in served.reason
-    assert available(seven, SMALL_GPU).device == "cuda:1"
+    assert available(seven, SMALL_GPU, roles=("small",)).device == "cuda:1"
     assert available(seven, SMALL_GPU, Options("float32")).ok is False
     assert not available(find("qwen2.5-vl-72b"), H200).ok
     assert available(find("smolvlm2-2.2b"), LAPTOP).device == "cpu"
