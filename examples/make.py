@@ -1,12 +1,12 @@
 """Make the examples: their pictures and clips, their recorded races, where every method shines and
 struggles.
 
-    python examples/make.py pictures                  drawn anew, always the same python
-    examples/make.py photographs FOLDER        from a folder of originals (see README.md) python
-    examples/make.py races [--pair ID]         recorded here; nothing else should run python
-    examples/make.py races --listed            recorded with the methods that examples.json names
-    python examples/make.py lessons                   where every method keeps most and fewest of
-    its drafts
+    python examples/make.py pictures             drawn anew, always the same
+    python examples/make.py questions            what bench asks the pocket pair, always the same
+    python examples/make.py photographs FOLDER   from a folder of originals (see README.md)
+    python examples/make.py races [--pair ID]    recorded here; nothing else should run
+    python examples/make.py races --listed       with the methods that examples.json names
+    python examples/make.py lessons              where every method keeps most and fewest drafts
 
 Writes beside itself: pictures, clips, `*.trace.jsonl`, and what was measured into examples.json,
 which the page reads. A new example is an entry written there by hand.
@@ -18,6 +18,7 @@ import argparse
 import dataclasses
 import json
 import os
+import random
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,7 +36,10 @@ sys.path.insert(0, str(HERE.parent))
 import findings  # noqa: E402
 from findings import Finding  # noqa: E402
 
+from recipes.world import texts  # noqa: E402
+from recipes.world.samples import HELD_OUT, KINDS_OF_TURN, numbered  # noqa: E402
 from recipes.world.scenes import Chart, Scene, Thing, draw  # noqa: E402
+from recipes.world.texts import text_of  # noqa: E402
 from specvl_demo import pairs, records, registry  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
 from specvl_demo.records import Record, Round, gather  # noqa: E402  # noqa: E402
@@ -129,6 +133,78 @@ def pictures() -> None:
         scene = Scene((Thing("star", "yellow", SMALL, 1), ball), "white")
         writer.write(np.asarray(draw(scene, SIZE))[:, :, ::-1])
     writer.release()
+
+
+QUESTIONS_OF_A_KIND = 6
+CALIBRATION = {"describe": 3, "clip": 1, "chart": 1, "compare": 1, "count": 1, "where": 1}
+CALIBRATION_SEED = 8 * 10**11
+"""Far above what training draws, far below what is held out."""
+TEXTS = (
+    "What is a star?",
+    "Which colours do you know?",
+    "Describe a small red circle.",
+    "Count to five.",
+    "What can you see in a picture?",
+    "Tell me about bar charts.",
+)
+"""Questions without a picture: nothing the pocket target was taught, which is why they make it
+ramble.
+"""
+
+
+def questions() -> None:
+    """pocket-questions.jsonl and its pictures: what bench asks the drawn-scene pair."""
+    folder = HERE / "pocket"
+    folder.mkdir(exist_ok=True)
+    of_a_kind = range(QUESTIONS_OF_A_KIND)
+    lines = [_question("evaluate", HELD_OUT, k, i) for k in KINDS_OF_TURN for i in of_a_kind]
+    lines += [_follow_up(i) for i in of_a_kind]
+    for i, text in enumerate(TEXTS):
+        line = {"id": f"text-{i}", "kind": "text", "split": "evaluate", "question": text}
+        lines.append(line)
+    for kind, count in CALIBRATION.items():
+        lines += [_question("choose", CALIBRATION_SEED, kind, i) for i in range(count)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (HERE / "pocket-questions.jsonl").write_text(text, encoding="utf-8")
+
+
+def _question(split: str, seed: int, kind: str, i: int, name: str = "") -> dict[str, Any]:
+    """The line of a drawn question; its pictures are written beside it, without loss."""
+    name = name or f"{kind}-{i}"
+    sample, drawn = numbered(seed, kind, i)
+    turn = sample.turns[0]
+    line: dict[str, Any] = {"id": name, "kind": kind, "split": split}
+    line |= {"question": text_of(turn.question).strip(), "answer": text_of(turn.answer).strip()}
+    stem = name if split == "evaluate" else f"{split}-{name}"
+    if kind == "clip":
+        return line | {"video": _stored(f"{stem}.webp", drawn)}
+    if len(drawn) == 1:
+        return line | {"images": [_stored(f"{stem}.webp", drawn)]}
+    stored = [_stored(f"{stem}-{at}.webp", [one]) for at, one in enumerate(drawn, 1)]
+    return line | {"images": stored}
+
+
+def _stored(name: str, frames: list[Image.Image]) -> str:
+    path = HERE / "pocket" / name
+    moving = {"save_all": True, "append_images": frames[1:], "duration": 500}
+    frames[0].save(path, lossless=True, quality=100, method=6, **moving if frames[1:] else {})
+    with Image.open(path) as again:
+        assert getattr(again, "n_frames", 1) == len(frames), f"{name} lost a frame"
+    return f"pocket/{name}"
+
+
+def _follow_up(i: int) -> dict[str, Any]:
+    """A scene and its true description, then where one of its things is.
+
+    The truth stands for the first answer, so that every machine and every target is asked the same.
+    """
+    line = _question("evaluate", HELD_OUT, "where", 1000 + i, f"follow-up-{i}")
+    sample, _ = numbered(HELD_OUT, "where", 1000 + i)
+    told = text_of(texts.describe(random.Random(i), sample.pictures[0]).answer).strip()
+    return line | {
+        "kind": "follow-up",
+        "before": [{"question": "Describe the picture.", "answer": told}],
+    }
 
 
 def photographs(folder: Path) -> None:
@@ -294,7 +370,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("pictures", "photographs", "races", "lessons"))
+    parser.add_argument(
+        "what", choices=("pictures", "questions", "photographs", "races", "lessons")
+    )
     parser.add_argument("folder", type=Path, nargs="?", help="of the photographs' originals")
     parser.add_argument("--pair", default="pocket", choices=("pocket", "photo"))
     parser.add_argument(
@@ -304,6 +382,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.what == "pictures":
         pictures()
+    elif options.what == "questions":
+        questions()
     elif options.what == "races":
         races(options.pair, options.listed, options.anyway)
     elif options.what == "lessons":

@@ -15,10 +15,24 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from recipes.world.samples import KINDS_OF_TURN, held_out
+from recipes.world.texts import text_of
 from specvl_demo import pairs, registry
-from specvl_demo.bench import cases
+from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import GREEDY, requests
+from specvl_demo.media import VideoFrames
 from studies.edges import answer
+
+
+def drawn(n: int) -> list[Case]:
+    """`n` held-out questions of every kind in turn."""
+    found, kinds = [], list(KINDS_OF_TURN)
+    for i in range(n):
+        kind = kinds[i % len(kinds)]
+        sample, pictures = held_out(kind, i // len(kinds))
+        shown = (VideoFrames(tuple(pictures)),) if kind == "clip" else tuple(pictures)
+        found.append(Case(f"{kind}-{i}", text_of(sample.turns[0].question).strip(), shown))
+    return found
 
 
 def main(argv: list[str]) -> int:
@@ -27,7 +41,7 @@ def main(argv: list[str]) -> int:
     said: Counter[int] = Counter()
     # choice: calibration questions of other seeds would do as well; nothing is trained on the
     # counts.
-    asked = cases.mixed(int(argv[1]) if len(argv) > 1 else 200)
+    asked = drawn(int(argv[1]) if len(argv) > 1 else 200)
     for request in requests(loaded, asked, 160, GREEDY):
         said.update(answer(request, loaded, plain)[0])
     ids, size = [token for token, _ in said.most_common()], 64

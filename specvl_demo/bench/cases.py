@@ -1,47 +1,30 @@
-"""What a bench asks: named lists of questions with pictures, the same on every machine.
+"""What a bench asks the drawn-scene pair: shipped questions, the same on every machine.
 
-`held_out` scenes are never drawn in training; `calibration` scenes are never held out, so that what
-is tuned on them can be judged on the others.
+They are lines of examples/pocket-questions.jsonl, drawn by `examples/make.py questions`. Lines of
+the split `evaluate` were never drawn in training; those of `choose` are never evaluated, so that
+settings chosen on them can be judged on the others.
 """
 
 from __future__ import annotations
 
-import random
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageSequence
 
-from recipes.world import texts
-from recipes.world.samples import KINDS_OF_TURN, held_out, numbered
-from recipes.world.scenes import Scene
-from recipes.world.texts import Sample, text_of
 from specvl_demo.media import VideoFrames, Visual
+from specvl_demo.places import EXAMPLES
 from specvl_demo.vlm.prompts import Turn
 
-POCKET = (("describe", 3), ("clip", 2), ("chart", 2), ("compare", 2), ("count", 1), ("where", 1))
-FOLLOWED_UP = 2
-"""Cases of a conversation: a scene described, then one more question about it."""
-CALIBRATION = (
-    ("describe", 3),
-    ("clip", 1),
-    ("chart", 1),
-    ("compare", 1),
-    ("count", 1),
-    ("where", 1),
-)
-CALIBRATION_SEED = 8 * 10**11
-"""Far above what training draws, far below what is held out."""
-TEXTS = (
-    "What is a star?",
-    "Which colours do you know?",
-    "Describe a small red circle.",
-    "Count to five.",
-    "What can you see in a picture?",
-    "Tell me about bar charts.",
-)
-"""Questions without a picture: nothing the pocket target was taught, which is why they make it
-ramble.
-"""
+QUESTIONS = EXAMPLES / "pocket-questions.jsonl"
+POCKET = {
+    **{"describe": 3, "clip": 2, "chart": 2, "compare": 2, "count": 1, "where": 1},
+    "follow-up": 2,
+}
+"""How many of each kind `pocket` takes."""
 
 
 @dataclass(frozen=True)
@@ -69,65 +52,73 @@ def pocket() -> list[Case]:
     """Held-out scenes, charts, pairs of pictures, clips and follow-up questions; short and long
     answers.
     """
-    cases = [_held_out(kind, number) for kind, count in POCKET for number in range(count)]
-    return cases + [_follow_up(number) for number in range(FOLLOWED_UP)]
+    by_kind = _by_kind()
+    return [case for kind, count in POCKET.items() for case in by_kind[kind][:count]]
 
 
 def calibration() -> list[Case]:
     """Scenes to tune on: the same kinds from other seeds, none of them held out."""
-    return [
-        _case(kind, number, *numbered(CALIBRATION_SEED, kind, number))
-        for kind, count in CALIBRATION
-        for number in range(count)
-    ]
+    return list(_shipped("choose"))
 
 
 def mixed(n: int) -> list[Case]:
-    """`n` held-out questions of every kind in turn: scenes, charts, pairs, clips, follow-ups, text
-    alone.
+    """Held-out questions of every kind in turn: scenes, charts, pairs, clips, follow-ups, text
+    only; as many of `n` as are shipped.
     """
-    kinds = [*KINDS_OF_TURN, "follow-up", "text"]
-    return [_any(kinds[i % len(kinds)], i // len(kinds)) for i in range(n)]
+    rounds = zip(*_by_kind().values(), strict=True)
+    return [case for one_of_each in rounds for case in one_of_each][:n]
 
 
 def scenes_alone(n: int) -> list[Case]:
-    return [_held_out("describe", number) for number in range(n)]
+    """The first `n` questions that ask to describe one scene."""
+    return _by_kind()["describe"][:n]
 
 
 def clip(n: int, first: int = 0) -> VideoFrames:
-    """A clip of `n` held-out scenes that have nothing to do with each other."""
-    return VideoFrames(
-        tuple(held_out("describe", number)[1][0] for number in range(first, first + n))
+    """A clip of `n` held-out scenes that have nothing to do with each other; they come again where
+    fewer are shipped.
+    """
+    scenes = [case.shown[0] for case in _by_kind()["describe"]]
+    frames = [scenes[i % len(scenes)] for i in range(first, first + n)]
+    return VideoFrames(tuple(frame for frame in frames if isinstance(frame, Image.Image)))
+
+
+def _by_kind() -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
+    for case in _shipped("evaluate"):
+        found.setdefault(case.kind, []).append(case)
+    return found
+
+
+@cache
+def _shipped(split: str) -> tuple[Case, ...]:
+    lines = map(json.loads, QUESTIONS.read_text(encoding="utf-8").splitlines())
+    return tuple(_case(line) for line in lines if line["split"] == split)
+
+
+def _case(line: dict[str, Any]) -> Case:
+    """The case of a line. Where something was said before, what is shown belongs to the first
+    turn.
+    """
+    shown = tuple(_opened(line))
+    before = tuple(
+        Turn(turn["question"], () if i else shown, turn["answer"])
+        for i, turn in enumerate(line.get("before", ()))
+    )
+    return Case(
+        line["id"],
+        line["question"],
+        () if before else shown,
+        before,
+        line.get("answer"),
+        line["kind"],
     )
 
 
-def _any(kind: str, number: int) -> Case:
-    if kind == "text":
-        return Case(f"text-{number}", TEXTS[number % len(TEXTS)], kind="text")
-    return _follow_up(number) if kind == "follow-up" else _held_out(kind, number)
-
-
-def _held_out(kind: str, number: int) -> Case:
-    return _case(kind, number, *held_out(kind, number))
-
-
-def _case(kind: str, number: int, sample: Sample, pictures: list[Image.Image]) -> Case:
-    shown = (VideoFrames(tuple(pictures)),) if kind == "clip" else tuple(pictures)
-    turn = sample.turns[0]
-    question, reference = text_of(turn.question).strip(), text_of(turn.answer).strip()
-    return Case(f"{kind}-{number}", question, shown, reference=reference, kind=kind)
-
-
-def _follow_up(number: int) -> Case:
-    """A scene and its true description, then where one of its things is.
-
-    The truth stands for the first answer, so that every machine and every target is asked the same.
-    """
-    first = _held_out("where", 1000 + number)
-    sample, _ = held_out("where", 1000 + number)
-    rng = random.Random(number)
-    scene = sample.pictures[0]
-    assert isinstance(scene, Scene), "a question where something is shows a scene"
-    told = text_of(texts.describe(rng, scene).answer).strip()
-    before = Turn("Describe the picture.", first.shown, told)
-    return Case(f"follow-up-{number}", first.question, (), (before,), first.reference, "follow-up")
+def _opened(line: dict[str, Any]) -> Iterator[Visual]:
+    for name in line.get("images", ()):
+        yield Image.open(QUESTIONS.parent / name).convert("RGB")
+    if name := line.get("video"):
+        with Image.open(QUESTIONS.parent / name) as moving:
+            frames = ImageSequence.Iterator(moving)
+            yield VideoFrames(tuple(frame.convert("RGB") for frame in frames))

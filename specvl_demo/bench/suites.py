@@ -77,7 +77,7 @@ SUITES: dict[str, Suite] = {
     "pocket": Suite(measure.answers, pages.answers),
     "ablations": Suite(ablations.report, pages.ablations, repeats=3),
     "steps": Suite(steps.report, pages.steps, repeats=20),
-    "lossless": Suite(lossless.report, pages.differences, max_new_tokens=64, prompts=200),
+    "lossless": Suite(lossless.report, pages.differences, max_new_tokens=64, prompts=60),
     "device": Suite(device.report, pages.device, max_new_tokens=64, prompts=40),
     "ceilings": Suite(lambda asked: derived(), pages.ceilings),
     "tune": Suite(tune.report, pages.tuned, repeats=3, max_new_tokens=64),

@@ -85,7 +85,7 @@ LAYERS = (
     ("core", "report", "fingerprints"),
     ("base_weights", "decoders"),
     ("vlm",),
-    ("methods", "recipes.world"),
+    ("methods",),
     ("tuned", "verdicts", "ceilings"),
     ("registry",),
     ("session",),
