@@ -64,8 +64,23 @@ PHOTOGRAPHS = {
     "rocket": "rocket.jpg",
     "astronaut": "astronaut.png",
     "clock": "clock_motion.png",
+    "pagoda": "china.jpg",
+    "dahlia": "flower.jpg",
+    "dogs": "friends_by_Aitzol_Berasategi.jpg",
+    "stream": "life_by_Aitzol_Berasategi.jpg",
+    "mountains": "picosdeeuropa_by_Aitzol_Berasategi.jpg",
+    "sunset": "sunset_by_Aitzol_Berasategi.jpg",
+    "hillside": "aitzgorri_by_Aitzol_Berasategi.jpg",
+    "dandelion": "seeding_by_Clements_Engelhardt.jpg",
+    "brushes": "Picture_1A_by_freespace.jpg",
+    "fig": "Picture_0B_by_freespace.jpg",
+    "room": "Wine_by_Jakkub_Mede.jpg",
+    "branches": "Dragonfly_by_Bolly.jpg",
+    "bird": "Kleiber_by_Lukas_Baubkus.jpg",
 }
 """The originals of the photographs; whose they are and on what terms stands in README.md."""
+CLIPS = {"tour": ("cat", "coffee", "rocket"), "outing": ("hillside", "brushes", "sunset")}
+"""Clips that look over photographs, with a cut between them."""
 PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024
 FEATURED = 3
 """So many of a pair's first tiles show methods with charts of their own."""
@@ -208,7 +223,7 @@ def _follow_up(i: int) -> dict[str, Any]:
 
 
 def photographs(folder: Path) -> None:
-    """The photographs, small enough to ship, and a clip that looks over three of them."""
+    """The photographs, small enough to ship, and clips that look over three of them each."""
     for name, original in PHOTOGRAPHS.items():
         image = Image.open(folder / original).convert("RGB")
         image.thumbnail((PHOTO_SIDE, PHOTO_SIDE), Image.Resampling.LANCZOS)
@@ -216,10 +231,16 @@ def photographs(folder: Path) -> None:
             image.save(HERE / f"{name}.jpg", quality=quality, optimize=True, progressive=True)
             if (HERE / f"{name}.jpg").stat().st_size <= PHOTO_BYTES:
                 break
+    for name, shown in CLIPS.items():
+        clip(name, shown)
+
+
+def clip(name: str, shown: Iterable[str]) -> None:
+    """A clip that looks over photographs."""
     writer = cv2.VideoWriter(
-        str(HERE / "tour.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, TOUR_SIZE
+        str(HERE / f"{name}.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, TOUR_SIZE
     )
-    for name in ("cat", "coffee", "rocket"):
+    for name in shown:
         image = Image.open(HERE / f"{name}.jpg")
         side = min(image.size)
         for frame in range(CLIP_FRAMES // 2):

@@ -65,8 +65,9 @@ class Checkpoint:
 class Pair:
     """A target with the drafters that fit it: same vocabulary, or heads trained on its features.
 
-    knows: what its target was shown. n_frames: of a clip. n_tokens: of a prompt with a picture, and
-    answer.
+    knows: what its target was shown. questions: the file of examples/ that it is measured with.
+    n_frames: of a clip. n_tokens: of a prompt with a
+    picture, and answer.
     """
 
     id: str
@@ -77,6 +78,7 @@ class Pair:
     n_frames: int = 8
     n_tokens: int = 2048
     knows: Literal["anything", "photographs", "scenes"] = "anything"
+    questions: str = "photo-questions.jsonl"
     note: str = ""
 
     @property

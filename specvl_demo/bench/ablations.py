@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo import fingerprints
-from specvl_demo.bench import cases, measure
+from specvl_demo.bench import measure
 from specvl_demo.bench.measure import Asked
 from specvl_demo.methods.base import Choice, Models, Value, choose
 from specvl_demo.methods.heads import checkpoints
@@ -60,7 +60,7 @@ def report(asked: Asked) -> dict[str, Any]:
         raise ValueError(
             "--suite ablations needs --heads: a folder with a folder for each trained head."
         )
-    loaded, found = asked.load([], None), asked.cases(cases.pocket)
+    loaded, found = asked.load([], None), asked.cases("evaluate")
     heads = opened(loaded, asked.heads)
     choices = [choose("ar"), *(one.drafting(shape) for one in heads for shape in SHAPES)]
     measured = measure.bench(

@@ -11,13 +11,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from PIL import Image, ImageSequence
 
 from specvl_demo.media import VideoFrames, Visual
 from specvl_demo.places import EXAMPLES
 from specvl_demo.vlm.prompts import Turn
+
+Use = Literal["choose", "evaluate", "all"]
+"""What cases are for: settings are chosen on some and judged on others, never tuned on."""
 
 QUESTIONS = EXAMPLES / "pocket-questions.jsonl"
 POCKET = {
@@ -67,6 +70,11 @@ def mixed(n: int) -> list[Case]:
     """
     rounds = zip(*_by_kind().values(), strict=True)
     return [case for one_of_each in rounds for case in one_of_each][:n]
+
+
+def drawn(use: Use, n: int) -> list[Case]:
+    """What a pair that knows drawn scenes is asked. n: the most where all are asked."""
+    return mixed(n) if use == "all" else pocket() if use == "evaluate" else calibration()
 
 
 def scenes_alone(n: int) -> list[Case]:

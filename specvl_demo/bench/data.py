@@ -17,7 +17,7 @@ from typing import Any
 
 from PIL import Image
 
-from specvl_demo.bench.cases import Case
+from specvl_demo.bench.cases import Case, Use
 from specvl_demo.machine import offline
 from specvl_demo.media import load_any, to_rgb
 
@@ -89,7 +89,14 @@ def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> 
     return cases
 
 
-def _lines(path: Path, n_frames: int) -> Iterable[Case]:
+def shipped(path: Path, use: Use, n_frames: int = 8) -> list[Case]:
+    """The cases of a shipped file that are for this use, by its column `split`."""
+    return list(_lines(path, n_frames, lambda row: use in ("all", row["split"])))
+
+
+def _lines(
+    path: Path, n_frames: int, wanted: Callable[[Mapping[str, Any]], bool] = bool
+) -> Iterable[Case]:
     """One case a line; pictures and clips are files beside the file of lines, or in `images`
     there.
     """
@@ -106,6 +113,8 @@ def _lines(path: Path, n_frames: int) -> Iterable[Case]:
                 row = json.loads(line)
                 if not isinstance(row, dict):
                     raise ValueError("an object is needed, with a question in it.")
+                if row and not wanted(row):
+                    continue
                 name = str(row.get("id", f"{path.stem}-{number}"))
                 yield _case(name, row, beside, n_frames)
             except json.JSONDecodeError as fault:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from specvl_demo import session
-from specvl_demo.bench import cases, provenance
+from specvl_demo.bench import provenance
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import GREEDY, Asked, Tell, requests, silent
 from specvl_demo.core import engine
@@ -37,8 +37,8 @@ COLUMNS = (
 
 
 def report(asked: Asked) -> dict[str, Any]:
-    """What `lossless` finds on shipped questions of every kind in turn, or on the person's own."""
-    found = asked.cases(lambda: cases.mixed(asked.prompts))
+    """What `lossless` finds on the pair's questions of every kind, or on the person's own."""
+    found = asked.cases("all")
     loaded = asked.load(asked.roles, None)
     return lossless(loaded, found, asked.choices, asked.max_new_tokens, asked.tell, asked.sampling)
 

@@ -17,16 +17,17 @@ from typing import Any
 
 from specvl_demo import registry, session
 from specvl_demo.bench import cases, data, forwards, provenance
-from specvl_demo.bench.cases import Case
+from specvl_demo.bench.cases import Case, Use
 from specvl_demo.bench.forwards import TimedRound
 from specvl_demo.bench.peers import HF_ASSISTED, HF_GENERATE, PEERS, Answer, Library
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import Pair, Role
+from specvl_demo.places import EXAMPLES
 from specvl_demo.records import Lane, gather
 from specvl_demo.registry import Loaded
-from specvl_demo.report.metrics import Comparison, compare
+from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare
 
 Tell = Callable[[str, float], None]
 """Is told what is going on and how much of it is done, 0 to 1."""
@@ -52,6 +53,8 @@ TOTAL = (
     *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
 )
 """Columns from pictures to answer: vision, prefill and the drafter's prefill counted."""
+BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "accepted_by_depth")
+"""What is told of each kind of question too."""
 RATIOS = (
     *("speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
     *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
@@ -88,11 +91,13 @@ class Asked:
     def roles(self) -> list[Role]:
         return registry.roles_of(self.choices)
 
-    def cases(self, shipped: Callable[[], list[Case]]) -> list[Case]:
-        """The person's own questions where some were named, else those that are shipped."""
-        if self.data is None:
-            return shipped()
-        return data.find(self.data, self.prompts, self.media, self.pair.n_frames)
+    def cases(self, use: Use) -> list[Case]:
+        """The person's own questions where some were named, else the pair's."""
+        if self.data is not None:
+            return data.find(self.data, self.prompts, self.media, self.pair.n_frames)
+        if self.pair.questions == cases.QUESTIONS.name:
+            return cases.drawn(use, self.prompts)
+        return data.shipped(EXAMPLES / self.pair.questions, use, self.pair.n_frames)
 
 
 @dataclass
@@ -111,6 +116,17 @@ class Repeat:
         )
         self.lanes[name].append(lane)
         self.rounds[name] += rounds
+
+    def only(self, at: Sequence[int], names: Iterable[str]) -> Repeat:
+        """The same of these cases and methods only."""
+        rounds = {name: [len(lane.rounds) for lane in self.lanes[name]] for name in names}
+        some = Repeat()
+        for name, counts in rounds.items():
+            for case in at:
+                first = sum(counts[:case])
+                timed = self.rounds[name][first : first + counts[case]]
+                some.add(name, self.lanes[name][case], timed)
+        return some
 
     def rate(self, name: str, total: bool = False) -> float | None:
         """Tokens a second of decoding, or from pictures to answer; None where nothing was
@@ -153,7 +169,7 @@ def answers(asked: Asked) -> dict[str, Any]:
     )
     loaded = asked.load(list(dict.fromkeys([*asked.roles, *small])), None)
     peers = list(PEERS) if asked.peers else [HF_GENERATE]
-    found = asked.cases(cases.pocket)
+    found = asked.cases("evaluate")
     return bench(
         loaded, found, asked.choices, asked.repeats, asked.max_new_tokens, peers, asked.tell
     )
@@ -199,7 +215,11 @@ def bench(
         "peers": list(peers),
     }
     machine = {**provenance.describe(loaded), **watch.read()}
-    rows = [_row(measured, choice.method.name) for choice in choices]
+    kinds = [case.kind for case in cases]
+    rows = [
+        _row(measured, name) | {"by_kind": _by_kind(measured, name, kinds)}
+        for name in (choice.method.name for choice in choices)
+    ]
     for name, note in library.notes.items():
         rows.append({**_shared(measured, name), "note": note, "held_back_by": None})
     return {"machine": machine, "settings": settings, "rows": rows}
@@ -208,9 +228,12 @@ def bench(
 def held_back(report: dict[str, Any]) -> dict[str, Any]:
     if not report["machine"].get("busy"):
         return report
-    return report | {
-        "rows": [row | dict.fromkeys(set(RATIOS) & set(row)) for row in report["rows"]]
-    }
+
+    def without(row: dict[str, Any]) -> dict[str, Any]:
+        kinds = {kind: without(one) for kind, one in row.get("by_kind", {}).items()}
+        return row | dict.fromkeys(set(RATIOS) & set(row)) | ({"by_kind": kinds} if kinds else {})
+
+    return report | {"rows": [without(row) for row in report["rows"]]}
 
 
 def spread(values: Sequence[float]) -> float | None:
@@ -219,6 +242,18 @@ def spread(values: Sequence[float]) -> float | None:
         return None
     first, middle, third = quantiles(values, n=4, method="inclusive")
     return (third - first) / middle
+
+
+def _by_kind(
+    repeats: Sequence[Repeat], name: str, kinds: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The figures of a method for each kind of question. kinds: of the cases, in their order."""
+    found = {}
+    for kind in dict.fromkeys(kinds):
+        at = [number for number, one in enumerate(kinds) if one == kind]
+        row = _row([repeat.only(at, {name, "ar"}) for repeat in repeats], name)
+        found[kind] = {"cases": len(at), **{column: row[column] for column in BY_KIND}}
+    return found
 
 
 def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
@@ -231,6 +266,7 @@ def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     speedup, doubt = shared["speedup_vs_ar"], beside.doubt()
     return shared | {
         "tau": beside.metrics.totals.tau,
+        "accepted_by_depth": accepted_by_depth(one.round for one in rounds),
         "limit": speedup / efficiency if speedup and efficiency else None,
         "efficiency": efficiency,
         **{f"share_{phase}": share for phase, share in beside.metrics.shares.items()},

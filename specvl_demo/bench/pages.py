@@ -127,6 +127,9 @@ def answers(report: Report) -> Page:
         if row[key]
     ]
     two = [("Decoding", rows, DECODING), ("From pictures to answer", rows, measure.TOTAL)]
+    two += [("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar"))]
+    two += [("τ by kind of question", *_by_kind(rows, "tau"))]
+    two += [("Drafted positions kept, by depth", *_by_depth(rows))]
     return Page([(head, rows, columns) for head, rows, columns in two], _asked(report), said)
 
 
@@ -263,6 +266,30 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     else:
         raise ValueError(f"The suite {report['suite']} has no charts; pocket and steps have.")
     path.write_text(html.file(figures, f"bench {report['suite']}"), encoding="utf-8")
+
+
+def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
+    """A figure of each method, a column a kind of question."""
+    told = [row for row in rows if row.get("by_kind")]
+    kinds = list(told[0]["by_kind"]) if told else []
+    table = [
+        {"method": row["method"], **{kind: row["by_kind"][kind][figure] for kind in kinds}}
+        for row in told
+    ]
+    return table, ("method", *kinds)
+
+
+def _by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
+    """Of the positions drafted at a depth, given that all before were kept, the share kept."""
+    told = [
+        (row["method"], row["accepted_by_depth"]) for row in rows if row.get("accepted_by_depth")
+    ]
+    deepest = max((len(shares) for _, shares in told), default=0)
+    depths = [str(depth) for depth in range(1, deepest + 1)]
+    return [{"method": name, **dict(zip(depths, shares))} for name, shares in told], (
+        "method",
+        *depths,
+    )
 
 
 def _asked(report: Report) -> list[str]:

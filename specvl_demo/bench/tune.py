@@ -13,7 +13,7 @@ from typing import Any
 
 from specvl_demo import registry, session, tuned
 from specvl_demo.bench import measure, provenance
-from specvl_demo.bench.cases import Case, calibration
+from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import Asked, Tell, silent
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
@@ -133,11 +133,11 @@ def report(asked: Asked) -> dict[str, Any]:
     names = [name for name in tunable(asked.pair) if name in {c.method.name for c in asked.choices}]
     if not names:
         raise ValueError("None of these methods has a tree or a chain to tune.")
-    loaded, found = asked.load(asked.roles, None), asked.cases(calibration)
+    loaded, found = asked.load(asked.roles, None), asked.cases("choose")
     watch = provenance.Watch()
     rows = tune(loaded, names, found, asked.max_new_tokens, asked.repeats, asked.tell)
     machine = {**provenance.describe(loaded), **watch.read()}
-    source = asked.data or "training-side drawn scenes, none of them held out"
+    source = asked.data or f"{asked.pair.questions}, none of those that bench asks"
     tuned_on = f"Tuned on {len(found)} cases: {source}; other inputs may want other settings."
     about = {"tuned_on": tuned_on, "when": machine["when"], "weights": machine["weights"]}
     kept: dict[str, dict[str, Value]] = {

@@ -81,14 +81,20 @@ def batch(options: argparse.Namespace) -> int:
         raise Refused(f"--batch {options.batch} is not UTF-8 text.") from None
     from specvl_demo import session
 
+    def beside(name: str) -> Path:
+        """A file of a line: as it is named, or beside the file of lines."""
+        here = Path(name)
+        return here if here.exists() else Path(options.batch).parent / name
+
     loaded = _load(options, pair, [choice])
     wrong = 0
     for number, line in enumerate(lines):
         answer: dict[str, object] = {"id": None}
         try:
             asked = _question(line, answer)
-            clips = [] if asked.video is None else [asked.video]
-            pictures, videos = load_media(asked.images, clips, pair.n_frames)
+            images = [beside(name) for name in asked.images]
+            clips = [beside(asked.video)] if asked.video is not None else []
+            pictures, videos = load_media(images, clips, pair.n_frames)
             request = _request(options, loaded, asked.prompt, [*pictures, *videos])
             (lane,) = gather(session.race(loaded, request, [choice], warmed=number > 0))
             answer |= tables.lane_row(lane)
@@ -101,12 +107,15 @@ def batch(options: argparse.Namespace) -> int:
 
 
 class Question(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of --batch."""
+    """A line of --batch. kind, split and answer are the bench's, and are read over here."""
 
     id: str | int
     prompt: str = ""
     images: list[str] = []
     video: str | None = None
+    kind: str = ""
+    split: str = ""
+    answer: str = ""
 
 
 def _question(line: str, answer: dict[str, object]) -> Question:

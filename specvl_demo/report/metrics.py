@@ -6,6 +6,7 @@ never a mean of ratios; what was not measured is None.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -140,6 +141,21 @@ class Comparison:
         """Nodes verified in a round, root included."""
         t = self.metrics.totals
         return 1 + t.n_drafted / max(t.n_rounds, 1)
+
+
+def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
+    """Share of the positions drafted at depth 1, 2, ... that were kept, given that all before them
+    were. A position without a draft below the kept path was not drafted; one behind the end of the
+    answer was not judged. Neither counts.
+    """
+    drafted: Counter[int] = Counter()
+    kept: Counter[int] = Counter()
+    for round_ in rounds:
+        accepted = len(round_.path) - 1
+        kept.update(range(1, accepted + 1))
+        refused = round_.tokens[-1].origin == "target" and round_.path[-1] in round_.tree.parent
+        drafted.update(range(1, accepted + 1 + refused))
+    return [kept[depth] / drafted[depth] for depth in sorted(drafted)]
 
 
 def compare(lanes: Lane | Iterable[Lane], ar: Lane | Iterable[Lane]) -> Comparison:

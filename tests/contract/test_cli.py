@@ -216,7 +216,16 @@ def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: P
     """One load; a bad line gets its error under its id, where it has one, and the rest goes on."""
     lines = [
         json.dumps({"id": "a", "prompt": "what is it", "images": ["a.png"], "video": None}),
-        json.dumps({"id": 7, "prompt": "and this", "images": [], "video": "c.mp4"}),
+        json.dumps(
+            {
+                "id": 7,
+                "kind": "clip",
+                "split": "choose",
+                "prompt": "and this",
+                "images": [],
+                "video": "c.mp4",
+            }
+        ),
         json.dumps({"id": "gone", "prompt": "x", "images": ["nowhere.png"]}),
         "",
         "{nonsense",

@@ -139,6 +139,17 @@ def test_unknown_is_none_never_zero() -> None:
     assert beside.speedup_decode is None and beside.why_slow() is None
 
 
+def test_what_was_not_drafted_is_not_refused() -> None:
+    """Four drafted and three kept, two drafted and both kept, one drafted and refused; and the end
+    of the answer inside a draft, behind which nothing was judged.
+    """
+    rounds = chain_lane().rounds
+    assert metrics.accepted_by_depth(rounds) == [1, 1, 1, 0]
+    rounds = [*rounds, chain_round(2, 0.3, "", "a", "b"), chain_round(3, 0.4, "a", "ab", None)]
+    assert metrics.accepted_by_depth(rounds) == [3 / 4, 1, 1, 0]
+    assert metrics.accepted_by_depth(ar_lane().rounds) == []
+
+
 def cut(lane: Lane, n: int, stop: str | None = "cancelled") -> Lane:
     rounds = lane.rounds[:n]
     return Lane(lane.begin, rounds, stop and End(lane.begin.lane, stop, fold(rounds)))
@@ -245,7 +256,7 @@ def test_no_reason_is_given_that_the_measurement_does_not_carry(
 
 BESIDE = """
 const [{ Lane }, verdict] = [await load('fold.js'), await load('verdict.js')];
-const { costs, whySlow } = await load('fold.js');
+const { acceptedByDepth, costs, whySlow } = await load('fold.js');
 const fold = ([begin, rounds, end]) => {
   const lane = new Lane(begin);
   for (const round of rounds) lane.add(round);
@@ -256,7 +267,8 @@ return data.map((pair) => {
   const [lane, base] = pair.map(fold);
   const cost = costs(lane, base);
   const { kind } = verdict.timing(lane, base);
-  return [verdict.agreement(lane, base), kind, whySlow(cost), cost?.speedup ?? null];
+  const depths = acceptedByDepth(lane.rounds);
+  return [verdict.agreement(lane, base), kind, whySlow(cost), cost?.speedup ?? null, depths];
 });
 """
 REASONS = {"rest": "not a model", "draft": "drafting", "verify": "verifying", "kept": "too few"}
@@ -292,7 +304,7 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
         )
     found = run(tmp_path, BESIDE, [[msgspec.to_builtins(lane) for lane in race] for race in races])
     kinds = set()
-    for (lane, ar), (agreement, timing, slow, speedup) in zip(races, found, strict=True):
+    for (lane, ar), (agreement, timing, slow, speedup, depths) in zip(races, found, strict=True):
         ours = remarks.agreement(lane, ar)
         kinds |= {ours.kind, timing}
         assert agreement == pytest.approx(vars(ours))
@@ -303,6 +315,7 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
         reason = metrics.compare(lane, ar).why_slow()
         assert (reason is None) == (slow is None) and (slow is None or REASONS[slow] in reason)
         assert speedup == pytest.approx(metrics.compare(lane, ar).speedup_decode)
+        assert depths == pytest.approx(metrics.accepted_by_depth(lane.rounds))
     assert kinds >= {"same", "so_far", "differs", "tie", "short", "disturbed", "sound"}
 
 

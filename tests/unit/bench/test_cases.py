@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from specvl_demo import pairs
 from specvl_demo.bench import cases, data
+from specvl_demo.pairs import PAIRS
+from specvl_demo.places import EXAMPLES
 from specvl_demo.vlm.prompts import VideoFrames
 from tests import corpus
 
@@ -49,6 +52,25 @@ def test_mixed_prompts_go_through_all_kinds_in_turn() -> None:
     assert not next(case for case in asked if case.kind == "text").shown
 
 
+def test_the_photo_pair_is_asked_about_pictures_that_are_shipped() -> None:
+    """Six kinds; no picture on which settings are chosen is judged on; a pair names its file."""
+    (file,) = {pair.questions for pair in PAIRS if pair.knows == "photographs"}
+    judged, chosen = (data.shipped(EXAMPLES / file, use, 2) for use in ("evaluate", "choose"))
+    kinds = {"describe", "story", "short answer", "two pictures", "clip", "text"}
+    assert len(judged) >= 24 and {case.kind for case in judged} == kinds
+    assert {case.kind for case in chosen} == kinds
+    assert all(bool(case.shown) == (case.kind != "text") for case in judged + chosen)
+    assert all(case.reference for case in judged + chosen if case.kind == "short answer")
+    shown = {}
+    for row in map(json.loads, (EXAMPLES / file).read_text().splitlines()):
+        shown.setdefault(row["split"], set()).update(row.get("images", []), [row.get("video")])
+    assert shown["choose"] & shown["evaluate"] == {None}
+    assert (
+        data.shipped(EXAMPLES / file, "all", 2)
+        and pairs.find("pocket").questions == cases.QUESTIONS.name
+    )
+
+
 def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     corpus.halves().save(tmp_path / "a.png")
     corpus.write_clip(tmp_path / "c.mp4")
@@ -60,13 +82,13 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     ]
     file = tmp_path / "own.jsonl"
     file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
-    one, two, clip, text = data.find(str(file), 9)
+    one, two, clip, text = data.find(file, 9)
     assert (one.name, one.reference, len(one.shown)) == ("mine", "halves", 1)
     assert (two.name, len(two.shown), two.reference) == ("own-2", 2, None)
     assert (
         isinstance(clip.shown[0], VideoFrames) and len(clip.shown[0].frames) > 1 and not text.shown
     )
-    assert len(data.find(str(file), 2)) == 2
+    assert len(data.find(file, 2)) == 2
 
 
 def test_mmspec_is_read_from_a_splits_folder(tmp_path: Path) -> None:
@@ -103,7 +125,7 @@ def test_a_bad_line_is_named(line: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "own.jsonl"
     file.write_text(line)
     with pytest.raises(ValueError, match=said):
-        data.find(str(file), 9)
+        data.find(file, 9)
 
 
 PICTURE = corpus.halves()

@@ -67,6 +67,12 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
         assert 0 < row["share_before"] < 1 and row["first_token_ms"] < row["answer_ms"]
     assert rows["ar"]["speedup_vs_ar"] == rows["ar"]["speedup_total_vs_ar"] == 1.0
     assert rows["chain"]["identical_to_ar"] is True and rows[HF_GENERATE]["identical_to_ar"] is True
+    for row in (rows["ar"], rows["chain"]):
+        kinds = row["by_kind"]
+        assert [kinds[kind]["cases"] for kind in ("where", "follow-up")] == [1, 1]
+        assert min(one["tau"] for one in kinds.values()) <= row["tau"]
+        assert max(one["tau"] for one in kinds.values()) >= row["tau"]
+        assert len(row["accepted_by_depth"]) == (3 if row["method"] == "chain" else 0)
     told = beside["machine"]
     assert (
         told["weights"]["target"] and told["versions"]["torch"] and "others_share_meanwhile" in told
@@ -75,6 +81,7 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
     assert (
         "From pictures to answer" in text
         and "× our AR" in text
+        and "τ by kind of question" in text
         and told["weights"]["target"] in text
     )
     pages.draw(beside, tmp_path / "charts.html")

@@ -2,7 +2,7 @@
    table) and are read by `declared`, which knows no method. */
 
 import { step } from './chart.js';
-import { costs } from './fold.js';
+import { acceptedByDepth, costs } from './fold.js';
 import { fmt } from './dom.js';
 import { doubt } from './verdict.js';
 import { W } from './words.js';
@@ -158,7 +158,7 @@ export const speedup = {
   },
 };
 
-/** How often a round keeps at least so many drafted tokens. */
+/** How often a drafted token is kept, by its depth, given that all before it were. */
 export const byDepth = {
   id: 'by-depth',
   title: W.charts.byDepth,
@@ -168,11 +168,10 @@ export const byDepth = {
   build(race, c) {
     const lane = race.focused;
     if (!lane) return null;
-    const rounds = shownRounds(race, lane).filter((r) => r.tree.tokens.length > 1);
-    if (!rounds.length) return null;
-    const deepest = Math.max(1, ...rounds.map((r) => r.path.length - 1));
-    const x = Array.from({ length: deepest }, (_, i) => i + 1);
-    const y = x.map((d) => (100 * rounds.filter((r) => r.path.length > d).length) / rounds.length);
+    const y = acceptedByDepth(shownRounds(race, lane)).map((share) => 100 * share);
+    if (!y.length) return null;
+    const deepest = y.length;
+    const x = y.map((_, i) => i + 1);
     return {
       traces: [
         { type: 'bar', x, y, marker: { color: c.draft }, name: W.charts.kept, hoverinfo: 'x+y' },

@@ -145,6 +145,23 @@ export function rejected(round) {
   return out;
 }
 
+/** Share of the positions drafted at depth 1, 2, … that were kept, given that all before them were, as
+ *  `report.metrics.accepted_by_depth`: what was not drafted, or lies behind the end of the answer, does not count. */
+export function acceptedByDepth(rounds) {
+  const drafted = [];
+  const kept = [];
+  const count = (list, n) => {
+    for (let depth = 0; depth < n; depth += 1) list[depth] = (list[depth] ?? 0) + 1;
+  };
+  for (const { path, tokens, tree } of rounds) {
+    const accepted = path.length - 1;
+    const refused = tokens.at(-1).origin === 'target' && tree.parent.includes(path.at(-1));
+    count(kept, accepted);
+    count(drafted, accepted + Number(refused));
+  }
+  return drafted.map((n, depth) => (kept[depth] ?? 0) / n);
+}
+
 /** Why a token stands in the answer: 'accepted', 'relaxed', 'corrected' (something else was drafted), 'bonus' (all
  *  that was drafted was kept) or 'alone' (nothing was drafted). */
 export function reason(round, at) {

@@ -143,8 +143,9 @@ export const W = {
     limit: 'limit',
     shaded: 'drafts kept',
     byDepth: 'Drafted tokens kept',
-    byDepthHelp: 'Share of rounds in which at least so many drafted tokens were kept',
-    kept: 'share of rounds',
+    byDepthHelp:
+      'Of the tokens drafted at a depth below what was kept, the share that was kept too; what was not drafted does not count',
+    kept: 'share of those drafted there',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     phases: 'Time of each round',
     phasesHelp: 'Milliseconds of each round: drafting, verifying, committing, everything else',
