@@ -109,19 +109,22 @@ def _by_brand(head: bytes) -> str:
     return "MP4"
 
 
-def shown(path: str | os.PathLike[str]) -> str:
-    """A file's name as a sentence can carry it: nothing a terminal obeys, nothing that turns the
-    direction of reading, not longer than a line."""
-    name = os.fspath(path)
+def printable(text: str) -> str:
+    """The text without what a terminal obeys or what turns the direction of reading."""
     joiner = "\N{ZERO WIDTH JOINER}"  # emoji are made with it
-    name = "".join(
+    return "".join(
         (
             c
             if c == joiner or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
             else "\N{REPLACEMENT CHARACTER}"
         )
-        for c in name
+        for c in text
     )
+
+
+def shown(path: str | os.PathLike[str]) -> str:
+    """A file's name as a sentence can carry it: printable, not longer than a line."""
+    name = printable(os.fspath(path))
     return (
         name
         if len(name) <= _NAME_CHARACTERS

@@ -1,7 +1,8 @@
 """From files to pictures and clips, in processes of their own under a hard time limit.
 
 Given paths and limits. Whatever a file does to a decoder, this process goes on and says what
-happened. Pictures of one request share a process, each MP4, WebM or AVI has its own.
+happened, and nothing that a decoder answers is believed before it is checked. Pictures of one
+request share a process, each MP4, WebM or AVI has its own.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from PIL import Image
 
@@ -28,6 +30,7 @@ from specvl_demo.media.files import (
     Limits,
     MediaError,
     examine,
+    printable,
     shown,
 )
 from specvl_demo.media.pictures import VideoFrames, Visual
@@ -35,7 +38,11 @@ from specvl_demo.media.pictures import VideoFrames, Visual
 Want = Literal["picture", "clip", "any"]
 Item = tuple[Path, str, Want]
 
+DECODER = "SPECVL_CLIPS"
+"""Names what decodes MP4, WebM and AVI: opencv, or decord where it is installed."""
 _HEADER_BYTES = 2**20
+_SAID = 300
+"""Characters of a refusal by a decoder that are passed on."""
 # All that a decoder needs of the environment: no token, no proxy, no path of anybody's.
 _KEPT = (
     "PATH",
@@ -50,7 +57,6 @@ _KEPT = (
 _QUIET = {
     "OPENCV_LOG_LEVEL": "SILENT",
     "OPENCV_FFMPEG_LOGLEVEL": "-8",
-    "OPENCV_FFMPEG_CAPTURE_OPTIONS": "protocol_whitelist;file",
     "OMP_NUM_THREADS": "1",
 }
 
@@ -126,9 +132,11 @@ def _groups(items: Sequence[Item]) -> list[list[int]]:
 def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) -> list[Visual]:
     """One process for these files; it is killed at the deadline `until`."""
     seconds = max(0.0, until - time.monotonic())
+    decoder = _clip_decoder(items)
     job = {
         "items": [
-            {"path": str(path.resolve()), "kind": kind, "want": want} for path, kind, want in items
+            {"path": str(path.resolve()), "kind": kind, "want": want, "clips": decoder}
+            for path, kind, want in items
         ],
         "n_frames": n_frames,
         "limits": asdict(limits),
@@ -159,10 +167,25 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
     with child:
         try:
             _hand_over(child.stdin, json.dumps(job).encode() + b"\n")
-            return [_read(child.stdout, path, kind, limits, late) for path, kind, _ in items]
+            return [_read(child.stdout, item, n_frames, limits, late) for item in items]
         finally:
             clock.cancel()
             child.kill()  # before waiting for it: a refusal need not wait for the files behind it
+
+
+def _clip_decoder(items: Sequence[Item]) -> str:
+    """What decodes these files where they are clips: OpenCV unless the environment says decord."""
+    named = os.environ.get(DECODER, "opencv")
+    if all(kind in PICTURE_FORMATS for _, kind, _ in items):
+        return "opencv"
+    if named not in ("opencv", "decord"):
+        raise MediaError(f"{DECODER} must be opencv or decord, not {printable(named)}.")
+    if named == "decord" and find_spec("decord") is None:
+        raise MediaError(
+            f"{DECODER} asks for decord, which is not installed: pip install 'specvl-demo[clips]',"
+            f" or leave {DECODER} out."
+        )
+    return named
 
 
 def _hand_over(pipe: BinaryIO, job: bytes) -> None:
@@ -175,26 +198,55 @@ def _hand_over(pipe: BinaryIO, job: bytes) -> None:
             pipe.close()
 
 
-def _read(pipe: BinaryIO, path: Path, kind: str, limits: Limits, late: threading.Event) -> Visual:
+def _read(
+    pipe: BinaryIO, item: Item, n_frames: int, limits: Limits, late: threading.Event
+) -> Visual:
     """The next file's answer: a header line, then its pixels."""
+    path, kind, _ = item
     name = shown(path.name)
     try:
         header = json.loads(pipe.readline(_HEADER_BYTES))
-    except ValueError:
-        header = {}
-    if "error" in header:
-        raise MediaError(header["error"].replace(NAME, name))
+    except (ValueError, RecursionError):
+        header = None
+    if isinstance(header, dict) and isinstance(header.get("error"), str):
+        raise MediaError(printable(header["error"])[:_SAID].replace(NAME, name))
     frames = []
-    for width, height in header.get("sizes", []):
-        pixels = pipe.read(width * height * 3)
-        if len(pixels) < width * height * 3:
-            frames = []
-            break
-        frames.append(Image.frombytes("RGB", (width, height), pixels))
+    if _believable(header, item, n_frames, limits):
+        for width, height in header["sizes"]:
+            pixels = pipe.read(width * height * 3)
+            if len(pixels) < width * height * 3:
+                frames = []
+                break
+            frames.append(Image.frombytes("RGB", (width, height), pixels))
     if late.is_set():
         raise MediaError(f"{name} took longer than {limits.decode_s:g} seconds to decode.")
     if not frames:
         raise MediaError(f"{name} is damaged: its {kind} data stopped the decoder.")
+    if (times := header.get("times_s")) is None:
+        return frames[0]
+    return VideoFrames(tuple(frames), tuple(times))
+
+
+def _believable(header: Any, item: Item, n_frames: int, limits: Limits) -> bool:
+    """Whether a decoder's header is an answer to what was asked, within the limits: one picture, or
+    at most `n_frames` small frames with a time each. A file may have taken its decoder over.
+    """
+    _, kind, want = item
+    if not isinstance(header, dict) or not isinstance(sizes := header.get("sizes"), list):
+        return False
+    for size in sizes:
+        if not isinstance(size, list) or [type(side) for side in size] != [int, int]:
+            return False
+    if (times := header.get("times_s")) is None:
+        if want == "clip" or kind not in PICTURE_FORMATS or len(sizes) != 1:
+            return False
+        width, height = sizes[0]
+        return width >= 1 and height >= 1 and width * height <= limits.max_pixels
     return (
-        VideoFrames(tuple(frames), tuple(header["times_s"])) if "times_s" in header else frames[0]
+        want != "picture"
+        and kind in CLIP_FORMATS
+        and isinstance(times, list)
+        and 1 <= len(times) == len(sizes) <= n_frames
+        and all(type(at) in (int, float) and 0 <= at <= limits.max_clip_s for at in times)
+        and all(1 <= side <= limits.max_frame_side for size in sizes for side in size)
     )

@@ -1,23 +1,26 @@
 """Decodes untrusted files in a process of its own: a job as JSON in, for every file a header and
 RGB out.
 
-Started by `load` only. Limits its own memory, CPU time and files first: the worst a file can do is
-to end it. A fault it understands goes into the header as `error`; anything else ends it, and the
-parent says so.
+Started by `load` only. Opens its files, loads its decoders and gives up everything else (`sandbox`)
+before it looks into one: the worst a file can do is to end it, or to have it answer nonsense. A
+fault it understands goes into the header as `error`; anything else ends it, and the parent says so.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 import math
 import os
 import sys
 import threading
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
+from specvl_demo.media import sandbox
 from specvl_demo.media.files import (
     CLIP_FORMATS,
     NAME,
@@ -28,10 +31,13 @@ from specvl_demo.media.files import (
 )
 
 if TYPE_CHECKING:
+    from cv2 import VideoCapture
     from numpy import ndarray
     from PIL.Image import Image as Picture
 
 MEMORY_BYTES = 4 * 2**30
+READ_THROUGH = 2_000
+"""Frames up to which a clip is read from end to end; beyond it, seeking is many times faster."""
 
 
 def limit_resources(cpu_s: float) -> None:
@@ -70,11 +76,37 @@ def sample_indices(n_source: int, n: int) -> list[int]:
     return [round(i * (n_source - 1) / (n - 1)) for i in range(n)]
 
 
-def probe(path: str, limits: Limits) -> dict:
+class Readable(io.BufferedIOBase):
+    """An open file that OpenCV may read: an exception in its callbacks would end the process. To be
+    kept by the caller for as long as the clip is open.
+    """
+
+    def __init__(self, source: BinaryIO) -> None:
+        self._source = source
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._source.read(size)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        try:
+            return self._source.seek(offset, whence)
+        except (OSError, ValueError):
+            return -1
+
+
+def opened(source: Readable) -> VideoCapture:
+    """The clip from its first byte on, read through the open file: nothing has a path here."""
+    import cv2
+
+    source.seek(0)
+    return cv2.VideoCapture(source, cv2.CAP_FFMPEG, [])
+
+
+def probe(source: Readable, limits: Limits) -> dict:
     """Size, rate and declared frames from the container's header, by OpenCV."""
     import cv2
 
-    video = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
+    video = opened(source)
     if not video.isOpened():
         raise MediaError(f"{NAME} is damaged or has no video stream that can be decoded.")
     fps, count = video.get(cv2.CAP_PROP_FPS), video.get(cv2.CAP_PROP_FRAME_COUNT)
@@ -90,48 +122,74 @@ def probe(path: str, limits: Limits) -> dict:
     return facts
 
 
-def by_decord(path: str, n: int) -> tuple[list, list[float], int]:
-    """Frames, times and the number of source frames; decord indexes the packets, so its count is
-    exact.
+def by_opencv(
+    source: Readable, facts: dict, n: int, limits: Limits
+) -> tuple[list, list[float], int]:
+    """Frames, their own times and the number of source frames.
+
+    A clip of up to READ_THROUGH frames is read from end to end, once more where it holds another
+    number than it declares. In a longer one each frame is sought: with a variable rate it may
+    stand a few places from the one that was asked for.
     """
+    n_source = facts["n_frames"]
+    if n_source > READ_THROUGH:
+        return *_sought(source, sample_indices(n_source, n)), n_source
+    frames, times, seen = _read_through(source, sample_indices(n_source, n), limits)
+    if seen != n_source:
+        frames, times, seen = _read_through(source, sample_indices(seen, n), limits)
+    return frames, times, seen
+
+
+def _read_through(
+    source: Readable, wanted: Collection[int], limits: Limits
+) -> tuple[list, list[float], int]:
+    video, frames, times, seen = opened(source), [], [], 0
+    while video.grab():
+        if seen in wanted:
+            _keep(video, frames, times)
+        seen += 1
+        if seen > limits.max_clip_frames:
+            most = limits.max_clip_frames
+            raise MediaError(f"{NAME} has more than {most} frames, the most that is accepted.")
+    return frames, times, seen
+
+
+def _sought(source: Readable, wanted: Collection[int]) -> tuple[list, list[float]]:
+    import cv2
+
+    video, frames, times = opened(source), [], []
+    for index in wanted:
+        if video.set(cv2.CAP_PROP_POS_FRAMES, index) and video.grab():
+            _keep(video, frames, times)
+    return frames, times
+
+
+def _keep(video: VideoCapture, frames: list, times: list[float]) -> None:
+    """Decode the frame that was grabbed."""
+    import cv2
+
+    ok, frame = video.retrieve()
+    if ok:
+        frames.append(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB))
+        times.append(video.get(cv2.CAP_PROP_POS_MSEC) / 1000)
+
+
+def by_decord(source: Readable, n: int) -> tuple[list, list[float], int]:
+    """The same by decord, for who asks for it: it indexes the packets and seeks exactly."""
     import decord
 
+    source.seek(0)
     try:
-        video = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=1)
+        video = decord.VideoReader(source, ctx=decord.cpu(0), num_threads=1)
         picked = sample_indices(len(video), n)
         frames = list(video.get_batch(picked).asnumpy())
         return frames, [float(video.get_frame_timestamp(i)[0]) for i in picked], len(video)
-    except decord.DECORDError as fault:  # its own kind of exception
-        raise RuntimeError(str(fault)) from None
-
-
-def by_opencv(path: str, facts: dict, n: int, limits: Limits) -> tuple[list, list[float], int]:
-    """The same by reading through the clip once; where no count is declared, a first pass
-    counts.
-    """
-    import cv2
-
-    n_source = facts["n_frames"]
-    if not n_source:
-        video = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
-        while video.grab():
-            n_source += 1
-            if n_source > limits.max_clip_frames:
-                most = limits.max_clip_frames
-                raise MediaError(f"{NAME} has more than {most} frames, the most that is accepted.")
-        video.release()
-    wanted, frames, times = set(sample_indices(n_source, n)), [], []
-    video = cv2.VideoCapture(path, cv2.CAP_FFMPEG)
-    for index in range(n_source):
-        if not video.grab():
-            n_source = index
-            break
-        if index in wanted:
-            ok, frame = video.retrieve()
-            if ok:
-                frames.append(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB))
-                times.append(video.get(cv2.CAP_PROP_POS_MSEC) / 1000)
-    return frames, times, n_source
+    # The first is its own kind of exception.
+    except (decord.DECORDError, RuntimeError, ValueError, IndexError):
+        raise MediaError(
+            f"{NAME} is damaged, or decord cannot read it: without SPECVL_CLIPS=decord OpenCV "
+            "would try."
+        ) from None
 
 
 def by_pillow(
@@ -183,31 +241,26 @@ def gif_frames(data: bytes, most: int) -> int:
     return found
 
 
-def decode(item: dict, n: int, limits: Limits) -> tuple[dict, list]:
+def decode(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, list]:
     """The header of one file and its pictures: one, or the sampled frames of a clip with their
     `times_s`.
     """
-    source = Path(item["path"])
     kind, want = item["kind"], item["want"]
     if kind in PICTURE_FORMATS:
         from specvl_demo.media import pictures
 
-        data = source.read_bytes()
+        data = source.read()
         moves = kind in CLIP_FORMATS and want != "picture"
         if not moves or (want == "any" and not pictures.is_animated(data, kind, limits)):
             return {}, [pictures.decode_picture(data, kind, NAME, limits)]
         frames, times, n_source, duration_s = by_pillow(data, kind, n, limits)
         return clip(frames, times, n_source, duration_s, limits)
-    with source.open("rb") as file:
-        # A name of the open file that decoders in C understand, whatever the file is called.
-        alias = Path(f"/proc/self/fd/{file.fileno()}")
-        path = str(alias if alias.exists() else source)
-        facts = probe(path, limits)
-        try:
-            frames, times, n_source = by_decord(path, n)
-        # No wheel here, or a stream it cannot read.
-        except (ImportError, RuntimeError, ValueError, IndexError):
-            frames, times, n_source = by_opencv(path, facts, n, limits)
+    readable = Readable(source)
+    facts = probe(readable, limits)
+    if item["clips"] == "decord":
+        frames, times, n_source = by_decord(readable, n)
+    else:
+        frames, times, n_source = by_opencv(readable, facts, n, limits)
     duration_s = n_source / facts["fps"] if facts["fps"] else None
     return clip(frames, times, n_source, duration_s, limits)
 
@@ -247,10 +300,10 @@ def shrink(frame: ndarray, side: int) -> Picture:
     return image
 
 
-def answer(item: dict, n: int, limits: Limits) -> None:
+def answer(item: dict, source: BinaryIO, n: int, limits: Limits) -> None:
     images = []
     try:
-        header, images = decode(item, n, limits)
+        header, images = decode(item, source, n, limits)
     except MediaError as refusal:
         header = {"error": str(refusal)}
     except MemoryError:
@@ -265,21 +318,39 @@ def answer(item: dict, n: int, limits: Limits) -> None:
     out.flush()
 
 
+def load_decoders(items: Sequence[dict]) -> None:
+    """Import all that decoding these files needs: afterwards no module can be read any more."""
+    from PIL import Image, ImageFile  # noqa: F401
+
+    for item in items:
+        if item["kind"] in PICTURE_FORMATS:
+            Image.init()
+        else:
+            import cv2  # noqa: F401
+
+            if item["clips"] == "decord":
+                import decord  # noqa: F401
+
+
 def _end_with_the_reader() -> NoReturn:
     os.read(0, 1)  # nothing comes any more: it returns when the pipe is closed
     os._exit(1)
 
 
 def main() -> NoReturn:
-    """Read the job from standard input, answer it file by file, and end at once: decoders may hang
-    in their own clean-up. Where standard input closes before, nobody waits for the answers any
-    more."""
+    """Read the job from standard input, open its files, load what decodes them, seal the process,
+    and only then look into a file; end at once, for decoders may hang in their own clean-up. Where
+    standard input closes before, nobody waits for the answers any more."""
     job = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(target=_end_with_the_reader, daemon=True).start()
     limits = Limits(**job["limits"])
     limit_resources(job["seconds"])
-    for item in job["items"]:
-        answer(item, job["n_frames"], limits)
+    with contextlib.ExitStack() as files:
+        sources = [files.enter_context(Path(item["path"]).open("rb")) for item in job["items"]]
+        load_decoders(job["items"])
+        sandbox.seal()
+        threading.Thread(target=_end_with_the_reader, daemon=True).start()
+        for item, source in zip(job["items"], sources, strict=True):
+            answer(item, source, job["n_frames"], limits)
     os._exit(0)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import gradio as gr
 from gradio.utils import get_upload_folder
 
+from specvl_demo.media import sandbox
 from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
@@ -79,6 +80,9 @@ def serve(
             except OSError as fault:
                 raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
             connections.guard(page.server, held)
+            sandbox.keep_private()
+            if lacks := sandbox.weakness():
+                sys.stderr.write(f"{lacks}\n")
             threading.Event().wait()
     except KeyboardInterrupt:
         sys.stdout.write(STOPPED)

@@ -741,7 +741,6 @@ def try_all(forked: bool = True) -> dict[str, Any]:
     """
     if forked:
         import cv2  # noqa: F401 - once, for all children
-        import decord  # noqa: F401
 
         load.subprocess.Popen = partial(subprocess.Popen, preexec_fn=decode_forked)
     rows = {family: dict.fromkeys((*COLUMNS, "slowest_s"), 0.0) for family in FAMILIES}

@@ -134,16 +134,72 @@ def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "script", ["kill -SEGV $$", "exit 3", "echo not json", "echo '{\"sizes\": [[9, 9]]}'"]
+    "script",
+    [
+        *("kill -SEGV $$", "exit 3", "echo not json", "head -c 2000000 /dev/zero | tr '\\0' '['"),
+        *(
+            f"echo '{header}'; exec cat /dev/zero"
+            for header in (
+                '{"sizes": [[-1, -1]]}',
+                '{"sizes": [[-3, 9]]}',
+                '{"sizes": [[100000, 100000]]}',
+                '{"sizes": [[9, 9], [9, 9]]}',
+                '{"sizes": [[9, 9.5]]}',
+                '{"sizes": [[9, true]]}',
+                '{"sizes": [["9", 9]]}',
+                '{"sizes": [9, 9]}',
+                '{"sizes": {"9": 9}}',
+                '{"sizes": []}',
+                '{"sizes": [[9, 9]], "times_s": [0]}',
+                '{"error": 7}',
+                "[]",
+                "7",
+            )
+        ),
+        "echo '{\"sizes\": [[9, 9]]}'",
+    ],
 )
 def test_a_decoder_that_dies_or_lies_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
-    """A crash, an early end, rubbish, fewer pixels than announced: the file is named as the
-    culprit.
+    """A crash, an early end, rubbish, sizes that are none or were not asked for, fewer pixels than
+    announced: the file is named as the culprit.
     """
     with pytest.raises(MediaError, match="a.png is damaged"):
         load_picture(fake_decoder(tmp_path, monkeypatch, script))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '{"sizes": [[9, 9]]}',
+        '{"sizes": [[9, 9]], "times_s": []}',
+        '{"sizes": [[9, 9]], "times_s": [-1]}',
+        '{"sizes": [[9, 9]], "times_s": [NaN]}',
+        '{"sizes": [[9, 9]], "times_s": [1e400]}',
+        '{"sizes": [[9, 9]], "times_s": ["0"]}',
+        '{"sizes": [[9, 9], [9, 9], [9, 9]], "times_s": [0, 1, 2]}',
+        '{"sizes": [[2000, 9]], "times_s": [0]}',
+    ],
+)
+def test_a_clip_that_was_not_asked_for_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str
+) -> None:
+    """More or larger frames than were asked for, times that are none."""
+    fake_decoder(tmp_path, monkeypatch, f"echo '{header}'; exec cat /dev/zero")
+    (tmp_path / "a.gif").write_bytes(corpus_files.pictures()["animated.gif"])
+    with pytest.raises(MediaError, match="a.gif is damaged"):
+        load_media(clips=[tmp_path / "a.gif"], n_frames=2)
+
+
+def test_what_a_decoder_says_is_one_short_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = json.dumps({"error": "\x1b[2J\n" + "x" * 5000})
+    (tmp_path / "said").write_text(said)
+    with pytest.raises(MediaError) as refused:
+        load_picture(fake_decoder(tmp_path, monkeypatch, f"cat {tmp_path}/said; echo"))
+    assert len(str(refused.value)) <= 300 and str(refused.value).isprintable()
 
 
 def test_bytes_and_counts_are_checked_before_anything_is_read(

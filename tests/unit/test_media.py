@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from specvl_demo import media
-from specvl_demo.media import Limits, MediaError, load_any
+from specvl_demo.media import Limits, MediaError, load, load_any
 from specvl_demo.media.files import sniff
 from specvl_demo.media.pictures import count_scans, decode_picture
 from tests import corpus
@@ -79,8 +79,14 @@ def test_scans_of_the_picture_itself_are_counted() -> None:
     assert count_scans(b"\xff\xd8" + b"\xff\xe0\0\0" * 20_000) is None
 
 
+@pytest.mark.parametrize("decoder", ["opencv", "decord"])
 @pytest.mark.parametrize("name", ["clip.mp4", "clip.webm", "clip.avi"])
-def test_clips_are_sampled_uniformly_with_their_times(clips: Path, name: str) -> None:
+def test_clips_are_sampled_uniformly_with_their_times(
+    clips: Path, name: str, decoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if decoder == "decord":
+        pytest.importorskip("decord")
+    monkeypatch.setenv("SPECVL_CLIPS", decoder)
     clip = load_clip(clips / name, n_frames=4)
     assert len(clip.frames) == 4
     assert clip.times_s == pytest.approx((0, 8 / 12, 15 / 12, 23 / 12), abs=0.02)
@@ -93,7 +99,10 @@ def test_a_short_clip_gives_all_its_frames(tmp_path: Path) -> None:
     assert len(clip.frames) == 3
 
 
-def test_both_decoders_agree_and_turn_a_phone_clip_upright(clips: Path, tmp_path: Path) -> None:
+def test_both_decoders_agree_and_turn_a_phone_clip_upright(
+    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long clip, which is sought in, gives the same frames as one that is read through."""
     from specvl_demo.media import worker as media_worker
 
     pytest.importorskip("decord")
@@ -101,9 +110,14 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(clips: Path, tmp_path
     path = tmp_path / "turned.mp4"
     path.write_bytes(corpus.turned((clips / "clip.mp4").read_bytes()))
     limits = Limits()
-    facts = media_worker.probe(str(path), limits)
-    by_decord, times, n = media_worker.by_decord(str(path), 4)
-    by_opencv, times_cv, n_cv = media_worker.by_opencv(str(path), facts, 4, limits)
+    with path.open("rb") as file:
+        source = media_worker.Readable(file)
+        facts = media_worker.probe(source, limits)
+        by_decord, times, n = media_worker.by_decord(source, 4)
+        by_opencv, times_cv, n_cv = media_worker.by_opencv(source, facts, 4, limits)
+        monkeypatch.setattr(media_worker, "READ_THROUGH", 20)
+        sought, times_sought, _ = media_worker.by_opencv(source, facts, 4, limits)
+    assert times_sought == times_cv and all(map(np.array_equal, sought, by_opencv))
     assert n == n_cv == 24 and times == pytest.approx(times_cv, abs=0.02)
     for a, b in zip(by_decord, by_opencv, strict=True):
         assert a.shape == b.shape == (96, 64, 3)
@@ -116,7 +130,13 @@ def test_both_decoders_agree_and_turn_a_phone_clip_upright(clips: Path, tmp_path
 def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
     """It hangs on a file that never comes; the process that started it is killed."""
     os.mkfifo(tmp_path / "never.png")
-    item = {"path": str(tmp_path / "never.png"), "kind": "PNG", "want": "picture"}
+    held = os.open(tmp_path / "never.png", os.O_RDWR)  # so that it can be opened
+    item = {
+        "path": str(tmp_path / "never.png"),
+        "kind": "PNG",
+        "want": "picture",
+        "clips": "opencv",
+    }
     asked = {"items": [item], "n_frames": 1, "limits": vars(Limits()), "seconds": 60}
     command = [sys.executable, "-m", "specvl_demo.media.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as decoder:
@@ -126,18 +146,20 @@ def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> No
             decoder.wait(2)
         decoder.stdin.close()
         assert decoder.wait(60) == 1
+    os.close(held)
 
 
 def test_frames_that_no_header_declares_are_counted(clips: Path) -> None:
     """Up to the most that is accepted; a clip with more is refused with a sentence."""
     from specvl_demo.media import worker as media_worker
 
-    undeclared = {"n_frames": 0}
-    path = str(clips / "clip.webm")
-    frames, _, n = media_worker.by_opencv(path, undeclared, 4, Limits())
-    assert n == 24 and len(frames) == 4
-    with pytest.raises(MediaError, match="more than 20 frames, the most that is accepted"):
-        media_worker.by_opencv(path, undeclared, 4, Limits(max_clip_frames=20))
+    with (clips / "clip.webm").open("rb") as file:
+        source = media_worker.Readable(file)
+        for declared in (0, 23, 25, 1999):
+            frames, times, n = media_worker.by_opencv(source, {"n_frames": declared}, 4, Limits())
+            assert n == 24 and len(frames) == 4 and times[-1] == pytest.approx(23 / 12, abs=0.02)
+        with pytest.raises(MediaError, match="more than 20 frames, the most that is accepted"):
+            media_worker.by_opencv(source, {"n_frames": 0}, 4, Limits(max_clip_frames=20))
 
 
 def test_an_animation_is_a_clip_with_the_times_of_its_delays(tmp_path: Path) -> None:
@@ -173,6 +195,18 @@ def test_kinds_are_told_apart(clips: Path, tmp_path: Path) -> None:
         True,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    ("named", "said"), [("ffmpeg", "must be opencv or decord"), ("decord", "pip install")]
+)
+def test_a_decoder_that_is_not_here_is_one_sentence(
+    clips: Path, named: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECVL_CLIPS", named)
+    monkeypatch.setattr(load, "find_spec", lambda _: None)
+    with pytest.raises(MediaError, match=said):
+        load_clip(clips / "clip.mp4")
 
 
 def test_clip_limits(clips: Path) -> None:

@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Protocol
 
 from specvl_demo import registry
+from specvl_demo.media import sandbox
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import child, zerogpu
 from specvl_demo.ui.serve.child import END_S, Compute
@@ -105,6 +106,7 @@ class PendingJob:
 
 def decoding(first_pair: str | None) -> Compute:
     """What computes in the process: the engine, this pair loaded before anybody asks."""
+    sandbox.keep_private()
     # torch belongs to that process only.
     from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415
 

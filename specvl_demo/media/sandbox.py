@@ -1,0 +1,194 @@
+"""What a process can no longer do once it has read its files and loaded its decoders.
+
+`seal` takes everything from it but computing, its own memory and what it holds open: no file can be
+opened, removed or changed, no address reached, no program or process started, no other process
+signalled or looked into. Two doors of Linux, neither of which needs a right: a seccomp filter that
+lists the calls that are left, and a Landlock domain that allows no file, in case a call gets past
+the list. Knows processors and kernels; knows nothing of pictures.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+import sys
+from typing import NamedTuple
+
+SECCOMP, LANDLOCK = "seccomp", "Landlock"
+
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+_SET_MODE_FILTER, _GET_ACTION_AVAIL, _ALL_THREADS = 1, 2, 1
+_ALLOW, _KILL, _FAILS = 0x7FFF0000, 0x80000000, 0x00050000  # a failing call carries its errno
+_EPERM, _ENOSYS = 1, 38
+_LOAD, _IF_EQUAL, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # classic BPF
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # where they stand in struct seccomp_data
+_CLONE_THREAD = 0x10000
+_LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
+
+
+class _Machine(NamedTuple):
+    """A processor's name for auditors, and the numbers of its calls."""
+
+    audit: int
+    seccomp: int
+    clone: int
+    clone3: int
+    kept: tuple[int, ...]
+
+
+# What is left, in the order of the columns: read, write, close, fstat, lseek, pread64, readv,
+# writev, ppoll, pselect6 (on what is open) · mmap, mprotect, munmap, brk, mremap, madvise (memory)
+# · rt_sigaction, rt_sigprocmask, rt_sigreturn, sigaltstack, restart_syscall (signals that come) ·
+# futex, set_robust_list, rseq, membarrier, set_tid_address, sched_yield, sched_getaffinity, getcpu
+# (threads) · nanosleep, clock_nanosleep, clock_gettime, clock_getres, gettimeofday (time) · getpid,
+# gettid, getuid, geteuid, getgid, getegid, uname, sysinfo, getrusage, getrlimit, times, getrandom
+# (questions) · exit, exit_group; x86-64 has poll, select and time besides.
+_MACHINES = {
+    "x86_64": _Machine(
+        0xC000003E, 317, 56, 435,
+        (0, 1, 3, 5, 8, 17, 19, 20, 271, 270, 9, 10, 11, 12, 25, 28, 13, 14, 15, 131, 219,
+         202, 273, 334, 324, 218, 24, 204, 309, 35, 230, 228, 229, 96, 39, 186, 102, 107, 104, 108,
+         63, 99, 98, 97, 100, 318, 60, 231, 7, 23, 201),
+    ),
+    "aarch64": _Machine(
+        0xC00000B7, 277, 220, 435,
+        (63, 64, 57, 80, 62, 67, 65, 66, 73, 72, 222, 226, 215, 214, 216, 233, 134, 135, 139, 132,
+         128, 98, 99, 293, 283, 96, 124, 123, 168, 101, 115, 113, 114, 169, 172, 178, 174, 175, 176,
+         177, 160, 179, 165, 163, 153, 278, 93, 94),
+    ),
+}  # fmt: skip
+
+
+def _machine() -> _Machine | None:
+    """This processor's numbers, where a program of 64 bits runs on Linux."""
+    linux = sys.platform == "linux" and sys.maxsize > 2**32
+    return _MACHINES.get(platform.machine()) if linux else None
+
+
+def _call(number: int, *arguments: object) -> int:
+    """A call of the system by its number; OSError where it fails."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    result = libc.syscall(ctypes.c_long(number), *words)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def _control(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    words = [ctypes.c_ulong(word) for word in (value, 0, 0, 0)]
+    if libc.prctl(ctypes.c_int(option), *words) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def offered() -> list[str]:
+    """Which of the two doors this system has. Nothing is closed by asking."""
+    machine, found = _machine(), []
+    if machine is not None:
+        try:
+            _call(machine.seccomp, _GET_ACTION_AVAIL, 0, ctypes.byref(ctypes.c_uint32(_KILL)))
+            found.append(SECCOMP)
+        except OSError:
+            pass
+        if _landlock_version() > 0:
+            found.append(LANDLOCK)
+    return found
+
+
+def weakness() -> str | None:
+    """What the decoding of strangers' files lacks on this system, in a sentence; None where nothing
+    that matters does: seccomp is whole without Landlock.
+    """
+    found = offered()
+    if SECCOMP in found:
+        return None
+    if LANDLOCK in found:
+        return (
+            "This system offers Landlock but no seccomp: files of visitors are decoded in a "
+            "process that can open no file, but may start processes and send datagrams."
+        )
+    return (
+        "This system offers neither seccomp nor Landlock: files of visitors are decoded in a "
+        "process with limits of memory and time, but with all rights of this user."
+    )
+
+
+def keep_private() -> None:
+    """Let no other process of this user read this one's memory and environment, nor this one gain
+    rights from a program that it starts. Linux only; elsewhere nothing happens.
+    """
+    if sys.platform == "linux":
+        _control(_PR_SET_DUMPABLE, 0)
+        _control(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def seal() -> list[str]:
+    """Close all doors that `offered` names, for good, for every thread by seccomp and for this one
+    by Landlock. OSError where one cannot be closed: better no decoder than an open one.
+    """
+    doors = offered()
+    keep_private()
+    if LANDLOCK in doors:
+        _allow_no_file()
+    if SECCOMP in doors:
+        _filter_calls()
+    return doors
+
+
+def _landlock_version() -> int:
+    try:
+        return _call(_LANDLOCK_CREATE, None, 0, 1)
+    except OSError:
+        return 0
+
+
+def _allow_no_file() -> None:
+    """A Landlock domain with every right that this kernel knows and a rule for none of them."""
+    version = _landlock_version()
+    files = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)  # rights, a bit each
+    network = 2 if version >= 4 else 0
+    scopes = 2 if version >= 6 else 0  # signals, and sockets without a file
+    masks = [2**n - 1 for n in (files, network, scopes) if n]
+    rules = struct.pack(f"{len(masks)}Q", *masks)
+    domain = _call(_LANDLOCK_CREATE, ctypes.c_char_p(rules), len(rules), 0)
+    _call(_LANDLOCK_RESTRICT, domain, 0)
+    os.close(domain)
+
+
+def program(machine: _Machine) -> bytes:
+    """The filter: struct sock_filter after struct sock_filter. A call that is not listed fails with
+    EPERM, so that libraries take their other way; a foreign processor's call ends the process.
+    """
+    steps = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_IF_EQUAL, 1, 0, machine.audit),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    for number in machine.kept:
+        steps += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
+    steps += [
+        # Its flags lie behind a pointer, which no filter follows: glibc takes clone instead.
+        (_IF_EQUAL, 0, 1, machine.clone3),
+        (_RETURN, 0, 0, _FAILS | _ENOSYS),
+        (_IF_EQUAL, 0, 3, machine.clone),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        (_IF_ANY_BIT, 0, 1, _CLONE_THREAD),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _FAILS | _EPERM),
+    ]
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+def _filter_calls() -> None:
+    machine = _machine()
+    assert machine is not None
+    steps = program(machine)
+    kept = ctypes.create_string_buffer(steps, len(steps))
+    whole = struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept))
+    if _call(machine.seccomp, _SET_MODE_FILTER, _ALL_THREADS, ctypes.c_char_p(whole)) != 0:
+        raise OSError("A thread could not be put behind the filter.")
