@@ -28,6 +28,10 @@ ROLES: dict[str, str] = {
 }
 
 
+CUSTOM = "custom"
+"""The id of a pair that a user has put together."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """One set of weights: a public repository of the hub, or where `local` a folder, which is never
@@ -84,6 +88,11 @@ class Pair:
     @property
     def checkpoints(self) -> list[Checkpoint]:
         return [self.target, *self.drafters.values()]
+
+    @property
+    def called(self) -> str:
+        """How a message names it: by its id, or by the folders of two models of the user's own."""
+        return self.title if self.id == CUSTOM else self.id
 
     @property
     def local(self) -> bool:

@@ -16,7 +16,7 @@ from specvl_demo import __version__, base_weights, ceilings, pairs, tuned, verdi
 from specvl_demo.machine import Machine, detect, offline
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
-from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
+from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, Pair, Role
 from specvl_demo.verdicts import Options, Verdict, available, there
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def choose(
     if name not in base.METHODS:
         raise ValueError(
             f"There is no method {name!r}; known: {', '.join(_possible(pair, temperature))}; others"
-            f" need a drafter that {pair.id} does not have here (`python -m recipes` trains"
+            f" need a drafter that {pair.called} does not have here (`python -m recipes` trains"
             " one). Your own are read from the files that SPECVL_METHODS names."
         )
     method = base.find(name)
@@ -80,8 +80,16 @@ def choose(
     role = choice.drafter.role
     if role is not None and role not in roles_here(pair):
         a = "an" if ROLES[role].startswith("E") else "a"
-        raise ValueError(f"{method.name} needs {a} {ROLES[role]}; {pair.id} has none here.")
+        raise ValueError(
+            f"{method.name} needs {a} {ROLES[role]}; {pair.called} has {_held(pair)} here."
+        )
     return choice
+
+
+def _held(pair: Pair) -> str:
+    """Of two models that a user named what the drafter is; "none" of a listed pair."""
+    found = [f"the {ROLES[role]}" for role in roles_here(pair)]
+    return " and ".join(found) if found and pair.id == CUSTOM else "none"
 
 
 def standard(pair: Pair, name: str) -> str | None:
@@ -222,12 +230,12 @@ def load(
     machine = detect()
     verdict = available(pair, machine, options, roles)
     if not verdict.ok:
-        raise ValueError(f"{pair.id} does not run here: {verdict.reason}")
+        raise ValueError(f"{pair.called} does not run here: {verdict.reason}")
     here = roles_here(pair)
     roles = list(here) if roles is None else list(roles)
     for role in roles:
         if role not in here:
-            raise ValueError(f"{pair.id} has no {ROLES[role]} here.")
+            raise ValueError(f"{pair.called} has no {ROLES[role]} here.")
     from specvl_demo.methods.base import Models
     from specvl_demo.methods.heads import checkpoints
     from specvl_demo.methods.native import Assistant
@@ -383,7 +391,7 @@ def custom(target: str, drafter: str | None = None) -> Pair:
             own = second.family in compatibility.ASSISTANTS
             drafters["assistant" if own else "small"] = _checkpoint(second)
     name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
-    return Pair("custom", name, first.title, _checkpoint(first), drafters)
+    return Pair(CUSTOM, name, first.title, _checkpoint(first), drafters)
 
 
 def _head_in(folder: Path) -> Role | None:

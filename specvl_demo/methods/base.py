@@ -194,10 +194,13 @@ class Choice:
 
     @property
     def title(self) -> str:
-        """The method's, with the policy where that is not its own: "EAGLE-2, chain of 8"."""
-        if self.policy is self.method.policy:
+        """The method's, with the policy where that is not its own or draws a tree of some size:
+        "EAGLE-2, chain of 8", "Static tree of 12"."""
+        own, drawn = self.policy is self.method.policy, shape(self.settings)
+        if own and (self.policy.label is None or not self.policy.needs >= TREE):
             return self.method.title
-        return f"{self.method.title}, {shape(self.settings)}"
+        whole = drawn.startswith(self.method.title.lower())
+        return drawn[:1].upper() + drawn[1:] if whole else f"{self.method.title}, {drawn}"
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -45,7 +45,8 @@ class Plan:
         """W_l = W(α)/l · (0.5 + P_parent) (eq. 12), `level` 1 holding the root's children.
 
         # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the
-        root's is 1, and level 1 follows the same equation.
+        root's is 1. # choice: level 1 follows the equation too, and so is 1.5 times as wide as the
+        paper's text reads, whose width decays "beyond the first level" (W_1 = W(α)).
         """
         return min(self.top_k, max(1, math.floor(self.width / level * (0.5 + parent) + 1e-9)))
 

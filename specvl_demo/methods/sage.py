@@ -260,6 +260,10 @@ ENTROPY_TREE = Part(
     EntropyTree,
     SageSettings,
     needs=TREE,
+    label=lambda settings: (
+        f"{'online' if settings.growth == 'online' else 'from a template'},"
+        f" ≤ {settings.max_nodes} nodes, width ≤ {settings.max_width}"
+    ),
     charts=(
         Chart(
             "shape",

@@ -128,6 +128,7 @@ STATIC_TREE = Part(
     static_tree,
     StaticSettings,
     needs=TREE,
+    label=lambda settings: f"static tree of {settings.tree_nodes}",
 )
 
 register(

@@ -14,13 +14,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.eagle2 import BestFirst, BestFirstSettings
 from specvl_demo.methods.eagle3 import DrafterSettings
 from specvl_demo.methods.heads import checkpoints
-from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.checkpoints import open_head, role_in, serving
+from specvl_demo.methods.heads.blocks import Geometry, Rotary
+from specvl_demo.methods.heads.checkpoints import STRETCH, open_head, role_in, serving
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
@@ -361,6 +363,13 @@ REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object]
     ),
     "heads": ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
     "rotary": ("eagle2", {}, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
+    "stretch": ("eagle2", {}, {"rope_scaling": {"type": "llama3"}}, "must say factor"),
+    "damaged": (
+        "eagle2",
+        {"fc.weight": torch.full((D, 2 * D), torch.nan)},
+        {},
+        "not finite in fc.weight",
+    ),
     "ids beyond": (
         "eagle3",
         {"d2t": torch.full((40,), VOCAB)},
@@ -385,6 +394,23 @@ REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object]
 """What is published, what of it is changed (None: left out), what its config says, and the
 sentence.
 """
+
+
+def test_llama3s_rotary_positions_are_the_librarys() -> None:
+    """Frequencies of Llama 3.1's stretched positions, from its published config."""
+    stretched = {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    config = LlamaConfig(hidden_size=512, num_attention_heads=4, rope_parameters=stretched)
+    wanted, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    stretch = tuple(stretched[name] for name in STRETCH)
+    made = Rotary(Geometry(512, 4, 4, 128, theta=500000.0, stretch=stretch), torch.device("cpu"))
+    torch.testing.assert_close(made(torch.tensor([1]))[0, 0].angle(), wanted)
 
 
 @pytest.mark.parametrize("case", REFUSALS)

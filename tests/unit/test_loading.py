@@ -280,7 +280,9 @@ def test_a_folder_with_a_trained_head_drafts_for_its_target(
     assert said[0] == said[1]
     named = ["--method", "chain", "--target", str(pair / "target"), "--drafter", str(head)]
     assert main(["generate", *named, *words]) == 2
-    assert "chain needs a small model" in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert "chain needs a small model" in refused and "custom" not in refused
+    assert f"target with {head.name} has the " in refused
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ValueError, match="'bert'; this engine serves"):
         registry.custom(str(pair / "target"), str(tmp_path))

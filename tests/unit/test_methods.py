@@ -61,13 +61,15 @@ def test_paper_presets_are_as_deep_as_the_papers_count(name: str, depth: int) ->
     assert choice.params["loops"] + 1 == depth
 
 
-def test_titles_name_a_policy_that_is_not_the_methods_own() -> None:
+def test_titles_name_a_foreign_policy_and_the_size_of_a_tree() -> None:
     preset = METHODS["eagle2"].presets["pocket"]
     assert choose("eagle2", preset=preset).title == "EAGLE-2, chain of 8"
-    assert choose("eagle2").title == "EAGLE-2" and choose("chain", {"gamma": 3}).title == "Chain"
-    assert (
-        choose("dream", {"policy": "static-tree"}).title == "DREAM, a fixed tree of up to 25 paths"
-    )
+    assert choose("chain", {"gamma": 3}).title == "Chain"
+    assert choose("eagle2", {"nodes": 60}).title == "EAGLE-2, best-first tree of 60"
+    assert choose("dream", {"policy": "static-tree"}).title == "DREAM, static tree of 26"
+    assert choose("tree", {"tree_nodes": 12}).title == "Static tree of 12"
+    sage = choose("sage", preset=METHODS["sage"].presets["photo"])
+    assert sage.title == "SAGE, online, ≤ 8 nodes, width ≤ 2"
 
 
 def test_a_name_that_is_taken_is_refused() -> None:

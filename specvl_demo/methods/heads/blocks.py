@@ -7,6 +7,7 @@ behind the norm. Knows no tokens, no trees, no files.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,7 +27,9 @@ class Geometry:
 
     width D, heads, kv_heads and head_width of self-attention; eps of its norms; theta of its rotary
     positions; sections: rotary pairs that follow each of three position axes (empty: one axis);
-    interleaved: whether the axes take turns (Qwen3-VL) or lie one after another (Qwen2.5-VL).
+    interleaved: whether the axes take turns (Qwen3-VL) or lie one after another (Qwen2.5-VL);
+    stretch: of Llama 3.1's long contexts, factor, low and high frequency factor, and the length it
+    was stretched from (empty: none).
     """
 
     width: int
@@ -37,6 +40,7 @@ class Geometry:
     theta: float = 10000.0
     sections: tuple[int, ...] = ()
     interleaved: bool = False
+    stretch: tuple[float, ...] = ()
 
 
 class Rotary:
@@ -45,6 +49,12 @@ class Rotary:
     def __init__(self, geometry: Geometry, device: torch.device) -> None:
         half = geometry.head_width // 2
         frequency = geometry.theta ** -(torch.arange(half, device=device).float() / half)
+        if geometry.stretch:
+            # Slow turns become slower by the factor, fast ones stay, those between are blended.
+            factor, low, high, before = geometry.stretch
+            turns = before * frequency / (2 * math.pi)
+            fast = ((turns - low) / (high - low)).clamp(0, 1)
+            frequency = frequency * (fast + (1 - fast) / factor)
         angles = torch.arange(POSITIONS, device=device).float()[:, None] * frequency
         self._turns = torch.polar(torch.ones_like(angles), angles)
         self._axis = _axes(geometry, half).to(device) if geometry.sections else None

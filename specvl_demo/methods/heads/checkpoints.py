@@ -28,6 +28,11 @@ BLOCK = frozenset(
     + ["post_attention_layernorm.weight"]
 )
 """The tensors of a Llama-type block without a norm in front."""
+STRETCH = (
+    *("factor", "low_freq_factor", "high_freq_factor"),
+    "original_max_position_embeddings",
+)
+"""What a config says of llama3's rotary positions, in the order of `Geometry.stretch`."""
 FIRST = frozenset(f"layers.0.{name}" for name in BLOCK)
 BIASES = frozenset(f"layers.0.self_attn.{name}_proj.bias" for name in "qkv")
 
@@ -114,6 +119,12 @@ def load(
         remarks += own_output_head(tensors, decoder, source)
     used = form.required | form.optional | {DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used}
+    damaged = [name for name, tensor in sorted(tensors.items()) if not tensor.isfinite().all()]
+    if damaged:
+        raise ValueError(
+            f"{source} holds numbers that are not finite in {', '.join(damaged)}: its weights are"
+            " damaged; fetch or train it again"
+        )
     width = _width(tensors)
     if width != decoder.width:
         raise ValueError(
@@ -249,10 +260,16 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     sections = tuple(rope.get("mrope_section", ()))
-    if rope_type not in ("default", "mrope"):
+    if rope_type not in ("default", "mrope", "llama3"):
         raise ValueError(
-            f"{source} has rotary positions of type {rope_type}; served are plain and three-axis"
-            " ones"
+            f"{source} has rotary positions of type {rope_type}; served are plain, three-axis and"
+            " llama3 ones"
+        )
+    stretch = tuple(float(rope.get(name, 0)) for name in STRETCH) if rope_type == "llama3" else ()
+    if not all(stretch):
+        raise ValueError(
+            f"{source} has rotary positions of type llama3; its config must say"
+            f" {', '.join(STRETCH)}"
         )
     if sections and sum(sections) != head_width // 2:
         raise ValueError(
@@ -268,6 +285,7 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
         float(theta),
         sections,
         bool(rope.get("mrope_interleaved", False)),
+        stretch,
     )
 
 
