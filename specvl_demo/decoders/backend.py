@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.types import NOTHING, Capture, Decoder
+from specvl_demo.decoders.exact import Blocks
 from specvl_demo.decoders.kv_cache import KVCache
 
 
@@ -40,6 +41,7 @@ class ForwardInput:
         and itself. window_mask: the same for layers with a sliding window; required where the
         decoder has some and a mask is given.
     columns: for exact steps, of an `exact.RowOrder`; masks are then its own, [T, R + W].
+    blocks: for exact steps of a backend that `sums_in_order`; it holds the mask.
     visual [B, T] bool and deepstack [levels, visual rows, D] go together.
     """
 
@@ -49,6 +51,7 @@ class ForwardInput:
     mask: Tensor | None = None
     window_mask: Tensor | None = None
     columns: Tensor | None = None
+    blocks: Blocks | None = None
     visual: Tensor | None = None
     deepstack: Tensor | None = None
     kept: ForwardOutput = field(default_factory=ForwardOutput)
@@ -60,7 +63,8 @@ class Backend(Decoder, Protocol):
     window: width of its sliding window, None where no layer has one. near_blocks: whether a block's
     positions see each other both ways in those layers alone, and inside the window. axes: 3 where
     positions have three. n_weights: numbers that every step reads, of the layers and the head;
-    n_bytes: in as many bytes. n_cached: numbers cached for a row.
+    n_bytes: in as many bytes. n_cached: numbers cached for a row. sums_in_order: its exact steps
+    are `exact.blocked_attention`.
     """
 
     window: int | None
@@ -69,6 +73,7 @@ class Backend(Decoder, Protocol):
     n_weights: int
     n_bytes: int
     n_cached: int
+    sums_in_order: bool
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         """`logits` by these rows [R] of the head alone: hidden [..., D] -> [..., R]."""

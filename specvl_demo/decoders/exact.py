@@ -1,15 +1,16 @@
-"""Steps whose every row is the same number for number, however many rows are asked and wherever it
-stands.
+"""Exact steps: every row's numbers are the same, bit for bit, whatever other rows are computed.
 
-A token's row is then the same in an AR step and in any tree that holds it, in every precision:
-lossless methods say what plain decoding says, token for token. Three things make it so: steps are
-padded to row counts whose kernels agree, attention reads a whole cache of one size under a mask,
-and every row sums the keys of its own path in the order of the text. `trials.least_rows` tries it
-on the decoder at hand.
+A token's row is then the same in an AR step and in any tree that holds it, in every precision, so
+lossless methods give AR's answer token for token. Sums over the keys of a path decide it, and are
+written twice: `blocked_attention` for CPUs whose matrix products add terms in order, at nearly the
+cost of ordinary attention, and `ordered_attention` for everything else, which pads steps to row
+counts whose kernels agree and gathers each row's last keys in the order of the text. Whether a
+decoder's steps are exact is not assumed: `trials.least_rows` tries it.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -18,13 +19,18 @@ from torch import Tensor
 from specvl_demo.core.tree import TreeShape
 
 ROWS = (4, 8, 16, 32, 64)
-"""Row counts that steps are padded to; trees of more nodes are not exact. One or two rows alone are
-products of a vector, whose kernels sum otherwise."""
+"""Row counts that steps are padded to where a single row is not exact as it stands; trees of more
+nodes are not exact. Products of one or two rows with a matrix use kernels that sum otherwise."""
 MOST_NODES = ROWS[-1]
-TAIL = MOST_NODES - 1
-"""The last positions of a row's path whose keys are summed apart, in order: no exact tree is
-deeper.
-"""
+_LANES = 16
+"""Numbers that the widest vector instruction of a CPU takes at once."""
+_BLOCK = 128
+"""Positions whose values are summed in one matrix product. With the nodes of a tree they stay below
+the 192 terms from which MKL divides a sum."""
+_LEAST_ROWS = 8
+"""Rows from which batched products use the kernels that they use for many."""
+_WEIGHT_LOG = 22 * math.log(2)
+"""Attention weights are whole numbers up to 2^22: a step of half a float32 rounding at 1."""
 
 
 class RowOrder(NamedTuple):
@@ -41,7 +47,9 @@ class RowOrder(NamedTuple):
 
 
 def padded(size: int, least: int) -> int:
-    """How many rows a step over `size` nodes has, at least `least`."""
+    """How many rows a step over `size` nodes has, at least `least`; with 1, no padding at all."""
+    if least == 1:
+        return size
     return next(rows for rows in ROWS if rows >= max(size, least))
 
 
@@ -70,6 +78,73 @@ def order(
         return RowOrder(mask, None, columns)
     near = torch.cat((every, at), -1) > (first + TAIL - window)
     return RowOrder(mask, mask.masked_fill(~near, low), columns)
+
+
+class Blocks(NamedTuple):
+    """What T rows see, for `blocked_attention` over a cache.
+
+    mask: [T, S] float32, additive, for the first S columns of the cache; S covers the tree. whole:
+    columns before it belong to finished blocks. late: [S - whole] 1 for the keys whose position
+    belongs to the block after the current one, or None where no node is that deep.
+    """
+
+    mask: Tensor
+    whole: int
+    late: Tensor | None
+
+
+def blocks(shape: TreeShape, rows: int, length: int, room: int) -> Blocks:
+    """The blocks for a tree behind `length` decided rows, padded to `rows` rows; padding repeats
+    the root. room: columns of the cache.
+    """
+    size = len(shape)
+    # Whole vectors only: what lies behind the last whole vector is computed by other code.
+    seen = min(room, -(-(length + rows) // _LANES) * _LANES)
+    mask = torch.full((rows, seen), torch.finfo(torch.float32).min)
+    mask[:size, : length + size] = shape.additive(length, torch.float32, mask.device)
+    mask[size:] = mask[0]
+    whole = length // _BLOCK * _BLOCK
+    if length + max(shape.depth) < whole + _BLOCK:
+        return Blocks(mask, whole, None)
+    position = torch.arange(seen)
+    position[length : length + size] = length + shape.depth_on(mask.device)
+    return Blocks(mask, whole, (position[whole:] >= whole + _BLOCK).float())
+
+
+def blocked_attention(queries: Tensor, keys: Tensor, values: Tensor, order: Blocks) -> Tensor:
+    """Attention [1, heads, T, width] on a CPU whose matrix products add the terms of a sum one
+    after another, up to `_BLOCK + MOST_NODES` of them.
+
+    queries [1, heads, T, width]; keys, values [1, kv_heads, S, width], float32. A key that a row
+    does not see has the weight 0 and changes no partial sum, and the keys of a path stand in the
+    cache in the order of the text; so a sum over a block of positions is the same whatever other
+    nodes lie between them. Weights are rounded to whole numbers, so that their own sum in float64
+    is exact in any order.
+    """
+    _, heads, size, width = queries.shape
+    kv_heads = keys.shape[1]
+    groups, n_rows = heads // kv_heads, size * heads // kv_heads
+    rows = queries.view(kv_heads, groups, size, width).transpose(1, 2)
+    rows = rows.reshape(kv_heads, n_rows, width)
+    mask = order.mask[:, None].expand(size, groups, -1).reshape(n_rows, -1)
+    if n_rows < _LEAST_ROWS:
+        # Products of fewer rows use other kernels: the rows are computed several times over.
+        copies = -(-_LEAST_ROWS // n_rows)
+        rows, mask = rows.repeat(1, copies, 1), mask.repeat(copies, 1)
+    weights = torch.baddbmm(mask, rows, keys[0].transpose(1, 2), alpha=width**-0.5)
+    weights.sub_(weights.amax(-1, keepdim=True).sub_(_WEIGHT_LOG)).exp_().round_()
+    total = weights.sum(-1, keepdim=True, dtype=torch.float64)
+    last, mixed = weights[..., order.whole :], weights.new_zeros(*weights.shape[:2], width)
+    for start in range(0, order.whole, _BLOCK):
+        at = slice(start, start + _BLOCK)
+        mixed.baddbmm_(weights[..., at], values[0, :, at])
+    behind = values[0, :, order.whole :]
+    if order.late is None:
+        mixed.baddbmm_(last, behind)
+    else:
+        mixed.baddbmm_(last * (1 - order.late), behind).baddbmm_(last * order.late, behind)
+    mixed = mixed.div_(total.float())[:, :n_rows].view(kv_heads, size, groups, width)
+    return mixed.transpose(1, 2).reshape(1, heads, size, width)
 
 
 def ordered_attention(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from specvl_demo.decoders import matrix
 from specvl_demo.decoders.backend import ForwardInput, attention_of
-from specvl_demo.decoders.exact import ordered_attention
+from specvl_demo.decoders.exact import blocked_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.matrix import Matrix
 
@@ -83,6 +83,7 @@ class FusedDecoder:
     """
 
     window: int | None = None
+    sums_in_order = True
     near_blocks = False
     axes = 1
 
@@ -136,7 +137,8 @@ class FusedDecoder:
         if call.deepstack is not None:
             raise ValueError("a lean decoder takes no DeepStack rows; use the Hugging Face backend")
         batch, size, width = call.x.shape
-        causal = call.mask is None and size > 1
+        given = call.mask if call.blocks is None else call.blocks.mask
+        causal = given is None and size > 1
         if causal and call.cache.length:
             raise ValueError("several rows behind cached ones need a mask")
         heads, kv_heads, head = self._heads, self._kv_heads, self._head_width
@@ -150,10 +152,9 @@ class FusedDecoder:
             heads * head,
         )
         turns, kept = self._turned(call.positions), call.kept
-        call.cache.whole = call.columns is not None
-        slots, keys, values = call.cache.spans(size)
-        call.cache.whole = False
-        mask = None if call.mask is None else call.mask.float()
+        mask = None if given is None else given.float()
+        seen = None if call.blocks is None else call.blocks.mask.shape[-1]
+        slots, keys, values = call.cache.spans(size, seen)
         grown = F.pad(call.x.reshape(-1, width).float(), (0, 1), value=self._root)
         x, unit = grown[:, :width], grown.new_empty(batch * size, width)
         h = grown.new_empty(batch * size, row)
@@ -166,8 +167,8 @@ class FusedDecoder:
             qkv.into(h, unit.mul_(norm), bias)
             rotated.mul_(turns)
             slots[i].copy_(fresh)
-            if call.columns is not None and mask is not None:
-                a = ordered_attention(q, keys[i], values[i], mask, call.columns, head**-0.5)
+            if call.blocks is not None:
+                a = blocked_attention(q, keys[i], values[i], call.blocks)
             else:
                 a = F.scaled_dot_product_attention(
                     q,

@@ -89,17 +89,19 @@ class KVCache:
         end = self.span if self.whole else end
         return data[0, :, :, :end], data[1, :, :, :end]
 
-    def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def spans(
+        self, k: int, seen: int | None = None
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
         """For every layer, all of one layout: the slot of the next k rows [2, batch, heads, k,
-        width], and keys and values up to and including it, or all of the buffer. One slicing for
-        all layers, for a forward that cannot afford one a layer.
+        width], and the first `seen` keys and values, by default up to and including that slot. One
+        slicing for all layers, for a forward that cannot afford one a layer.
         """
         end, (data,) = self._end(k), self.blocks
-        seen = data if self.whole else data[:, :, :, :, :end]
+        read = data[:, :, :, :, : end if seen is None else seen]
         return (
             data[:, :, :, :, self.length : end].unbind(0),
-            seen[:, 0].unbind(0),
-            seen[:, 1].unbind(0),
+            read[:, 0].unbind(0),
+            read[:, 1].unbind(0),
         )
 
     def clear(self) -> None:

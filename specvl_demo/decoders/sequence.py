@@ -139,13 +139,17 @@ class CachedSequence:
     ) -> Tensor:
         size, rows = len(shape), exact.padded(len(shape), least)
         self.cache.truncate(self.length)
-        ordered = exact.order(
-            shape, rows, self.length, self.cache.span, self.backend.window, x.device
-        )
-        x = F.pad(x, (0, 0, 0, rows - size))
-        hidden = self._forward(
-            x, F.pad(shape.depth_on(x.device), (0, rows - size)), kept, **ordered._asdict()
-        )
+        if rows > size:
+            x = F.pad(x, (0, 0, 0, rows - size))
+        depth = F.pad(shape.depth_on(x.device), (0, rows - size))
+        if self.backend.sums_in_order:
+            blocks = exact.blocks(shape, rows, self.length, self.cache.span)
+            hidden = self._forward(x, depth, kept, blocks)
+        else:
+            ordered = exact.order(
+                shape, rows, self.length, self.cache.span, self.backend.window, x.device
+            )
+            hidden = self._forward(x, depth, kept, **ordered._asdict())
         self.cache.truncate(self.length + size)
         self._fed = size
         return hidden
@@ -164,13 +168,19 @@ class CachedSequence:
         return hidden
 
     def _forward(
-        self, x: Tensor, depth: Tensor, kept: ForwardOutput | None, **masks: Tensor | None
+        self,
+        x: Tensor,
+        depth: Tensor,
+        kept: ForwardOutput | None,
+        blocks: exact.Blocks | None = None,
+        **masks: Tensor | None,
     ) -> Tensor:
         """depth: of x's rows below the root."""
         positions = self._next + depth
         if self._axes > 1:
             positions = positions.expand(self._axes, *positions.shape)
-        call = ForwardInput(x, positions, self.cache, **masks, kept=kept or ForwardOutput())
+        kept = kept or ForwardOutput()
+        call = ForwardInput(x, positions, self.cache, **masks, blocks=blocks, kept=kept)
         return self.backend.forward(call)
 
     def _masks(

@@ -27,7 +27,7 @@ from specvl_demo.decoders.fixed_shapes import StaticDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.decoders.timing import settle
 
-_PROMPT, _STEPS, _TREES = 150, 4, (2, 7, 13, 26, 61)
+_PROMPT, _STEPS, _TREES = 150, 4, (2, 3, 5, 7, 9, 13, 26, 61)
 """Of the trial of exact steps: tokens before the steps, steps, and trees: one of every row
 count.
 """
@@ -115,7 +115,7 @@ def least_rows(backend: Backend) -> int | None:
         mine = by_tree(which, exact.padded(_TREES[which], least))
         return all(torch.equal(a, b[: len(a)]) for a, b in zip(mine, plain, strict=True))
 
-    for least in exact.ROWS:
+    for least in (1, *exact.ROWS):
         plain = by_steps(least)
         if all(agree(which, plain, least) for which in range(len(trees))):
             return least
