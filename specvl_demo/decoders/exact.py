@@ -22,6 +22,8 @@ ROWS = (4, 8, 16, 32, 64)
 """Row counts that steps are padded to where a single row is not exact as it stands; trees of more
 nodes are not exact. Products of one or two rows with a matrix use kernels that sum otherwise."""
 MOST_NODES = ROWS[-1]
+TAIL = MOST_NODES - 1
+"""The last positions of a row's path whose keys `ordered_attention` sums apart, in order."""
 _LANES = 16
 """Numbers that the widest vector instruction of a CPU takes at once."""
 _BLOCK = 128

@@ -9,10 +9,11 @@ import copy
 import pytest
 import torch
 
+from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.decoders import fused_cpu, matrix
 from specvl_demo.decoders.matrix import Matrix, in_half
 from specvl_demo.decoders.sequence import prefill
-from specvl_demo.decoders.trials import least_rows
+from specvl_demo.decoders.trials import least_rows, random_ids, started
 from specvl_demo.vlm.encoder import VLM
 from tests.conftest import tiny_llava, tiny_prompt
 
@@ -105,6 +106,30 @@ def test_bfloat16_is_nearer_to_the_truth_than_the_librarys() -> None:
     assert isinstance(fused.decoder, fused_cpu.FusedDecoder) and least_rows(fused.decoder) == 4
     library = logits(VLM(half, "library", backend="hf"))
     assert (logits(fused) - truth).abs().mean() < (library - truth).abs().mean()
+
+
+@packs
+@torch.inference_mode()
+def test_a_tree_across_two_blocks_of_positions_sums_as_plain_steps_do() -> None:
+    decoder = VLM(tiny_llava(kv_heads=2).bfloat16(), "fused").decoder
+    ids, shape, path = (
+        random_ids(decoder, 180),
+        shape_of((-1, 0, 0, 1, 2, 4, 4, 6)),
+        [0, 2, 4, 6, 7],
+    )
+    least = least_rows(decoder)
+    for before in (124, 126, 128):
+        start = started(decoder, ids[:before])
+        stepped, branched = start.fork(200), start.fork(200)
+        tokens = ids[:8].clone()
+        tokens[path] = ids[before : before + len(path)]
+        for stream in (stepped, branched):
+            stream.cache.clear()
+        tree = branched.score(decoder.embed(tokens)[None], shape, least=least)[0]
+        for node, token in zip(path, ids[before:], strict=False):
+            row = stepped.score(decoder.embed(token[None])[None], chain(0), least=least)[0, 0]
+            stepped.keep([0])
+            assert torch.equal(row, tree[node]), (before, node)
 
 
 def test_without_packing_bfloat16_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
