@@ -43,6 +43,7 @@ def serve(
     max_waiting: int = 16,
     limit_s: float = 300.0,
     hosts: Sequence[str] = (),
+    mcp: bool = False,
 ) -> None:
     """Serve the page on an address of this machine; `share` opens a public tunnel besides.
 
@@ -75,7 +76,7 @@ def serve(
                     share=share,
                     auth=list(logins) or None,
                     prevent_thread_lock=True,  # runs end first when it is stopped
-                    **launch_settings(page, behaviour, hosts or own_names(host, share), held),
+                    **launch_settings(page, behaviour, hosts or own_names(host, share), held, mcp),
                 )
             except OSError as fault:
                 raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault

@@ -74,9 +74,21 @@ WRONG_ORIGIN = (
     "Another site may not ask in a visitor's name. Start the page with --hosts NAME to allow that"
     " site."
 )
-NOT_LOGGED_IN = "Log in first: this page is for those who have a login."
+NOT_LOGGED_IN = (
+    "Log in first: this page is for those who have a login (an API key is user:password)."
+)
 TOO_MANY_GUESSES = "Too many wrong passwords: try again in {seconds:.0f} s."
 TOO_MANY_STREAMS = "Too many connections from one address: close some of the page's tabs."
+NOT_SERVED = "`{name}` is not served here; leave it out."
+NO_MODEL = "`model` must be the id of a pair, or pair/method; /v1/models lists them."
+NO_MESSAGES = (
+    "`messages` must be a list: system prompts first, then user and assistant in turns, a user's"
+    " last; pictures belong to users."
+)
+NO_PART = "A message's content must be text, or a list of text, image_url and video_url parts."
+NO_DATA_URL = (
+    "Pictures and clips come as data URLs (data:image/png;base64,…); addresses are not fetched."
+)
 BY_STATUS = {
     400: "The request is not one that this page takes.",
     403: "There is no such file here, or it is gone.",

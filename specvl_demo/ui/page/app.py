@@ -7,6 +7,7 @@ launch.
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -16,6 +17,7 @@ from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 
 from specvl_demo.ui import messages
+from specvl_demo.ui.page import chat
 from specvl_demo.ui.page.assets import FILES, PLACES, SCRIPTS, STYLES, board
 from specvl_demo.ui.page.endpoints import ARGUMENTS, publish
 from specvl_demo.ui.page.handlers import Behaviour, Caller
@@ -94,10 +96,15 @@ def build(behaviour: Behaviour) -> gr.Blocks:
 
 
 def launch_settings(
-    page: gr.Blocks, behaviour: Behaviour, hosts: Sequence[str] = ("*",), held: int = MOST
+    page: gr.Blocks,
+    behaviour: Behaviour,
+    hosts: Sequence[str] = ("*",),
+    held: int = MOST,
+    mcp: bool = False,
 ) -> dict[str, Any]:
     """How a page is launched that strangers can reach: nothing open that it does not need, nothing
     kept. held: connections at once, of which a quarter is kept for what is no stream.
+    mcp: the endpoints are tools of the Model Context Protocol too.
     """
     site = Site(
         behaviour.uploads,
@@ -126,14 +133,23 @@ def launch_settings(
         # machine takes.
         "_frontend": False,
         "enable_monitoring": False,  # it would show everybody who asked what, and how often
-        "mcp_server": False,
+        "mcp_server": mcp,
         "state_session_capacity": SESSIONS,
-        "app_kwargs": {"middleware": [Middleware(RouteFilter, site)]},
+        "app_kwargs": {
+            "middleware": [Middleware(RouteFilter, site)],
+            "routes": chat.routes(behaviour),
+        },
     }
 
 
 def _admitted(scope: Scope) -> bool:
-    """Whether a request comes from somebody who is logged in, or no login is asked for."""
+    """Whether a request comes from somebody who is logged in, or no login is asked for. Programs
+    send `user:password` as their API key.
+    """
     app, cookies = scope["app"], HTTPConnection(scope).cookies
     names = (f"access-token-{app.cookie_id}", f"access-token-unsecure-{app.cookie_id}")
-    return app.auth is None or any(cookies.get(name) in app.tokens for name in names)
+    if app.auth is None or any(cookies.get(name) in app.tokens for name in names):
+        return True
+    kind, _, key = HTTPConnection(scope).headers.get("authorization", "").partition(" ")
+    keys = [f"{user}:{password}".encode() for user, password in app.auth.items()]
+    return kind == "Bearer" and any(hmac.compare_digest(key.encode(), one) for one in keys)

@@ -80,6 +80,18 @@ class Behaviour:
         """
         records: list[Record] = []
         told = 0.0
+        async with aclosing(self.records(asked, baseline, caller)) as running:
+            async for some in running:
+                records += some
+                if time.monotonic() - told > BEAT_S:
+                    told = time.monotonic()
+                    yield None
+        yield validate_trace(records)
+
+    async def records(
+        self, asked: Any, baseline: bool, caller: Caller
+    ) -> AsyncGenerator[list[Record], None]:
+        """The records of a race as they come, at least an empty list every BEAT_S; see `answer`."""
         async with aclosing(self.queue.events(self._job(asked, caller, baseline))) as running:
             async for _, events in running:
                 if self._unheard(caller):
@@ -87,12 +99,7 @@ class Behaviour:
                 for event in events:
                     if event["k"] == "error":
                         raise ValueError(event["text"])
-                    if "record" in event:
-                        records.append(event["record"])
-                if time.monotonic() - told > BEAT_S:
-                    told = time.monotonic()
-                    yield None
-        yield validate_trace(records)
+                yield [event["record"] for event in events if "record" in event]
 
     def known(self, _: Any, __: Caller) -> dict[str, Any]:
         """All that can be chosen."""

@@ -33,6 +33,8 @@ Scope = MutableMapping[str, Any]
 
 FORM_BYTES = 64 * 2**10
 """What a form adds around a file; also the most that a login may hold."""
+CHAT_BYTES = 16 * 2**20
+"""The same, with pictures in it as data URLs."""
 JSON_BYTES = 2 * 2**20
 """A conversation of seventeen turns of 20,000 characters each way, in most alphabets."""
 IN_THREAD_BYTES = 64 * 2**10
@@ -49,13 +51,15 @@ MOST_CLIENTS = 4096
 
 READ = re.compile(
     r"""(?x) / | /(config|info|login_check|logout)/? | /(static|svelte|assets)/.* | /theme\.css
-    | /favicon\.ico | /robots\.txt | /manifest\.json | /pwa_icon
+    | /favicon\.ico | /robots\.txt | /manifest\.json | /pwa_icon | /v1/models
     | /gradio_api/( (config|info|user|token|app_id|login_check)/? | openapi\.json | startup-events
       | theme\.css | queue/(data|status) | upload_progress | heartbeat/\w+ | file=(?!https?:).*
       | call/(v2/)?(generate|race)/\w+ )"""
 )
+CHAT = re.compile(r"/v1/(models|chat/completions)")
 WRITE_JSON = re.compile(
-    r"/gradio_api/(queue/join|cancel|component_server/?|call/(v2/)?(generate|race)/?)"
+    r"/v1/chat/completions|/gradio_api/(queue/join|cancel|component_server/?"
+    r"|call/(v2/)?(generate|race)/?)"
 )
 LOGIN = re.compile(r"/login/?")
 UPLOAD = re.compile(r"/gradio_api/upload/?")
@@ -115,10 +119,11 @@ class RouteFilter:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         client = str((scope.get("client") or ("",))[0])
         logging_in, uploading = bool(LOGIN.fullmatch(path)), bool(UPLOAD.fullmatch(path))
-        # What a login says is for the person who logs in.
-        answer = Answer(send, {} if logging_in else messages.BY_STATUS, keep=uploading)
+        # What a login says is for the person who logs in; chat programs are told in their own form.
+        own = logging_in or CHAT.fullmatch(path)
+        answer = Answer(send, {} if own else messages.BY_STATUS, keep=uploading)
         try:
-            scope = self._known(scope, path)
+            scope = self._known(scope, path, client)
             receive = await self._checked(scope, path, client, receive, answer)
             size = await self._expect(scope, client) if uploading else 0
         except Refused as refused:
@@ -140,7 +145,7 @@ class RouteFilter:
             if logging_in and answer.status == 200:
                 self._guesses.right(client)
 
-    def _known(self, scope: Scope, path: str) -> Scope:
+    def _known(self, scope: Scope, path: str, client: str) -> Scope:
         """The request as the app may see it. Refused where it comes under a foreign name, from
         another site, or without a login."""
         site = self._site
@@ -153,8 +158,14 @@ class RouteFilter:
         hosts = [told.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
         if sentence := origin_refusal(told.get(b"origin", ""), hosts, site.hosts):
             raise Refused(403, sentence)
-        if not PUBLIC.fullmatch(path) and not site.admitted(scope):
-            raise Refused(401, messages.NOT_LOGGED_IN)
+        if not PUBLIC.fullmatch(path):
+            keyed = b"authorization" in told
+            if keyed:  # a password that may be guessed
+                self._guesses.check(client)
+            if not site.admitted(scope):
+                raise Refused(401, messages.NOT_LOGGED_IN)
+            if keyed:
+                self._guesses.right(client)
         headers = [(key, value) for key, value in scope["headers"] if key not in forged]
         return {**scope, "headers": headers}
 
@@ -183,7 +194,8 @@ class RouteFilter:
             raise Refused(404, messages.NOT_FOUND)
         if dict(scope["headers"]).get(b"content-type", b"").startswith(b"multipart/"):
             raise Refused(415, messages.NOT_JSON)
-        body = await _read(receive, _declared(scope) or 0)
+        most = CHAT_BYTES if CHAT.fullmatch(path) else JSON_BYTES
+        body = await _read(receive, _declared(scope) or 0, most)
         called = CALL.fullmatch(path)
         names = self._site.arguments.get(called[2]) if called else None
         asked = (body, self._site.folders, names, bool(called and called[1]))
@@ -268,19 +280,19 @@ def _paths(answer: Answer) -> list[str]:
     return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
 
 
-async def _read(receive: Receive, declared: int) -> bytes:
-    """The whole body. Refused as soon as it is, or says it is, more than JSON_BYTES."""
+async def _read(receive: Receive, declared: int, most: int) -> bytes:
+    """The whole body. Refused as soon as it is, or says it is, more than `most` bytes."""
     body, more = bytearray(), True
     while more:
-        if max(declared, len(body)) > JSON_BYTES:
-            raise Refused(413, messages.BODY_TOO_LARGE.format(most=JSON_BYTES))
+        if max(declared, len(body)) > most:
+            raise Refused(413, messages.BODY_TOO_LARGE.format(most=most))
         message = await receive()
         if message["type"] == "http.disconnect":
             raise Refused(400, messages.NOT_JSON)
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    if len(body) > JSON_BYTES:
-        raise Refused(413, messages.BODY_TOO_LARGE.format(most=JSON_BYTES))
+    if len(body) > most:
+        raise Refused(413, messages.BODY_TOO_LARGE.format(most=most))
     return bytes(body)
 
 
