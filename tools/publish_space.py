@@ -1,0 +1,95 @@
+"""Publish this checkout as a Space: what it runs on, without tests and history.
+
+    python tools/publish_space.py --dry-run FOLDER       the tree that would be uploaded, with sizes
+    python tools/publish_space.py OWNER/NAME [--hardware gpu] [--private]
+
+Binaries travel by HTTP, which the Hub takes at any size; a `git push` of this repository's history
+is refused. For `cpu`, the default, requirements.txt takes PyTorch's CPU builds. FOLDER may also be
+pushed as a new history: its .gitattributes has the rules that the Hub wants. Needs a login
+(`hf auth login`) for anything but --dry-run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from install_torch import PYTORCH_CPU_INDEX
+
+ROOT = Path(__file__).resolve().parent.parent
+SHOWN = ("app.py", "README.md", "LICENSE", "CHANGELOG.md", "requirements.txt", "pyproject.toml")
+FOLDERS = ("specvl_demo", "recipes", "assets", "examples", "docs")
+LFS = "*.safetensors *.png *.jpg *.webm"
+
+
+def stage(folder: Path, hardware: str) -> list[Path]:
+    """Copy what git tracks of the Space's files into an empty folder; gives them."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--", *SHOWN, *FOLDERS],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, place)
+    if hardware == "cpu":
+        pins = folder / "requirements.txt"
+        pins.write_text(f"--extra-index-url {PYTORCH_CPU_INDEX}\n{pins.read_text()}")
+    rules = (f"{kind} filter=lfs diff=lfs merge=lfs -text\n" for kind in LFS.split())
+    (folder / ".gitattributes").write_text("".join(rules))
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "space", nargs="?", help="OWNER/NAME on the Hub; made where it is not there"
+    )
+    parser.add_argument(
+        "--dry-run", metavar="FOLDER", type=Path, help="write the tree, upload nothing"
+    )
+    parser.add_argument("--hardware", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--private", action="store_true")
+    options = parser.parse_args()
+    if (options.space is None) == (options.dry_run is None):
+        parser.error("name the Space, or a folder after --dry-run")
+    if options.dry_run:
+        if options.dry_run.exists() and any(options.dry_run.iterdir()):
+            parser.error(f"{options.dry_run} is not empty")
+        files = stage(options.dry_run, options.hardware)
+        for path in files:
+            print(f"{path.stat().st_size:>12,}  {path.relative_to(options.dry_run)}")
+        print(f"{sum(path.stat().st_size for path in files):>12,}  {len(files)} files")
+        return 0
+    from huggingface_hub import HfApi  # noqa: PLC0415 - a dry run needs none
+
+    api = HfApi()
+    with tempfile.TemporaryDirectory() as folder:
+        stage(Path(folder), options.hardware)
+        api.create_repo(
+            options.space,
+            repo_type="space",
+            space_sdk="gradio",
+            private=options.private,
+            exist_ok=True,
+        )
+        told = api.upload_folder(
+            repo_id=options.space,
+            repo_type="space",
+            folder_path=folder,
+            delete_patterns="*",  # what an earlier version had and this one has not
+            commit_message="Publish",
+        )
+    print(told.commit_url)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
