@@ -17,11 +17,16 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --progress-bar on
 
-.PHONY: demo test check lint browser clean help
+# Left out of test-quick: what trains, measures or runs whole races many times over.
+SLOW := bench test_train_heads test_train_pocket test_photo_training test_fixed_shapes test_loading
+
+.PHONY: demo test test-quick check lint browser clean help
 
 help:
 	@echo "make demo    set up .venv and serve the page on http://$(HOST):$(PORT)"
 	@echo "make test    set up what the tests need and run them all"
+	@echo "make test-quick  units and contracts only: no browser, no server, no training"
+	@echo "make lint    ruff, mypy, and Prettier where node is installed"
 	@echo "make check   lint and types, then test"
 	@echo "make clean   remove .venv and caches"
 
@@ -33,12 +38,19 @@ test: $(VENV)/.ready-dev browser
 	@$(PY) -m specvl_demo fetch photo || echo "Tests that need these weights are skipped."
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
+test-quick: $(VENV)/.ready-dev
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile tests/unit tests/contract/test_docs.py \
+	  tests/contract/test_imports.py tests/contract/test_records.py \
+	  $(foreach name,$(SLOW),--ignore-glob='*/unit/$(name)*')
+
 check: lint test
 
 lint: $(VENV)/.ready-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	@if command -v npx >/dev/null; then npx --yes prettier@3 --check . --log-level warn || exit 1; \
+	  else echo "Prettier was left out: there is no node here."; fi
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "No Python that makes environments was found. Install Python 3.11 with venv (on Debian" \
