@@ -8,7 +8,9 @@ only inline PNG, JPEG and WebP are taken. Its frame is `race.html`.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from string import Template
@@ -45,6 +47,7 @@ def page(lanes: Sequence[Lane]) -> str:
         "".join(f"<td>{escape(tables.cell(row.get(column)))}</td>" for column in COLUMNS)
         for row in rows
     )
+    charts = "".join(plots.fragments(plots.figures(lanes)))
     template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=escape(first.notes.question or "A race"),
@@ -53,7 +56,8 @@ def page(lanes: Sequence[Lane]) -> str:
         lanes="".join(_lane(lane, lanes) for lane in lanes),
         head="".join(f'<th scope="col">{escape(title)}</th>' for title in COLUMNS.values()),
         rows="".join(f"<tr>{row}</tr>" for row in cells),
-        charts="".join(plots.fragments(plots.figures(lanes))),
+        charts=charts,
+        policy=_policy(charts),
     )
 
 
@@ -61,8 +65,22 @@ def file(figures: Sequence[Any], title: str) -> str:
     """Plotly figures below each other, as one HTML file that needs no network."""
     body = "".join(plots.fragments(figures))
     return (
-        '<!doctype html><html lang="en"><meta'
-        f' charset="utf-8"><title>{escape(title)}</title>{body}</html>\n'
+        f'<!doctype html><html lang="en"><meta charset="utf-8">{_policy(body)}'
+        f"<title>{escape(title)}</title>{body}</html>\n"
+    )
+
+
+def _policy(charts: str) -> str:
+    """What a browser may do with the file: run the scripts of the charts, which are told by their
+    hashes, show inline pictures, and fetch nothing.
+    """
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", charts, re.DOTALL)
+    hashes = {b64encode(sha256(one.encode()).digest()).decode() for one in scripts}
+    allowed = " ".join(f"'sha256-{one}'" for one in sorted(hashes))
+    return (
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; script-src'
+        f" {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action"
+        " 'none'\">"
     )
 
 

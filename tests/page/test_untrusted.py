@@ -11,13 +11,16 @@ from typing import Any
 import msgspec
 from playwright.sync_api import expect
 
-from specvl_demo.report import trace
+from specvl_demo.report import html, plots, trace
 from tests.page.synthetic import race_records
 from tests.robustness.test_text import MARKUP
 
 TEMPLATE = "${window.hit='template'}"
 """What an engine of templates would run."""
 
+
+LINK = '<a href="http://127.0.0.1:7999/">Log in</a><b style="font-size:60px">!</b>'
+"""What Plotly would make a link and a large word of."""
 
 CHECKED = ("kind", "origin", "stop", "draws", "lane")
 """What a trace is refused for, where it is not one of a few words; lanes are told apart by their
@@ -58,6 +61,8 @@ def hostile(path: Path) -> Path:
             media["frames"] += [*FRAMES, *sound["notes"]["media"][0]["frames"]]
             data["spans"] = [{**span, "frame": len(FRAMES) + 1} for span in sound["spans"]]
             data["charts"] = sound["charts"]
+            for chart in data["charts"]:
+                chart["y"] = chart["y_right"] = f"{LINK}{MARKUP.format(where='axis')}"
         elif data["kind"] == "round":
             if data["views"]:
                 columns = enumerate(data["views"].values())
@@ -97,9 +102,20 @@ def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path) -> None:
                 for (const part of [{ token: 3 }, { round: 1 }]) {
                   specvl.race.select({ lane: name, ...part });
                   await drawn();
+                  for (const at of document.querySelectorAll('.tk, .vl-tree .node, .vl-info')) {
+                    if (at.checkVisibility?.() && !at.closest('.vl-words'))
+                      at.dispatchEvent(new PointerEvent('pointerover', { bubbles: true }));
+                  }
+                  for (const plot of document.querySelectorAll('.js-plotly-plot')) {
+                    if (plot.checkVisibility()) {
+                      Plotly.Fx.hover(plot, [{ curveNumber: 0, pointNumber: 0 }]);
+                      Plotly.Fx.unhover(plot);
+                    }
+                  }
                 }
               }
             }""")
+        assert page.locator("#specvl svg a, #specvl svg tspan[style*='60px']").count() == 0
     page.wait_for_timeout(500)  # what was made of markup has had time to load and to run
     assert page.evaluate("window.hit") is None
     grown = page.evaluate(
@@ -116,6 +132,64 @@ def test_a_strangers_trace_runs_no_script(opened, tmp_path: Path) -> None:
     assert not any(
         s and s.startswith(("javascript:", "data:text", "data:image/svg")) for s in sources
     )
+
+
+def test_a_shared_race_runs_its_charts_and_nothing_else(page, tmp_path: Path) -> None:
+    """The file of a hostile trace, opened from disk: charts are drawn, nothing is fetched, and even
+    markup that came in would not run.
+    """
+    faults: list[str] = []
+    lanes, _ = trace.inspect(hostile(tmp_path / "hostile.jsonl"))
+    for name, text in (("race", html.page(lanes)), ("plots", html.file(plots.figures(lanes), "a"))):
+        path = tmp_path / f"{name}.html"
+        path.write_text(text, encoding="utf-8")
+        page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        page.goto(path.as_uri())
+        expect(page.locator(".js-plotly-plot svg.main-svg").first).to_be_visible()
+        assert faults == [] and page.locator("svg a").count() == 0
+        page.evaluate(
+            "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hit=1\">')"
+        )
+        page.wait_for_timeout(200)
+        assert page.evaluate("window.hit") is None and any("Content Security" in f for f in faults)
+        faults.clear()
+
+
+def test_tokens_of_any_length_are_laid_out(opened, tmp_path: Path) -> None:
+    """A sound trace whose tokens have 20,000 letters, or marks piled up by the thousand, in the
+    answer, the tree and the candidates: in every view a little of each, and the words still agree.
+    """
+    texts = ("x y " * 5000, "z" + "\u0301" * 5000)
+    lines = []
+    for record in race_records(["ar", "tabed"], n_tokens=40):
+        data = msgspec.to_builtins(record)
+        if data["kind"] == "round":
+            for token in data["tokens"]:
+                token["text"] = texts[data["index"] % 2]
+            nodes = len(data["tree"]["tokens"])
+            data["tree"]["texts"] = [texts[node % 2] for node in range(nodes)]
+            for candidates in data["candidates"] or []:
+                for one in candidates:
+                    one["text"] = texts[0]
+        lines.append(json.dumps(data))
+    path = tmp_path / "long.jsonl"
+    path.write_text("\n".join(lines))
+    assert trace.inspect(path)[1] == []
+    page = opened
+    page.get_by_role("tab", name="Replay").click()
+    page.locator("#vl-trace").set_input_files(path)
+    page.wait_for_function("specvl.race.list[1]?.text.length > 100_000 && specvl.race.finished")
+    page.evaluate("specvl.race.setHead(null)")
+    for tab in ("Race", "Inspect", "Compare", "Replay"):
+        page.get_by_role("tab", name=tab).click()
+        page.evaluate("specvl.race.select({ lane: specvl.race.list[1].name, token: 3 })")
+        longest = page.evaluate("""() => new Promise((done) => requestAnimationFrame(() => {
+              const parts = [...document.querySelectorAll('.tk:not(del), .vl-tree title, th code')];
+              const texts = parts.map((part) => part.textContent);
+              done([Math.max(...texts.map((text) => text.length)),
+                texts.some((text) => /\\p{M}{5}/u.test(text))]);
+            }))""")
+        assert longest[0] < 400 and not longest[1]
 
 
 def test_the_pages_own_table_holds_no_formulas(opened) -> None:

@@ -3,6 +3,7 @@
 
 import { h, put } from './dom.js';
 import { explained } from './explain.js';
+import { plain } from './text.js';
 import { W } from './words.js';
 
 let loading = null;
@@ -133,7 +134,7 @@ export class Chart {
       ticklen: 0,
       automargin: false,
     };
-    const name = (text) => ({ text, standoff: 4, font: { size: 10.5 } });
+    const name = (text) => ({ text: plain(text), standoff: 4, font: { size: 10.5 } });
     return {
       margin: { l: 44, r: right ? 42 : 10, t: 8, b: 32 },
       showlegend: false,
@@ -190,10 +191,8 @@ export class Chart {
   }
 }
 
-/** A trace whose words are shown as they are: Plotly reads tags in them, links too, and names may be a stranger's. */
+/** A trace whose words are shown as they are. */
 function literal(trace) {
-  const plain = (words) =>
-    typeof words === 'string' ? words.replaceAll('&', '&amp;').replaceAll('<', '&lt;') : words;
   return {
     ...trace,
     name: plain(trace.name),

@@ -1,6 +1,8 @@
 /* Elements, icons and numbers. The only place that makes DOM nodes.
    Text from models, files and traces reaches the page through text nodes and attributes alone, never as markup. */
 
+import { laid } from './text.js';
+
 const SVG = 'http://www.w3.org/2000/svg';
 
 /** An element. props: `class`, `text`, `on` {event: fn}, `data` {name: value}, `style` {property: value}; true/false
@@ -97,7 +99,7 @@ export const fmt = {
 
 /** A token's piece of text where it stands alone: spaces and line breaks made visible. */
 export function shown(text) {
-  return text === '' ? '∅' : text.replace(/\n/g, '↵').replace(/^ /, '␣');
+  return text === '' ? '∅' : laid(text).replace(/\n/g, '↵').replace(/^ /, '␣');
 }
 
 /** One Tab stop for all controls of a box: arrow keys walk through them, Tab leaves. */

@@ -1,6 +1,8 @@
 /* Folds over the records of a race: the same sums that `records.fold` makes, kept for every round so that any moment
    can be shown again. Knows records; knows nothing of the page. */
 
+import { laid } from './text.js';
+
 export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
 
 const ZERO = {
@@ -107,6 +109,11 @@ export class Lane {
 
   get text() {
     return this.tokens.map((t) => t.text).join('');
+  }
+
+  /** The same as the page lays it out. */
+  get laid() {
+    return this.pieces.map((piece) => laid(piece.text)).join('');
   }
 }
 

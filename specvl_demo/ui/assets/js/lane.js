@@ -6,6 +6,7 @@ import { align } from './align.js';
 import { h, put, icon, shown } from './dom.js';
 import { term } from './explain.js';
 import { rejected } from './fold.js';
+import { laid } from './text.js';
 import { W } from './words.js';
 
 /** What a lane promises beside the autoregressive one. Single precision has no badge: there rounding changed no token. */
@@ -128,7 +129,7 @@ export class LaneView {
       const nodes = [...kept, ...rejected(round).map((node) => [node, 'rejected'])];
       this.guess.replaceChildren(
         ...nodes.map(([node, kind]) =>
-          h('span', { class: 'tk', data: { kind }, text: tree.texts?.[node] ?? '·' }),
+          h('span', { class: 'tk', data: { kind }, text: laid(tree.texts?.[node] ?? '·') }),
         ),
       );
     }
@@ -188,7 +189,7 @@ export class LaneView {
     return h('span', {
       class: `tk ${kinds.join(' ')}`,
       data: { i: start, n: stop - start, r: round },
-      text,
+      text: laid(text),
       title,
     });
   }
@@ -206,7 +207,7 @@ export class LaneView {
         return h('del', {
           class: 'tk rejected',
           title: W.lane.rejectedHelp,
-          text: nodes.map((n) => round.tree.texts[n]).join(''),
+          text: nodes.map((n) => laid(round.tree.texts[n])).join(''),
         });
       });
   }
@@ -231,7 +232,7 @@ export class LaneView {
     this.node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
     const known = race.list.every((one) => one.end);
     this.node.classList.toggle('done', known);
-    put(this.full, known ? lane.text : '');
+    put(this.full, known ? lane.laid : '');
     // A replay of an answer that is longer than its box goes along with the newest words.
     const newest =
       known &&

@@ -27,7 +27,7 @@ export function agreement(lane, base) {
     kind: tie ? 'tie' : 'differs',
     at,
     gap: nats,
-    words: whole ? wordsAgreeing(lane.text, base.text) : null,
+    words: whole ? wordsAgreeing(lane.laid, base.laid) : null,
   };
 }
 
