@@ -156,6 +156,8 @@ _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 
 _MOST_SEGMENTS = 10_000
 """64 MB are a thousand full segments."""
+_MOST_FILL = 2**16
+"""Bytes before the pixels that belong to no segment: the library reads them one by one."""
 
 
 def count_scans(data: bytes) -> int | None:
@@ -163,11 +165,14 @@ def count_scans(data: bytes) -> int | None:
     annex B).
 
     What stands in a segment, such as a thumbnail, or behind the end, such as a camera's clip, does
-    not count. None where there are more segments than any file needs.
+    not count. None where there are more segments, or more bytes between them, than any file needs.
     """
-    scans, at = 0, 2
+    scans, at, fill = 0, 2, 0
     for _ in range(_MOST_SEGMENTS):
         found = _MARKER.search(data, at)
+        fill += (found.start() if found else len(data)) - at if scans == 0 else 0
+        if fill > _MOST_FILL:
+            return None
         if found is None or data[found.start() + 1] == 0xD9:
             return scans
         scans += data[found.start() + 1] == 0xDA

@@ -660,6 +660,12 @@ def huge_webm(webm: bytes) -> bytes:
     return webm
 
 
+def fat(filling: bytes) -> bytes:
+    """A JPEG with 20 MB behind its first segment."""
+    jpg = pictures()["plain.jpg"]
+    return jpg[:20] + filling * 20_000_000 + jpg[20:]
+
+
 def cameras() -> Made:
     """Motion photos, fat blocks of a camera's own, thumbnails: one picture each; real scans are
     counted.
@@ -671,6 +677,8 @@ def cameras() -> Made:
     for name, data in {
         "no_end_of_segments.jpg": b"\xff\xd8" + b"\xff\xe0\0\0" * 10_000_000,
         "fill_bytes_alone.jpg": b"\xff\xd8" + b"\xff" * 4_000_000,
+        "fill_bytes_before_the_pixels.jpg": fat(b"\xff"),
+        "zeros_before_the_pixels.jpg": fat(b"\0"),
         "longer_than_the_file.jpg": b"\xff\xd8\xff\xe1\xff\xff" + b"\xff\xda" * 200,
     }.items():
         yield name, data, "image", "refused"

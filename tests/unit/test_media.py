@@ -77,6 +77,10 @@ def test_what_a_camera_puts_around_its_picture_is_no_reason_to_refuse_it(data: b
 def test_scans_of_the_picture_itself_are_counted() -> None:
     assert count_scans(corpus_cameras.scan_bomb(400)) > 400
     assert count_scans(b"\xff\xd8" + b"\xff\xe0\0\0" * 20_000) is None
+    plain = corpus.encode(corpus.halves(), "JPEG")
+    for filling in (b"\xff", b"\0"):
+        assert count_scans(plain[:2] + filling * 1_000 + plain[2:]) == 1
+        assert count_scans(plain[:2] + filling * 100_000 + plain[2:]) is None
 
 
 @pytest.mark.parametrize("decoder", ["opencv", "decord"])
