@@ -17,6 +17,9 @@ from specvl_demo.report.metrics import compare
 
 MIN_TOKENS = 20
 """Tokens below which a time says nothing: no speedup, no place."""
+MOST_WORDS = 4096
+"""Words of an answer that are compared: its time grows with their square, and a trace may hold any
+number."""
 MAX_LOAD = 0.25
 """Share of the machine that other programs may use before times are called disturbed."""
 MAX_JITTER = 0.3
@@ -135,7 +138,7 @@ def _noted(r: Round, name: str, at: int) -> float | None:
 
 def words_agreeing(text: str, other: str) -> float:
     """Share of words, 0 to 1, that two texts have in common and in order; of the longer one."""
-    a, b = re.findall(r"\w+", text.lower()), re.findall(r"\w+", other.lower())
+    a, b = (re.findall(r"\w+", one.lower())[:MOST_WORDS] for one in (text, other))
     if a == b:
         return 1.0
     blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()

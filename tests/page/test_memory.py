@@ -220,7 +220,7 @@ def test_only_who_leaves_is_forgotten(how: str, visit: str | None, forgotten: li
     guest = Guest(queue, Job("light", (("ar", {}),), how, visit=visit))
     guest.until("round")
     if how == "stops":
-        queue.stop(guest.until("run")["run"])
+        queue.stop(guest.until("run")["run"], visit)
     if how != "leaves":
         guest.until("done")
     guest.leave()

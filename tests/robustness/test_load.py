@@ -272,6 +272,24 @@ def test_who_closes_the_tab_frees_the_machine_within_a_round(
     assert computed(ledger, "ghost") <= 1
 
 
+def test_a_run_is_its_visits_and_gone_with_it(echoing: tuple[str, int]) -> None:
+    """Another visit cannot read it; when the heartbeat of its page ends nobody can."""
+
+    async def story(url: str) -> None:
+        async with Visitor(url) as mine, Visitor(url) as other:
+            events = [event async for event in mine.ask(asked("mine"))]
+            run = next(event["run"] for event in events if event["k"] == "run")
+            assert await mine.server("batches", run) and not await other.server("batches", run)
+            async with httpx.AsyncClient(base_url=url, trust_env=False) as tab:
+                beat = f"/gradio_api/heartbeat/{mine.session}"
+                async with tab.stream("GET", beat) as alive_:
+                    assert await anext(alive_.aiter_lines())
+            while await mine.server("batches", run):
+                await asyncio.sleep(0.1)
+
+    asyncio.run(asyncio.wait_for(story(echoing[0]), 60))
+
+
 def test_a_program_that_hangs_up_frees_the_machine(echoing: tuple[str, int], ledger: Path) -> None:
     url, _ = echoing
 

@@ -103,6 +103,20 @@ def test_no_file_but_the_pages_own_is_served(served: tuple[str, int], path: str)
     assert fetch(served[0], f"/gradio_api/file={path}").status_code in (403, 404)
 
 
+def test_nobody_is_told_where_files_lie(served: tuple[str, int]) -> None:
+    url, _ = served
+
+    async def known() -> str:
+        async with Visitor(url) as visitor:
+            return json.dumps(await visitor.server("known", None))
+
+    places = ["/", "/config", "/gradio_api/info", *(f"/gradio_api/file={path}" for path in OTHERS)]
+    told = [asyncio.run(known()), *(fetch(url, path).text for path in places)]
+    for place in (str(ROOT), sys.prefix, os.environ.get("HOME", str(ROOT))):
+        assert not any(place in text for text in told)
+    assert fetch(url, "/gradio_api/file=examples/examples.json").status_code == 200
+
+
 def test_an_upload_is_limited_before_it_is_read(served: tuple[str, int]) -> None:
     connection = http.client.HTTPConnection(served[0].removeprefix("http://"), timeout=60)
     connection.putrequest("POST", "/gradio_api/upload")
@@ -258,10 +272,14 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
             yield Closed(url, pid, folder / "log.txt", writable)
 
 
+UNNAMED = [f"/gradio_api/{path}" for path in ("heartbeat/x", "user", "token", "app_id")]
+"""What Gradio itself leaves open behind a login."""
+
+
 def test_a_login_closes_everything_but_the_health_check(closed: Closed) -> None:
     url = closed.url
     assert fetch(url, "/gradio_api/startup-events").status_code == 200
-    for path in ("/config", "/gradio_api/info", "/gradio_api/file=/etc/passwd"):
+    for path in ("/config", "/gradio_api/info", "/gradio_api/file=/etc/passwd", *UNNAMED):
         assert fetch(url, path).status_code == 401
     for path in ("upload", "queue/join", "call/generate", "component_server"):
         assert (

@@ -40,7 +40,7 @@ class Visitor:
         self._http = httpx.AsyncClient(
             base_url=url, timeout=patience, trust_env=False, verify=False
         )
-        self._session = secrets.token_hex(6)
+        self.session = secrets.token_hex(6)
         self._run = -1
         self._board = -1
 
@@ -61,7 +61,7 @@ class Visitor:
 
     async def ask(self, asked: Any) -> AsyncIterator[Event]:
         """The events of one race for what a page asks; closing the iterator leaves the run."""
-        session = self._session = secrets.token_hex(6)
+        session = self.session = secrets.token_hex(6)
         body = {"data": [], "event_data": asked, "fn_index": self._run, "trigger_id": self._board}
         await self._post("/gradio_api/queue/join", json={**body, "session_hash": session})
         numbers: dict[str, int] = {}
@@ -108,7 +108,7 @@ class Visitor:
             "data": argument,
             "component_id": self._board,
             "fn_name": name,
-            "session_hash": self._session,
+            "session_hash": self.session,
         }
         return await self._post("/gradio_api/component_server", json=body)
 

@@ -80,9 +80,9 @@ class Queue:
             elif not run.done:
                 self._end(run)
             if job.visit in self._left:
-                self.forget(job.visit)  # the run may have begun after its page was closed
-            elif not heard and job.visit is not None:
-                self.worker.forget(job.visit)
+                self._runs.pop(run.id, None)
+            if not heard and job.visit is not None:
+                self.worker.forget(job.visit)  # the run may have begun after its page was closed
 
     def stop(self, run_id: str, visit: str | None = None) -> None:
         """The visitor's Stop: a waiting run leaves the line, a running one ends within a round.

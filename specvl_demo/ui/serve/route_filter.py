@@ -234,12 +234,9 @@ class RouteFilter:
             raise Refused(503, messages.BY_STATUS[503])
 
     def _count(self, listened: str | None, client: str, streams: bool, one: int) -> None:
-        for counter, key in ((self._site.listeners, listened), (self._streams, client)):
-            if counter is self._streams and not streams:
-                continue
-            counter[key] += one
-            if not counter[key]:
-                del counter[key]
+        _add(self._site.listeners, listened, one)
+        if streams:
+            _add(self._streams, client, one)
 
 
 class Guesses:
@@ -261,6 +258,12 @@ class Guesses:
 
     def right(self, client: str) -> None:
         self._wrong.pop(client, None)
+
+
+def _add(counter: Counter[Any], key: Any, one: int) -> None:
+    counter[key] += one
+    if not counter[key]:
+        del counter[key]
 
 
 def _one_of(number: Any, known: frozenset[int]) -> None:

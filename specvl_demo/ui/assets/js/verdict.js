@@ -4,6 +4,7 @@
 import { costs } from './fold.js';
 
 export const MIN_TOKENS = 20; // below it a time says nothing: no speedup, no place
+const MOST_WORDS = 4096; // of an answer that are compared: its time grows with their square
 const MAX_LOAD = 0.25; // share of the machine that other programs may use
 const MAX_JITTER = 0.3; // width of the middle half of the AR steps over their median
 const TIE_NATS = 0.05;
@@ -85,7 +86,7 @@ export function early(race, lane) {
   return tokens < MIN_TOKENS ? { kind: 'early', tokens } : null;
 }
 
-const words = (text) => text.toLowerCase().match(/[\p{L}\p{N}_]+/gu) ?? [];
+const words = (text) => (text.toLowerCase().match(/[\p{L}\p{N}_]+/gu) ?? []).slice(0, MOST_WORDS);
 
 /** Share of words that agree once two texts are aligned. */
 export function wordsAgreeing(text, other) {
