@@ -33,6 +33,9 @@ MAX_PATCHES = 2**20
 LARGEST = 2**53 - 1
 """The largest number of a record: whole numbers up to it are exact in a browser too."""
 
+LAW = "the target's law, by a draw of its own"
+"""What a lane promises whose answer is AR's in distribution, not from the same seed."""
+
 Origin = Literal["draft", "relaxed", "target"]
 """draft: drafted, and the target's choice too · relaxed: drafted, accepted all the same · target:
 its own.

@@ -57,7 +57,14 @@ def lossless(
     could reach (`possible`)."""
     # With Gumbel noise a seed stands for another answer, in AR too.
     plain = next((one for one in choices if one.method.name == "ar"), base.choose("ar"))
-    chosen = [choice for choice in choices if choice.lossless and choice.method.name != "ar"]
+    # A draw of its own is another answer with the same law.
+    chosen = [
+        choice
+        for choice in choices
+        if choice.lossless
+        and choice.method.name != "ar"
+        and (sampling.greedy or not choice.verifier.sampled)
+    ]
     rows: dict[str, dict[str, Any]] = {
         one.method.name: {
             "method": one.method.name,

@@ -32,7 +32,18 @@ from specvl_demo.core.types import (
     Verifier,
     VisionEncoder,
 )
-from specvl_demo.records import MAX_NEW_TOKENS, Begin, Chart, End, Record, Round, Seen, Stop, Totals
+from specvl_demo.records import (
+    LAW,
+    MAX_NEW_TOKENS,
+    Begin,
+    Chart,
+    End,
+    Record,
+    Round,
+    Seen,
+    Stop,
+    Totals,
+)
 
 NOT_FINITE = (
     "{name} gave logits that are not finite: its weights are damaged, or the dtype is too narrow"
@@ -84,7 +95,7 @@ class Parts:
     policy: Policy
     verifier: Verifier
     drafter_model: str | None = None
-    draws: Literal["shared", "argmax"] = "argmax"
+    draws: Literal["shared", "argmax", "own"] = "argmax"
     charts: Sequence[Chart] = ()
     ahead: Callable[[Prompt], None] | None = None
 
@@ -224,9 +235,9 @@ class Lane:
         device = target.decoder.device
         self._device = device
         self._eos = target.vocabulary.eos
-        self._sampler = Sampler(request.sampling, device)
-        coupled = parts.draws == "shared" and not request.sampling.greedy
-        self._draws = self._sampler if coupled else None
+        self._sampler = Sampler(request.sampling, device, own=parts.draws == "own")
+        drawn = parts.draws != "argmax" and not request.sampling.greedy
+        self._draws = self._sampler if drawn else None
         self._root = int(prompt.ids[-1])
         self._recorder = Recorder(request.token_texts, self._root, request.detail == "full")
         self.before = encoded.seconds + prefill.seconds + draft_prefill_s
@@ -253,8 +264,15 @@ class Lane:
             draft_prefill_s=draft_prefill_s,
             seen=self._seen(),
             charts=list(parts.charts),
-            exactness=target.exactness(parts.policy.max_nodes) if parts.lossless else "lossy",
+            exactness=self._exactness(),
         )
+
+    def _exactness(self) -> str:
+        if not self.parts.lossless:
+            return "lossy"
+        if self.parts.draws == "own" and not self._request.sampling.greedy:
+            return LAW
+        return self._request.target.exactness(self.parts.policy.max_nodes)
 
     def _seen(self) -> list[Seen]:
         """What every view of the drafter saw."""

@@ -48,7 +48,8 @@ class Part:
     settings is an instance of `settings`. gives: what a drafter offers; needs: what a policy or
     verifier asks of the drafter (names in OFFERS). role: which of a pair's models a drafter runs
     on, None for none. label: names a policy with its settings in the title of a method whose own
-    policy is another.
+    policy is another. sampled: a verifier of chains that the drafter samples by itself, which gives
+    the target's law but not AR's answer from the same seed.
     """
 
     slot: Slot
@@ -63,6 +64,7 @@ class Part:
     greedy_only: bool = False
     label: Callable[[Any], str] | None = None
     charts: tuple[Chart, ...] = ()
+    sampled: bool = False
 
     @property
     def runs_a_model(self) -> bool:
@@ -318,6 +320,8 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
     if lacking:
         asked = policy if lacking[0] in policy.needs else verifier
         return f"{_a(asked)} needs a drafter that {OFFERS[lacking[0]]}; {drafter.name!r} does not."
+    if verifier.sampled and policy.needs >= TREE:
+        return f"{_a(verifier)} judges chains; policy {policy.name!r} drafts trees."
     if not policy.needs and drafter.gives:
         return (
             f"Policy {policy.name!r} drafts nothing: {drafter.title} would never be asked; choose"
@@ -402,7 +406,9 @@ def assemble(choice: Choice, models: Models) -> Parts:
         drafter=drafter,
         policy=assembled_policy(choice),
         verifier=choice.verifier.build(choice.of(choice.verifier)),
-        draws=cast("Any", choice.params.get("draws", "argmax")),
+        draws="own"
+        if choice.verifier.sampled
+        else cast("Any", choice.params.get("draws", "argmax")),
         drafter_model=None if drafter.name == "none" else drafter.name,
         ahead=next((ahead for view in views if (ahead := getattr(view, "ahead", None))), None),
         charts=choice.charts,

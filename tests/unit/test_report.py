@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from specvl_demo.records import Begin, Candidate, End, Lane, Round, Token, Tree, fold
+from specvl_demo.records import LAW, Begin, Candidate, End, Lane, Round, Token, Tree, fold
 from specvl_demo.report import metrics, remarks, tables
 from tests.javascript import needs_node, run
 
@@ -196,6 +196,8 @@ def test_a_difference_by_rounding_is_called_a_tie(
     lane = chain_lane()
     loose = Lane(replace(lane.begin, lossless=False), lane.rounds, lane.end)
     assert remarks.agreement(loose, ar).kind == "differs"
+    alone = Lane(replace(lane.begin, exactness=LAW), lane.rounds, lane.end)
+    assert remarks.agreement(alone, ar).kind == "law"
 
 
 def test_words_count_after_aligning() -> None:
@@ -289,6 +291,9 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
         timed(lane_s=0.01),
     ]
     races += [(cut(chain_lane(), 1), ar_lane()), (chain_lane(), ar_lane("abcxefz"))]
+    lane = chain_lane()
+    alone = Lane(replace(lane.begin, exactness=LAW), lane.rounds, lane.end)
+    races.append((alone, ar_lane("abcxefz")))
     for seed in range(52):
         rng = random.Random(seed)
         words = rng.choices(
@@ -317,7 +322,7 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
         assert (reason is None) == (slow is None) and (slow is None or REASONS[slow] in reason)
         assert speedup == pytest.approx(metrics.compare(lane, ar).speedup_decode)
         assert depths == pytest.approx(metrics.accepted_by_depth(lane.rounds))
-    assert kinds >= {"same", "so_far", "differs", "tie", "short", "disturbed", "sound"}
+    assert kinds >= {"same", "so_far", "differs", "tie", "law", "short", "disturbed", "sound"}
 
 
 def spoken(name: str, words: list[str], drafted: int, rng: random.Random, heat: float) -> Lane:

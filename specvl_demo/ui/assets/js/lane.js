@@ -7,11 +7,13 @@ import { h, put, icon, shown } from './dom.js';
 import { term } from './explain.js';
 import { rejected } from './fold.js';
 import { laid } from './text.js';
+import { LAW } from './verdict.js';
 import { W } from './words.js';
 
 /** What a lane promises beside the autoregressive one. Single precision has no badge: there rounding changed no token. */
 function guarantee({ lossless, exactness, dtype }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
+  if (exactness === LAW) return term(W.lane.law, W.lane.lawHelp, 'vl-badge');
   if (exactness === 'exact') return term(W.lane.exact, W.lane.exactHelp(dtype), 'vl-badge');
   return exactness && dtype !== 'float32'
     ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge')

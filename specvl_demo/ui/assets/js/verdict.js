@@ -9,8 +9,10 @@ const MAX_LOAD = 0.25; // share of the machine that other programs may use
 const MAX_JITTER = 0.3; // width of the middle half of the AR steps over their median
 const TIE_NATS = 0.05;
 const SLACK = 0.02;
+/** What a lane promises that draws by itself: records.py says it so. */
+export const LAW = "the target's law, by a draw of its own";
 
-/** {kind: 'same' | 'so_far' | 'tie' | 'differs', at, gap, words}: see Agreement in report/remarks.py. */
+/** {kind: 'same' | 'so_far' | 'tie' | 'law' | 'differs', at, gap, words}: see Agreement in report/remarks.py. */
 export function agreement(lane, base) {
   const common = Math.min(lane.tokens.length, base.tokens.length);
   const at = lane.tokens.findIndex((t, i) => i < common && t.id !== base.tokens[i].id);
@@ -25,7 +27,7 @@ export function agreement(lane, base) {
   const nats = gap(base, at, lane.tokens[at].id);
   const tie = lane.begin.lossless && nats !== null && Math.abs(nats) < TIE_NATS;
   return {
-    kind: tie ? 'tie' : 'differs',
+    kind: lane.begin.exactness === LAW ? 'law' : tie ? 'tie' : 'differs',
     at,
     gap: nats,
     words: whole ? wordsAgreeing(lane.laid, base.laid) : null,

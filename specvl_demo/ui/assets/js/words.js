@@ -67,6 +67,9 @@ export const W = {
     missing: 'The lane in focus says something else here.',
     exact: 'exact',
     nearly: 'equal up to rounding',
+    law: 'same law',
+    lawHelp:
+      'It draws by itself, as engines do: every answer is as likely as from the large model alone, but from one seed it is another.',
     exactHelp: (dtype) =>
       `Its checks give the same numbers as plain steps in ${dtype}, bit for bit: the answer is the autoregressive one, token for token.`,
     nearlyHelp: (dtype) =>
@@ -530,6 +533,7 @@ export const W = {
         `${t}: the same so far, ${count(at, 'token')}, then one of the two was stopped`,
       tie: (t, { at, gap, words }) =>
         `${t}: differs from token ${at + 1} on, a rounding tie (${gap.toFixed(3)} nats)${agree(words)}`,
+      law: (t) => `${t}: another answer with the target’s law: it draws by itself`,
       differs: (t, { at, words }) => `${t}: differs from token ${at + 1} on${agree(words)}`,
     },
     save: 'Download this race as a trace',
