@@ -1,9 +1,15 @@
-"""docs/methods.md points at code that exists, and its table is the table of the code."""
+"""docs/methods.md points at code that exists, and its table is the table of the code; the notebook
+runs; model cards say their licence.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +68,28 @@ def test_the_table_is_the_codes() -> None:
         "ngram",
         "ar",
     } <= rows.keys()
+
+
+def test_the_notebook_runs_in_an_empty_folder(tmp_path: Path) -> None:
+    cells = json.loads((ROOT / "examples" / "specvl.ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code")
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "| sage" in done.stdout and (tmp_path / "race.html").is_file()
+
+
+CARDS = sorted((ROOT / "assets").glob("*/*/README.md"))
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.parent.relative_to(ROOT).as_posix())
+def test_a_card_says_its_licence_and_measured_figures_to_the_hub(card: Path) -> None:
+    """What was learnt from photographs never stands as Apache-2.0."""
+    _, front, text = card.read_text(encoding="utf-8").split("---\n", 2)
+    photo = card.is_relative_to(ROOT / "assets" / "photo")
+    assert f"license: {'other' if photo else 'apache-2.0'}\n" in front
+    assert ("research and education" in text) == photo
+    told = text + (ROOT / "docs" / f"{'photo' if photo else 'pocket'}.md").read_text()
+    for value in re.findall(r"value: ([\d.]+)", front):
+        assert value in told, value

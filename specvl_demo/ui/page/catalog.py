@@ -121,7 +121,7 @@ def examples() -> dict[str, Any]:
 
 
 def example_files() -> list[Path]:
-    return [path for path in EXAMPLES.glob("*.*") if path.suffix not in (".py", ".md")]
+    return [path for path in EXAMPLES.glob("*.*") if path.suffix not in (".py", ".md", ".ipynb")]
 
 
 def _example(one: Mapping[str, Any]) -> dict[str, Any]:
