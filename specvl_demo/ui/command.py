@@ -31,7 +31,8 @@ def serve(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> None:
     zerogpu.prepare()
-    startup.check_versions()
+    for sentence in startup.check_versions():
+        sys.stderr.write(f"{sentence}\n")
     logins = startup.logins(options.login_file)
     if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
         # No `make demo` ran there. In a process of its own: this one needs no torch.

