@@ -44,7 +44,7 @@ class AdaptiveChain(Policy):
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        tree = Chain(ChainSettings(self._length)).propose(drafter, root, room, draws)
+        tree = Chain(ChainSettings(gamma=self._length)).propose(drafter, root, room, draws)
         return replace(tree, notes={"length": self._length})
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:

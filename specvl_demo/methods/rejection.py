@@ -20,7 +20,7 @@ from specvl_demo.core.verification import Strict
 from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn
+from specvl_demo.methods.declare import Learn, Value
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, Series
@@ -151,7 +151,10 @@ REJECTION, BLOCK = (
         ("block", "block verification", BlockVerifier),
     )
 )
-_PRESETS = {"photo": {"gamma": 12, "floor": 0.04}, "pocket": {"gamma": 10}}
+_PRESETS: dict[str, dict[str, Value]] = {
+    "photo": {"gamma": 12, "floor": 0.04},
+    "pocket": {"gamma": 10},
+}
 
 register(
     Method(

@@ -144,6 +144,7 @@ def row(name: str, drafter: TableDrafter) -> Parts:
         drafter=built,
         policy=choice.policy.build(choice.of(choice.policy)),
         verifier=choice.verifier.build(choice.of(choice.verifier)),
+        draws="own" if choice.verifier.sampled else "argmax",
     )
 
 
