@@ -4,8 +4,7 @@ struggles.
     python examples/make.py pictures             drawn anew, always the same
     python examples/make.py questions            what bench asks the pocket pair, always the same
     python examples/make.py photographs FOLDER   from a folder of originals (see README.md)
-    python examples/make.py races [--pair ID]    recorded here; nothing else should run
-    python examples/make.py races --listed       with the methods that examples.json names
+    python examples/make.py races [ID ...]       recorded here; nothing else should run
     python examples/make.py lessons              where every method keeps most and fewest drafts
 
 Writes beside itself: pictures, clips, `*.trace.jsonl`, and what was measured into examples.json,
@@ -52,10 +51,11 @@ BUSY_SHARE = 0.25
 DIGITS = 5
 """Significant digits of probabilities in a recorded race; seconds stay as they are."""
 Example = dict[str, Any]
-"""An entry of examples.json, a tile of the page. Written by hand: id, title, question, media,
-expects (what a right answer must say), pair and price (what the method's answer gets wrong, where
-it is lossy). Recorded: all else. missed: what of `expects` the plain model's answer lacks."""
-
+"""An entry of examples.json, a tile of the page. Written by hand: id, title, question, media, pair,
+methods with their settings, and what came of reading the answers beside the picture. read: whether
+the plain model's answer and the method's are right, of the answers with this checksum. fails: a
+sentence on what the models get wrong, '' where nothing; such tiles stand in a tray of their own.
+price: what a lossy method's answer gets wrong that the plain one has right. Recorded: all else."""
 
 PHOTOGRAPHS = {
     "photographer": "camera.png",
@@ -82,8 +82,6 @@ PHOTOGRAPHS = {
 CLIPS = {"tour": ("cat", "coffee", "rocket"), "outing": ("hillside", "brushes", "sunset")}
 """Clips that look over photographs, with a cut between them."""
 PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024
-FEATURED = 3
-"""So many of a pair's first tiles show methods with charts of their own."""
 LARGE, SMALL = "large", "small"
 BEFORE = Scene(
     (
@@ -93,6 +91,15 @@ BEFORE = Scene(
         Thing("diamond", "green", LARGE, 7),
     ),
     "beige",
+)
+LEFT = Scene(
+    (
+        Thing("heart", "red", LARGE, 0),
+        Thing("circle", "yellow", LARGE, 2),
+        Thing("square", "green", SMALL, 6),
+        Thing("star", "purple", LARGE, 8),
+    ),
+    "white",
 )
 PICTURES = {
     "scene": Scene(
@@ -121,6 +128,32 @@ PICTURES = {
         ),
         "gray",
     ),
+    "shelf": Scene(
+        (
+            Thing("ring", "orange", LARGE, 0),
+            Thing("diamond", "blue", SMALL, 1),
+            Thing("square", "green", LARGE, 3),
+            Thing("heart", "pink", LARGE, 5),
+            Thing("star", "yellow", SMALL, 6),
+            Thing("cross", "red", LARGE, 8),
+        ),
+        "black",
+    ),
+    "garden": Scene(
+        (
+            Thing("heart", "red", LARGE, 0),
+            Thing("circle", "yellow", LARGE, 2),
+            Thing("triangle", "green", SMALL, 4),
+            Thing("moon", "blue", LARGE, 6),
+            Thing("star", "purple", SMALL, 8),
+        ),
+        "beige",
+    ),
+    "left": LEFT,
+    "right": dataclasses.replace(
+        LEFT, things=(LEFT.things[0], Thing("circle", "blue", LARGE, 2), *LEFT.things[2:])
+    ),
+    "bars": Chart((("red", 2), ("green", 9), ("blue", 5), ("yellow", 7), ("purple", 3)), "white"),
     "stars": Scene(
         (
             Thing("star", "yellow", LARGE, 0),
@@ -131,6 +164,16 @@ PICTURES = {
         "white",
     ),
 }
+MOVING = {
+    "clip": ((Thing("star", "yellow", SMALL, 1), Thing("circle", "blue", LARGE, 3)), "dx", "white"),
+    "falls": ((Thing("square", "green", SMALL, 3), Thing("heart", "red", LARGE, 1)), "dy", "beige"),
+    "slides": (
+        (Thing("moon", "yellow", SMALL, 1), Thing("star", "orange", LARGE, 6)),
+        "dx",
+        "navy",
+    ),
+}
+"""Clips: what stays and what moves, which way, over which ground."""
 SIZE, TOUR_SIZE = (384, 384), (256, 256)
 CLIP_FRAMES, CLIP_HZ = 16, 8
 
@@ -138,16 +181,16 @@ CLIP_FRAMES, CLIP_HZ = 16, 8
 def pictures() -> None:
     for name, scene in PICTURES.items():
         draw(scene, SIZE).save(HERE / f"{name}.png", optimize=True)
-    writer = cv2.VideoWriter(
-        str(HERE / "clip.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, SIZE
-    )
-    for frame in range(CLIP_FRAMES):
-        u = frame / (CLIP_FRAMES - 1)
-        # From the middle left to the middle right: one place is a third of the picture.
-        ball = Thing("circle", "blue", LARGE, 3, dx=2 * u / 3)
-        scene = Scene((Thing("star", "yellow", SMALL, 1), ball), "white")
-        writer.write(np.asarray(draw(scene, SIZE))[:, :, ::-1])
-    writer.release()
+    for name, ((still, moving), way, ground) in MOVING.items():
+        writer = cv2.VideoWriter(
+            str(HERE / f"{name}.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, SIZE
+        )
+        for frame in range(CLIP_FRAMES):
+            u = frame / (CLIP_FRAMES - 1)
+            # Across the picture: one place is a third of it.
+            scene = Scene((still, dataclasses.replace(moving, **{way: 2 * u / 3})), ground)
+            writer.write(np.asarray(draw(scene, SIZE))[:, :, ::-1])
+        writer.release()
 
 
 QUESTIONS_OF_A_KIND = 6
@@ -255,11 +298,8 @@ def clip(name: str, shown: Iterable[str]) -> None:
     writer.release()
 
 
-def races(pair: str, listed: bool, anyway: bool) -> None:
-    """Record the races of a pair's tiles and write examples.json.
-
-    listed: with the methods that it names, instead of measuring all methods on all tiles.
-    """
+def races(ids: Iterable[str], anyway: bool) -> None:
+    """Record the races of these tiles, or of all, and write examples.json."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     if load > BUSY_SHARE and not anyway:
         sys.exit(
@@ -269,23 +309,10 @@ def races(pair: str, listed: bool, anyway: bool) -> None:
     machine = registry.detect().title + (", busy with other work" if load > BUSY_SHARE else "")
     models = Engine()
     document = read()
-    tiles = [one for one in document["examples"] if one["pair"] == pair]
-    if listed:
-        shown = {one["id"]: one["methods"][0] for one in tiles}
-    else:
-        found = {
-            name: {one["id"]: measured(models, one, name)[0] for one in tiles}
-            for name in methods(pair)
-        }
-        charted = [name for name in base.METHODS if base.choose(name).charts]
-        shown = findings.assign(found, [one["id"] for one in tiles[:FEATURED]], charted)
-    for one in tiles:
-        one |= recording(models, one, shown[one["id"]], machine)
-    write(document)
-
-
-def methods(pair: str) -> list[str]:
-    return [name for name in registry.served(pairs.find(pair)) if name != "ar"]
+    for one in document["examples"]:
+        if not ids or one["id"] in ids:
+            one |= recording(models, one, machine)
+            write(document)
 
 
 def lessons(pair: str) -> None:
@@ -295,7 +322,8 @@ def lessons(pair: str) -> None:
     tiles = [one for one in document["examples"] if one["pair"] == pair]
     found: dict[str, list[Finding]] = {}
     for one in tiles:
-        lanes = records.validate_trace(run(models, one, methods(pair)))
+        served = [name for name in registry.served(pairs.find(pair)) if name != "ar"]
+        lanes = records.validate_trace(run(models, one, [(name, {}) for name in served]))
         plain, *others = lanes
         for lane in others:
             found.setdefault(lane.begin.method, []).append(findings.find(one["id"], plain, lane))
@@ -312,44 +340,39 @@ def write(document: dict[str, Any]) -> None:
     (HERE / "examples.json").write_text(text, encoding="utf-8")
 
 
-def recording(models: Engine, example: Example, name: str, machine: str) -> Example:
-    """Record an example's race with a method: what its entry says about the recording."""
-    finding, lines = measured(models, example, name)
+def recording(models: Engine, example: Example, machine: str) -> Example:
+    """Record an example's race: what its entry says about the recording."""
+    finding, lines = measured(models, example)
     trace = f"{example['id']}.trace.jsonl"
     records.write(HERE / trace, lines)
-    plain = gather(lines)[0].text
-    return {
-        "missed": [words for words in example["expects"] if words not in plain],
-        "trace": trace,
-        "machine": machine,
-        "methods": [name],
-        "why": f"{base.find(name).title}: {findings.said(finding)}",
-    }
+    if (now := findings.checksum(gather(lines))) != example["read"]["of"]:
+        sys.stderr.write(f"{example['id']}: answers ({now}) that nobody has read; read them.\n")
+    title = base.find(example["methods"][0]).title
+    return {"trace": trace, "machine": machine, "why": f"{title}: {findings.said(finding)}"}
 
 
-def measured(models: Engine, example: Example, name: str) -> tuple[Finding, list[Record]]:
-    """A method on an example: the repetition with the median speedup, with its records."""
-    runs = [once(models, example, name) for _ in range(REPEATS)]
-    runs = [one for one in runs if one[0].comparison.doubt() is None]
-    if not runs:
-        sys.exit(
-            f"The times of {name} on {example['id']} contradict themselves (a speedup above τ):"
-            " this machine was too busy. Record again when it has nothing else to do."
-        )
+def measured(models: Engine, example: Example) -> tuple[Finding, list[Record]]:
+    """An example's race: the repetition with the median speedup, with its records."""
+    runs = [once(models, example) for _ in range(REPEATS)]
+    believed = [one for one in runs if one[0].comparison.doubt() is None]
+    # Times that contradict themselves are withheld by the page, as those of a busy machine.
+    runs = believed or runs
     return sorted(runs, key=lambda one: one[0].speedup)[(len(runs) - 1) // 2]
 
 
-def once(models: Engine, example: Example, name: str) -> tuple[Finding, list[Record]]:
-    lines = run(models, example, [name])
+def once(models: Engine, example: Example) -> tuple[Finding, list[Record]]:
+    lines = run(models, example, [(example["methods"][0], example.get("settings", {}))])
     plain, lane = records.validate_trace(lines)
     return findings.find(example["id"], plain, lane), lines
 
 
-def run(models: Engine, example: Example, names: Iterable[str]) -> list[Record]:
+def run(
+    models: Engine, example: Example, lanes: Iterable[tuple[str, dict[str, Any]]]
+) -> list[Record]:
     """The records of one race with the heat of every token, as the page would keep them."""
     job = Job(
         example["pair"],
-        tuple((name, {}) for name in ("ar", *names)),
+        (("ar", {}), *lanes),
         example["question"],
         tuple(str(HERE / name) for name in example["media"]),
         max_new_tokens=TOKENS,
@@ -394,11 +417,10 @@ def main() -> None:
     parser.add_argument(
         "what", choices=("pictures", "questions", "photographs", "races", "lessons")
     )
-    parser.add_argument("folder", type=Path, nargs="?", help="of the photographs' originals")
-    parser.add_argument("--pair", default="pocket", choices=("pocket", "photo"))
     parser.add_argument(
-        "--listed", action="store_true", help="keep the methods that examples.json names"
+        "of", nargs="*", help="the folder of the photographs' originals, or ids of races"
     )
+    parser.add_argument("--pair", default="pocket", choices=("pocket", "photo"))
     parser.add_argument("--anyway", action="store_true", help="record although the machine is busy")
     options = parser.parse_args()
     if options.what == "pictures":
@@ -406,15 +428,15 @@ def main() -> None:
     elif options.what == "questions":
         questions()
     elif options.what == "races":
-        races(options.pair, options.listed, options.anyway)
+        races(options.of, options.anyway)
     elif options.what == "lessons":
         lessons(options.pair)
-    elif options.folder is None:
+    elif len(options.of) != 1:
         parser.error(
             "photographs needs the folder of the originals: examples/README.md says where they are"
         )
     else:
-        photographs(options.folder)
+        photographs(Path(options.of[0]))
 
 
 if __name__ == "__main__":

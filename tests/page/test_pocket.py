@@ -78,3 +78,17 @@ def test_four_methods_and_a_follow_up(real):
     real.locator("#vl-question").fill("What colour is the heart?")
     run(real)
     assert "yellow" in real.evaluate("specvl.race.baseline.text")
+
+
+def test_what_fails_lies_in_a_tray_of_its_own_with_its_reason(real):
+    """The page begins with a race that was answered rightly; a failure is told above its race, and
+    a recorded method's settings come into the form with its tile."""
+    known = real.evaluate("specvl.catalog.examples.filter((e) => !e.fails)[0]")
+    assert real.evaluate("specvl.race.meta.example") == known["id"]
+    assert real.evaluate("specvl.ask.request.settings")[known["methods"][0]] == known["settings"]
+    tile = real.locator("[data-example=count]")
+    expect(tile).to_be_hidden()
+    real.get_by_text("Where it fails, and why").click()
+    expect(tile).to_contain_text("LVSpec relaxed too far")
+    tile.click()
+    expect(real.get_by_role("tabpanel").locator(".vl-scope")).to_contain_text("three stars")

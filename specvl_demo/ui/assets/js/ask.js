@@ -467,6 +467,10 @@ export class Ask extends EventTarget {
       media: example.media.map((m) => ({ ...m, example: example.id })),
       question: example.question,
       methods: [...methods],
+      settings:
+        example.settings && methods === example.methods
+          ? { [methods[0]]: { ...example.settings } }
+          : {},
       ...(example.pair && { pair: example.pair }),
     };
   }
@@ -509,7 +513,6 @@ export class Ask extends EventTarget {
     this.pair.value = request.pair;
     const pair = catalog.pairs.find((p) => p.id === request.pair);
     put(this.pairNote, pair.available ? pair.help : pair.reason);
-    this.tiles.show(pair);
     this.chips.forEach((chip, i) => {
       const method = catalog.methods[i];
       const reason = this.refusal(method);

@@ -376,7 +376,7 @@ class Page {
       source: 'recorded',
       example: example.id,
       price: example.price,
-      scope: example.missed?.length ? W.scope.missed(example.missed) : '',
+      scope: example.fails ?? '',
       question: example.question,
       machine: example.machine,
       form: this.ask.key(),

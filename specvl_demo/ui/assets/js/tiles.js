@@ -1,4 +1,4 @@
-/* The examples as tiles: the first of their pictures, or the beginning of their clip, and a title. */
+/* The examples as tiles in two trays: the first of their pictures, or the beginning of their clip, and a title. */
 
 import { h, roving } from './dom.js';
 import { W } from './words.js';
@@ -11,26 +11,32 @@ export function thumbnails({ thumbs, media }) {
   );
 }
 
+/** Two trays: what the models get right, and what they get wrong, folded away, with the reason of each. */
 export class Tiles {
   /** onpick(example): one was pressed. */
-  constructor(catalog, onpick) {
-    Object.assign(this, { catalog, onpick });
-    this.node = roving(
-      h('div', { class: 'vl-examples', role: 'toolbar', 'aria-label': W.ask.examples }),
+  constructor({ examples }, onpick) {
+    this.onpick = onpick;
+    const right = examples.filter((example) => !example.fails);
+    const wrong = examples.filter((example) => example.fails);
+    this.node = h(
+      'div',
+      { class: 'vl-trays' },
+      right.length > 0 && this.tray(W.ask.examples, right),
+      wrong.length > 0 &&
+        h(
+          'details',
+          { class: 'vl-fails' },
+          h('summary', { text: W.ask.fails }),
+          this.tray(W.ask.fails, wrong),
+        ),
     );
   }
 
-  /** The examples of the chosen pair; all of them where it has none of its own. */
-  show(pair) {
-    const { examples } = this.catalog;
-    const own = examples.filter((e) => e.pair === pair.id);
-    const shown = own.length ? own : examples;
-    const ids = shown.map((e) => e.id).join();
-    if (this.node.dataset.ids === ids) return;
-    this.node.dataset.ids = ids;
-    this.node.dataset.many = String(shown.length > 6);
-    this.node.replaceChildren(...shown.map((example) => this.tile(example)));
-    this.node.settle();
+  tray(name, examples) {
+    const many = String(examples.length > 6);
+    const tiles = examples.map((example) => this.tile(example));
+    const at = { class: 'vl-examples', role: 'toolbar', 'aria-label': name, data: { many } };
+    return roving(h('div', at, tiles));
   }
 
   tile(example) {
@@ -39,13 +45,13 @@ export class Tiles {
       {
         type: 'button',
         class: 'vl-tile',
-        title: example.why,
         'aria-label': example.title,
         data: { example: example.id },
         on: { click: () => this.onpick(example) },
       },
       h('span', { class: 'vl-tile-media' }, thumbnails(example).slice(0, 2)),
-      h('span', { text: example.title }),
+      h('span', { class: 'vl-tile-title', text: example.title }),
+      example.fails && h('span', { class: 'vl-tile-fails', text: example.fails }),
     );
   }
 }

@@ -70,8 +70,7 @@ export class Visit {
     const asked = link.read();
     const left = kept.form();
     const traced = catalog.examples.filter((e) => e.trace);
-    // Of the pair a visit begins with one that is answered rightly, if there is any.
-    const first = traced.find((e) => e.pair === ask.request.pair && !e.missed?.length) ?? traced[0];
+    const first = traced.find((e) => !e.fails) ?? traced[0];
     if (asked) await this.restore(asked);
     // The address of a race that was shared and is looked at again, or one that is to be run.
     const run =

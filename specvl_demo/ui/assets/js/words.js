@@ -352,6 +352,7 @@ export const W = {
     fullLanes: (n) =>
       `${n} methods race beside the autoregressive lane at most: take one away first.`,
     examples: 'Start from an example',
+    fails: 'Where it fails, and why',
     question: 'Question',
     questionHint: 'What is in the picture?',
     pair: 'Target and drafter',
@@ -419,8 +420,6 @@ export const W = {
     words: (list) =>
       `This model was never taught the ${list.length > 1 ? 'words' : 'word'} ${list.map((w) => `“${w}”`).join(', ')}.`,
     long: (n) => `This model was taught short questions; this one has ${n} words.`,
-    missed: (list) =>
-      `The large model itself gets this one wrong: its answer does not name ${list.map((w) => `“${w}”`).join(', ')}.`,
     after: 'The race is real, the answer means nothing.',
   },
   settings: {
