@@ -1,5 +1,5 @@
 """docs/methods.md points at code that exists, and its table is the table of the code; the notebook
-runs; model cards say their licence.
+runs; model cards say their licence; figures of the photo pair are those of their record.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ import pytest
 from specvl_demo.methods.base import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import figures  # noqa: E402
+
 TEXT = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
 POINTERS = sorted(set(re.findall(r"`([\w/]+\.py): ([\w.]+)`", TEXT)))
 
@@ -93,3 +96,25 @@ def test_a_card_says_its_licence_and_measured_figures_to_the_hub(card: Path) -> 
     told = text + (ROOT / "docs" / f"{'photo' if photo else 'pocket'}.md").read_text()
     for value in re.findall(r"value: ([\d.]+)", front):
         assert value in told, value
+
+
+@pytest.mark.parametrize("path", figures.DOCUMENTS, ids=lambda path: path.name)
+def test_marked_figures_are_those_of_the_record(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert figures.written(text) == text, "run python tools/figures.py"
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/performance.md"])
+def test_no_speed_of_the_photo_pair_stands_without_its_record(name: str) -> None:
+    """Beside a marked figure, every other speed is marked too: none is left over from before."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    told = [part for part in re.split(r"\n\n|\n\* ", text) if figures.MARKED.search(part)]
+    assert told
+    for part in told:
+        assert not re.search(r"\d[^\n>]{0,12}(tokens/s| times)", figures.MARKED.sub("", part))
+
+
+def test_a_stale_figure_is_found() -> None:
+    assert figures.written("9.9<!-- photo: ar tau -->") == "1<!-- photo: ar tau -->"
+    with pytest.raises(KeyError):
+        figures.written("9.9<!-- photo: nothing tau -->")
