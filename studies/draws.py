@@ -1,6 +1,6 @@
 """How often rounding changes a sampled token: the plain model's row against a verified one.
 
-    python -m studies.draws [--pair photo] [--data FILE] [--prompts 8] [--tokens 40]
+    python -m studies.draws [--pair photo] [--data FILE] [--prompts 14] [--tokens 40]
 
 Where AR and a chain of drafts have the same text so far, both rows of logits are the target's and
 differ by rounding. Printed for each temperature and top_p: how far they are apart, how often the
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo import pairs, registry
-from specvl_demo.bench import cases, data, measure
+from specvl_demo.bench import data, measure
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.sampling import Sampler, Sampling, probabilities
 from specvl_demo.core.tree import DraftTree
@@ -48,14 +48,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     options.add_argument("--pair", default="photo")
-    options.add_argument("--data")
-    options.add_argument("--prompts", type=int, default=8)
+    options.add_argument("--data", default="studies/draws.jsonl")
+    options.add_argument("--prompts", type=int, default=14)
     options.add_argument("--tokens", type=int, default=40)
     asked = options.parse_args()
     torch.set_num_threads(1)
     loaded = registry.load(pairs.find(asked.pair), roles=["small"])
-    n = asked.prompts
-    questions = data.find(asked.data, n) if asked.data else cases.mixed(n)
+    questions = data.find(asked.data, asked.prompts)
     beside = [
         rows
         for request in measure.requests(loaded, questions, asked.tokens, Sampling(1.0))
