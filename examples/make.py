@@ -39,9 +39,11 @@ from recipes.world import texts  # noqa: E402
 from recipes.world.samples import HELD_OUT, KINDS_OF_TURN, numbered  # noqa: E402
 from recipes.world.scenes import Chart, Scene, Thing, draw  # noqa: E402
 from recipes.world.texts import text_of  # noqa: E402
-from specvl_demo import pairs, records, registry  # noqa: E402
+from specvl_demo import pairs, records  # noqa: E402
 from specvl_demo.methods import base  # noqa: E402
+from specvl_demo.pairs.machine import detect  # noqa: E402
 from specvl_demo.records import Record, Round, gather  # noqa: E402  # noqa: E402
+from specvl_demo.serving import choosing  # noqa: E402
 from specvl_demo.ui.serve.decoding import Engine, events  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 
@@ -306,7 +308,7 @@ def races(ids: Iterable[str], anyway: bool) -> None:
             f"This machine is busy (load {load:.2f} a core); its times would mean nothing. --anyway"
             " records."
         )
-    machine = registry.detect().title + (", busy with other work" if load > BUSY_SHARE else "")
+    machine = detect().title + (", busy with other work" if load > BUSY_SHARE else "")
     models = Engine()
     document = read()
     for one in document["examples"]:
@@ -322,7 +324,7 @@ def lessons(pair: str) -> None:
     tiles = [one for one in document["examples"] if one["pair"] == pair]
     found: dict[str, list[Finding]] = {}
     for one in tiles:
-        served = [name for name in registry.served(pairs.find(pair)) if name != "ar"]
+        served = [name for name in choosing.served(pairs.find(pair)) if name != "ar"]
         lanes = records.validate_trace(run(models, one, [(name, {}) for name in served]))
         plain, *others = lanes
         for lane in others:

@@ -18,8 +18,8 @@ from typing import Any
 
 from specvl_demo.__main__ import guarded
 from specvl_demo.cli.parse import DTYPES, Option, Parser, Refused, add, flag, number, option, whole
-from specvl_demo.machine import cores
 from specvl_demo.pairs import ASSETS, ROLES
+from specvl_demo.pairs.machine import cores
 
 DRAFTERS = ("drafter", *(role for role in ROLES if role not in ("small", "assistant")))
 Options = argparse.Namespace
@@ -80,7 +80,8 @@ def drafter(method: str) -> Training:
     def run(o: Options, told: Any) -> int:
         from recipes import stages
         from recipes.drafters import KINDS
-        from specvl_demo import pairs, registry, verdicts
+        from specvl_demo import pairs
+        from specvl_demo.serving import availability, loader
 
         pair = pairs.find(o.pair)
         # Another target's answers and features are of no use, and its head has no place among the
@@ -95,8 +96,8 @@ def drafter(method: str) -> Training:
             prompts=o.prompts,
             data=o.data,
         )
-        loaded = registry.load(
-            pair, roles=(), options=verdicts.Options.of_environment(dtype=o.dtype)
+        loaded = loader.load(
+            pair, roles=(), options=availability.Options.of_environment(dtype=o.dtype)
         )
         sizes = o.conversations, o.held_out
         how = o.minutes, o.fresh, o.eight_bits, o.start

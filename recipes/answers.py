@@ -30,7 +30,7 @@ from recipes.features import Example, extended
 from recipes.world import samples
 from recipes.world.texts import Sample, text_of
 from specvl_demo.core.types import Prompt
-from specvl_demo.registry import Loaded
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
 

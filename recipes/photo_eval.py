@@ -28,9 +28,10 @@ from recipes.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
 from recipes.photo_tasks import TEST_PROMPTS, held_out
 from recipes.photo_writer import ANSWER, ASK
 from recipes.world import photo_questions, photo_scores
-from specvl_demo import registry
-from specvl_demo.registry import Loaded
-from specvl_demo.verdicts import Options
+from specvl_demo.serving import loader
+from specvl_demo.serving.availability import Options
+from specvl_demo.serving.custom import custom_pair
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.efficientnet_lite import register
 from specvl_demo.vlm.prompts import Turn
 
@@ -189,7 +190,7 @@ def evaluate(target: Path, data: Path, base: Path, folder: Path, n: int) -> dict
     rest.
     """
     register()
-    loaded = registry.load(registry.custom(str(target)), roles=(), options=Options("float32"))
+    loaded = loader.load(custom_pair(str(target)), roles=(), options=Options("float32"))
     photos = read(data)[1][:n]
     report = {"captions": captions(loaded, photos), "questions": questions(loaded, photos)}
     classes = read_things(data)

@@ -23,9 +23,10 @@ from recipes.world.held_out_renderer import draw_otherwise
 from recipes.world.samples import HELD_OUT, KINDS_OF_TURN, held_out
 from recipes.world.scenes import COLOURS, KINDS, NUMBERS, PLACES
 from recipes.world.texts import Turn, text_of
-from specvl_demo import registry
-from specvl_demo.registry import Loaded
-from specvl_demo.verdicts import Options
+from specvl_demo.serving import loader
+from specvl_demo.serving.availability import Options
+from specvl_demo.serving.custom import custom_pair
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import prompts
 
 MOST = 160
@@ -147,7 +148,7 @@ def evaluate(
     """Shares right by kind of question, on the training renderer's held-out scenes and on the other
     renderer's.
     """
-    loaded = registry.load(registry.custom(str(folder)), roles=(), options=Options("float32"))
+    loaded = loader.load(custom_pair(str(folder)), roles=(), options=Options("float32"))
     tally, shown = Tally(), []
     for kind in KINDS_OF_TURN:
         drawn = [held_out(kind, i) for i in range(n_scenes if kind == "describe" else n_questions)]

@@ -22,8 +22,8 @@ from recipes.drafters.base import Learner, Recipe
 from recipes.features import Example, Needs, Store
 from recipes.trainer import checkpoint, processes
 from recipes.world.samples import HELD_OUT
-from specvl_demo import fingerprints
-from specvl_demo.registry import Loaded
+from specvl_demo.pairs import fingerprints
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import eight_bits
 
 ANSWERS_SEED = 7

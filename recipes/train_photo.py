@@ -26,7 +26,7 @@ from recipes.photo_data import read, read_things
 from recipes.photo_reward import Rewarder
 from recipes.photo_tasks import Tasks
 from recipes.trainer import Trainer, processes
-from specvl_demo import base_weights, fingerprints
+from specvl_demo.pairs import base_weights, fingerprints
 from specvl_demo.vlm import photo_assembly
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,

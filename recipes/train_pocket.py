@@ -33,7 +33,7 @@ from recipes.batches import Batch, Conversations, Pointers
 from recipes.pictures import Renderings, VisionOnly, stream
 from recipes.pocket import rescale, see
 from recipes.trainer import Trainer
-from specvl_demo import fingerprints
+from specvl_demo.pairs import fingerprints
 
 
 @dataclass(frozen=True)

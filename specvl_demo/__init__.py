@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from specvl_demo.methods.base import Method
-    from specvl_demo.session import Pair, Race
+    from specvl_demo.serving.session import Pair, Race
 
 __version__ = "0.1.0"
 __all__ = ["Pair", "Race", "load", "register"]
@@ -23,7 +23,7 @@ def load(pair: str = "photo", dtype: str | None = None) -> Pair:
     dtype: float32, bfloat16 or float16; None takes bfloat16 on a GPU, float32 on a CPU. ValueError
     with a sentence where the pair is unknown or does not run here.
     """
-    from specvl_demo import session
+    from specvl_demo.serving import session
 
     return session.load(pair, dtype)
 
@@ -41,7 +41,7 @@ def register(method: Method) -> Method:
 
 def __getattr__(name: str) -> object:
     if name in ("Pair", "Race"):
-        from specvl_demo import session
+        from specvl_demo.serving import session
 
         return getattr(session, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

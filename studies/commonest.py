@@ -17,10 +17,11 @@ from pathlib import Path
 
 from recipes.world.samples import KINDS_OF_TURN, held_out
 from recipes.world.texts import text_of
-from specvl_demo import pairs, registry
+from specvl_demo import pairs
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import GREEDY, requests
 from specvl_demo.media import VideoFrames
+from specvl_demo.serving import choosing, loader
 from studies.edges import answer
 
 
@@ -36,8 +37,8 @@ def drawn(n: int) -> list[Case]:
 
 
 def main(argv: list[str]) -> int:
-    loaded = registry.load(pairs.find(argv[0]), ())
-    plain = registry.choose(loaded.pair, "ar")
+    loaded = loader.load(pairs.find(argv[0]), ())
+    plain = choosing.choose(loaded.pair, "ar")
     said: Counter[int] = Counter()
     # choice: calibration questions of other seeds would do as well; nothing is trained on the
     # counts.
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
         covered = sum(said[token] for token in ids[:size]) / total
         sys.stdout.write(f"{size:6} tokens: {covered:.4f} of {total}\n")
         size *= 2
-    target = loaded.pair.target.folder / registry.COMMONEST
+    target = loaded.pair.target.folder / loader.COMMONEST
     (Path(argv[2]) if len(argv) > 2 else target).write_text(json.dumps(ids))
     return 0
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specvl_demo import pairs, registry
+from specvl_demo import pairs
 from specvl_demo.bench import data, measure
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.sampling import Sampler, Sampling, probabilities
@@ -26,7 +26,8 @@ from specvl_demo.core.types import Scores, Verdict
 from specvl_demo.core.verification import Strict
 from specvl_demo.methods.base import assemble
 from specvl_demo.records import gather
-from specvl_demo.registry import Loaded
+from specvl_demo.serving import choosing, loader
+from specvl_demo.serving.loader import Loaded
 
 WAYS = [Sampling(t, top_p=p) for p in (1.0, 0.9) for t in (0.7, 1.0, 1.5)]
 
@@ -53,7 +54,7 @@ def main() -> None:
     options.add_argument("--tokens", type=int, default=40)
     asked = options.parse_args()
     torch.set_num_threads(1)
-    loaded = registry.load(pairs.find(asked.pair), roles=["small"])
+    loaded = loader.load(pairs.find(asked.pair), roles=["small"])
     questions = data.find(asked.data, asked.prompts)
     beside = [
         rows
@@ -75,7 +76,7 @@ def places(loaded: Loaded, request: Request) -> Iterator[tuple[Tensor, Tensor]]:
     shared, kept, lanes = SharedPrefill(request), [], []
     for name in ("ar", "chain"):
         kept.append(Keeping())
-        made = assemble(registry.choose(loaded.pair, name, temperature=1.0), loaded.models)
+        made = assemble(choosing.choose(loaded.pair, name, temperature=1.0), loaded.models)
         lanes.append(Lane(name, replace(made, verifier=kept[-1]), shared))
     said = [lane.token_ids for lane in gather(race(lanes))]
     for at, rows in enumerate(zip(kept[0].rows, kept[1].rows, strict=False)):

@@ -16,14 +16,15 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from specvl_demo import pairs, registry, session
+from specvl_demo import pairs
 from specvl_demo.bench import cases
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.methods.base import PARTS, Choice
 from specvl_demo.records import gather
-from specvl_demo.registry import Loaded
+from specvl_demo.serving import choosing, loader, session
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import Turn
 
 TURNS = 8
@@ -49,7 +50,7 @@ def answer(asked: Request, loaded: Loaded, choice: Choice) -> tuple[list[int], s
 
 def compare(asked: Request, loaded: Loaded, choices: dict[str, Choice]) -> Iterator[dict[str, Any]]:
     """A row a choice: its tokens, τ, and where it first differs from the plain model."""
-    plain, _, _ = answer(asked, loaded, registry.choose(loaded.pair, "ar"))
+    plain, _, _ = answer(asked, loaded, choosing.choose(loaded.pair, "ar"))
     for name, choice in choices.items():
         ids, _, rounds = answer(asked, loaded, choice)
         same = ids == plain
@@ -65,8 +66,8 @@ def compare(asked: Request, loaded: Loaded, choices: dict[str, Choice]) -> Itera
 
 def methods(loaded: Loaded) -> dict[str, Choice]:
     return {
-        name: registry.choose(loaded.pair, name)
-        for name in registry.served(loaded.pair)
+        name: choosing.choose(loaded.pair, name)
+        for name in choosing.served(loaded.pair)
         if name != "ar"
     }
 
@@ -82,7 +83,7 @@ def turns(loaded: Loaded) -> list[dict[str, Any]]:
         for question in QUESTIONS:
             now = [*said, Turn(question, picture if not said else ())]
             fresh = session.request(loaded, now, 80, detail="light")
-            plain, text, _ = answer(fresh, loaded, registry.choose(loaded.pair, "ar"))
+            plain, text, _ = answer(fresh, loaded, choosing.choose(loaded.pair, "ar"))
             kept = session.request(loaded, now, 80, detail="light", cache=cache)
             ids, _, _ = answer(kept, loaded, choice)
             same, tokens = same + (ids == plain), tokens + len(ids)
@@ -117,7 +118,7 @@ def gamma(loaded: Loaded) -> list[dict[str, Any]]:
     """Chains of up to 64 drafts, at the limits of answers shorter than a chain too."""
     rows = []
     for name, n, new in product(("chain", "ngram", "fly", "tabed", "eagle2"), GAMMAS, (7, 160)):
-        choice = registry.choose(loaded.pair, name, {"policy": "chain", "gamma": n})
+        choice = choosing.choose(loaded.pair, name, {"policy": "chain", "gamma": n})
         asked = session.request(loaded, cases.pocket()[0].turns, new, detail="light")
         with endless(loaded):
             rows += compare(asked, loaded, {f"{name}, gamma {n}, {new} tokens": choice})
@@ -133,7 +134,7 @@ def grid(loaded: Loaded) -> dict[str, Any]:
         name = " × ".join(parts)
         settings = dict(zip(("drafter", "policy", "verifier"), parts, strict=True))
         try:
-            choice = registry.choose(loaded.pair, "custom", settings)
+            choice = choosing.choose(loaded.pair, "custom", settings)
             rows += compare(asked, loaded, {name: choice})
         except ValueError as reason:
             refused.append(f"{name}: {reason}")
@@ -159,7 +160,7 @@ def main(names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in STUDIES]
     if unknown:
         sys.exit(f"There is no study {unknown[0]!r}; known: {', '.join(STUDIES)}.")
-    loaded = registry.load(pairs.find("pocket"))
+    loaded = loader.load(pairs.find("pocket"))
     found = {name: STUDIES[name](loaded) for name in names or STUDIES}
     sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 

@@ -21,13 +21,14 @@ from statistics import median
 
 from PIL import Image
 
-from specvl_demo import pairs, registry, session
+from specvl_demo import pairs
 from specvl_demo.bench import cases, provenance
 from specvl_demo.core import engine
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.methods.base import Choice
 from specvl_demo.records import gather
-from specvl_demo.registry import Loaded
+from specvl_demo.serving import choosing, loader, session
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import Turn, VideoFrames
 
 FRAMES = (1, 4, 16)
@@ -64,8 +65,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=8)
     asked = parser.parse_args()
     pair = pairs.find(asked.pair)
-    loaded = registry.load(pair)
-    choices = [registry.choose(pair, name) for name in asked.methods.split(",")]
+    loaded = loader.load(pair)
+    choices = [choosing.choose(pair, name) for name in asked.methods.split(",")]
     watch = provenance.Watch()
     seconds: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
     for repeat in range(asked.repeats + 1):

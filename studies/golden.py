@@ -18,12 +18,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from specvl_demo import pairs, registry, session
+from specvl_demo import pairs
 from specvl_demo.core import engine
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.media import load_media
 from specvl_demo.records import Round
+from specvl_demo.serving import choosing, loader, session
 from specvl_demo.vlm.prompts import Turn
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,14 +50,14 @@ def conversations(pair: str) -> dict[str, list[list[Turn]]]:
 
 def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
     """{name: {"tokens": ids, "paths": one list of nodes a round}} of every answer."""
-    loaded = registry.load(pairs.find(pair))
-    names = registry.served(loaded.pair) if methods == "all" else methods.split(",")
+    loaded = loader.load(pairs.find(pair))
+    names = choosing.served(loaded.pair) if methods == "all" else methods.split(",")
     found = {}
     for how, sampling in SAMPLINGS.items():
         # A method may not be served at a temperature.
-        served = set(registry.served(loaded.pair, sampling.temperature))
+        served = set(choosing.served(loaded.pair, sampling.temperature))
         choices = [
-            registry.choose(loaded.pair, name, temperature=sampling.temperature)
+            choosing.choose(loaded.pair, name, temperature=sampling.temperature)
             for name in names
             if name in served
         ]

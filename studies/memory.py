@@ -3,7 +3,7 @@ CPU.
 
     python -m studies.memory [--dtype bfloat16] [--tokens 512]
 
-Peak resident memory of this process beside `verdicts.needs_bytes` for the same shape. Needs 6 GB in
+Peak resident memory of this process beside `availability.needs_bytes` for the same shape. Needs 6 GB in
 bfloat16.
 """
 
@@ -18,10 +18,10 @@ from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.types import Prompt
 from specvl_demo.decoders.timing import peak_bytes
-from specvl_demo.machine import gb
 from specvl_demo.methods.base import Models, assemble, choose
 from specvl_demo.pairs import Checkpoint, Pair
-from specvl_demo.verdicts import needs_bytes
+from specvl_demo.pairs.machine import gb
+from specvl_demo.serving.availability import needs_bytes
 from specvl_demo.vlm import random_models
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget

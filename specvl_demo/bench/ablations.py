@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specvl_demo import fingerprints
 from specvl_demo.bench import measure
 from specvl_demo.bench.measure import Asked
 from specvl_demo.methods.base import Choice, Models, Value, choose
 from specvl_demo.methods.heads import checkpoints
-from specvl_demo.registry import Loaded
+from specvl_demo.pairs import fingerprints
+from specvl_demo.serving.loader import Loaded
 
 SHAPES: dict[str, dict[str, Value]] = {
     "chain": {"policy": "chain", "gamma": 5},

@@ -18,8 +18,8 @@ from typing import Any
 from PIL import Image
 
 from specvl_demo.bench.cases import Case, Use
-from specvl_demo.machine import offline
 from specvl_demo.media import load_any, to_rgb
+from specvl_demo.pairs.machine import offline
 
 LETTERS = "ABCDEFGHIJ"
 

@@ -16,7 +16,7 @@ from specvl_demo.bench import cases, lossless, measure, provenance, steps
 from specvl_demo.bench.measure import Asked
 from specvl_demo.bench.peers import PEERS
 from specvl_demo.decoders.timing import peak_bytes
-from specvl_demo.registry import Loaded
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.encoder import VLM
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -124,7 +124,7 @@ def _beside(loaded: Loaded, asked: Asked) -> Rows:
 def _memory(loaded: Loaded) -> Rows:
     measured, predicted = (
         peak_bytes(loaded.models.target.decoder.device),
-        loaded.verdict.needs_bytes,
+        loaded.availability.needs_bytes,
     )
     return [
         {

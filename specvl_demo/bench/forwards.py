@@ -19,7 +19,7 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, Session, Stopwatch, Target
 from specvl_demo.methods.base import Choice, assemble
 from specvl_demo.records import Record, Round
-from specvl_demo.registry import Loaded
+from specvl_demo.serving.loader import Loaded
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from specvl_demo import session
 from specvl_demo.bench import provenance
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import GREEDY, Asked, Tell, requests, silent
@@ -18,8 +17,9 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.records import Lane, gather
-from specvl_demo.registry import Loaded
 from specvl_demo.report.remarks import agreement
+from specvl_demo.serving import session
+from specvl_demo.serving.loader import Loaded
 
 COLUMNS = (
     "method",

@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any
 
-from specvl_demo import registry, session
 from specvl_demo.bench import cases, data, forwards, provenance
 from specvl_demo.bench.cases import Case, Use
 from specvl_demo.bench.forwards import TimedRound
@@ -26,8 +25,9 @@ from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import Pair, Role
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import Lane, gather
-from specvl_demo.registry import Loaded
 from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare
+from specvl_demo.serving import choosing, session
+from specvl_demo.serving.loader import Loaded
 
 Tell = Callable[[str, float], None]
 """Is told what is going on and how much of it is done, 0 to 1."""
@@ -89,7 +89,7 @@ class Asked:
 
     @property
     def roles(self) -> list[Role]:
-        return registry.roles_of(self.choices)
+        return choosing.roles_of(self.choices)
 
     def cases(self, use: Use) -> list[Case]:
         """The person's own questions where some were named, else the pair's."""
@@ -165,7 +165,7 @@ def requests(
 def answers(asked: Asked) -> dict[str, Any]:
     """Every method on the shipped cases, or on the person's own, beside the library's ways."""
     small: list[Role] = (
-        ["small"] if asked.peers and "small" in registry.roles_here(asked.pair) else []
+        ["small"] if asked.peers and "small" in choosing.roles_here(asked.pair) else []
     )
     loaded = asked.load(list(dict.fromkeys([*asked.roles, *small])), None)
     peers = list(PEERS) if asked.peers else [HF_GENERATE]

@@ -14,10 +14,11 @@ from typing import Any
 import psutil
 import torch
 
-from specvl_demo import fingerprints, places, registry
-from specvl_demo.machine import Load
-from specvl_demo.pairs import Pair
-from specvl_demo.registry import Loaded
+from specvl_demo import places
+from specvl_demo.pairs import Pair, fingerprints
+from specvl_demo.pairs.machine import Load, detect
+from specvl_demo.serving import loader
+from specvl_demo.serving.loader import Loaded
 
 BUSY_SHARE = 0.15
 """Share of the machine that others may use before its ratios are held back."""
@@ -46,15 +47,15 @@ class Watch:
 def describe(loaded: Loaded | None = None) -> dict[str, Any]:
     """Machine, versions, commit and time; with a pair also its device, type and weights."""
     told: dict[str, Any] = {
-        "title": registry.detect().title,
+        "title": detect().title,
         "processor": processor(),
         "threads": torch.get_num_threads(),
-        "versions": {**registry.versions(), "python": platform.python_version()},
+        "versions": {**loader.versions(), "python": platform.python_version()},
         "commit": commit(),
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
     if loaded is not None:
-        device, dtype = loaded.verdict.device, loaded.verdict.dtype
+        device, dtype = loaded.availability.device, loaded.availability.dtype
         told |= {"device": device, "dtype": dtype, "weights": weights(loaded.pair)}
     return told
 

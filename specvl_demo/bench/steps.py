@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specvl_demo import registry, verdicts
 from specvl_demo.bench import cases, forwards, measure, provenance
 from specvl_demo.bench.measure import Asked
 from specvl_demo.core.tree import TreeShape, chain, shape_of
@@ -24,7 +23,9 @@ from specvl_demo.decoders.sequence import prefill
 from specvl_demo.decoders.timing import clock_for, settle
 from specvl_demo.decoders.trials import text_context
 from specvl_demo.methods.base import Choice
-from specvl_demo.registry import Loaded
+from specvl_demo.pairs.machine import detect
+from specvl_demo.serving import availability, choosing
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import random_models
 from specvl_demo.vlm.encoder import VLM
 
@@ -184,16 +185,16 @@ def _decoders(asked: Asked, graphs: bool) -> tuple[Loaded | None, dict[str, Back
     models: dict[str, nn.Module]
     pair, backend, loaded = asked.pair, "static" if graphs else "auto", None
     if pair.local:
-        loaded = asked.load(list(registry.roles_here(pair)), None)
+        loaded = asked.load(list(choosing.roles_here(pair)), None)
         models = {pair.target.title: loaded.models.target.vlm.model}
         if small := loaded.models.drafters.get("small"):
             models[small.name] = small.model
     elif pair.id in random_models.PAIRS:
-        names, machine = random_models.PAIRS[pair.id], registry.detect()
+        names, machine = random_models.PAIRS[pair.id], detect()
         dtype = asked.dtype or ("bfloat16" if machine.gpus else "float32")
-        needs = verdicts.DTYPE_BYTES[dtype] * sum(map(random_models.n_weights, names)) / 1e9
+        needs = availability.DTYPE_BYTES[dtype] * sum(map(random_models.n_weights, names)) / 1e9
         there = (machine.gpus[0][1] if machine.gpus else machine.memory_bytes) / 1e9
-        if needs > there * verdicts.USABLE_SHARE:
+        if needs > there * availability.USABLE_SHARE:
             raise ValueError(
                 f"{names[0]} in {dtype} needs {needs:.0f} GB; there are {there:.0f} GB here."
             )

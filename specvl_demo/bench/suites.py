@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specvl_demo import ceilings, registry, verdicts
 from specvl_demo.bench import ablations, device, lossless, measure, pages, steps, tune
 from specvl_demo.bench.measure import Asked
 from specvl_demo.bench.pages import Page, Report
-from specvl_demo.ceilings import Device
-from specvl_demo.machine import Gpu, Machine
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PAIRS, Pair
-from specvl_demo.verdicts import Quantised
+from specvl_demo.pairs.machine import Gpu, Machine
+from specvl_demo.serving import availability, ceilings, choosing
+from specvl_demo.serving.availability import Quantised
+from specvl_demo.serving.ceilings import Device
 
 WAYS: tuple[tuple[Quantised, float], ...] = (
     ("none", 2.0),
-    ("4bit", verdicts.QUANTISED_BYTES["4bit"]),
+    ("4bit", availability.QUANTISED_BYTES["4bit"]),
 )
 """How a target's weights may lie on a device, and bytes of each."""
 
@@ -33,7 +33,7 @@ def derived() -> Report:
     """
     rows = []
     for pair in (pair for pair in PAIRS if not pair.shipped):
-        choices = [registry.choose(pair, name) for name in registry.served(pair) if name != "ar"]
+        choices = [choosing.choose(pair, name) for name in choosing.served(pair) if name != "ar"]
         row: dict[str, str | None] = {"pair": pair.id}
         rows.append(
             row | {device.name: _best(pair, choices, device) for device in ceilings.DEVICES}
@@ -53,8 +53,8 @@ def _best(pair: Pair, choices: Sequence[Choice], device: Device) -> str | None:
         roles = [role for role in pair.drafters if role == choice.drafter.role]
         machine = Machine(1, 0, "", (Gpu(device.name, int(device.memory_bytes)),))
         for quantised, size in WAYS:
-            needs = verdicts.needs_bytes(pair, "bfloat16", roles, quantised, machine.device)
-            if needs <= device.memory_bytes * verdicts.USABLE_SHARE:
+            needs = availability.needs_bytes(pair, "bfloat16", roles, quantised, machine.device)
+            if needs <= device.memory_bytes * availability.USABLE_SHARE:
                 speedup = ceilings.ceiling(pair, choice, device, target_bytes=size).speedup
                 packed = "" if quantised == "none" else ", 4-bit"
                 found.append((speedup, f"{speedup:.1f} {choice.method.name}{packed}"))

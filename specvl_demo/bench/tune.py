@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specvl_demo import registry, session, tuned
 from specvl_demo.bench import measure, provenance
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import Asked, Tell, silent
@@ -21,9 +20,10 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
 from specvl_demo.pairs import Pair
 from specvl_demo.records import gather
-from specvl_demo.registry import Loaded
 from specvl_demo.report.metrics import Metrics
 from specvl_demo.report.metrics import measure as metrics
+from specvl_demo.serving import choosing, session, tuned
+from specvl_demo.serving.loader import Loaded
 
 LADDERS: dict[str, dict[str, tuple[float, ...]]] = {
     "chain": {
@@ -71,7 +71,7 @@ class Bench:
 
     def choice(self, settings: Mapping[str, Value]) -> Choice:
         """The method with the pair's standard preset and these settings."""
-        return registry.choose(self.loaded.pair, self.name, settings)
+        return choosing.choose(self.loaded.pair, self.name, settings)
 
     def trial(self, settings: Mapping[str, Value]) -> Trial | None:
         """What these settings reach; None where they do not fit together."""
@@ -113,7 +113,7 @@ def tune(
 ) -> list[dict[str, Any]]:
     """One row a method: the settings to take, what they reached, and what other presets reached."""
     asked = measure.requests(loaded, cases, max_new_tokens)
-    session.warm(loaded, asked[0], [registry.choose(loaded.pair, name) for name in names])
+    session.warm(loaded, asked[0], [choosing.choose(loaded.pair, name) for name in names])
     rows = []
     for number, name in enumerate(names):
         bench = Bench(loaded, name, asked)
@@ -161,7 +161,7 @@ def report(asked: Asked) -> dict[str, Any]:
 def tunable(pair: Pair) -> list[str]:
     """The speculative methods of a pair whose policy has something to tune."""
     return [
-        name for name in registry.served(pair) if registry.choose(pair, name).policy.name in LADDERS
+        name for name in choosing.served(pair) if choosing.choose(pair, name).policy.name in LADDERS
     ]
 
 

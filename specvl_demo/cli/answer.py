@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from specvl_demo import pairs, records, registry, verdicts
+from specvl_demo import pairs, records
 from specvl_demo.cli import progress
 from specvl_demo.cli.parse import Refused
 from specvl_demo.media import Visual, load_media
@@ -25,9 +25,12 @@ from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import Pair, Role
 from specvl_demo.records import Lane, Record, Round, gather
 from specvl_demo.report import remarks, tables
+from specvl_demo.serving import availability, choosing
+from specvl_demo.serving.custom import custom_pair
 
 if TYPE_CHECKING:
     from specvl_demo.core.engine import Request
+    from specvl_demo.serving.loader import Loaded
 
 
 def generate(options: argparse.Namespace) -> int:
@@ -79,7 +82,7 @@ def batch(options: argparse.Namespace) -> int:
         ) from None
     except ValueError:
         raise Refused(f"--batch {options.batch} is not UTF-8 text.") from None
-    from specvl_demo import session
+    from specvl_demo.serving import session
 
     def beside(name: str) -> Path:
         """A file of a line: as it is named, or beside the file of lines."""
@@ -146,7 +149,7 @@ def pick(
     """
     chosen, used = [], set()
     for name in names:
-        known = {*base.SLOTS, "preset", *registry.choose(pair, name, {}, 0.0).params}
+        known = {*base.SLOTS, "preset", *choosing.choose(pair, name, {}, 0.0).params}
         mine: dict[str, str] = {}
         for key, value in settings:
             owner, dot, inner = key.rpartition(".")
@@ -157,7 +160,7 @@ def pick(
             if owner == name or (not dot and (len(names) == 1 or inner in known)):
                 mine[inner] = value
                 used.add(key)
-        chosen.append(registry.choose(pair, name, mine, temperature))
+        chosen.append(choosing.choose(pair, name, mine, temperature))
     for key, _ in settings:
         if key not in used:
             raise Refused(f"--set {key}: none of {', '.join(names)} has this parameter.")
@@ -171,13 +174,13 @@ def find_pair(options: argparse.Namespace) -> Pair:
     if options.drafter is not None and options.target is None:
         raise Refused("--drafter drafts for a --target; name that too.")
     if options.target is not None:
-        return registry.custom(options.target, options.drafter)
-    return pairs.find(options.pair) if options.pair else registry.default_pair()
+        return custom_pair(options.target, options.drafter)
+    return pairs.find(options.pair) if options.pair else choosing.default_pair()
 
 
 def _names(options: argparse.Namespace) -> list[str]:
     if options.methods == "all":
-        names = registry.served(find_pair(options), options.temperature)
+        names = choosing.served(find_pair(options), options.temperature)
     else:
         names = [name.strip() for name in options.methods.split(",") if name.strip()]
     if not names:
@@ -198,7 +201,7 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
         raise Refused("There is nothing to answer: give --prompt, --image or --video.")
     pictures, clips = load_media(options.image, options.video, pair.n_frames)
     with _opened(options.trace) as saved:
-        from specvl_demo import session
+        from specvl_demo.serving import session
 
         loaded = _load(options, pair, chosen)
         asked = _request(options, loaded, options.prompt, [*pictures, *clips])
@@ -208,20 +211,22 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
 
 def load(
     options: argparse.Namespace, pair: Pair, roles: Sequence[Role], dtype: str | None = None
-) -> registry.Loaded:
+) -> Loaded:
     """The pair with drafters of these roles, as the options ask; dtype goes before theirs."""
+    from specvl_demo.serving import loader
+
     asked = {
         "dtype": dtype or options.dtype,
         "quantised": options.quantised,
         "exact": options.exact,
     }
-    settings = verdicts.Options.of_environment(options.allow_pickle, **asked)
-    return registry.load(pair, roles, progress.tell, settings)
+    settings = availability.Options.of_environment(options.allow_pickle, **asked)
+    return loader.load(pair, roles, progress.tell, settings)
 
 
-def _load(options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice]) -> registry.Loaded:
+def _load(options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice]) -> Loaded:
     try:
-        loaded = load(options, pair, registry.roles_of(chosen))
+        loaded = load(options, pair, choosing.roles_of(chosen))
     finally:
         progress.done()
     for said in loaded.remarks:
@@ -231,12 +236,12 @@ def _load(options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice]) -> 
 
 def _request(
     options: argparse.Namespace,
-    loaded: registry.Loaded,
+    loaded: Loaded,
     prompt: str,
     media: Sequence[Visual],
 ) -> Request:
-    from specvl_demo import session
     from specvl_demo.core.sampling import Sampling
+    from specvl_demo.serving import session
 
     sampling = Sampling(options.temperature, options.top_p, seed=options.seed)
     return session.request(loaded, [session.turn(prompt, media)], options.max_new_tokens, sampling)

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specvl_demo import registry
 from specvl_demo.cli import progress
 from specvl_demo.cli.answer import find_pair, load, pick, print_json
 from specvl_demo.cli.parse import Refused
 from specvl_demo.methods.base import METHODS, Choice
 from specvl_demo.pairs import Pair
+from specvl_demo.serving import choosing
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,7 +79,7 @@ def _choices(
 ) -> list[Choice]:
     """`ar`, then the methods that were named, all that the pair serves, or those of the record."""
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
-    names = registry.served(pair, options.temperature) if names == ["all"] else names
+    names = choosing.served(pair, options.temperature) if names == ["all"] else names
     # What is set on the suite of steps is not about methods.
     settings = [] if options.suite == "steps" and not options.action else options.set
     if recorded is not None:

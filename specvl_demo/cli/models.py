@@ -9,19 +9,20 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from specvl_demo import pairs, registry, verdicts
-from specvl_demo.ceilings import Ceiling
+from specvl_demo import pairs
 from specvl_demo.cli.answer import print_json
 from specvl_demo.cli.parse import Refused
-from specvl_demo.machine import Machine
 from specvl_demo.methods import base
 from specvl_demo.pairs import Pair
+from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.report import tables
-from specvl_demo.verdicts import Verdict
+from specvl_demo.serving import availability, choosing
+from specvl_demo.serving.availability import Availability
+from specvl_demo.serving.ceilings import Ceiling
 
 
 def run(options: argparse.Namespace) -> int:
-    machine = registry.detect()
+    machine = detect()
     document: dict[str, Any] = {
         "machine": machine.title,
         "pairs": [pair_row(pair, machine) for pair in pairs.PAIRS],
@@ -62,8 +63,10 @@ def fetch(options: argparse.Namespace) -> int:
 
 def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
     """A pair, with a verdict for every method it serves. Bytes are estimates from rounded sizes."""
-    verdict = verdicts.available(pair, machine, roles=())
-    methods = {name: registry.verdict(pair, name, machine) for name in registry.served(pair)}
+    verdict = availability.available(pair, machine, roles=())
+    methods = {
+        name: choosing.availability_of(pair, name, machine) for name in choosing.served(pair)
+    }
     return {
         "id": pair.id,
         "title": pair.title,
@@ -76,7 +79,7 @@ def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
             for role, one in pair.drafters.items()
         },
         "memory_bytes": {
-            dtype: verdicts.needs_bytes(pair, dtype) for dtype in verdicts.DTYPE_BYTES
+            dtype: availability.needs_bytes(pair, dtype) for dtype in availability.DTYPE_BYTES
         },
         **_where(verdict),
         "must_fetch": verdict.must_fetch,
@@ -86,12 +89,12 @@ def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
                 **_where(one),
                 "quantised": one.quantised if one.ok else None,
                 "needs_bytes": one.needs_bytes or None,
-                "ceiling": _ceiling(registry.ceiling(pair, name, machine, one)),
+                "ceiling": _ceiling(choosing.ceiling(pair, name, machine, one)),
             }
             for name, one in methods.items()
         },
         "note": pair.note,
-        "remarks": registry.remarks(pair),
+        "remarks": choosing.remarks(pair),
     }
 
 
@@ -99,7 +102,7 @@ def _ceiling(found: tuple[str, Ceiling] | None) -> dict[str, Any] | None:
     return None if found is None else {"derived_for": found[0], **asdict(found[1])}
 
 
-def _where(verdict: Verdict) -> dict[str, Any]:
+def _where(verdict: Availability) -> dict[str, Any]:
     device, dtype = (verdict.device, verdict.dtype) if verdict.ok else (None, None)
     return {"available": verdict.ok, "reason": verdict.reason, "device": device, "dtype": dtype}
 

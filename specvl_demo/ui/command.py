@@ -13,7 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from specvl_demo import pairs, registry, tuned
+from specvl_demo import pairs
+from specvl_demo.serving import choosing, tuned
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import zerogpu
 
@@ -37,7 +38,7 @@ def _serve(options: argparse.Namespace) -> None:
     if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
         # No `make demo` ran there. In a process of its own: this one needs no torch.
         subprocess.run([sys.executable, "-m", "specvl_demo", "fetch", "photo"], check=False)
-    pair = pairs.find(options.pair) if options.pair else registry.default_pair()
+    pair = pairs.find(options.pair) if options.pair else choosing.default_pair()
     tuned.entry(pair.id)
     # A folder of its own: what is old in it is removed, and other apps of Gradio share the usual
     # one.

@@ -37,7 +37,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from specvl_demo import fingerprints
+from specvl_demo.pairs import fingerprints
 from specvl_demo.vlm import efficientnet_lite
 
 Tell = Callable[[str], None]

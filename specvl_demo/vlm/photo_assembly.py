@@ -32,8 +32,8 @@ from transformers import (
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-from specvl_demo import base_weights
-from specvl_demo.machine import offline
+from specvl_demo.pairs import base_weights
+from specvl_demo.pairs.machine import offline
 from specvl_demo.vlm import eight_bits, loading
 from specvl_demo.vlm.efficientnet_lite import (
     EfficientNetLiteConfig,

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specvl_demo import registry
 from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.serving import loader
 from tests import corpus, pocketlike
 from tests.contract.test_checkpoints import write
 from tests.contract.test_cli import assets, run_json  # noqa: F401 - a fixture for every test here
@@ -61,7 +61,7 @@ def test_a_draft_vocabulary_bounds_what_is_drafted_and_changes_no_answer(
     question = ["--prompt", "what is in the picture", "--max-new-tokens", "12"]
     named = ["--set", "drafter=self", "--set", "views=text-only"] if method == "custom" else []
     plain = run_json(capsys, "generate", "--method", "ar", *question)
-    counted = place / "pocket" / "target" / registry.COMMONEST
+    counted = place / "pocket" / "target" / loader.COMMONEST
     counted.write_text(json.dumps(list(range(200, 240))))
     own = (
         {}

@@ -17,14 +17,15 @@ from PIL import Image
 from recipes import answers, stages
 from recipes.drafters import KINDS
 from recipes.trainer import Trainer, optimizers
-from specvl_demo import fingerprints, registry, session
 from specvl_demo.core.engine import race
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.checkpoints import open_head
-from specvl_demo.pairs import Checkpoint
+from specvl_demo.pairs import Checkpoint, fingerprints
 from specvl_demo.records import gather
-from specvl_demo.registry import Loaded
+from specvl_demo.serving import loader, session
+from specvl_demo.serving.custom import custom_pair
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import loading, shared_drafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import Turn
@@ -66,7 +67,7 @@ def head(pair: Path, method: str, fresh: bool = False) -> dict:
 
 
 def loaded(pair: Path, knows: str = "scenes") -> Loaded:
-    return registry.load(replace(registry.custom(str(pair / "target")), knows=knows), roles=())
+    return loader.load(replace(custom_pair(str(pair / "target")), knows=knows), roles=())
 
 
 def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +88,7 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
     kind = KINDS["drafter"]
     recipe = replace(kind.recipe, steps=2, batch=2, layers=1, draft_vocab=40)
     common = {"answers": pair / "answers.jsonl", "data": pair / "photos"}
-    custom = registry.custom(str(pair / "target"))
+    custom = custom_pair(str(pair / "target"))
     for sees in (True, False):
         places = stages.Places(
             pair / f"run-{sees}", pair / f"small-{sees}", pair / "work", **common
@@ -104,7 +105,7 @@ def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyP
         lines = [json.loads(line) for line in (pair / "answers.jsonl").read_text().splitlines()]
         assert len(lines) == N and {name for line in lines for name in line["images"]} <= set(names)
         small = Checkpoint(str(places.out), 1e4, "", local=True)
-        both = registry.load(replace(custom, drafters={"small": small}))
+        both = loader.load(replace(custom, drafters={"small": small}))
         asked = session.request(both, [Turn("what is this", (Image.new("RGB", (80, 60)),))], 20)
         lanes = gather(race(session.lanes(both, asked, [choose("ar"), choose("chain")])))
         assert lanes[0].token_ids == lanes[1].token_ids
@@ -166,7 +167,7 @@ def test_a_file_of_answers_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     """Seeds in order, an answer to every turn, the same in batches and alone; a second call adds
     what is missing and changes nothing."""
     folder = pocketlike.save_pair(tmp_path) / "target"
-    loaded = registry.load(registry.custom(str(folder)), roles=())
+    loaded = loader.load(custom_pair(str(folder)), roles=())
     words, weights = pocketlike.tokenizer(), fingerprints.of_folder(folder)
     files = [tmp_path / "together.jsonl", tmp_path / "alone.jsonl"]
     for file, batch, calls in ((files[0], 2, (3, 5, 5)), (files[1], 1, (5,))):

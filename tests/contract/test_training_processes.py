@@ -22,8 +22,9 @@ import specvl_demo.decoders  # noqa: F401 - before transformers, whose torchvisi
 from recipes import stages
 from recipes.drafters import KINDS
 from recipes.trainer import Trainer, processes
-from specvl_demo import registry
 from specvl_demo.methods.heads.checkpoints import open_head
+from specvl_demo.serving import loader
+from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import loading
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families.zoo import picture
@@ -78,7 +79,7 @@ def check_average(folder: Path) -> None:
 def trained(folder: Path) -> None:
     """What each of the processes does."""
     assert processes().num_processes == 2
-    loaded = registry.load(registry.custom(str(folder / "target")), roles=())
+    loaded = loader.load(custom_pair(str(folder / "target")), roles=())
     check_average(folder)
     names = (f"run-{METHOD}", f"head-{METHOD}", "work", "answers.jsonl", "prompts.jsonl")
     recipe = replace(KINDS[METHOD].recipe, steps=4, batch=4, stage1=0.5)

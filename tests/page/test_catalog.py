@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo import registry
-from specvl_demo.machine import Gpu, Machine
 from specvl_demo.methods.base import METHODS
 from specvl_demo.pairs import PAIRS, Checkpoint, Pair
+from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.ui.page import catalog
 
 
@@ -32,7 +31,7 @@ def test_what_is_offered_first_can_win(gpu: str | None, monkeypatch: pytest.Monk
     """
     gpus = () if gpu is None else (Gpu(gpu, 80_000_000_000, (8, 9)),)
     machine = Machine(8, 64_000_000_000, "x86_64", gpus)
-    monkeypatch.setattr(registry, "detect", lambda: machine)
+    monkeypatch.setattr(catalog, "detect", lambda: machine)
     for pair in catalog.describe("pocket")["pairs"]:
         derived = "derived and not measured" in pair["help"]
         assert derived == (gpu is not None and gpu.startswith("NVIDIA") and pair["available"])

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from specvl_demo import records, registry
+from specvl_demo import records
 from specvl_demo.methods import base
 from specvl_demo.pairs import find
+from specvl_demo.serving import choosing
 from tests.page.conftest import ROOT
 from tests.page.synthetic import race_records
 
@@ -78,7 +79,7 @@ def test_every_answer_was_read_and_what_is_wrong_is_told(one: dict):
     plain, lane = race(one)
     assert plain.begin.method == "ar" and [lane.begin.method] == one["methods"]
     if "settings" in one:
-        chosen = registry.choose(find(one["pair"]), one["methods"][0], one["settings"])
+        chosen = choosing.choose(find(one["pair"]), one["methods"][0], one["settings"])
         assert chosen.settings.items() <= lane.begin.settings.items()
     read = one["read"]
     assert read["of"] == findings.checksum([plain, lane])

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo import pairs, registry, verdicts
+from specvl_demo import pairs
+from specvl_demo.serving import availability, loader
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
@@ -64,18 +65,18 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
     pair, loads = pairs.find("llava-1.6-7b"), []
 
     def load(
-        pair: pairs.Pair, roles: list[pairs.Role], progress: object, options: verdicts.Options
-    ) -> registry.Loaded:
+        pair: pairs.Pair, roles: list[pairs.Role], progress: object, options: availability.Options
+    ) -> loader.Loaded:
         loads.append(list(roles))
-        return registry.Loaded(pair, None, None, None, None, {})
+        return loader.Loaded(pair, None, None, None, None, {})
 
     def available(
         pair: pairs.Pair, machine: object, options: object, roles: list
-    ) -> verdicts.Verdict:
-        return verdicts.Verdict(len(roles) <= 2, "")
+    ) -> availability.Availability:
+        return availability.Availability(len(roles) <= 2, "")
 
-    monkeypatch.setattr(registry, "load", load)
-    monkeypatch.setattr(registry, "available", available)
+    monkeypatch.setattr(loader, "load", load)
+    monkeypatch.setattr(availability, "available", available)
     models = decoding.Engine()
     for roles in (["small"], ["hivis"], ["small"], ["dream"]):
         models.get(pair, roles, lambda text: None)

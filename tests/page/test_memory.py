@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from specvl_demo import pairs, registry
+from specvl_demo import pairs
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.pairs import Checkpoint, Pair
+from specvl_demo.serving import loader
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job, Turn
 from specvl_demo.ui.serve.queue import Queue
@@ -34,21 +35,21 @@ def picture(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Loaded]:
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loader.Loaded]:
     """A tiny random pair."""
     folder = save_pair(tmp_path_factory.mktemp("pair"))
     target = Checkpoint(str(folder / "target"), 1e6, "", True)
-    made = registry.load(Pair("light", "light", "llava", target, {}), [])
+    made = loader.load(Pair("light", "light", "llava", target, {}), [])
     gc.freeze()  # what the libraries hold need not be looked through for memories
     yield made
     gc.unfreeze()
 
 
 @pytest.fixture
-def engine(loaded: registry.Loaded, monkeypatch: pytest.MonkeyPatch) -> decoding.Engine:
+def engine(loaded: loader.Loaded, monkeypatch: pytest.MonkeyPatch) -> decoding.Engine:
     """The real engine, whose pair is loaded already."""
     monkeypatch.setattr(pairs, "find", lambda _: loaded.pair)
-    monkeypatch.setattr(registry, "load", lambda *_, **__: loaded)
+    monkeypatch.setattr(loader, "load", lambda *_, **__: loaded)
     return decoding.Engine()
 
 

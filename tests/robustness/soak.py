@@ -24,7 +24,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from specvl_demo import pairs, registry
+from specvl_demo import pairs
+from specvl_demo.serving import choosing
 from tests.page.conftest import ROOT
 from tests.robustness.footprint import Sample, growth, listening, look
 from tests.robustness.support import server
@@ -165,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--visitors", type=int, default=4, help="at once")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args(argv)
-    methods = registry.served(pairs.find(asked.pair))
+    methods = choosing.served(pairs.find(asked.pair))
     with ExitStack() as stack:
         if asked.url is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specvl-soak-")))

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 import torch
 
-from specvl_demo import pairs, registry
+from specvl_demo import pairs
 from specvl_demo.methods.chain import Chain
 from specvl_demo.pairs import Checkpoint, Pair
 from specvl_demo.records import Begin, Round
+from specvl_demo.serving import availability
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
@@ -220,7 +221,7 @@ def test_a_checkpoint_that_is_not_whole(
     copy = tmp_path / "target"
     damaged = Pair("light", "t", pair.family, Checkpoint(str(copy), 1e6, "", True), {})
     monkeypatch.setattr(pairs, "find", lambda _: damaged)
-    monkeypatch.setattr(registry, "available", lambda *_: registry.Verdict(True, ""))
+    monkeypatch.setattr(availability, "available", lambda *_: availability.Availability(True, ""))
     models = decoding.Engine()
     asked = Job("light", (("ar", {}),), "what", max_new_tokens=2)
     for damage, (change, said) in DAMAGED.items():

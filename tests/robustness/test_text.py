@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from specvl_demo import pairs, records, session
+from specvl_demo import pairs, records
 from specvl_demo.__main__ import main
 from specvl_demo.core.detokenizer import whole
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.registry import choose, load
 from specvl_demo.report import tables, trace
+from specvl_demo.serving import session
+from specvl_demo.serving.choosing import choose
+from specvl_demo.serving.loader import load
 from tests import corpus, pocketlike
 
 MARKUP = (

@@ -26,9 +26,9 @@ def test_spaces_is_imported_before_anything_asks_for_cuda(
         "torch = sys.modules.get('torch')\n"
         "assert torch is None or not torch.cuda.is_initialized()\n"
         "assert os.environ['HF_DEACTIVATE_ASYNC_LOAD'] == '1'\n"
-        "import specvl_demo.machine\n"
+        "import specvl_demo.pairs.machine\n"
         "def detect(): sys.exit('imported first')\n"
-        "specvl_demo.machine.detect = detect\n"
+        "specvl_demo.pairs.machine.detect = detect\n"
     )
     env = {**os.environ, "SPACES_ZERO_GPU": "true", "PYTHONPATH": str(tmp_path)}
     words = [sys.executable, "app.py", "--pair", "nobody"]

@@ -32,8 +32,8 @@ import spaces.zero.torch as zero  # noqa: E402
 from spaces.zero import client  # noqa: E402
 from spaces.zero.torch import patching  # noqa: E402
 
-from specvl_demo import machine  # noqa: E402
 from specvl_demo.decoders import trials  # noqa: E402
+from specvl_demo.pairs import machine  # noqa: E402
 from specvl_demo.ui.serve import workers  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 from specvl_demo.ui.serve.queue import Queue  # noqa: E402

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from specvl_demo import ceilings, pairs, registry
+from specvl_demo import pairs
 from specvl_demo.bench import pages, suites
-from specvl_demo.ceilings import CPU, DEVICES, Device, ceiling, device_of, shape_of, tau
 from specvl_demo.methods.base import METHODS, choose
+from specvl_demo.serving import ceilings, choosing
+from specvl_demo.serving.ceilings import CPU, DEVICES, Device, ceiling, device_of, shape_of, tau
 
 PAIR = pairs.find("qwen2.5-vl-7b")
 
@@ -30,9 +31,9 @@ def test_a_ceiling_is_tau_over_the_round_in_steps() -> None:
 
 def test_every_method_has_a_shape_and_no_ceiling_beats_its_acceptance_length() -> None:
     assert all(shape_of(choose(name)).nodes >= 1 for name in METHODS)
-    for name in registry.served(PAIR):
+    for name in choosing.served(PAIR):
         for device in (*DEVICES, CPU):
-            found = ceiling(PAIR, registry.choose(PAIR, name), device)
+            found = ceiling(PAIR, choosing.choose(PAIR, name), device)
             assert found.speedup <= found.tau
     with pytest.raises(ValueError, match="no drafter of kind 'dream'"):
         ceiling(PAIR, choose("dream"), CPU)
@@ -40,7 +41,7 @@ def test_every_method_has_a_shape_and_no_ceiling_beats_its_acceptance_length() -
 
 
 def test_packing_the_target_leaves_less_to_gain() -> None:
-    choice = registry.choose(PAIR, "hivis")
+    choice = choosing.choose(PAIR, "hivis")
     assert (
         ceiling(PAIR, choice, DEVICES[0], target_bytes=0.7).speedup
         < ceiling(PAIR, choice, DEVICES[0]).speedup

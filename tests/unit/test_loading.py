@@ -17,13 +17,16 @@ from PIL import Image
 from transformers import AutoModelForCausalLM
 
 from recipes.drafters.base import Shared
-from specvl_demo import pairs, registry
+from specvl_demo import pairs
 from specvl_demo.__main__ import main
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.views import FullView, PrunedSettings, PrunedView
+from specvl_demo.pairs.machine import detect
+from specvl_demo.serving import availability, loader
+from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import compatibility, loading
 from specvl_demo.vlm.encoder import VLM, aligned
 from tests.conftest import tiny_llava, tiny_prompt
@@ -256,7 +259,7 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     one = pairs.Checkpoint(str(tmp_path / "words"), 10, "", True)
     target = pairs.Checkpoint(str(pair / "target"), 20, "", True)
     with pytest.raises(ValueError, match="words has another vocabulary than .*2 ids differ"):
-        registry.load(pairs.Pair("two", "two", "LLaVA", target, {"small": one}))
+        loader.load(pairs.Pair("two", "two", "LLaVA", target, {"small": one}))
 
 
 def test_a_folder_with_a_trained_head_drafts_for_its_target(
@@ -285,7 +288,7 @@ def test_a_folder_with_a_trained_head_drafts_for_its_target(
     assert f"target with {head.name} has the " in refused
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ValueError, match="'bert'; this engine serves"):
-        registry.custom(str(pair / "target"), str(tmp_path))
+        custom_pair(str(pair / "target"), str(tmp_path))
 
 
 class _Hub:
@@ -339,27 +342,27 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     monkeypatch.setattr(compatibility, "HfApi", lambda: hub)
     monkeypatch.setattr(compatibility, "hf_hub_download", hub.download)
-    made = registry.custom("me/target", "me/small")
+    made = custom_pair("me/target", "me/small")
     assert (made.target.params, made.target.licence, made.local) == (20, "mit", False)
     assert set(hub.fetched) == {"config.json", "tokenizer.json"}
-    verdict = registry.available(made, registry.detect())
+    verdict = availability.available(made, detect())
     assert verdict.ok and verdict.must_fetch
-    drafts = registry.custom("me/target", "me/head").drafters
+    drafts = custom_pair("me/target", "me/head").drafters
     assert list(drafts) == ["eagle3"] and (drafts["eagle3"].id, drafts["eagle3"].params) == (
         "me/head",
         10,
     )
     with pytest.raises(ValueError, match="another vocabulary than me/target"):
-        registry.custom("me/target", "me/other")
+        custom_pair("me/target", "me/other")
     with pytest.raises(ValueError, match="me/none could not be looked up: me/none is not there"):
-        registry.custom("me/target", "me/none")
+        custom_pair("me/target", "me/none")
     lost = HfHubHTTPError.__bases__[0](
         "no route"
     )  # as its HTTP library says it, which is no HfHubHTTPError
     monkeypatch.setattr(hub, "model_info", Mock(side_effect=[lost, HFValidationError("a name")]))
     with pytest.raises(ValueError, match="me/target could not be looked up: no route"):
-        registry.custom("me/target", "me/small")
+        custom_pair("me/target", "me/small")
     with pytest.raises(
         ValueError, match="There is no folder /no/such/folder, and a model of the hub"
     ):
-        registry.custom("/no/such/folder", "me/small")
+        custom_pair("/no/such/folder", "me/small")

@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 
 from recipes import pocket
-from specvl_demo import session
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.engine import Lane, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.records import Begin, End
+from specvl_demo.serving import session
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import Shown, spans
 from specvl_demo.vlm.prompts import PromptBuilder, Turn, VideoFrames

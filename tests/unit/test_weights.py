@@ -16,9 +16,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from specvl_demo import base_weights, fingerprints, pairs, registry
+from specvl_demo import pairs
 from specvl_demo.methods.heads import files
-from specvl_demo.pairs import Checkpoint
+from specvl_demo.pairs import Checkpoint, base_weights, fingerprints
+from specvl_demo.pairs.machine import detect
+from specvl_demo.serving import availability, choosing
 from specvl_demo.vlm import eight_bits, loading, photo_assembly
 
 
@@ -308,11 +310,11 @@ def test_without_base_weights_the_drawn_scenes_stand_first(
         pair, target=dataclasses.replace(pair.target, id=str(delta)), drafters={}
     )
     monkeypatch.setattr(pairs, "find", lambda name: pair if name == "photo" else pairs.PAIRS[1])
-    verdict = registry.available(pair, registry.detect())
+    verdict = availability.available(pair, detect())
     assert not verdict.ok and "`python -m specvl_demo fetch photo` fetches" in verdict.reason
-    assert registry.default_pair().id == "pocket"
+    assert choosing.default_pair().id == "pocket"
     base_weights.fetch_gguf(ignore)
-    assert registry.available(pair, registry.detect()).ok
-    assert registry.default_pair().id == "pocket", "without a drafter there is nothing to race"
-    monkeypatch.setattr(registry, "roles_here", lambda pair: {"small": pair.target})
-    assert registry.default_pair().id == "photo"
+    assert availability.available(pair, detect()).ok
+    assert choosing.default_pair().id == "pocket", "without a drafter there is nothing to race"
+    monkeypatch.setattr(choosing, "roles_here", lambda pair: {"small": pair.target})
+    assert choosing.default_pair().id == "photo"

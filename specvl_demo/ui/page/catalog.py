@@ -13,14 +13,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from specvl_demo import __version__, media, registry, session, verdicts
-from specvl_demo.machine import Machine
+from specvl_demo import __version__, media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
 from specvl_demo.pairs import PAIRS, Pair, find
+from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import MAX_NEW_TOKENS_SERVED
+from specvl_demo.serving import availability, choosing, session
 from specvl_demo.ui.serve.jobs import (
     MOST_FILES,
     MOST_LANES,
@@ -42,7 +43,7 @@ WINS = 1.05
 
 def describe(first_pair: str) -> dict[str, Any]:
     """The whole catalog; first_pair stands first and is what a visitor starts with."""
-    machine = registry.detect()
+    machine = detect()
     pairs = sorted(PAIRS, key=lambda pair: pair.id != first_pair)
     shown = examples()
     return {
@@ -75,8 +76,8 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     problem: a sentence where the chosen parts do not fit together.
     """
     pair, method = find(pair_id), base.find(name)
-    named = registry.presets(pair, name)
-    standard = registry.standard(pair, name)
+    named = choosing.presets(pair, name)
+    standard = choosing.standard(pair, name)
     asked = settings.get("preset")
     preset = named.get(asked if asked in named else standard or "")
     parts = {slot: settings[slot] for slot in SLOTS if slot in settings}
@@ -109,8 +110,8 @@ def examples() -> dict[str, Any]:
     if not index.is_file():
         return {"machine": "", "examples": [], "lessons": {}}
     found = json.loads(index.read_text(encoding="utf-8"))
-    machine = registry.detect()
-    here = {pair.id for pair in PAIRS if registry.available(pair, machine).ok}
+    machine = detect()
+    here = {pair.id for pair in PAIRS if availability.available(pair, machine).ok}
     there = [
         one
         for one in found["examples"]
@@ -147,10 +148,10 @@ def file(path: Path) -> dict[str, Any]:
 
 
 def _pair(pair: Pair, machine: Machine) -> dict[str, Any]:
-    verdict = verdicts.available(pair, machine, roles=())
+    verdict = availability.available(pair, machine, roles=())
     device, gains = _gains(pair, machine)
-    served = registry.served(pair)
-    told = [pair.note, *registry.remarks(pair)]
+    served = choosing.served(pair)
+    told = [pair.note, *choosing.remarks(pair)]
     if verdict.must_fetch or not pair.note:
         told.insert(1, verdict.reason)
     if gains:
@@ -175,9 +176,9 @@ def _gains(pair: Pair, machine: Machine) -> tuple[str, dict[str, float]]:
     """The GPU that the pair would run on, and the most that lossless methods could gain there, best
     first; nothing on a CPU, where figures are measured."""
     device, found = "", {}
-    for name in registry.served(pair) if machine.gpus else ():
-        runs = registry.verdict(pair, name, machine)
-        at_most = None if runs.device == "cpu" else registry.ceiling(pair, name, machine, runs)
+    for name in choosing.served(pair) if machine.gpus else ():
+        runs = choosing.availability_of(pair, name, machine)
+        at_most = None if runs.device == "cpu" else choosing.ceiling(pair, name, machine, runs)
         if at_most is not None and name != "ar" and base.find(name).lossless:
             device, found[name] = at_most[0], at_most[1].speedup
     return device, dict(sorted(found.items(), key=lambda one: -one[1]))
@@ -197,14 +198,14 @@ def _at_most(device: str, gains: Mapping[str, float]) -> str:
 def _loading(pair: Pair, machine: Machine) -> dict[str, Any]:
     """How the weights can be brought up: what is taken by itself, and of every other way True or
     the sentence that says why not here."""
-    said = verdicts.Options.of_environment()
-    ways = {"dtype": get_args(verdicts.Dtype), "quantised": get_args(verdicts.Quantised)}
+    said = availability.Options.of_environment()
+    ways = {"dtype": get_args(availability.Dtype), "quantised": get_args(availability.Quantised)}
 
     def runs(key: str, value: str) -> bool | str:
-        one = verdicts.available(pair, machine, replace(said, **{key: value}), roles=())
+        one = availability.available(pair, machine, replace(said, **{key: value}), roles=())
         return one.ok or one.reason
 
-    fits = verdicts.available(pair, machine, said, roles=())
+    fits = availability.available(pair, machine, said, roles=())
     return {
         "fits": {key: getattr(fits, key) if fits.ok else "" for key in ways},
         **{key: {value: runs(key, value) for value in values} for key, values in ways.items()},
@@ -224,7 +225,7 @@ def _words(pair: Pair) -> list[str]:
 def _served(pair: Pair, method: Method, machine: Machine) -> bool | str:
     """True, or the sentence that says why the method does not run on the pair here."""
     try:
-        verdict = registry.verdict(pair, method.name, machine)
+        verdict = choosing.availability_of(pair, method.name, machine)
     except ValueError as fault:
         return str(fault)
     return verdict.ok or verdict.reason

@@ -17,17 +17,18 @@ from typing import Any
 import torch
 from PIL import Image
 
-from specvl_demo import media, pairs, registry, session
+from specvl_demo import media, pairs
 from specvl_demo.core.engine import SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.similarity_map import similarity_map
-from specvl_demo.machine import detect
+from specvl_demo.pairs.machine import detect
 from specvl_demo.records import Asked, Round, Shown
+from specvl_demo.serving import availability, choosing, loader, session
+from specvl_demo.serving.availability import Options
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.child import SAID, Tell
 from specvl_demo.ui.serve.jobs import MOST_SHOWN, Job
-from specvl_demo.verdicts import Options
 from specvl_demo.vlm import loading
 
 REPEAT_S = 5.0
@@ -57,9 +58,9 @@ def events(
     """All that happens in a job, as events for the page; `tell` hears how far loading is."""
     pair = pairs.find(job.pair)
     choices = [
-        registry.choose(pair, name, settings, job.temperature) for name, settings in job.lanes
+        choosing.choose(pair, name, settings, job.temperature) for name, settings in job.lanes
     ]
-    roles = registry.roles_of(choices)
+    roles = choosing.roles_of(choices)
     options = Options.of_environment(dtype=job.dtype, quantised=job.quantised)
     if not engine.has(pair, roles, options):
         yield {"k": "status", "stage": "loading", "detail": pair.title}
@@ -173,7 +174,7 @@ class Engine:
 
     def __init__(self, first_pair: str | None = None) -> None:
         self._first = first_pair
-        self._loaded: registry.Loaded | None = None
+        self._loaded: loader.Loaded | None = None
         self._roles: list[pairs.Role] = []
         self._options: Options | None = None
         self._prefix_cache: PrefixCache | None = None
@@ -232,7 +233,7 @@ class Engine:
         roles: list[pairs.Role] | None,
         tell: Tell,
         options: Options | None = None,
-    ) -> registry.Loaded:
+    ) -> loader.Loaded:
         """The pair with these drafters (None: all there are); a new pair takes the place of the
         last.
 
@@ -240,12 +241,12 @@ class Engine:
         run here so; what was loaded stays then.
         """
         options = Options.of_environment() if options is None else options
-        roles = list(registry.roles_here(pair)) if roles is None else roles
+        roles = list(choosing.roles_here(pair)) if roles is None else roles
         if self._loaded is None or not self.has(pair, roles, options):
             machine, kept = detect(), self._roles if self._is(pair, options) else []
             every = list(dict.fromkeys([*kept, *roles]))
             both, asked = (
-                registry.available(pair, machine, options, some) for some in (every, roles)
+                availability.available(pair, machine, options, some) for some in (every, roles)
             )
             if not asked.ok:
                 raise ValueError(f"{pair.id} does not run here: {asked.reason}")
@@ -254,7 +255,7 @@ class Engine:
             if (both.ok, both.dtype, both.quantised) != (asked.ok, asked.dtype, asked.quantised):
                 self._roles = roles  # what was loaded before would crowd it out
             with repeated(tell) as told:
-                self._loaded = registry.load(pair, self._roles, progress=told, options=options)
+                self._loaded = loader.load(pair, self._roles, progress=told, options=options)
         return self._loaded
 
     def _is(self, pair: pairs.Pair, options: Options) -> bool:

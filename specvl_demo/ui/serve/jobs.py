@@ -13,9 +13,9 @@ from typing import Any, get_args
 
 from specvl_demo.core.detokenizer import whole
 from specvl_demo.records import MAX_NEW_TOKENS_SERVED, MAX_SEED, MAX_TEMPERATURE, MIN_TEMPERATURE
+from specvl_demo.serving.availability import Dtype, Quantised
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located
-from specvl_demo.verdicts import Dtype, Quantised
 
 MOST_LANES = 6
 MOST_FILES = 8

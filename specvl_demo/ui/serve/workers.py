@@ -19,8 +19,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Protocol
 
-from specvl_demo import registry
 from specvl_demo.media import sandbox
+from specvl_demo.pairs.machine import detect
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import child, zerogpu
 from specvl_demo.ui.serve.child import END_S, Compute
@@ -87,7 +87,7 @@ def make(pair: str, cluster: Cluster) -> Worker:
 
         gpus = cluster.gpus_each
         if gpus is None:
-            gpus = 1.0 if registry.detect().gpus else 0.0
+            gpus = 1.0 if detect().gpus else 0.0
         return RayWorkers(cluster.count, pair, cluster.address, gpus)
     return ProcessWorker(pair)
 

@@ -33,7 +33,7 @@ SHOWN: dict[str, Callable[[], tuple[Any, ...]]] = {
 
 @dataclass
 class Here:
-    """One family, loaded as the registry would. library: the same model, which this engine never
+    """One family, loaded as the loader would. library: the same model, which this engine never
     touched.
     """
 

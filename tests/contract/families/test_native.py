@@ -11,14 +11,15 @@ import torch
 import transformers as hf
 from transformers import DynamicCache
 
-from specvl_demo import registry
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Verdict
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.methods.native import AssistantDrafter
 from specvl_demo.records import Begin, Round
-from specvl_demo.registry import Loaded
+from specvl_demo.serving import choosing, loader
+from specvl_demo.serving.custom import custom_pair
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import loading
 from specvl_demo.vlm.prompts import Turn
 from tests.conftest import ask
@@ -60,9 +61,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def loaded(folders: tuple[Path, Path]) -> Loaded:
-    pair = registry.custom(*map(str, folders))
-    assert list(pair.drafters) == ["assistant"] and "native" in registry.served(pair)
-    return registry.load(pair)
+    pair = custom_pair(*map(str, folders))
+    assert list(pair.drafters) == ["assistant"] and "native" in choosing.served(pair)
+    return loader.load(pair)
 
 
 @pytest.mark.parametrize(
@@ -142,12 +143,12 @@ def test_it_drafts_for_the_target_that_it_was_made_for_alone(
     model.save_pretrained(tmp_path / "other")
     processor.save_pretrained(tmp_path / "other")
     with pytest.raises(ValueError, match="reads the keys and values of a Gemma 4"):
-        registry.custom(str(tmp_path / "other"), str(drafter))
+        custom_pair(str(tmp_path / "other"), str(drafter))
     wide = assistant(zoo.build("gemma4")[0], 96)
     wide.save_pretrained(tmp_path / "wide")
     for file in drafter.glob("tokenizer*"):
         (tmp_path / "wide" / file.name).write_bytes(file.read_bytes())
     with pytest.raises(ValueError, match="made for a target 96 wide"):
-        registry.load(registry.custom(str(target), str(tmp_path / "wide")))
+        loader.load(custom_pair(str(target), str(tmp_path / "wide")))
     with pytest.raises(ValueError, match="is of type 'gemma4_assistant'"):
-        registry.custom(str(drafter))
+        custom_pair(str(drafter))

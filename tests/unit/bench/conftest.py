@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from specvl_demo import pairs, registry
-from specvl_demo.registry import Loaded
+from specvl_demo import pairs
+from specvl_demo.serving import loader
+from specvl_demo.serving.loader import Loaded
 from tests import pocketlike
 
 
@@ -19,4 +20,4 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     pocketlike.save_pair(folder / "pocket")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "ASSETS", folder)
-        yield registry.load(pairs.find("pocket"))
+        yield loader.load(pairs.find("pocket"))

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from specvl_demo import registry
 from specvl_demo.__main__ import main
 from specvl_demo.bench import cases, device, steps
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
-from specvl_demo.registry import Loaded
-from specvl_demo.verdicts import Options
+from specvl_demo.serving import loader
+from specvl_demo.serving.availability import Options
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import random_models
 from specvl_demo.vlm.random_models import n_weights, random_model
 
@@ -96,7 +96,7 @@ def test_a_device_tells_all_in_one_run_and_one_part_that_fails_stops_no_other(
             raise RuntimeError("no kernel")
         return loaded
 
-    monkeypatch.setattr(registry, "load", load)
+    monkeypatch.setattr(loader, "load", load)
     command = [
         "bench",
         "--suite",

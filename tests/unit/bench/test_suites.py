@@ -25,7 +25,7 @@ from specvl_demo.bench import (
 from specvl_demo.bench.peers import GAMMA, HF_ASSISTED, HF_GENERATE, HF_LOOKUP, PEERS, Answer
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.registry import Loaded
+from specvl_demo.serving.loader import Loaded
 from tests.contract.test_checkpoints import write
 from tests.heads import random_module
 

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from specvl_demo import pairs, registry, tuned
+from specvl_demo import pairs
 from specvl_demo.bench import cases, tune
 from specvl_demo.bench.tune import Trial
 from specvl_demo.methods import base
-from specvl_demo.registry import Loaded
+from specvl_demo.serving import choosing, tuned
+from specvl_demo.serving.loader import Loaded
 from specvl_demo.ui.page import catalog
 
 
@@ -91,20 +92,20 @@ def test_a_preset_is_kept_for_this_machine_and_offered(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = pairs.find("pocket")
-    assert tuned.NAME not in registry.presets(pair, "sage")
+    assert tuned.NAME not in choosing.presets(pair, "sage")
     tuned.write("pocket", {"when": "now"}, {"sage": {"settings": {"max_nodes": 20}}})
     tuned.write("pocket", {"when": "later"}, {"chain": {"settings": {"gamma": 7}}})
-    assert registry.presets(pair, "chain")[tuned.NAME] == {"gamma": 7}
-    start = registry.presets(pair, "sage")[tuned.NAME]
-    assert start == {**registry.presets(pair, "sage")["pocket"], "max_nodes": 20}
-    choice = registry.choose(pair, "ngram")
+    assert choosing.presets(pair, "chain")[tuned.NAME] == {"gamma": 7}
+    start = choosing.presets(pair, "sage")[tuned.NAME]
+    assert start == {**choosing.presets(pair, "sage")["pocket"], "max_nodes": 20}
+    choice = choosing.choose(pair, "ngram")
     assert tuned.NAME not in choice.settings  # another method has none
-    monkeypatch.setattr(registry, "roles_here", lambda pair: pair.drafters)
-    choice = registry.choose(pair, "sage", {"preset": tuned.NAME, "max_depth": 4})
+    monkeypatch.setattr(choosing, "roles_here", lambda pair: pair.drafters)
+    choice = choosing.choose(pair, "sage", {"preset": tuned.NAME, "max_depth": 4})
     assert (choice.params["max_nodes"], choice.params["max_depth"]) == (20, 4)
-    standard = registry.presets(pair, "sage")["pocket"]["max_nodes"]
+    standard = choosing.presets(pair, "sage")["pocket"]["max_nodes"]
     assert (
-        registry.choose(pair, "sage").params["max_nodes"] == standard != 20
+        choosing.choose(pair, "sage").params["max_nodes"] == standard != 20
     )  # offered, never taken unasked
     shown = catalog.panel("pocket", "sage", {"preset": tuned.NAME})
     assert tuned.NAME in shown["presets"] and shown["standard"] == "pocket"
@@ -112,7 +113,7 @@ def test_a_preset_is_kept_for_this_machine_and_offered(
     found = json.loads(place.read_text())
     found["pocket"]["machine"] = "another one"
     place.write_text(json.dumps(found))
-    assert tuned.entry("pocket") is None and tuned.NAME not in registry.presets(pair, "sage")
+    assert tuned.entry("pocket") is None and tuned.NAME not in choosing.presets(pair, "sage")
 
 
 def test_a_broken_file_is_one_sentence(place: Path) -> None:
@@ -124,7 +125,7 @@ def test_a_broken_file_is_one_sentence(place: Path) -> None:
 
 
 def test_a_method_is_tuned_on_real_rounds(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    standard = registry.choose(loaded.pair, "chain").params["gamma"]
+    standard = choosing.choose(loaded.pair, "chain").params["gamma"]
     ladder = (standard - 1, standard, standard + 1)
     monkeypatch.setitem(tune.LADDERS, "chain", {"gamma": ladder})
     (row,) = tune.tune(loaded, ["chain"], cases.scenes_alone(1), max_new_tokens=12, repeats=1)

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import platformdirs
 
-from specvl_demo import fingerprints
-from specvl_demo.machine import offline
+from specvl_demo.pairs import fingerprints
+from specvl_demo.pairs.machine import offline
 
 VARIABLE = "SPECVL_CACHE"
 """Names another folder than the platform's for what is made once and kept."""

@@ -13,10 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from specvl_demo import machine, registry, verdicts
-from specvl_demo.machine import Gpu, Machine
-from specvl_demo.pairs import PAIRS, ROLES, Checkpoint, find
-from specvl_demo.verdicts import Options, available
+from specvl_demo import pairs
+from specvl_demo.pairs import PAIRS, ROLES, Checkpoint, find, machine
+from specvl_demo.pairs.machine import Gpu, Machine
+from specvl_demo.serving import availability, choosing, loader
+from specvl_demo.serving.availability import Options, available
 
 LAPTOP = Machine(8, 16_000_000_000, "x86_64")
 H200 = Machine(16, 128_000_000_000, "x86_64", (Gpu("NVIDIA H200", 150_000_000_000),))
@@ -29,7 +30,7 @@ T4 = Machine(8, 32_000_000_000, "x86_64", (Gpu("Tesla T4", 16_000_000_000, (7, 5
 
 @pytest.fixture(autouse=True)
 def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "cached", lambda one: False)
+    monkeypatch.setattr(availability, "cached", lambda one: False)
 
 
 def test_ids_are_unique() -> None:
@@ -50,7 +51,7 @@ def test_ids_are_unique() -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
-def test_every_pair_is_complete(pair: registry.Pair) -> None:
+def test_every_pair_is_complete(pair: pairs.Pair) -> None:
     assert set(pair.drafters) <= set(ROLES)
     for one in pair.checkpoints:
         assert one.licence and one.params > 1e5
@@ -62,8 +63,8 @@ def test_every_pair_is_complete(pair: registry.Pair) -> None:
 
 def test_a_pair_without_eyes_starts_from_the_presets_of_the_one_with_eyes() -> None:
     assert (
-        registry.standard(find("photo-text"), "chain")
-        == registry.standard(find("photo"), "chain")
+        choosing.standard(find("photo-text"), "chain")
+        == choosing.standard(find("photo"), "chain")
         == "photo"
     )
 
@@ -77,12 +78,12 @@ def test_sizes_of_shipped_weights_are_those_of_the_files() -> None:
 def test_an_unknown_method_is_refused_with_those_the_pair_can_draft_with() -> None:
     alone = dataclasses.replace(find("pocket"), drafters={})
     with pytest.raises(ValueError, match="no method 'nope'; known: ar,") as refused:
-        registry.choose(alone, "nope")
+        choosing.choose(alone, "nope")
     known = str(refused.value).split("known: ")[1].split(";")[0].split(", ")
-    assert known == registry.served(alone) and "chain" not in known
+    assert known == choosing.served(alone) and "chain" not in known
     assert "others need a drafter that pocket does not have here" in str(refused.value)
     with pytest.raises(ValueError, match="known: .*chain.*custom"):
-        registry.choose(find("pocket"), "nope")
+        choosing.choose(find("pocket"), "nope")
 
 
 def test_verdicts_follow_memory() -> None:
@@ -104,23 +105,23 @@ def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch: pytest.Monke
     """
     pair, machine = find("llava-1.5-7b"), dataclasses.replace(H200, offline=True)
     monkeypatch.setattr(
-        verdicts, "cached", lambda one: one in (pair.target, pair.drafters["small"])
+        availability, "cached", lambda one: one in (pair.target, pair.drafters["small"])
     )
     for roles in ((), ("small",)):
         assert available(pair, machine, roles=roles).ok
     for wanted in (("small", "hivis"), None):
         assert "HF_HUB_OFFLINE" in available(pair, machine, roles=wanted).reason
-    monkeypatch.setattr(registry, "detect", lambda: machine)
+    monkeypatch.setattr(loader, "detect", lambda: machine)
     with pytest.raises(ValueError, match="does not run here: Not in the local cache"):
-        registry.load(pair, ("hivis",))
+        loader.load(pair, ("hivis",))
 
 
 def test_shipped_weights_that_are_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "there", lambda one: False)
-    monkeypatch.setattr(verdicts, "there", lambda one: False)
+    monkeypatch.setattr(choosing, "there", lambda one: False)
+    monkeypatch.setattr(availability, "there", lambda one: False)
     verdict = available(find("pocket"), LAPTOP)
     assert not verdict.ok and "missing from assets" in verdict.reason
-    assert registry.roles_here(find("pocket")) == {}
+    assert choosing.roles_here(find("pocket")) == {}
 
 
 def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_a_folder_of_ones_own_is_local_and_not_shipped(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     verdict = available(pair, LAPTOP)
     assert verdict.ok and not verdict.must_fetch
-    assert verdict.needs_bytes > verdicts.PROCESS_BYTES["cpu"] + 8.09e6
+    assert verdict.needs_bytes > availability.PROCESS_BYTES["cpu"] + 8.09e6
 
 
 def test_packed_weights_are_refused_before_anything_is_fetched(
@@ -144,15 +145,15 @@ def test_packed_weights_are_refused_before_anything_is_fetched(
     seven = find("qwen2.5-vl-7b")
     verdict = available(seven, LAPTOP, Options(quantised="4bit"))
     assert verdict.reason == "4-bit weights need a GPU that torch can use; there is none."
-    monkeypatch.setattr(verdicts.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(availability.importlib.util, "find_spec", lambda name: None)
     verdict = available(seven, H200, Options(quantised="8bit"))
     assert verdict.reason == "8-bit weights need the package bitsandbytes, which is not installed."
-    monkeypatch.setattr(verdicts.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(availability.importlib.util, "find_spec", lambda name: name)
     verdict = available(seven, SMALL_GPU, Options(quantised="4bit"))
     assert verdict.ok and "bfloat16 with 4-bit weights" in verdict.reason
     # Only the target is packed.
     packed, whole = (
-        verdicts.needs_bytes(seven, "bfloat16", ("small",), q) for q in ("4bit", "none")
+        availability.needs_bytes(seven, "bfloat16", ("small",), q) for q in ("4bit", "none")
     )
     assert packed < 0.7 * whole and packed > 2 * seven.drafters["small"].params
 
@@ -164,29 +165,29 @@ def test_a_verdict_is_a_methods_and_counts_no_other_drafter(
     does.
     """
     can = False
-    monkeypatch.setattr(verdicts, "_can_pack", lambda: can)
+    monkeypatch.setattr(availability, "_can_pack", lambda: can)
     for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
         light = {"ar", "ngram", *(role for role in pair.drafters if role == "hivis")}
-        told = {name: registry.verdict(pair, name, L4) for name in (*light, "sage")}
+        told = {name: choosing.availability_of(pair, name, L4) for name in (*light, "sage")}
         assert {name for name, verdict in told.items() if verdict.ok} == light
         assert all(told[name].dtype == "bfloat16" for name in light)
     can = True
     for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
-        verdict = registry.verdict(pair, "sage", L4)
+        verdict = choosing.availability_of(pair, "sage", L4)
         assert (verdict.ok, verdict.quantised) == (
             True,
             "4bit",
         ) and "4-bit weights" in verdict.reason
-        assert registry.verdict(pair, "ar", L4).quantised == "none"
+        assert choosing.availability_of(pair, "ar", L4).quantised == "none"
     with pytest.raises(ValueError, match="dream needs a"):
-        registry.verdict(find("qwen3-vl-8b"), "dream", L4)
+        choosing.availability_of(find("qwen3-vl-8b"), "dream", L4)
 
 
 def test_caches_of_lanes_count() -> None:
     """LLaVA-NeXT keeps half a megabyte a token: five lanes outgrow a card that holds two."""
     pair = find("llava-1.6-7b")
     kv = 2 * 32 * 32 * 128 * 2 * pair.n_tokens
-    needs = [verdicts.needs_bytes(pair, "bfloat16", (), n_lanes=n) for n in (1, 2, 5)]
+    needs = [availability.needs_bytes(pair, "bfloat16", (), n_lanes=n) for n in (1, 2, 5)]
     assert needs[1] - needs[0] == kv and needs[2] - needs[0] == 4 * kv and kv > 1.8e9
     assert needs[1] < 0.9 * L4.gpus[0].memory_bytes < needs[2]
 
@@ -230,9 +231,9 @@ def test_a_pair_that_was_only_looked_at_still_has_to_be_fetched(
     )
     (tmp_path / "config.json").write_text("{}")
     one = find("qwen3-vl-4b").target
-    assert not verdicts.cached(one)
+    assert not availability.cached(one)
     (tmp_path / "model-00001-of-00002.safetensors").touch()
-    assert verdicts.cached(one)
+    assert availability.cached(one)
 
 
 def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(
@@ -255,7 +256,7 @@ def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(
     monkeypatch.setattr(loading, "model", lambda folder, plan, name: "model")
     monkeypatch.setattr(loading, "processor", processor)
     monkeypatch.setattr(florence, "FlorenceCaptions", lambda *parts: parts)
-    make = registry._captioner(loading.Plan(), SimpleNamespace(ids="ids"), print, False)
+    make = loader._captioner(loading.Plan(), SimpleNamespace(ids="ids"), print, False)
     with pytest.raises(ValueError, match="no connection"):
         make(8)
     assert make(8) == ("model", "processor", "ids", 8) and make(9) == (

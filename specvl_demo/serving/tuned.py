@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specvl_demo.machine import cores
 from specvl_demo.methods.declare import Value
+from specvl_demo.pairs.machine import cores
 
 NAME = "tuned-here"
 VARIABLE = "SPECVL_TUNED"

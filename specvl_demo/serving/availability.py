@@ -14,9 +14,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from specvl_demo import base_weights, fingerprints
-from specvl_demo.machine import Machine, gb
-from specvl_demo.pairs import Checkpoint, Pair, Role
+from specvl_demo.pairs import Checkpoint, Pair, Role, base_weights, fingerprints
+from specvl_demo.pairs.machine import Machine, gb
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Quantised = Literal["none", "8bit", "4bit"]
@@ -80,7 +79,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Availability:
     """Whether a pair runs on a machine, on what, and the sentence that says so.
 
     split: bytes by CUDA device, where the target is spread over several.
@@ -101,7 +100,7 @@ def available(
     machine: Machine,
     options: Options | None = None,
     roles: Collection[Role] | None = None,
-) -> Verdict:
+) -> Availability:
     """Whether the pair runs on the machine with its drafters of these roles (None: all).
 
     options: None takes those of the environment.
@@ -110,7 +109,7 @@ def available(
     wanted = [pair.target, *drafters(pair, roles)]
     reason = _not_here(pair, wanted, machine) or _not_packed(machine, options.quantised)
     if reason is not None:
-        return Verdict(False, reason)
+        return Availability(False, reason)
     fetch = [one for one in wanted if not one.local and not cached(one)]
     after = f"; fetches about {gb(_stored(fetch))} from the Hugging Face hub first" if fetch else ""
     tried = []
@@ -124,7 +123,7 @@ def available(
             f"{gb(needs)} in {place.dtype}{packed} on {name}, which has {gb(memory_bytes)}"
         )
     no_gpu = "" if machine.gpus else "; there is no GPU that torch can use"
-    return Verdict(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
+    return Availability(False, f"Needs about {' or '.join(tried)}{no_gpu}.")
 
 
 def needs_bytes(
@@ -218,7 +217,7 @@ def _stored(some: Collection[Checkpoint]) -> float:
     return sum(one.params * 2 for one in some)
 
 
-def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Verdict]]:
+def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Availability]]:
     """Name, memory and how the pair would run there. Best first: one GPU, several, then one with
     packed weights, then the processor."""
 
@@ -227,8 +226,8 @@ def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Verd
 
     def untried(
         device: str, dtype: Dtype, split: Mapping[int, int], quantised: Quantised
-    ) -> Verdict:
-        return Verdict(False, "", device, dtype, split=split, quantised=quantised)
+    ) -> Availability:
+        return Availability(False, "", device, dtype, split=split, quantised=quantised)
 
     asked = options.quantised or "none"
     packings: list[Quantised] = [asked]

@@ -12,25 +12,28 @@ from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace as changed
 from PIL import Image
 
-from specvl_demo import pairs, records, registry, verdicts
+from specvl_demo import pairs, records
 from specvl_demo.core import engine
 from specvl_demo.core.detokenizer import whole
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.machine import Load
 from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
+from specvl_demo.pairs.machine import Load
 from specvl_demo.records import Asked, Begin, End, Record, gather
 from specvl_demo.records import Lane as LaneRecords
-from specvl_demo.registry import Loaded
 from specvl_demo.report import tables
+from specvl_demo.serving import availability, choosing
 from specvl_demo.vlm.prompts import Turn
+
+if TYPE_CHECKING:
+    from specvl_demo.serving.loader import Loaded
 
 WARM_TOKENS = 6
 PICTURE_PIXELS, LEAST_PIXELS = 1_250_000, 50_000
@@ -239,7 +242,7 @@ class Pair:
     @property
     def methods(self) -> list[str]:
         """The methods that this pair serves."""
-        return registry.served(self._loaded.pair)
+        return choosing.served(self._loaded.pair)
 
     def race(
         self,
@@ -288,7 +291,7 @@ class Pair:
         if not question.strip() and not images and not videos:
             raise ValueError("There is nothing to answer: give a question, images or videos.")
         chosen = [
-            registry.choose(pair, name, (settings or {}).get(name), temperature) for name in methods
+            choosing.choose(pair, name, (settings or {}).get(name), temperature) for name in methods
         ]
         pictures, clips = load_media(images, videos, pair.n_frames)
         turns = [turn(question, [*pictures, *clips])]
@@ -315,8 +318,11 @@ def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> list[A
 
 def load(pair: str, dtype: str | None = None) -> Pair:
     """See `specvl_demo.load`."""
-    if dtype not in (None, *verdicts.DTYPE_BYTES):
-        raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(verdicts.DTYPE_BYTES)}.")
+    from specvl_demo.serving import loader  # noqa: PLC0415 - transformers, where models are loaded
+
+    known = availability.DTYPE_BYTES
+    if dtype not in (None, *known):
+        raise ValueError(f"There is no dtype {dtype!r}; known: {', '.join(known)}.")
     return Pair(
-        registry.load(pairs.find(pair), options=verdicts.Options.of_environment(dtype=dtype))
+        loader.load(pairs.find(pair), options=availability.Options.of_environment(dtype=dtype))
     )

@@ -106,7 +106,7 @@ class Pair:
 
 def _listed() -> tuple[Pair, ...]:
     """What `pairs.json` lists: checkpoints once by id, and pairs that name theirs."""
-    found = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+    found = json.loads(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
     checkpoints = {}
     for name, facts in found["checkpoints"].items():
         layers_heads_width = facts.pop("kv", [0])

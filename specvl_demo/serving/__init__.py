@@ -1,0 +1,1 @@
+"""A pair from the question whether it runs here to a race on it."""

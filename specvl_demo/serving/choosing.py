@@ -1,0 +1,164 @@
+"""Methods set up for a pair: which it serves, with which settings, and what they could gain.
+
+Reads the tables of pairs and methods; loads no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from specvl_demo import pairs
+from specvl_demo.methods import base
+from specvl_demo.methods.base import Choice, Value
+from specvl_demo.methods.heads.files import compare, flattened
+from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, Pair, Role, base_weights
+from specvl_demo.pairs.machine import Machine
+from specvl_demo.serving import availability, ceilings, tuned
+from specvl_demo.serving.availability import Availability, available, there
+
+
+def default_pair() -> Pair:
+    """The pair a visitor starts with: the photo pair where its weights and a drafter are, else the
+    drawn scenes'."""
+    photo = pairs.find("photo")
+    ready = there(photo.target) and base_weights.why_not(photo.target.folder) is None
+    # Without a drafter there is nothing to race.
+    ready = ready and bool(roles_here(photo))
+    return photo if ready else pairs.find("pocket")
+
+
+def roles_here(pair: Pair) -> dict[Role, Checkpoint]:
+    """The drafters of a pair that can be had: local ones only where their weights are really
+    there.
+    """
+    return {role: one for role, one in pair.drafters.items() if not one.local or there(one)}
+
+
+def roles_of(choices: Sequence[Choice]) -> list[Role]:
+    """The roles of the drafters that these methods ask for, each once."""
+    roles = dict.fromkeys(one.drafter.role for one in choices if one.drafter.role is not None)
+    return cast("list[Role]", list(roles))
+
+
+def choose(
+    pair: Pair, name: str, settings: Mapping[str, Value] | None = None, temperature: float = 0.0
+) -> Choice:
+    """A method set up for a pair. ValueError with a sentence where something is unknown or does not
+    fit.
+
+    `preset` among the settings names the changes to start from; without it those made for the pair,
+    else those of the paper.
+    """
+    if name not in base.METHODS:
+        raise ValueError(
+            f"There is no method {name!r}; known: {', '.join(_possible(pair, temperature))}; others"
+            f" need a drafter that {pair.called} does not have here (`python -m recipes` trains"
+            " one). Your own are read from the files that SPECVL_METHODS names."
+        )
+    method = base.find(name)
+    rest = {key: value for key, value in (settings or {}).items() if key != "preset"}
+    preset = (settings or {}).get("preset")
+    named = presets(pair, name)
+    if preset is not None and preset not in named:
+        known = ", ".join(named) or "none"
+        raise ValueError(f"{method.name} has no preset {preset!r}; it has: {known}.")
+    start = named.get(str(preset or standard(pair, name)))
+    choice = base.choose(name, rest, start, temperature)
+    role = choice.drafter.role
+    if role is not None and role not in roles_here(pair):
+        a = "an" if ROLES[role].startswith("E") else "a"
+        raise ValueError(
+            f"{method.name} needs {a} {ROLES[role]}; {pair.called} has {_held(pair)} here."
+        )
+    return choice
+
+
+def _held(pair: Pair) -> str:
+    """Of two models that a user named what the drafter is; "none" of a listed pair."""
+    found = [f"the {ROLES[role]}" for role in roles_here(pair)]
+    return " and ".join(found) if found and pair.id == CUSTOM else "none"
+
+
+def standard(pair: Pair, name: str) -> str | None:
+    """The preset a method starts from: the one made for the pair, or for the same with a drafter
+    that sees, else the paper's, where it has any."""
+    names = (pair.id, pair.id.removesuffix("-text"), "paper")
+    return next((one for one in names if one in base.find(name).presets), None)
+
+
+def presets(pair: Pair, name: str) -> dict[str, Mapping[str, Value]]:
+    """The presets of a method by name, with the one that `bench tune` found for this pair on this
+    machine.
+    """
+    own = dict(base.find(name).presets)
+    start = own.get(standard(pair, name) or "", {})
+    return own | {key: {**start, **found} for key, found in tuned.presets(pair.id, name).items()}
+
+
+def served(pair: Pair, temperature: float = 0.0) -> list[str]:
+    """The methods that the pair's drafters serve with the parts they have by default, `custom` left
+    out.
+
+    ValueError with a sentence where what was tuned here cannot be read.
+    """
+    return [name for name in _possible(pair, temperature) if name != "custom"]
+
+
+def _possible(pair: Pair, temperature: float) -> list[str]:
+    """Those that `served` gives, and `custom` where its own parts can be chosen."""
+    tuned.entry(
+        pair.id
+    )  # once, so that a damaged file does not look like a method that is not served
+    names = []
+    for name in base.METHODS:
+        try:
+            choose(pair, name, temperature=temperature)
+        except ValueError:
+            continue
+        names.append(name)
+    return names
+
+
+def availability_of(pair: Pair, name: str, machine: Machine) -> Availability:
+    """Whether a method runs on the pair here: with the drafter that it asks for and no other.
+
+    ValueError with a sentence where the pair does not serve it at all.
+    """
+    role = choose(pair, name).drafter.role
+    return available(pair, machine, roles=[one for one in pair.drafters if one == role])
+
+
+def ceiling(
+    pair: Pair, name: str, machine: Machine, runs: Availability
+) -> tuple[str, ceilings.Ceiling] | None:
+    """The most that a method can gain where it would run, and for which device that is derived;
+    None where it does not run, or nothing says."""
+    if not runs.ok:
+        return None
+    gpu = "cpu" if runs.device == "cpu" else machine.gpus[int(runs.device.rpartition(":")[2])].name
+    each = availability.DTYPE_BYTES[runs.dtype]
+    packed = availability.QUANTISED_BYTES.get(runs.quantised, each)
+    try:
+        device = ceilings.device_of(gpu)
+        return device.name, ceilings.ceiling(pair, choose(pair, name), device, each, packed)
+    except ValueError:
+        return None  # no data sheet of this GPU is here
+
+
+def remarks(pair: Pair) -> list[str]:
+    """What the heads' configurations leave out or have otherwise than the target's, as far as files
+    are here.
+
+    Weights are not read; `Loaded.remarks` says more.
+    """
+
+    target = availability.config(pair.target)
+    heads = (one for role, one in pair.drafters.items() if role != "small")
+    configs = [(one, availability.config(one)) for one in heads]
+    if target is None:
+        return []
+    text = target.get("text_config", target)
+    return [
+        said for one, own in configs if own for said in compare(flattened(own), text, one.title)
+    ]

@@ -1,0 +1,59 @@
+"""A pair of any two models of a known family, named by the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from specvl_demo.methods.heads import checkpoints
+from specvl_demo.pairs import CUSTOM, Checkpoint, Pair, Role
+from specvl_demo.pairs.machine import offline
+from specvl_demo.vlm import compatibility
+
+
+def custom_pair(target: str, drafter: str | None = None) -> Pair:
+    """A pair of any two models of a known family, by folder or hub id, checked before weights are
+    fetched.
+
+    The drafter may also be the folder of a trained head, or an EAGLE-3 head of the hub. Reads
+    configurations, tokenizers and lists of files. ValueError with a sentence where they do not fit.
+    """
+
+    alone = offline()
+    first = compatibility.read(target, alone)
+    drafters: dict[Role, Checkpoint] = {}
+    if drafter is not None:
+        role = _head_in(Path(drafter))
+        head = None if Path(drafter).is_dir() else compatibility.hub_head(drafter, alone)
+        if head is not None:
+            drafters["eagle3"] = _checkpoint(head)
+        elif role is not None:
+            folder = Path(drafter).resolve()
+            drafters[role] = Checkpoint(
+                str(folder), compatibility.stored(folder) / 2, "see its folder", True
+            )
+        else:
+            second = compatibility.read(drafter, alone, text=True)
+            reason = compatibility.misfit(first, second)
+            if reason:
+                raise ValueError(reason)
+            own = second.family in compatibility.ASSISTANTS
+            drafters["assistant" if own else "small"] = _checkpoint(second)
+    name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
+    return Pair(CUSTOM, name, first.title, _checkpoint(first), drafters)
+
+
+def _head_in(folder: Path) -> Role | None:
+    """The role of the trained head in a local folder; None where it holds something else."""
+
+    if not folder.is_dir() or compatibility.is_vlm(folder):
+        return None
+    return cast("Role | None", checkpoints.role_in(folder))
+
+
+def _checkpoint(card: Any) -> Checkpoint:
+    folder = Path(card.id)
+    local = folder.is_dir()
+    # Without a count, stored weights are taken for half precision.
+    params = card.params or card.bytes / 2
+    return Checkpoint(str(folder.resolve()) if local else card.id, params, card.licence, local)

@@ -1,0 +1,204 @@
+"""A pair's models brought up: the target, its drafters, and how they are asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+from specvl_demo import __version__
+from specvl_demo.core.detokenizer import TokenTexts
+from specvl_demo.methods.base import Models
+from specvl_demo.methods.heads import checkpoints
+from specvl_demo.methods.native import Assistant
+from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
+from specvl_demo.pairs.machine import detect
+from specvl_demo.serving.availability import PACKED, Availability, Options, available
+from specvl_demo.serving.choosing import roles_here
+from specvl_demo.vlm import compatibility, florence, loading, photo_assembly, shared_drafter
+from specvl_demo.vlm.encoder import VLM, LanguageModel
+from specvl_demo.vlm.loading import Plan
+from specvl_demo.vlm.prompts import PromptBuilder
+from specvl_demo.vlm.target import VLMTarget
+
+COMMONEST = "commonest.json"
+"""A local target's file: the ids that it says, most said first."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A pair in memory: models for the lanes, how the target is asked, and what the records say of
+    it all.
+    """
+
+    pair: Pair
+    models: Models
+    prompter: PromptBuilder
+    token_texts: TokenTexts
+    availability: Availability
+    versions: dict[str, str]
+    _tried: list[bool] = field(default_factory=list)
+
+    def try_out(self, tell: Callable[[str], None]) -> None:
+        """Find out, once, how this device runs the models' steps best and whether they are
+        exact.
+        """
+        if self._tried:
+            return
+        self._tried.append(True)
+        target = self.models.target
+        for one in (target.vlm, *self.models.drafters.values()):
+            if (try_steps := getattr(one, "calibrate", None)) and (
+                reason := try_steps()
+            ) is not None:
+                tell(f"{one.name}: {reason}")
+        if target.exact and target.least_rows is None:
+            tell(
+                f"Lossless answers are {target.exactness(1)} to AR's: a row's numbers depend on the"
+                " others."
+            )
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a user should know of the trained heads before trusting them, in sentences."""
+        return [
+            said for one in self.models.drafters.values() for said in getattr(one, "remarks", ())
+        ]
+
+
+def load(
+    pair: Pair,
+    roles: Sequence[Role] | None = None,
+    progress: Callable[[str], None] | None = None,
+    options: Options | None = None,
+) -> Loaded:
+    """Bring up a pair's target and its drafters of these roles (None: all that can be had).
+
+    options: None takes those of the environment. ValueError with a sentence where the pair does not
+    run here, a role is missing, or weights cannot be had.
+    """
+    options = Options.of_environment() if options is None else options
+    machine = detect()
+    place = available(pair, machine, options, roles)
+    if not place.ok:
+        raise ValueError(f"{pair.called} does not run here: {place.reason}")
+    here = roles_here(pair)
+    roles = list(here) if roles is None else list(roles)
+    for role in roles:
+        if role not in here:
+            raise ValueError(f"{pair.called} has no {ROLES[role]} here.")
+    loading.release()
+    loading.share(machine.n_cpus)
+    tell = progress or (lambda text: None)
+    plan = loading.Plan(place.dtype, place.device, place.split, place.quantised, options.pickles)
+
+    def folder(one: Checkpoint, pickles: bool = options.pickles) -> Path:
+        if one.base:
+            return photo_assembly.target(one.folder, tell)
+        return one.folder if one.local else loading.fetch(one.id, tell, pickles, machine.offline)
+
+    tell(f"Loading {pair.target.id}")
+    weights = folder(pair.target)
+    model = loading.model(weights, plan, pair.target.id)
+    # The shipped models were trained on Pillow's resizing; torchvision resizes a little otherwise.
+    prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
+    # choice: float32 is left as it is: where rounding differs it changed no token of any answer
+    # measured.
+    exact = options.exact == "on" or (options.exact is None and place.dtype != "float32")
+    packed = PACKED.get(place.quantised)
+    name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
+    target = VLMTarget(VLM(model, name, prompter.special_ids), exact)
+    drafters: dict[str, Any] = {}
+    for role in roles:
+        one = here[role]
+        tell(f"Loading {one.id}")
+        if role == "small" and shared_drafter.is_shared(folder(one)):
+            small = shared_drafter.load(folder(one), model)
+            kind = VLM if shared_drafter.sees(folder(one)) else LanguageModel
+            drafters[role] = kind(small, one.title, prompter.special_ids, shares=target.vlm)
+        elif role == "small":
+            # Drafters are small: whole, and beside the target's first layers.
+            sees = compatibility.is_vlm(folder(one))
+            small = loading.model(
+                folder(one), replace(plan, split={}, quantised="none"), one.id, sees
+            )
+            if not sees:
+                _same_words(weights, pair.target.id, folder(one), one.id)
+                drafters[role] = LanguageModel(small, one.title, prompter.special_ids)
+                continue
+            again = None
+            if not compatibility.cut_alike(model.config, small.config):
+                again = PromptBuilder(loading.processor(folder(one), one.id), small).again
+            drafters[role] = VLM(small, one.title, prompter.special_ids, again=again)
+        elif role == "assistant":
+            own = loading.model(
+                folder(one), replace(plan, split={}, quantised="none"), one.id, sees=False
+            )
+            drafters[role] = Assistant(own, model, one.title)
+        else:
+            # Heads open .bin files as plain weights only: nothing in them can run.
+            text = cast("Any", model).config.get_text_config().to_dict()
+            kinds, files = checkpoints.serving(role), folder(one, pickles=True)
+            drafters[role] = checkpoints.open_head(files, target.decoder, kinds, text)
+    captioner = None if pair.shipped else _captioner(plan, prompter, tell, machine.offline)
+    commonest = _commonest(pair.target, target)
+    models = Models(target, drafters, prompter.words(), captioner, commonest)
+    loaded = Loaded(pair, models, prompter, prompter.token_texts(), place, versions())
+    if not machine.per_call:
+        loaded.try_out(tell)
+    return loaded
+
+
+def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) -> None:
+    """ValueError with a sentence where a language model's ids mean other words than its
+    target's.
+    """
+    first = replace(compatibility.read(str(target), offline=True), id=target_id)
+    second = replace(compatibility.read(str(drafter), offline=True, text=True), id=drafter_id)
+    reason = compatibility.misfit(first, second)
+    if reason:
+        raise ValueError(reason)
+
+
+def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
+    """The target's ids, those it says most first: as counted in the folder of a local target (see
+    `studies.commonest`), then the others.
+
+    # choice: where nobody counted, the vocabulary's own order: byte-pair merges are learnt
+    commonest first.
+    """
+    counted = target.folder / COMMONEST
+    said = json.loads(counted.read_text()) if target.local and counted.is_file() else []
+    every = range(model.decoder.vocab)
+    return list(dict.fromkeys([*sorted(model.vocabulary.eos), *said, *every]))
+
+
+def _captioner(
+    plan: Plan, prompter: PromptBuilder, tell: Callable[[str], None], offline: bool
+) -> Any:
+    """Brings Florence-2 up when it is first asked for, and keeps it: by the longest caption, a
+    captioner.
+
+    # choice: the small published drafters (68M) cannot describe a picture; the pocket drafter can,
+    and does.
+    """
+    held: list[Any] = []
+
+    def make(length: int) -> Any:
+        if not held:
+            folder = loading.fetch(florence.ID, tell, offline=offline)
+            whole = replace(plan, split={}, quantised="none")
+            model = loading.model(folder, whole, florence.ID)
+            held.extend((model, loading.processor(folder, florence.ID)))
+        model, processor = held
+        return florence.FlorenceCaptions(model, processor, prompter.ids, length)
+
+    return make
+
+
+def versions() -> dict[str, str]:
+    names = ("torch", "transformers")
+    return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}
