@@ -3,8 +3,8 @@ CPU.
 
     python -m studies.memory [--dtype bfloat16] [--tokens 512]
 
-Peak resident memory of this process beside `availability.needs_bytes` for the same shape. Needs 6 GB in
-bfloat16.
+Peak resident memory of this process beside `availability.needs_bytes` for the same shape. Needs
+6 GB in bfloat16.
 """
 
 from __future__ import annotations

@@ -126,7 +126,10 @@ def answers(report: Report) -> Page:
         for key in ("note", "held_back_by")
         if row[key]
     ]
-    two = [("Decoding", rows, DECODING), ("From pictures to answer", rows, measure.TOTAL)]
+    two: list[tuple[str, Rows, Sequence[str]]] = [
+        ("Decoding", rows, DECODING),
+        ("From pictures to answer", rows, measure.TOTAL),
+    ]
     two += [("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar"))]
     two += [("τ by kind of question", *_by_kind(rows, "tau"))]
     two += [("Drafted positions kept, by depth", *_by_depth(rows))]
