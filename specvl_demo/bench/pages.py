@@ -10,8 +10,9 @@ from typing import Any
 
 from plotly import graph_objects as go
 
-from specvl_demo.bench import lossless, measure, tune
+from specvl_demo.bench import lossless, tune
 from specvl_demo.methods.base import shape
+from specvl_demo.report import answers as folds
 from specvl_demo.report import html, tables
 
 Report = dict[str, Any]
@@ -19,8 +20,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 DECODING = (
     *("method", "drafts", "tau", "tokens_per_s"),
-    *("speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
-    *("limit", "efficiency", "where", "same", "spread"),
+    *("speedup_vs_ar", "interval", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
+    *("limit", "efficiency", "where", "same", "quality", "spread"),
 )
 SHORT = (
     "method",
@@ -38,6 +39,8 @@ HEADS = {
     "tau": "τ",
     "tokens_per_s": "tokens/s",
     "speedup_vs_ar": "× our AR",
+    "interval": "95 %",
+    "quality": "F1 of words",
     "speedup_vs_hf_generate": "× HF generate",
     "speedup_vs_hf_assisted": "× HF assisted",
     "where": "draft / verify / rest",
@@ -128,7 +131,7 @@ def answers(report: Report) -> Page:
     ]
     two: list[tuple[str, Rows, Sequence[str]]] = [
         ("Decoding", rows, DECODING),
-        ("From pictures to answer", rows, measure.TOTAL),
+        ("From pictures to answer", rows, folds.TOTAL),
     ]
     two += [("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar"))]
     two += [("τ by kind of question", *_by_kind(rows, "tau"))]

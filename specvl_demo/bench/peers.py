@@ -18,8 +18,8 @@ from transformers.generation.streamers import BaseStreamer
 
 from specvl_demo.core.engine import Request
 from specvl_demo.methods.base import Choice, Models
+from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, HF_LOOKUP, Answer
 
-HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
 GAMMA = 5
 """Tokens that a peer drafts a round where our method of its kind does not run."""
 
@@ -55,26 +55,6 @@ PEERS: dict[str, Peer] = {
     ),
     HF_LOOKUP: Peer("ngram"),
 }
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One answer, ours or the library's, in seconds. before_s: from the pixels to the start of
-    decoding.
-
-    first_s: to the first emitted tokens. decode_s: of decoding, in which `n_decoded` tokens came;
-    the library's first emission holds the prefill, so its rate is taken from what follows.
-    """
-
-    token_ids: list[int]
-    before_s: float
-    first_s: float
-    decode_s: float
-    n_decoded: int
-
-    @property
-    def total_s(self) -> float:
-        return self.before_s + self.decode_s
 
 
 class _Watch(BaseStreamer):

@@ -54,9 +54,10 @@ def run(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
     """The report as JSON, as Markdown, as charts, in sections of files; without ratios where the
     machine was busy."""
-    from specvl_demo.bench import measure, pages, suites
+    from specvl_demo.bench import pages, suites
+    from specvl_demo.report import answers
 
-    shown = report if options.busy else measure.held_back(report)
+    shown = report if options.busy else answers.held_back(report)
     try:
         page = suites.find(report["suite"]).page(shown)
         for file in options.write:

@@ -22,9 +22,11 @@ from specvl_demo.bench import (
     pages,
     suites,
 )
-from specvl_demo.bench.peers import GAMMA, HF_ASSISTED, HF_GENERATE, HF_LOOKUP, PEERS, Answer
+from specvl_demo.bench.peers import GAMMA, PEERS
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.report import answers
+from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, HF_LOOKUP, Answer, Repeat
 from specvl_demo.serving.loader import Loaded
 from tests.contract.test_checkpoints import write
 from tests.heads import random_module
@@ -58,7 +60,7 @@ def test_methods_beside_each_other(beside: dict[str, Any], tmp_path: Path) -> No
     rows = {row["method"]: row for row in beside["rows"]}
     for name in ("ar", "chain"):
         row = rows[name]
-        assert set(measure.COLUMNS) | set(measure.TOTAL) <= set(row)
+        assert set(answers.COLUMNS) | set(answers.TOTAL) <= set(row)
         assert (
             row["speedup_vs_ar"] <= row["limit"]
             and 0 < row["efficiency"] <= 1
@@ -179,7 +181,7 @@ def test_differences_are_counted_and_placed(
 
 
 def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat() -> None:
-    first, second = measure.Repeat(), measure.Repeat()
+    first, second = Repeat(), Repeat()
     first.answers |= {
         "ar": [Answer([1] * 4, 1.0, 1.5, 2.0, 4)],
         HF_GENERATE: [Answer([1] * 4, 0.5, 0.5, 4.0, 3)],
@@ -187,8 +189,21 @@ def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat() -> None:
     second.answers["ar"] = [Answer([1] * 4, 1.0, 1.5, 1.0, 4), Answer([1] * 2, 1.0, 1.5, 5.0, 2)]
     assert (first.rate("ar"), second.rate("ar"), second.rate("ar", total=True)) == (2.0, 1.0, 0.75)
     assert first.ratio(HF_GENERATE, "ar") == 0.375 and second.ratio(HF_GENERATE, "ar") is None
-    assert measure.spread([2.0]) is None
-    assert measure.spread([8.0, 10.0, 12.0, 10.0, 100.0]) == pytest.approx((12 - 10) / 10)
+    assert answers.spread([2.0]) is None
+    assert answers.spread([8.0, 10.0, 12.0, 10.0, 100.0]) == pytest.approx((12 - 10) / 10)
+
+
+def test_an_interval_resamples_questions_and_quality_counts_shared_words() -> None:
+    repeat = Repeat()
+    repeat.answers |= {
+        "ar": [Answer([1] * 10, 0.0, 0.1, 1.0, 10) for _ in range(4)],
+        "chain": [Answer([1] * 10, 0.0, 0.1, seconds, 10) for seconds in (0.25, 0.5, 0.5, 1.0)],
+    }
+    low, high = answers.interval([repeat, repeat], "chain") or (0.0, 0.0)
+    assert 1 <= low < repeat.ratio("chain", "ar") < high <= 4  # type: ignore[operator]
+    assert answers.interval([repeat], "ar") is None
+    assert answers.f1("A red, red star.", "the red star") == pytest.approx(2 * 2 / (4 + 3))
+    assert answers.f1("no", "yes") == 0.0
 
 
 def test_a_peer_drafts_as_many_tokens_as_our_method_of_its_kind() -> None:
@@ -269,8 +284,8 @@ def test_a_guard_compares_like_with_like() -> None:
 
 def test_ratios_are_held_back_where_the_machine_was_busy() -> None:
     told = report()
-    assert measure.held_back(told) is told
+    assert answers.held_back(told) is told
     told["machine"] |= {"busy": True, "others_share_before": 0.1, "others_share_meanwhile": 0.6}
-    (row,) = measure.held_back(told)["rows"]
+    (row,) = answers.held_back(told)["rows"]
     assert row["speedup_vs_ar"] is None and row["tau"] == 3.0
     assert "others used 60 % of the machine" in pages.origin(told["machine"])

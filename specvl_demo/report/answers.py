@@ -1,0 +1,283 @@
+"""A bench's rows, folded from the answers of its methods: medians over repeats, intervals over
+questions, figures by kind of question.
+
+A rate is Σ tokens / Σ seconds of a repeat, ratios are taken within a repeat, figures are medians
+over repeats. Knows neither models nor who measured: the command line and the page fold with this.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import mean, median, quantiles
+from typing import Any, TypeVar
+
+from specvl_demo.records import Lane
+from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare
+
+HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
+"""Hugging Face's own ways of decoding, as rows are named."""
+T = TypeVar("T")
+DRAWS = 1000
+"""Resamplings behind an interval."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, ours or the library's, in seconds. before_s: from the pixels to the start of
+    decoding.
+
+    first_s: to the first emitted tokens. decode_s: of decoding, in which `n_decoded` tokens came;
+    the library's first emission holds the prefill, so its rate is taken from what follows.
+    """
+
+    token_ids: list[int]
+    before_s: float
+    first_s: float
+    decode_s: float
+    n_decoded: int
+
+    @property
+    def total_s(self) -> float:
+        return self.before_s + self.decode_s
+
+
+COLUMNS = (
+    *(
+        "method",
+        "tau",
+        "tokens_per_s",
+        "speedup_vs_ar",
+        "speedup_vs_hf_generate",
+        "speedup_vs_hf_assisted",
+    ),
+    *("limit", "efficiency", "share_draft", "share_verify", "share_commit", "share_other"),
+    *("identical_to_ar", "relaxed_share", "repeats", "spread", "interval", "quality"),
+)
+TOTAL = (
+    *("method", "first_token_ms", "answer_ms", "tokens_per_s_total", "share_before"),
+    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
+)
+"""Columns from pictures to answer: vision, prefill and the drafter's prefill counted."""
+BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "accepted_by_depth")
+"""What is told of each kind of question too."""
+RATIOS = (
+    *("interval", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
+    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
+)
+"""What is held back where the machine was busy."""
+AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
+
+
+@dataclass
+class Repeat:
+    """What one repeat measured, by method; the library's ways have answers alone."""
+
+    answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
+    lanes: dict[str, list[Lane]] = field(default_factory=lambda: defaultdict(list))
+    forward_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Seconds of each lane's rounds that were spent in the models' forwards."""
+
+    def add(self, name: str, lane: Lane, forward_s: float) -> None:
+        before, seconds = lane.begin.before_s, [one.seconds for one in lane.rounds]
+        ids = lane.token_ids
+        self.answers[name].append(
+            Answer(ids, before, before + sum(seconds[:1]), sum(seconds), len(ids))
+        )
+        self.lanes[name].append(lane)
+        self.forward_s[name].append(forward_s)
+
+    def only(self, at: Sequence[int], names: Iterable[str]) -> Repeat:
+        """The same of these cases and methods only."""
+        some = Repeat()
+        for name in names:
+            for case in at:
+                if case < len(self.lanes[name]):  # the last repeat of a stopped bench is not whole
+                    some.add(name, self.lanes[name][case], self.forward_s[name][case])
+        return some
+
+    def rate(self, name: str, total: bool = False) -> float | None:
+        """Tokens a second of decoding, or from pictures to answer; None where nothing was
+        measured.
+        """
+        some = self.answers.get(name, ())
+        tokens = sum(len(one.token_ids) if total else one.n_decoded for one in some)
+        seconds = sum(one.total_s if total else one.decode_s for one in some)
+        return tokens / seconds if seconds > 0 else None
+
+    def ratio(self, name: str, other: str, total: bool = False) -> float | None:
+        mine, theirs = self.rate(name, total), self.rate(other, total)
+        return mine / theirs if mine is not None and theirs else None
+
+
+def steps(repeats: int, cases: int) -> Iterator[tuple[int, int]]:
+    """(repeat, case) of a bench in their order: all cases, then all of them again."""
+    return itertools.product(range(repeats), range(cases))
+
+
+def turned(turns: Sequence[T], repeat: int) -> list[T]:
+    """The order in which ways of decoding run in a repeat: each begins in turn."""
+    shift = repeat % len(turns)
+    return [*turns[shift:], *turns[:shift]]
+
+
+def held_back(report: dict[str, Any]) -> dict[str, Any]:
+    if not report["machine"].get("busy"):
+        return report
+
+    def without(row: dict[str, Any]) -> dict[str, Any]:
+        kinds = {kind: without(one) for kind, one in row.get("by_kind", {}).items()}
+        return row | dict.fromkeys(set(RATIOS) & set(row)) | ({"by_kind": kinds} if kinds else {})
+
+    return report | {"rows": [without(row) for row in report["rows"]]}
+
+
+def spread(values: Sequence[float]) -> float | None:
+    """Interquartile range over the median; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    first, middle, third = quantiles(values, n=4, method="inclusive")
+    return (third - first) / middle
+
+
+def rows(
+    repeats: Sequence[Repeat],
+    names: Sequence[str],
+    kinds: Sequence[str],
+    references: Sequence[str | None] = (),
+) -> list[dict[str, Any]]:
+    """A row a method. kinds, references: of the questions, in their order."""
+    return [
+        _row(repeats, name)
+        | {
+            "by_kind": _by_kind(repeats, name, kinds),
+            "interval": interval(repeats, name),
+            "quality": _quality(repeats, name, references),
+        }
+        for name in names
+    ]
+
+
+def interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
+    """The 95 % interval of the speedup over AR if other questions of this kind had been asked: a
+    percentile bootstrap over questions, each with all its repeats. None for fewer than two.
+    """
+    times: dict[int, list[float]] = defaultdict(lambda: [0.0] * 4)
+    for repeat in repeats:
+        for at, (mine, ar) in enumerate(zip(repeat.answers[name], repeat.answers["ar"])):
+            four = (mine.n_decoded, mine.decode_s, ar.n_decoded, ar.decode_s)
+            times[at] = [a + b for a, b in zip(times[at], four, strict=True)]
+    if len(times) < 2 or name == "ar":
+        return None
+    draw, all_of = random.Random(0), list(times.values())
+    found = []
+    for _ in range(DRAWS):
+        tokens, seconds, ar_tokens, ar_seconds = map(
+            sum, zip(*draw.choices(all_of, k=len(all_of)), strict=True)
+        )
+        if seconds and ar_tokens and ar_seconds:
+            found.append(tokens / seconds / (ar_tokens / ar_seconds))
+    cuts = quantiles(found, n=40, method="inclusive") if found else []
+    return [cuts[0], cuts[-1]] if cuts else None
+
+
+def f1(answer: str, reference: str) -> float:
+    """F1 of the words of an answer and of a reference, counted as often as they stand there (SQuAD,
+    arXiv 1606.05250, without its dropping of articles)."""
+    said, wanted = (Counter(re.findall(r"\w+", text.lower())) for text in (answer, reference))
+    both = (said & wanted).total()
+    return 2 * both / (said.total() + wanted.total()) if both else 0.0
+
+
+def _quality(
+    repeats: Sequence[Repeat], name: str, references: Sequence[str | None]
+) -> float | None:
+    """The mean F1 over the questions that have a reference; None where none has one."""
+    found = [
+        f1(lane.text, reference)
+        for repeat in repeats
+        for lane, reference in zip(repeat.lanes[name], references)
+        if reference
+    ]
+    return mean(found) if found else None
+
+
+def _by_kind(
+    repeats: Sequence[Repeat], name: str, kinds: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The figures of a method for each kind of question. kinds: of the cases, in their order."""
+    found = {}
+    for kind in dict.fromkeys(kinds):
+        at = [number for number, one in enumerate(kinds) if one == kind]
+        row = _row([repeat.only(at, {name, "ar"}) for repeat in repeats], name)
+        found[kind] = {"cases": len(at), **{column: row[column] for column in BY_KIND}}
+    return found
+
+
+def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
+    lanes = [lane for repeat in repeats for lane in repeat.lanes[name]]
+    beside = compare(lanes, [lane for repeat in repeats for lane in repeat.lanes["ar"]])
+    row = shared(repeats, name)
+    spent = beside.metrics.totals.decode_s
+    forward_s = sum(sum(repeat.forward_s[name]) for repeat in repeats)
+    efficiency = forward_s / spent if spent else None
+    speedup, doubt = row["speedup_vs_ar"], beside.doubt()
+    return row | {
+        "tau": beside.metrics.totals.tau,
+        "accepted_by_depth": accepted_by_depth(one for lane in lanes for one in lane.rounds),
+        "limit": speedup / efficiency if speedup and efficiency else None,
+        "efficiency": efficiency,
+        **{f"share_{phase}": share for phase, share in beside.metrics.shares.items()},
+        "relaxed_share": beside.metrics.relaxed_share,
+        "note": f"not meaningful: {doubt}" if doubt else beside.why_slow(),
+        "held_back_by": _sentence(beside),
+    }
+
+
+def _sentence(beside: Comparison) -> str | None:
+    """What a round brings and costs in AR steps."""
+    rho = {name: cost or 0.0 for name, cost in beside.rho.items()}
+    whole, tau = sum(rho.values()), beside.metrics.totals.tau
+    if tau is None or not whole:
+        return None
+    rest, nodes = rho["commit"] + rho["other"], round(beside.nodes_per_round)
+    return (
+        f"A round brings {tau:.1f} tokens for {whole:.1f} AR steps: {rho['draft']:.1f} to draft, "
+        f"{rho['verify']:.1f} to verify {nodes} node{'s' * (nodes != 1)}, {rest:.2f} for the rest."
+    )
+
+
+def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
+    """What is known of every way of decoding, the library's too; None where it did not run."""
+    answers = [one for repeat in repeats for one in repeat.answers.get(name, ())]
+    ar = [one.token_ids for repeat in repeats for one in repeat.answers["ar"]]
+    row: dict[str, Any] = dict.fromkeys([*COLUMNS, *TOTAL])
+    row["method"] = name
+    if not answers:
+        return row
+    rates = [rate for repeat in repeats if (rate := repeat.rate(name)) is not None]
+    total_s, before_s = sum(one.total_s for one in answers), sum(one.before_s for one in answers)
+    row |= {
+        "tokens_per_s": _median(rates),
+        "tokens_per_s_total": _median(repeat.rate(name, total=True) for repeat in repeats),
+        "identical_to_ar": [one.token_ids for one in answers] == ar,
+        "first_token_ms": 1e3 * mean(one.first_s for one in answers),
+        "answer_ms": 1e3 * total_s / len(answers),
+        "share_before": before_s / total_s if total_s else None,
+        "repeats": sum(name in repeat.answers for repeat in repeats),
+        "spread": spread(rates),
+    }
+    for key, other in AGAINST.items():
+        for total, column in ((False, f"speedup_vs_{key}"), (True, f"speedup_total_vs_{key}")):
+            row[column] = _median(repeat.ratio(name, other, total) for repeat in repeats)
+    return row
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
