@@ -242,13 +242,14 @@ class FixedSteps:
         first = cache.length
         torch.arange(first, first + rows, out=step.at)
         if step.call.columns is not None and call.columns is not None:
-            step.call.columns.copy_(call.columns)
+            step.call.columns[:size] = call.columns
         for buffer, own in ((step.call.mask, call.mask), (step.call.window_mask, call.window_mask)):
             if buffer is None:
                 continue
             given = call.mask if own is None else own
             if call.columns is not None and given is not None:
-                buffer.copy_(given)
+                # Rows of padding see what those of an earlier step saw: numbers, and not read.
+                buffer[..., :size, :] = given
                 continue
             buffer.fill_(torch.finfo(buffer.dtype).min)
             seen = buffer[..., :size, : first + size]

@@ -1,0 +1,47 @@
+"""What a model takes, by its configuration only: the library's own class is built on the meta
+device, where weights take no memory. Knows neither machines nor dtypes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+from specvl_demo.decoders import fused_cpu
+from specvl_demo.decoders.huggingface import HFDecoder
+from specvl_demo.vlm import efficientnet_lite
+
+
+class Sizes(NamedTuple):
+    """Numbers of a model: all weights, those outside decoder and embeddings (`tower`), keys and
+    values of a token (`kv`), those that the fused CPU decoder lays out anew (`fused`, 0 where it
+    does not run it). halves: whether its weights are stored in 16 bits.
+    """
+
+    params: int
+    tower: int
+    kv: int
+    fused: int
+    halves: bool
+
+
+def read(folder: Path, sees: bool) -> Sizes | None:
+    """The sizes of the model whose config.json lies there; None where the library cannot build it
+    (it says why when the model is loaded)."""
+    efficientnet_lite.register()
+    kind: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            model = kind.from_config(config)
+        decoder, plain = model.get_decoder(), HFDecoder(model)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    params = sum(weight.numel() for weight in model.parameters())
+    text = {id(weight) for weight in (*decoder.parameters(), model.get_output_embeddings().weight)}
+    tower = sum(one.numel() for one in model.parameters() if id(one) not in text)
+    fused = plain.n_weights if fused_cpu.why_not(decoder) is None else 0
+    halves = str(config.dtype).removeprefix("torch.") in ("bfloat16", "float16")
+    return Sizes(params, tower, plain.n_cached, fused, halves)
