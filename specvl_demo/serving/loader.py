@@ -143,7 +143,9 @@ def load(
             text = cast("Any", model).config.get_text_config().to_dict()
             kinds, files = checkpoints.serving(role), folder(one, pickles=True)
             drafters[role] = checkpoints.open_head(files, target.decoder, kinds, text)
-    captioner = None if pair.shipped else _captioner(plan, prompter, tell, machine.offline)
+    # Where a device is lent call by call, nothing may be loaded later: drafters caption themselves.
+    own_captions = pair.shipped or machine.per_call
+    captioner = None if own_captions else _captioner(plan, prompter, tell, machine.offline)
     commonest = _commonest(pair.target, target)
     models = Models(target, drafters, prompter.words(), captioner, commonest)
     loaded = Loaded(pair, models, prompter, prompter.token_texts(), place, versions())

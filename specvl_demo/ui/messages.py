@@ -127,5 +127,12 @@ ONLY_THESE_WEIGHTS = (
     "This Space loads its weights before a GPU is lent: precision and packing are those it was"
     " started with."
 )
+ONLY_THESE_DRAFTERS = (
+    "This Space loads its drafters before a GPU is lent, and this one is not among them: {roles}."
+)
+ONLY_SO_MANY = (
+    "Without an account this Space lends its GPU for {seconds} s, which is room for {n} of the"
+    " {asked} tokens. Sign in to Hugging Face for more, or race fewer methods."
+)
 SHARING = "Another race is being written into a file. Try again in a moment."
 NOT_SHARED = "This race has more than 8 MB: download its trace instead."

@@ -4,6 +4,8 @@ lends.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import signal
 import threading
@@ -11,10 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gradio.context import LocalContext
 
+from specvl_demo import pairs
+from specvl_demo.ui import messages
 from specvl_demo.ui.serve import workers, zerogpu
 from specvl_demo.ui.serve.child import Tell
 from specvl_demo.ui.serve.cluster import Engine, Parcel, RayWorkers
@@ -25,7 +31,7 @@ from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
 from tests.page.light import rounds, started
 from tests.robustness.support import Guest
 
-WAIT_S = 200
+WAIT_S, EACH_S = 200, 0.05
 
 
 def job(n_rounds: int = 4, **changes: Any) -> Job:
@@ -241,7 +247,7 @@ def space(
 ) -> tuple[Queue, list[int]]:
     """The line before a Space, and the seconds that each run asks for."""
     asked: list[int] = []
-    return Queue(ZeroGpuWorker(pair, lend(asked), compute)), asked
+    return Queue(ZeroGpuWorker(pair, lend(asked), compute, EACH_S)), asked
 
 
 def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs() -> None:
@@ -249,8 +255,36 @@ def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs() -> None:
     visitor = Visitor(queue, job(5))
     visitor.until("done")
     assert visitor.kinds("begin", "round", "end") == ["begin", *["round"] * 5, "end"]
-    assert asked == [estimate(job(5))]
-    assert 10 < estimate(job(max_new_tokens=32)) < estimate(job(max_new_tokens=1024)) <= 120
+    assert asked == [estimate(job(5), EACH_S)]
+    short, long = (estimate(job(max_new_tokens=n), EACH_S) for n in (32, 1024))
+    assert 10 < short < long <= 120
+    small, large = (zerogpu.token_s(pairs.find(name)) for name in ("photo", "llava-1.5-7b"))
+    assert small < large / 2
+
+
+@pytest.mark.parametrize(("user", "n"), [(None, 220), ("ada", 400)])
+def test_without_an_account_answers_are_cut_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, user: str | None, n: int
+) -> None:
+    """What is asked for is within a day's 120 s, of which the half card takes 1.5 times."""
+    payload = base64.urlsafe_b64encode(json.dumps({"user": user}).encode()).decode().rstrip("=")
+    headers = {"x-ip-token": f"head.{payload}.signature"}
+    there = SimpleNamespace(get=lambda _: SimpleNamespace(headers=headers))
+    monkeypatch.setattr(LocalContext, "request", there)
+    heard: list[Job] = []
+
+    def compute(asked: Job) -> Iterator[dict[str, Any]]:
+        heard.append(asked)
+        yield from rounds(2)
+
+    queue, seconds = space(compute)
+    asked = replace(job(max_new_tokens=400), lanes=(("ar", {}),) * 5)
+    visitor = Visitor(queue, asked)
+    visitor.until("done")
+    assert heard[0].max_new_tokens == n and (seconds[0] <= 80) == (user is None)
+    said = [event["text"] for event in visitor.events if event["k"] == "error"]
+    told = messages.ONLY_SO_MANY.format(n=n, asked=400, seconds=80)
+    assert said == ([] if user else [told])
 
 
 def test_a_lent_run_ends_at_stop_with_what_it_had() -> None:

@@ -67,7 +67,7 @@ def queue(models: decoding.Engine, pair: Pair, monkeypatch: pytest.MonkeyPatch) 
     def compute(asked: Job) -> Iterator[dict[str, Any]]:
         yield from models(asked, bool)
 
-    return Queue(ZeroGpuWorker("light", lambda duration: lambda fn: fn, compute))
+    return Queue(ZeroGpuWorker("light", lambda duration: lambda fn: fn, compute, 0.05))
 
 
 def question() -> Job:

@@ -42,15 +42,17 @@ def test_spaces_is_imported_before_anything_asks_for_cuda(
     assert "spaces" not in sys.modules
 
 
-def test_the_real_package_lends_three_calls_and_all_are_released() -> None:
-    """The second is stopped by its visitor. Scheduler and move to CUDA are mocked; see
-    `zerogpu_app`.
+def test_the_real_package_lends_three_calls_that_load_nothing_and_all_are_released(
+    tmp_path: Path,
+) -> None:
+    """The second is stopped by its visitor; a fourth wants a drafter that was not prepared, and is
+    refused before a GPU is lent. Scheduler and move to CUDA are mocked; see `zerogpu_app`.
     """
     pytest.importorskip("spaces", reason="needs the package spaces, see [dev] in pyproject.toml")
-    words = [sys.executable, "-m", "tests.robustness.zerogpu_app"]
+    words = [sys.executable, "-m", "tests.robustness.zerogpu_app", str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]
-    first, stopped, third = (
+    first, stopped, third, refused = (
         json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")
     )
     assert not first["errors"] + stopped["errors"] + third["errors"], (
@@ -59,3 +61,5 @@ def test_the_real_package_lends_three_calls_and_all_are_released() -> None:
     assert [call["released"] for call in (first, stopped, third)] == [1, 2, 3]
     assert {call["last"] for call in (first, stopped, third)} == {"done"}
     assert stopped["rounds"] < first["rounds"] == third["rounds"]
+    assert not {"loading"} & {*first["stages"], *stopped["stages"], *third["stages"]}
+    assert refused["released"] == 3 and "EAGLE-2 head" in refused["errors"][0]

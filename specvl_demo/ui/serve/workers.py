@@ -81,7 +81,7 @@ def make(pair: str, cluster: Cluster) -> Worker:
     if zerogpu.wanted():
         import spaces  # noqa: PLC0415 - only there; it must come before anything that touches CUDA
 
-        return zerogpu.ZeroGpuWorker(pair, spaces.GPU)
+        return zerogpu.worker(pair, spaces.GPU)
     if cluster.count > 1 or cluster.address is not None:
         from specvl_demo.ui.serve.cluster import RayWorkers  # noqa: PLC0415
 

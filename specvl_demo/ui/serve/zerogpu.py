@@ -1,28 +1,42 @@
 """The worker of a ZeroGPU Space: a GPU is lent for one run, to a forked child of this process.
 
-Given the pair that such a Space serves, loads it here once, as ZeroGPU wants it, and computes each
-job inside one lent call. Has no effect anywhere else: `wanted` says where it is. Knows nothing of
-how a run is computed.
+Given the pair that such a Space serves, loads it here once, as ZeroGPU wants it, with all drafters
+that a lent call may need, and computes each job inside one lent call, where nothing is loaded. Has
+no effect anywhere else: `wanted` says where it is. Knows nothing of how a run is computed.
 """
 
 from __future__ import annotations
 
+import base64
 import contextvars
+import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
+from specvl_demo import pairs
+from specvl_demo.pairs import Pair, Role
+from specvl_demo.pairs.machine import detect
+from specvl_demo.records import End
+from specvl_demo.serving import availability, choosing
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.child import SAID
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.run import Event, refusal
 
-MOST_S = 120
+MOST_S, MOST_ANONYMOUS_S = 120, 80
+"""Seconds of a lent call. Visitors without an account have two minutes a day, and `spaces` counts
+1.5 times what is asked for the half card (`large`) that it lends."""
 START_S = 10.0
 LANE_S = 3.0
-TOKEN_S = 0.05
+LAUNCH_S = 0.01
+CARD_BYTES_PER_S = 0.9e12
+"""# choice: half of the RTX PRO 6000's data sheet, and 10 ms to launch a step's kernels one by one;
+derived, not measured."""
+ROUND = 1.5
+"""# choice: AR steps that a round of a method costs, with a draft of which nothing is kept."""
 
 
 def wanted() -> bool:
@@ -42,22 +56,87 @@ def prepare() -> None:
         import spaces  # noqa: F401, PLC0415 - installed only there
 
 
-def estimate(job: Job) -> int:
-    """Seconds to ask for. Asking for less starts sooner and costs a visitor less of the day's
-    share.
+def token_s(pair: Pair) -> float:
+    """The most seconds that a token of the pair is taken to need on the card that is lent."""
+    drafters = max((one.params for one in pair.drafters.values()), default=0.0)
+    read = availability.DTYPE_BYTES["bfloat16"] * (pair.target.params + drafters)
+    return ROUND * (LAUNCH_S + read / CARD_BYTES_PER_S)
 
-    # choice: 50 ms a token for a 7B model in bfloat16 on the half card that is lent, and a start; a
-    run that # outlasts it is ended by the Space, with what it had.
+
+def estimate(job: Job, each_s: float, most_s: float = MOST_S) -> int:
+    """Seconds to ask for. Asking for less starts sooner and costs a visitor less of the day's
+    share; a run that outlasts it is ended by the Space, with what it had.
+
+    each_s: of a token of its pair.
     """
-    each = LANE_S + TOKEN_S * job.max_new_tokens
-    return min(MOST_S, round(START_S + each * max(1, len(job.lanes))))
+    lane_s = LANE_S + each_s * job.max_new_tokens
+    return round(min(most_s, START_S + lane_s * max(1, len(job.lanes))))
+
+
+def within(job: Job, each_s: float, most_s: float) -> Job:
+    """The job with as many tokens as these seconds have room for."""
+    left_s = (most_s - START_S) / max(1, len(job.lanes)) - LANE_S
+    return replace(job, max_new_tokens=min(job.max_new_tokens, max(1, int(left_s / each_s))))
+
+
+def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
+    """The worker of a pair that is loaded now: a forked child inherits it.
+
+    ValueError with a sentence where the pair does not run here, or SPECVL_ROLES names a drafter
+    that it has not.
+    """
+    from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch only where it computes
+
+    pair, engine = pairs.find(pair_id), Engine()
+    roles = prepared(pair)
+    engine.get(pair, roles, lambda _: None)
+
+    def lent(job: Job) -> Iterator[Event]:
+        # Kept for nobody: the next question would not find it.
+        yield from engine(replace(job, visit=None), bool, lambda _: None)
+
+    return ZeroGpuWorker(pair_id, lend, lent, token_s(pair), roles)
+
+
+def prepared(pair: Pair) -> list[Role]:
+    """The roles whose drafters are loaded beside the target: those of SPECVL_ROLES, else as many as
+    fit, in the pair's order."""
+    here = choosing.roles_here(pair)
+    named = [name.strip() for name in os.environ.get("SPECVL_ROLES", "").split(",") if name.strip()]
+    if unknown := [name for name in named if name not in here]:
+        known = ", ".join(here) or "none"
+        raise ValueError(f"SPECVL_ROLES names {', '.join(unknown)}; {pair.id} has: {known}.")
+    if named:
+        return cast("list[Role]", named)
+    machine, roles = detect(), list[Role]()
+    for role in here:
+        if availability.available(pair, machine, roles=[*roles, role]).ok:
+            roles.append(role)
+    return roles
+
+
+def anonymous() -> bool:
+    """Whether the visitor whose request this is has no account, as far as the Space's proxy says.
+
+    # choice: a visitor of whom nothing is said is taken for one without.
+    """
+    from gradio.context import LocalContext  # noqa: PLC0415 - a refusal answers without Gradio
+
+    request = LocalContext.request.get(None)
+    token = request.headers.get("x-ip-token", "") if request is not None else ""
+    try:
+        payload = token.split(".")[1]
+        return not json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["user"]
+    except (IndexError, ValueError, KeyError, TypeError):
+        return True
 
 
 class ZeroGpuWorker:
     """A `queue.Worker` whose jobs run in lent calls. Its pair is loaded at the start; others are
     refused.
 
-    lend: makes a lent call of a generator function, `spaces.GPU` where it is installed.
+    lend: makes a lent call of a generator function, `spaces.GPU` where it is installed. compute:
+    that function. each_s: seconds of a token. roles: of the drafters that are loaded, None for any.
     """
 
     capacity = 1
@@ -66,30 +145,37 @@ class ZeroGpuWorker:
         self,
         pair: str,
         lend: Callable[..., Any],
-        compute: Callable[[Job], Iterator[Event]] | None = None,
+        compute: Callable[[Job], Iterator[Event]],
+        each_s: float,
+        roles: Collection[Role] | None = None,
     ) -> None:
-        self._pair = pair
+        self._pair, self._each_s, self._roles = pair, each_s, roles
         self._running: dict[str, threading.Event] = {}
-        compute = compute or _computing(pair)
+
+        def duration(job: Job) -> int:
+            return estimate(job, each_s)
+
         # A plain generator function: coroutines are not lent a GPU.
-        self._lent = lend(duration=estimate)(compute)
+        self._lent = lend(duration=duration)(compute)
 
     def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
         """Compute in a lent call; its events come back through `put`, from another thread."""
-        refused = None
-        if job.pair != self._pair:
-            refused = messages.ONLY_THIS_PAIR.format(pair=self._pair)
-        elif job.dtype or job.quantised:
-            refused = messages.ONLY_THESE_WEIGHTS
-        if refused:
+        if refused := self._why_not(job):
             for event in refusal(refused):
                 put(event)
             return
         self._running[run] = threading.Event()
+        asked = job.max_new_tokens
+        if anonymous():
+            job = within(job, self._each_s, MOST_ANONYMOUS_S)
+        said = messages.ONLY_SO_MANY.format(
+            n=job.max_new_tokens, asked=asked, seconds=MOST_ANONYMOUS_S
+        )
+        cut = said if job.max_new_tokens < asked else None
         # The call is charged to the visitor whose request this is; the thread must know whose.
         context = contextvars.copy_context()
         threading.Thread(
-            target=context.run, args=(self._follow, run, job, put), daemon=True
+            target=context.run, args=(self._follow, run, job, put, cut), daemon=True
         ).start()
 
     def stop(self, run: str) -> None:
@@ -106,11 +192,33 @@ class ZeroGpuWorker:
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    def _follow(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
+    def _why_not(self, job: Job) -> str | None:
+        """Why no GPU is lent for this job, in a sentence; asked before one is lent."""
+        if job.pair != self._pair:
+            return messages.ONLY_THIS_PAIR.format(pair=self._pair)
+        if job.dtype or job.quantised:
+            return messages.ONLY_THESE_WEIGHTS
+        if self._roles is None:
+            return None
+        try:
+            pair = pairs.find(job.pair)
+            choices = [choosing.choose(pair, *lane, job.temperature) for lane in job.lanes]
+        except ValueError as fault:
+            return str(fault)
+        if missing := set(choosing.roles_of(choices)) - set(self._roles):
+            roles = ", ".join(pairs.ROLES[role] for role in sorted(missing))
+            return messages.ONLY_THESE_DRAFTERS.format(roles=roles)
+        return None
+
+    def _follow(self, run: str, job: Job, put: Callable[[Event], None], cut: str | None) -> None:
+        """cut: what to say where an answer ends at a limit that is this Space's."""
         calls = self._lent(job)
         try:
             for event in calls:
                 put(event)
+                if cut and event["k"] == "end" and cast("End", event["record"]).stop == "length":
+                    put({"k": "error", "text": cut})
+                    cut = None
                 if self._running[run].is_set():
                     break
         except Exception as fault:  # noqa: BLE001 - the Space speaks of quotas in exceptions of its own
@@ -119,17 +227,3 @@ class ZeroGpuWorker:
             calls.close()
             del self._running[run]
             put({"k": "done"})
-
-
-def _computing(pair: str) -> Callable[[Job], Iterator[Event]]:
-    """A generator function over models that are loaded now: a forked child inherits them."""
-    from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch only where it computes
-
-    compute = Engine(pair)
-    compute.prepare()
-
-    def lent(job: Job) -> Iterator[Event]:
-        # Kept for nobody: the next question would not find it.
-        yield from compute(replace(job, visit=None), bool, lambda _: None)
-
-    return lent
