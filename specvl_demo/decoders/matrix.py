@@ -73,7 +73,8 @@ class Matrix:
         self.numel = weight.numel()
         self.n_bytes = self.numel * weight.dtype.itemsize
         self.dtype = weight.dtype
-        self._packed, self._factor, self._table = None, 1.0, weight.t()[:0]
+        # Empty, and no view: a view would keep the numbers that packing makes needless.
+        self._packed, self._factor, self._table = None, 1.0, weight.new_empty(0)
         halves = None
         if PACKING is not None and weight.device.type == "cpu" and self.numel >= _LEAST:
             halves = in_half(weight.half() if rounded and weight.dtype == torch.float32 else weight)
