@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from PIL import Image
 
@@ -21,6 +21,7 @@ from specvl_demo.bench.cases import Case, Use
 from specvl_demo.media import load_any, to_rgb
 from specvl_demo.pairs.machine import offline
 
+T = TypeVar("T")
 LETTERS = "ABCDEFGHIJ"
 
 QUESTION = ("question", "query", "prompt", "instruction", "turns")
@@ -31,6 +32,20 @@ CONTEXT = ("hint",)
 KIND = ("kind", "topic")
 ANSWER = ("reference", "answer", "answers", "label", "gpt_answer", "caption")
 """Names of columns. Of a question and an answer the first that a row has, of the others all."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A row as it is read, before anything that it shows is opened. shown: names of files, or
+    pictures as data. before: the questions and answers that came first, about what is shown.
+    """
+
+    name: str
+    text: str
+    shown: tuple[Any, ...] = ()
+    reference: str | None = None
+    kind: str = "own"
+    before: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,23 +121,36 @@ def _lines(
         return inside if inside.is_file() else path.parent / name
 
     with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
+        yield from each(
+            file, path.name, lambda name, row: _case(name, row, beside, n_frames), wanted
+        )
+
+
+def each(
+    lines: Iterable[str],
+    source: str,
+    read: Callable[[str, Mapping[str, Any]], T],
+    wanted: Callable[[Mapping[str, Any]], bool] = bool,
+) -> Iterator[T]:
+    """What `read` makes of the name and the row of every line of JSON. source: the file's name.
+    ValueError with the number of the line where one is wrong.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("an object is needed, with a question in it.")
+            if row and not wanted(row):
                 continue
-            try:
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError("an object is needed, with a question in it.")
-                if row and not wanted(row):
-                    continue
-                name = str(row.get("id", f"{path.stem}-{number}"))
-                yield _case(name, row, beside, n_frames)
-            except json.JSONDecodeError as fault:
-                raise ValueError(
-                    f"{path.name}, line {number}: not a line of JSON ({fault.msg})."
-                ) from None
-            except (ValueError, TypeError) as fault:
-                raise ValueError(f"{path.name}, line {number}: {fault}") from None
+            yield read(str(row.get("id", f"{Path(source).stem}-{number}")), row)
+        except json.JSONDecodeError as fault:
+            raise ValueError(
+                f"{source}, line {number}: not a line of JSON ({fault.msg})."
+            ) from None
+        except (ValueError, TypeError) as fault:
+            raise ValueError(f"{source}, line {number}: {fault}") from None
 
 
 def _rows(data: str, published: Published, most: int) -> list[Mapping[str, Any]]:
@@ -157,21 +185,26 @@ def _case(
     name: str, row: Mapping[str, Any], place: Callable[[str], Path], n_frames: int, ask: str = ""
 ) -> Case:
     """The case of one row. place: where a file lies that the row names."""
-    question = ask or _first(row, QUESTION)
-    if isinstance(question, list) and question:
-        question = question[0]  # choice: of several turns the first; the others want its answer
-    if not isinstance(question, str) or not question.strip():
+    one = question(name, row, ask)
+    decoded = [_picture(shown) for shown in one.shown if not isinstance(shown, str)]
+    files = [place(shown) for shown in one.shown if isinstance(shown, str)]
+    opened = load_any(files, n_frames) if files else []
+    return Case(name, one.text, (*decoded, *opened), reference=one.reference, kind=one.kind)
+
+
+def question(name: str, row: Mapping[str, Any], ask: str = "") -> Question:
+    """What a row asks. ask: the question of all rows. ValueError where there is none."""
+    text = ask or _first(row, QUESTION)
+    if isinstance(text, list) and text:
+        text = text[0]  # choice: of several turns the first; the others want its answer
+    if not isinstance(text, str) or not text.strip():
         known = ", ".join(row) or "nothing"
         raise ValueError(
             f"a question is needed, under {' or '.join(QUESTION)}; {name} has {known}."
         )
     choices = _all(row, CHOICES)
-    lines = [*map(str, _all(row, CONTEXT)), question]
+    lines = [*map(str, _all(row, CONTEXT)), text]
     lines += [f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
-    shown = [*_all(row, PICTURES), *_all(row, CLIPS)]
-    decoded = [_picture(one) for one in shown if not isinstance(one, str)]
-    files = [place(one) for one in shown if isinstance(one, str)]
-    opened = load_any(files, n_frames) if files else []
     answer = _first(row, ANSWER)
     if (
         choices
@@ -182,9 +215,14 @@ def _case(
         answer = LETTERS[answer]
     if isinstance(answer, list | tuple):
         answer = answer[0] if answer else None
-    reference = None if answer is None else str(answer)
-    kind = str(_first(row, KIND) or "own")
-    return Case(name, "\n".join(lines), (*decoded, *opened), reference=reference, kind=kind)
+    return Question(
+        name,
+        "\n".join(lines),
+        (*_all(row, PICTURES), *_all(row, CLIPS)),
+        None if answer is None else str(answer),
+        str(_first(row, KIND) or "own"),
+        tuple((str(turn["question"]), str(turn["answer"])) for turn in row.get("before", ())),
+    )
 
 
 def _picture(value: Any) -> Image.Image:

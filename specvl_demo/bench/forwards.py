@@ -37,14 +37,18 @@ class TimedRound:
         return self.verify_s + sum(seconds for _, seconds in self.steps)
 
 
-def run(loaded: Loaded, choice: Choice, request: Request) -> tuple[list[Record], list[TimedRound]]:
-    """A method's records of a request, and its rounds with the forwards they made."""
+def run(
+    loaded: Loaded, choice: Choice, request: Request, name: str | None = None
+) -> tuple[list[Record], list[TimedRound]]:
+    """A method's records of a request, and its rounds with the forwards they made. name: of the
+    lane; None: the method's.
+    """
     log = _Log(request.target.stopwatch())
     target = cast("Target", _Logged(request.target, log))
     parts = assemble(choice, loaded.models)
     if choice.drafter.runs_a_model:
         parts = replace(parts, drafter=cast("Drafter", _Logged(parts.drafter, log)))
-    lane = Lane(choice.method.name, parts, SharedPrefill(replace(request, target=target)))
+    lane = Lane(name or choice.method.name, parts, SharedPrefill(replace(request, target=target)))
     records: list[Record] = [lane.begin()]
     rounds = []
     while not lane.done:

@@ -21,8 +21,13 @@ Rows = Sequence[Mapping[str, Any]]
 DECODING = (
     *("method", "drafts", "tau", "tokens_per_s"),
     *("speedup_vs_ar", "interval", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
-    *("limit", "efficiency", "where", "same", "quality", "spread"),
+    *("limit", "efficiency", "phases", "same", "quality", "spread"),
 )
+BLANK = (
+    *("speedup_vs_hf_generate", "speedup_vs_hf_assisted", "speedup_total_vs_hf_generate"),
+    "quality",
+)
+"""Columns left out where nothing stands in them."""
 SHORT = (
     "method",
     "drafts",
@@ -43,7 +48,7 @@ HEADS = {
     "quality": "F1 of words",
     "speedup_vs_hf_generate": "× HF generate",
     "speedup_vs_hf_assisted": "× HF assisted",
-    "where": "draft / verify / rest",
+    "phases": "draft / verify / rest",
     "same": "same as AR",
     "first_token_ms": "first token, ms",
     "answer_ms": "answer, ms",
@@ -66,7 +71,7 @@ ASKED = (
 )
 BUSY = (
     "The machine was busy: others used {share:.0f} % of it, so ratios are left out. Measure again"
-    " when it has nothing else to do, or ask for them with --busy."
+    " when it has nothing else to do."
 )
 
 
@@ -80,15 +85,19 @@ class Page:
 
     def markdown(self) -> str:
         parts = list(self.before)
-        for heading, rows, columns in self.tables:
+        for heading, rows, columns in self.named():
             parts += [f"**{heading}**"] if heading else []
-            parts.append(_table(rows, columns))
+            parts.append(tables.render(rows, columns))
         parts.append("\n".join(f"* {sentence}" for sentence in self.after))
         return "\n\n".join(part for part in parts if part) + "\n"
 
+    def named(self) -> list[tuple[str, Rows, Sequence[str]]]:
+        """The tables with their columns named for people."""
+        return [(heading, *_named(rows, columns)) for heading, rows, columns in self.tables]
+
     def short(self, methods: Sequence[str]) -> str:
         rows = [row for row in self.tables[0][1] if row["method"] in methods]
-        return f"{_table(rows, SHORT)}\n"
+        return f"{tables.render(*_named(rows, SHORT))}\n"
 
 
 def origin(machine: Mapping[str, Any]) -> str:
@@ -120,7 +129,12 @@ def answers(report: Report) -> Page:
         if chosen.get("policy", "one-node") != "one-node"
     }
     rows = [
-        {**row, "where": _where(row), "same": _same(row), "drafts": drafts.get(row["method"])}
+        {
+            **row,
+            "phases": _phases(row),
+            "same": _same(row),
+            "drafts": drafts.get(row.get("name", row["method"])),
+        }
         for row in report["rows"]
     ]
     said = [
@@ -130,8 +144,8 @@ def answers(report: Report) -> Page:
         if row[key]
     ]
     two: list[tuple[str, Rows, Sequence[str]]] = [
-        ("Decoding", rows, DECODING),
-        ("From pictures to answer", rows, folds.TOTAL),
+        ("Decoding", rows, _filled(rows, DECODING)),
+        ("From pictures to answer", rows, _filled(rows, folds.TOTAL)),
     ]
     two += [("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar"))]
     two += [("τ by kind of question", *_by_kind(rows, "tau"))]
@@ -274,6 +288,12 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
     path.write_text(html.file(figures, f"bench {report['suite']}"), encoding="utf-8")
 
 
+def _filled(rows: Rows, columns: Sequence[str]) -> Sequence[str]:
+    return [
+        key for key in columns if key not in BLANK or any(row.get(key) is not None for row in rows)
+    ]
+
+
 def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
     """A figure of each method, a column a kind of question."""
     told = [row for row in rows if row.get("by_kind")]
@@ -304,9 +324,9 @@ def _asked(report: Report) -> list[str]:
     return [origin(machine), ASKED.format(**{**settings, "cases": len(settings["cases"])}), *busy]
 
 
-def _table(rows: Rows, columns: Sequence[str]) -> str:
+def _named(rows: Rows, columns: Sequence[str]) -> tuple[Rows, Sequence[str]]:
     named = [{HEADS.get(key, key): row.get(key) for key in columns} for row in rows]
-    return tables.render(named, [HEADS.get(key, key) for key in columns])
+    return named, [HEADS.get(key, key) for key in columns]
 
 
 def _others(machine: Mapping[str, Any]) -> float:
@@ -314,7 +334,7 @@ def _others(machine: Mapping[str, Any]) -> float:
     return float(max(machine["others_share_before"], machine["others_share_meanwhile"]))
 
 
-def _where(row: Mapping[str, Any]) -> str | None:
+def _phases(row: Mapping[str, Any]) -> str | None:
     if row.get("share_draft") is None:
         return None
     shares = (row["share_draft"], row["share_verify"], row["share_commit"] + row["share_other"])

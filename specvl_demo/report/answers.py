@@ -17,7 +17,7 @@ from statistics import mean, median, quantiles
 from typing import Any, TypeVar
 
 from specvl_demo.records import Lane
-from specvl_demo.report.metrics import Comparison, accepted_by_depth, compare
+from specvl_demo.report.metrics import Comparison, acceptance, accepted_by_depth, compare
 
 HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
 """Hugging Face's own ways of decoding, as rows are named."""
@@ -229,6 +229,7 @@ def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
     return row | {
         "tau": beside.metrics.totals.tau,
         "accepted_by_depth": accepted_by_depth(one for lane in lanes for one in lane.rounds),
+        "acceptance": acceptance(one for lane in lanes for one in lane.rounds),
         "limit": speedup / efficiency if speedup and efficiency else None,
         "efficiency": efficiency,
         **{f"share_{phase}": share for phase, share in beside.metrics.shares.items()},

@@ -148,6 +148,18 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
     were. A position without a draft below the kept path was not drafted; one behind the end of the
     answer was not judged. Neither counts.
     """
+    drafted, kept = _judged(rounds)
+    return [kept[depth] / drafted[depth] for depth in sorted(drafted)]
+
+
+def acceptance(rounds: Iterable[Round]) -> float | None:
+    """The same of all depths together."""
+    drafted, kept = _judged(rounds)
+    return _ratio(kept.total(), drafted.total())
+
+
+def _judged(rounds: Iterable[Round]) -> tuple[Counter[int], Counter[int]]:
+    """Positions that were drafted and judged, and those of them that were kept, by depth."""
     drafted: Counter[int] = Counter()
     kept: Counter[int] = Counter()
     for round_ in rounds:
@@ -155,7 +167,7 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
         kept.update(range(1, accepted + 1))
         refused = round_.tokens[-1].origin == "target" and round_.path[-1] in round_.tree.parent
         drafted.update(range(1, accepted + 1 + refused))
-    return [kept[depth] / drafted[depth] for depth in sorted(drafted)]
+    return drafted, kept
 
 
 def compare(lanes: Lane | Iterable[Lane], ar: Lane | Iterable[Lane]) -> Comparison:

@@ -4,7 +4,9 @@ escaped.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
+from csv import writer
 from typing import Any
 
 from specvl_demo.records import Begin, Lane
@@ -87,6 +89,40 @@ def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[str]]:
+    """The cells of the rows as they are read."""
+    return [[one_line(cell(row.get(column))) for column in columns] for row in rows]
+
+
+def csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """The rows as comma-separated values, with all digits."""
+    text = io.StringIO()
+    lines = writer(text, lineterminator="\n")
+    for line in (columns, *([row.get(column) for column in columns] for row in rows)):
+        # Spreadsheets run cells that begin like a formula; an apostrophe keeps them text.
+        lines.writerow(
+            f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@\t\r") else v for v in line
+        )
+    return text.getvalue()
+
+
+def latex(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """The rows as a LaTeX tabular with the rules of booktabs."""
+    lines = [" & ".join(map(_latex, line)) + r" \\" for line in (columns, *grid(rows, columns))]
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
 def facts(begin: Begin) -> str:
     """Where and how a race was run, on one line."""
     temperature = begin.sampling.get("temperature", 0)
@@ -136,6 +172,13 @@ def plain(text: str) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
     )
+
+
+def _latex(text: str) -> str:
+    signs = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    signs |= {sign: rf"\{sign}" for sign in "&%$#_{}"}
+    signs |= {"×": r"$\times$", "τ": r"$\tau$"}
+    return "".join(signs.get(c, c) for c in text)
 
 
 def _markdown(value: Any) -> str:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+NO_BENCH = "This bench is no longer on the server: it was replaced, or is older than two hours."
+NO_QUESTIONS = "There is no question in these lines."
+NO_PICTURE = "{name} is named by a question, but was not added."
+BENCH_BOUND = "The {what} of a bench must be whole numbers or few: from 1, at most {most}."
+BENCH_TOO_LARGE = (
+    "This bench would take {n} answers (questions × repeats × temperatures × ways of decoding); at"
+    " most {most} are given to one visitor."
+)
+NOT_VARIED = "None of the chosen methods has a parameter {names}."
 TITLE = "SpecVL · speculative decoding of vision-language models"
 ENDPOINTS = {
     "generate": (
@@ -10,6 +19,10 @@ ENDPOINTS = {
     "race": (
         "Let methods (comma-separated) answer the same question in turns: every answer and its"
         " numbers."
+    ),
+    "bench": (
+        "Let methods answer many questions, repeatedly: the report of `bench --json`. Each question"
+        " is a run of its own in the line, so that others are let in between."
     ),
 }
 

@@ -48,6 +48,16 @@ class SyntheticWorker:
         spent: dict[str, float] = {}
         rounds: dict[str, list] = {}
         methods = [name for name, _ in job.lanes]
+        if job.alone:  # a question of a bench: lane after lane
+            for number, name in enumerate(methods):
+                for record in race_records([name], min(job.max_new_tokens, 40), job.seed):
+                    record = replace(record, lane=f"{name}#{number}")
+                    put({"k": type(record).__name__.lower(), "record": record})
+                time.sleep(0.1)
+            if run not in self.stopped:
+                put({"k": "forwards", "seconds": [0.1] * len(methods)})
+            put({"k": "done"})
+            return
         for record in race_records(methods, job.max_new_tokens, job.seed, max(1, len(job.media))):
             kind = type(record).__name__.lower()
             if kind == "begin":

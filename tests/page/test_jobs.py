@@ -11,6 +11,7 @@ import pytest
 
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.records import MIN_TEMPERATURE
+from specvl_demo.ui.serve import benches
 from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_TURNS, Job, read_job
 from tests.robustness.support import offered
 
@@ -105,3 +106,30 @@ def test_an_unknown_method_is_refused_with_those_that_the_pair_can_draft_with(
     everything = offered("p", chain=True)
     with pytest.raises(ValueError, match="no method 'nope'. Known: ar, chain[.]$"):
         read_job({"pair": "p", "question": "?", **asked}, [everything], [tmp_path])
+
+
+def test_a_bench_is_a_bounded_number_of_jobs_in_turned_order() -> None:
+    """Every question, temperature and way in its turn; whatever would be too much is refused."""
+    methods = {"ar": True, "chain": True, "ngram": True}
+    pairs = [{**offered("pocket"), "methods": methods}]
+    asked = {"pair": "pocket", "methods": ["chain", "ngram"], "questions": 2, "repeats": 2}
+    asked |= {"temperatures": [0, 1.0], "vary": {"longest": [2, 4]}}
+    bench = benches.read(asked, pairs, [], None)
+    assert bench.names == ["ar", "chain", "ngram longest=2", "ngram longest=4"]
+    assert bench.order[:5] == [(0, 0, 0), (0, 0, 1), (0, 1.0, 0), (0, 1.0, 1), (1, 0, 0)]
+    step = benches.Step(bench, 5, *bench.order[5])
+    assert [name for name, _ in step.job.lanes] == ["chain", "ngram", "ngram", "ar"]
+    assert step.job.alone and (step.job.seed, step.job.temperature) == (1, 0)
+    for wrong, sentence in (
+        ({"questions": 101}, "at most 100"),
+        ({"repeats": True}, "at most 10"),
+        ({"questions": 60, "repeats": 10}, "would take 4"),
+        ({"vary": {"longest": list(range(1, 10))}}, "at most 9"),
+        ({"vary": {"depth": [3]}}, "has a parameter depth"),
+        ({"vary": {"longest": 3}}, "^Vary must be"),
+        ({"temperatures": [[]]}, "at most 4"),
+        ({"lines": "{}"}, "line 1: a question is needed"),
+        ({"lines": '{"question": "?", "image": "/etc/passwd"}'}, "was not added"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            benches.read(asked | wrong, pairs, [], None)

@@ -1,9 +1,7 @@
-"""Words from strangers in the browser: markup in a trace and formulas in a table stay words."""
+"""Words from strangers in the browser: markup in a trace stays words."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -190,19 +188,3 @@ def test_tokens_of_any_length_are_laid_out(opened, tmp_path: Path) -> None:
                 texts.some((text) => /\\p{M}{5}/u.test(text))]);
             }))""")
         assert longest[0] < 400 and not longest[1]
-
-
-def test_the_pages_own_table_holds_no_formulas(opened) -> None:
-    """The comparison's CSV: words that begin like a formula are text, negative numbers stay
-    numbers.
-    """
-    said = opened.evaluate("""async () => {
-          const scripts = [...document.querySelectorAll('link[rel=modulepreload]')];
-          const at = scripts.find((l) => l.href.endsWith('/compare.js'));
-          const { csv } = await import(at.href);
-          const row = {method: '=HYPERLINK("http://x","y")', races: 1, tau: -1.5, rho: {}};
-          return csv([row, {...row, method: '@x'}, {...row, method: '-x'}], () => null);
-        }""")
-    rows = list(csv.reader(io.StringIO(said)))[1:]
-    assert [row[0] for row in rows] == ['\'=HYPERLINK("http://x","y")', "'@x", "'-x"]
-    assert rows[0][2] == "-1.5"

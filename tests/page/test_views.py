@@ -7,10 +7,13 @@ from __future__ import annotations
 import csv
 import io
 import re
+import zipfile
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import expect
 
+from specvl_demo.report import trace
 from tests.page.conftest import ready
 from tests.page.test_race import finish_replay, unfold
 
@@ -36,48 +39,75 @@ def test_inspect_shows_all_rounds_and_every_chart_the_records_fill(opened):
         expect(view.locator(f"[data-chart={chart}]")).to_have_count(1)
 
 
-def test_compare_sums_races_and_exports(opened):
-    """Two methods on two examples: a row each and the plain model's, from sums; exported;
-    stopped.
+def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(opened):
+    """Two ways of one method at two temperatures on the pair's own questions: progress, tables and
+    charts of what is done; Stop keeps it, Go on goes on; so does a reload.
     """
     open_tab(opened, "Compare")
     view = opened.locator(".vl-compare")
-    view.get_by_label("SAGE").check()
+    for name, value in (("questions", "4"), ("repeats", "2"), ("temperatures", "0, 1")):
+        view.locator(f"#vl-c-{name}").fill(value)
+    view.locator("#vl-c-vary").fill("gamma = 3, 5")
     opened.locator("#vl-c-run").click()
-    expect(view.locator("[role=status]")).to_have_text("2 races done.", timeout=60_000)
-    rows = view.locator("tbody tr")
-    expect(rows).to_have_count(3)
-    expect(rows.nth(1)).to_contain_text("all 2")
-    expect(rows.nth(1)).to_contain_text(
-        re.compile(r"\d+\.\d\d \+ \d+\.\d\d \+ \d+\.\d\d")
-    )  # ρ, split
-    expect(rows.nth(1)).to_contain_text("1.74×")  # the paper's own figure, in its own column
-    expect(view.locator("[data-chart=scatter] .plot-container").first).to_be_visible(timeout=20_000)
-    with opened.expect_download() as saved:
-        view.get_by_role("button", name="Table as CSV").click()
-    table = list(csv.DictReader(io.StringIO(Path(saved.value.path()).read_text())))
-    assert [row["method"] for row in table] == ["ar", "tabed", "sage"]
-    assert all(row["races"] == "2" and float(row["speed"]) > 0 for row in table)
-    assert float(table[0]["speedup"]) == 1.0 and float(table[1]["speedup"]) <= float(
-        table[1]["tau"]
-    )
-    with opened.expect_download() as saved:
-        view.get_by_role("button", name="Chart as PNG").click()
-    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
-    opened.evaluate("""() => {
-      for (const lane of specvl.race.list) lane.end = {...lane.end, load: 0.9};
-      specvl.compare.tally.take(specvl.race);
-      specvl.compare.draw();
-    }""")
-    expect(rows.nth(1)).to_contain_text("not meaningful: timing disturbed in 1 of 3 races")
-    view.get_by_label("The question in the form").check()
-    opened.locator("#vl-c-run").click()
-    expect(rows.first.locator("td").first).to_have_text("1", timeout=60_000)
+    status = view.locator("[role=status]")
+    expect(status).to_contain_text(re.compile(r"Question \d+ of 16, about \d+ s left"))
+    expect(view.locator("tbody th").nth(1)).to_contain_text("tabed gamma=3", timeout=20_000)
     opened.locator("#vl-c-stop").click()
-    expect(view.locator("[role=status]")).to_have_text(
-        "Stopped. The table holds what was finished."
+    expect(status).to_have_text("Stopped. The tables hold what was finished.")
+    opened.locator("#vl-c-on").click()
+    expect(status).to_contain_text("of 16")
+    opened.reload()
+    ready(opened)
+    open_tab(opened, "Compare")
+    expect(status).to_have_text("Done: 16 runs, repeats and temperatures counted.", timeout=30_000)
+    first = view.locator(".vl-c-table").first
+    expect(first.locator("tbody th")).to_have_text(
+        [f"{way}, T={t}" for t in (0, 1) for way in ("ar", "tabed gamma=3", "tabed gamma=5")]
     )
-    expect(rows).to_have_count(3)
+    expect(view.get_by_label("Speed by kind of question")).to_contain_text("describe")
+    for chart in ("speed", "depth", "kind", "temperature"):
+        card = view.locator(f"[data-chart=bench-{chart}]")
+        card.scroll_into_view_if_needed()
+        expect(card.locator(".plot-container").first).to_be_visible(timeout=20_000)
+    with opened.expect_download() as saved:
+        view.get_by_role("button", name="Acceptance over temperature as SVG").click()
+    assert Path(saved.value.path()).read_text().startswith("<svg")
+    with opened.expect_download() as saved:
+        opened.locator("#vl-c-save").click()
+    with zipfile.ZipFile(saved.value.path()) as archive:
+        assert {"bench.md", "1-decoding.csv", "1-decoding.tex"} <= set(archive.namelist())
+        traces = [name for name in archive.namelist() if name.startswith("traces/")]
+        table = list(csv.DictReader(io.StringIO(archive.read("1-decoding.csv").decode())))
+        kept = archive.read(traces[0]).decode()
+    assert len(traces) == 16 * 3 and not trace.inspect_text(kept)[1]
+    assert len(table) == 6 and all(float(row["tokens/s"]) > 0 for row in table)
+
+
+def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tmp_path):
+    """Lines and the pictures that they name; a picture that is missing is named."""
+    picture = tmp_path / "one.png"
+    Image.new("RGB", (64, 64), "red").save(picture)
+    lines = tmp_path / "mine.jsonl"
+    lines.write_text(
+        '{"question": "Which colour?", "image": "one.png", "answer": "red", "kind": "colour"}\n'
+        '{"question": "Where?", "image": "two.png"}\n'
+    )
+    open_tab(opened, "Compare")
+    view = opened.locator(".vl-compare")
+    view.locator("#vl-c-source").select_option("files")
+    view.locator("#vl-c-files").set_input_files([lines, picture])
+    opened.locator("#vl-c-run").click()
+    status = view.locator("[role=status]")
+    expect(status).to_contain_text("two.png is named by a question, but was not added")
+    view.locator("#vl-c-repeats").fill("1")
+    second = tmp_path / "two.png"
+    Image.new("RGB", (64, 64), "blue").save(second)
+    view.locator("#vl-c-files").set_input_files([second])
+    opened.locator("#vl-c-run").click()
+    expect(status).to_contain_text("Done: 2 runs", timeout=20_000)
+    first = view.locator(".vl-c-table").first
+    expect(first).to_contain_text("F1 of words")
+    expect(view.get_by_label("τ by kind of question")).to_contain_text("colour")
 
 
 def test_settings_stand_out_and_can_be_put_back(opened):

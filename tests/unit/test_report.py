@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import random
 from pathlib import Path
@@ -408,3 +410,10 @@ def test_tables_leave_unknown_blank_and_escape_strangers() -> None:
     markdown = tables.render(rows, ("method", "tau", "ok"))
     assert "\\<b\\>\\|x" in markdown and "2.35" in markdown and "None" not in markdown
     assert len({line.count("|") - line.count("\\|") for line in markdown.splitlines()}) == 1
+
+
+def test_tables_for_spreadsheets_and_papers_hold_no_formulas_and_no_commands() -> None:
+    rows = [{"name": '=HYPERLINK("http://x","y")', "τ": -1.5}, {"name": "50 %_{x}\\y", "τ": None}]
+    found = list(csv.reader(io.StringIO(tables.csv(rows, ("name", "τ")))))
+    assert found[1:] == [['\'=HYPERLINK("http://x","y")', "-1.5"], ["50 %_{x}\\y", ""]]
+    assert r"50 \%\_\{x\}\textbackslash{}y &  \\" in tables.latex(rows, ("name", "τ")).splitlines()

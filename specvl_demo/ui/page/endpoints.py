@@ -1,7 +1,8 @@
-"""The page as a program sees it: `generate` and `race`, with the fields of the command line.
+"""The page as a program sees it: `generate`, `race` and `bench`, with the fields of the command
+line.
 
 Given the page's behaviour, gives the functions that Gradio publishes. Files come as uploaded file
-data. Both give nothing (null) while they wait and compute, so that a program that hangs up frees
+data. All give nothing (null) while they wait and compute, so that a program that hangs up frees
 the machine, and last the answer.
 """
 
@@ -60,7 +61,33 @@ TAKEN = {
 """What the endpoints take: type, standard and what it is."""
 WHICH = {"generate": "method", "race": "methods"}
 """The argument for methods of each."""
-ARGUMENTS = {name: ("prompt", which, *list(TAKEN)[3:]) for name, which in WHICH.items()}
+MANY = {
+    "lines": (
+        str,
+        "",
+        "Questions, a line of JSON each as `bench --data` reads them, with pictures by their file's"
+        " name; empty: the pair's own.",
+    ),
+    "files": (list[File] | None, None, "The uploaded pictures and clips that the lines name."),
+    "questions": (int, 20, "Questions at most."),
+    "repeats": (int, 3, "How often each is answered."),
+    "temperatures": (list[float] | None, None, "Temperatures; none: 0."),
+    "vary": (
+        dict[str, Any] | None,
+        None,
+        "A parameter with a list of values, tried on the methods that have it.",
+    ),
+}
+"""What `bench` takes besides."""
+ASKED_OF_ALL = ("methods", "pair", "max_new_tokens", "top_p", "system", "settings")
+TAKEN |= MANY
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    **{
+        name: ("prompt", which, *[one for one in list(TAKEN)[3:] if one not in MANY])
+        for name, which in WHICH.items()
+    },
+    "bench": (*ASKED_OF_ALL, *MANY),
+}
 GIVEN = {
     "text": ("string", "the answer"),
     "token_ids": ("array", "its tokens"),
@@ -102,6 +129,14 @@ def publish(behaviour: Behaviour) -> None:
 
 def _described(name: str) -> dict[str, Any]:
     """What an endpoint gives, as a JSON schema."""
+    if name == "bench":
+        properties = {
+            "machine": {"type": "object"},
+            "settings": {"type": "object"},
+            "rows": {"type": "array", "items": {"type": "object"}},
+        }
+        about = "machine, settings, rows, as `bench --json` prints them"
+        return {"type": "object", "properties": properties, "description": about}
     fields = [field for field in GIVEN if name == "race" or field not in tables.RACE_FIELDS]
     given: dict[str, dict[str, Any]] = {
         field: {"type": GIVEN[field][0], "description": GIVEN[field][1]} for field in fields
@@ -131,6 +166,11 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
         caller = Caller(client=request.client.host, listens=listens)
         asked = _asked(name, dict(zip(taken, values, strict=True)))
         try:
+            if name == "bench":
+                async with aclosing(behaviour.report(asked, caller)) as reporting:
+                    async for report in reporting:
+                        yield report
+                return
             async with aclosing(behaviour.answer(asked, name == "race", caller)) as answering:
                 async for lanes in answering:
                     yield None if lanes is None else _answer(name, lanes)
@@ -153,10 +193,12 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
 def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """A program's arguments as a page would send them."""
     settings = given["settings"]
-    if name == "race":
+    if name != "generate":
         names = given["methods"]
         if isinstance(names, str):
             names = [one.strip() for one in names.split(",") if one.strip()]
+        if name == "bench":
+            return {**given, "methods": names, "lines": given["lines"] or None}
     else:
         names = [given["method"]]
         settings = {str(given["method"]): settings} if isinstance(settings, dict) else settings

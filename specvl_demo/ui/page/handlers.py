@@ -19,9 +19,10 @@ from specvl_demo.records import Lane, Record, validate_trace
 from specvl_demo.report import trace
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
+from specvl_demo.ui.serve.benches import Bench, Benches
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded
 from specvl_demo.ui.serve.queue import BEAT_S, Queue
-from specvl_demo.ui.serve.run import Run, refusal
+from specvl_demo.ui.serve.run import Event, Run, refusal
 from specvl_demo.ui.serve.uploads import Uploads
 
 MOST_SHARED_BYTES = 8 * 2**20
@@ -56,20 +57,32 @@ class Behaviour:
     folders: Sequence[Path]
     files: Sequence[Path] = ()
     listeners: Counter[str | None] = field(default_factory=Counter)
+    benches: Benches = field(init=False)
     _sharing: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.benches = Benches(self.uploads.leave)
 
     async def run(self, asked: Any, caller: Caller) -> AsyncGenerator[str, None]:
         """A race for what a page asked; a request that cannot be served ends in one sentence."""
+        step = None
         try:
-            job = self._job(asked, caller)
+            if isinstance(asked, Mapping) and "bench" in asked:
+                step = self.benches.find(asked["bench"]).step()
+                job = self._of(caller, step.job) if step else None
+            else:
+                job = self._job(asked, caller)
         except ValueError as fault:
             yield Run().pack(refusal(str(fault)))
+            return
+        if job is None:  # another tab has finished the bench
+            yield Run().pack([{"k": "done"}])
             return
         async with aclosing(self.queue.events(job)) as running:
             async for run, events in running:
                 if self._unheard(caller):
                     return
-                yield run.pack(events)
+                yield run.pack(step.hear(events) if step else events)
 
     async def answer(
         self, asked: Any, baseline: bool, caller: Caller
@@ -92,14 +105,73 @@ class Behaviour:
         self, asked: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[Record], None]:
         """The records of a race as they come, at least an empty list every BEAT_S; see `answer`."""
-        async with aclosing(self.queue.events(self._job(asked, caller, baseline))) as running:
+        async with aclosing(self._events(self._job(asked, caller, baseline), caller)) as running:
+            async for events in running:
+                yield [event["record"] for event in events if "record" in event]
+
+    async def _events(self, job: Job, caller: Caller) -> AsyncGenerator[list[Event], None]:
+        """What happens in a job that a program waits for. ValueError where it cannot go on."""
+        async with aclosing(self.queue.events(job)) as running:
             async for _, events in running:
                 if self._unheard(caller):
                     raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
                 for event in events:
                     if event["k"] == "error":
                         raise ValueError(event["text"])
-                yield [event["record"] for event in events if "record" in event]
+                yield events
+
+    async def report(
+        self, asked: Any, caller: Caller
+    ) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """None every BEAT_S, last the report of a whole bench, for a program; see `answer`."""
+        bench = self._bench(asked, caller)
+        told = 0.0
+        try:
+            while step := bench.step():
+                async with aclosing(self._events(self._of(caller, step.job), caller)) as running:
+                    async for events in running:
+                        step.hear(events)
+                        if time.monotonic() - told > BEAT_S:
+                            told = time.monotonic()
+                            yield None
+                if bench.done == step.number:
+                    raise ValueError(messages.UNHEARD.format(seconds=UNHEARD_S))
+            yield bench.report()
+        finally:
+            self.benches.drop(bench.id)
+
+    def bench(self, asked: Any, caller: Caller) -> dict[str, Any]:
+        """A new bench of many questions, whose steps `run` computes: {bench, total}; {'problem':
+        sentence} where it cannot be.
+        """
+        try:
+            bench = self._bench(asked, caller)
+        except ValueError as fault:
+            return {"problem": str(fault)}
+        return {"bench": bench.id, "total": len(bench.order)}
+
+    def benched(self, name: Any, _: Caller) -> dict[str, Any]:
+        """How far a bench is, and its report."""
+        try:
+            return self.benches.find(name).told()
+        except ValueError as fault:
+            return {"problem": str(fault)}
+
+    def packed(self, name: Any, caller: Caller) -> dict[str, Any]:
+        """The tables and traces of a bench as one archive that goes with the visit."""
+        try:
+            content = self.benches.find(name).files()
+            made = self.uploads.put(caller.client or "", caller.visit, "bench.zip", content)
+        except ValueError as fault:
+            return {"problem": str(fault)}
+        return {"url": catalog.file(made)["url"]}
+
+    def _bench(self, asked: Any, caller: Caller) -> Bench:
+        bench = self.benches.start(asked, self.catalog["pairs"], self.folders, caller.client)
+        for jobs in bench.jobs:  # its files stay while the bench does, whoever leaves
+            for job in jobs:
+                self.uploads.keep(bench.id, {"media": [{"path": path} for path in job.media]})
+        return bench
 
     def known(self, _: Any, __: Caller) -> dict[str, Any]:
         """All that can be chosen."""
@@ -165,5 +237,7 @@ class Behaviour:
         return {"url": catalog.file(made)["url"]}
 
     def _job(self, asked: Any, caller: Caller, baseline: bool = True) -> Job:
-        job = read_job(asked, self.catalog["pairs"], self.folders, baseline)
+        return self._of(caller, read_job(asked, self.catalog["pairs"], self.folders, baseline))
+
+    def _of(self, caller: Caller, job: Job) -> Job:
         return replace(job, visit=caller.visit, client=caller.client)

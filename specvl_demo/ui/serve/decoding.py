@@ -15,14 +15,17 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from PIL import Image
 
 from specvl_demo import media, pairs
-from specvl_demo.core.engine import SharedPrefill
+from specvl_demo.bench import forwards
+from specvl_demo.core.engine import Request, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.similarity_map import similarity_map
-from specvl_demo.pairs.machine import detect
+from specvl_demo.methods.base import Choice
+from specvl_demo.pairs.machine import Load, detect
 from specvl_demo.records import Asked, Round, Shown
 from specvl_demo.serving import availability, choosing, loader, session
 from specvl_demo.serving.availability import Options
@@ -85,9 +88,13 @@ def events(
         Sampling(job.temperature, job.top_p, seed=job.seed),
         job.system,
         cancelled=cancelled,
-        cache=engine.prefix_cache(job.visit, follows=bool(job.history)),
+        cache=None if job.alone else engine.prefix_cache(job.visit, follows=bool(job.history)),
+        detail="light" if job.alone else "full",
     )
     if cancelled():
+        return
+    if job.alone:
+        yield from _alone(engine, loaded, job, asked, choices)
         return
     yield {"k": "status", "stage": "prefill"}
     answers: dict[str, list[int]] = {}
@@ -98,6 +105,27 @@ def events(
         yield {"k": record.__struct_config__.tag, "record": record}
     if not cancelled():
         yield {"k": "heat", "lanes": _heat(shared, answers)}
+
+
+def _alone(
+    engine: Engine, loaded: loader.Loaded, job: Job, asked: Request, choices: Sequence[Choice]
+) -> Iterator[dict[str, Any]]:
+    """One question of a bench: lane after lane, each as `bench` runs it; last the seconds that each
+    spent in forwards."""
+    seconds = []
+    if engine.warmed != (warm := sorted(map(repr, job.lanes))):
+        session.warm(loaded, asked, choices)
+        engine.warmed = warm
+    for number, choice in enumerate(choices):
+        load = Load()
+        records, rounds = forwards.run(loaded, choice, asked, f"{choice.method.name}#{number}")
+        if asked.cancelled():
+            return
+        seconds.append(sum(one.forward_s for one in rounds))
+        records[-1] = replace(records[-1], load=load.others())
+        for record in records:
+            yield {"k": record.__struct_config__.tag, "record": record}
+    yield {"k": "forwards", "seconds": seconds}
 
 
 def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, list[str]]:
@@ -179,6 +207,8 @@ class Engine:
         self._options: Options | None = None
         self._prefix_cache: PrefixCache | None = None
         self._visit: str | None = None
+        self.warmed: list[str] = []
+        """The lanes of the bench that ran last."""
 
     def prepare(self, tell: Tell = lambda _: None) -> None:
         """Load the first pair: a shipped one with all its drafters, of others the target alone."""
@@ -251,6 +281,7 @@ class Engine:
             if not asked.ok:
                 raise ValueError(f"{pair.id} does not run here: {asked.reason}")
             self._loaded = self._prefix_cache = None  # their memory is needed
+            self.warmed = []
             self._roles, self._options = every, options
             if (both.ok, both.dtype, both.quantised) != (asked.ok, asked.dtype, asked.quantised):
                 self._roles = roles  # what was loaded before would crowd it out

@@ -57,6 +57,8 @@ class Job:
     dtype: Dtype | None = None
     quantised: Quantised | None = None
     picture_detail: float | None = None
+    alone: bool = False
+    """The lanes run one after the other with their forwards timed, as in a bench."""
     names: tuple[str, ...] = field(default=(), compare=False)
     """What the visitor calls the files, those of the history first."""
     visit: str | None = field(default=None, compare=False)

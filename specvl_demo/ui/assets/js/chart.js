@@ -123,7 +123,17 @@ export class Chart {
 
   /** Axes: fixed ranges, up to `xend` where the end is known, else growing in steps, so that most redraws leave the
    *  layout as it is. */
-  frame({ xmin = 0, xmax, xend = null, ymax, ymin = 0, right = null, shapes = [] }) {
+  frame({
+    xmin = 0,
+    xmax,
+    xend = null,
+    ymax,
+    ymin = 0,
+    right = null,
+    shapes = [],
+    xlabels,
+    ylabels,
+  }) {
     const c = this.colours;
     const axis = {
       color: c.muted,
@@ -135,8 +145,15 @@ export class Chart {
       automargin: false,
     };
     const name = (text) => ({ text: plain(text), standoff: 4, font: { size: 10.5 } });
+    const named = (labels) =>
+      labels && {
+        tickmode: 'array',
+        tickvals: labels.map((_, i) => i),
+        ticktext: labels.map(plain),
+      };
+    const left = ylabels ? 12 + 6 * Math.max(...ylabels.map((text) => text.length)) : 44;
     return {
-      margin: { l: 44, r: right ? 42 : 10, t: 8, b: 32 },
+      margin: { l: left, r: right ? 42 : 10, t: 8, b: 32 },
       showlegend: false,
       paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)',
@@ -151,8 +168,15 @@ export class Chart {
         nticks: 5,
         showgrid: false,
         title: name(this.spec.x),
+        ...named(xlabels),
       },
-      yaxis: { ...axis, range: [ymin, ymax], nticks: 4, title: name(this.spec.y) },
+      yaxis: {
+        ...axis,
+        range: [ymin, ymax],
+        nticks: 4,
+        title: name(this.spec.y),
+        ...named(ylabels),
+      },
       ...(right && {
         yaxis2: {
           ...axis,

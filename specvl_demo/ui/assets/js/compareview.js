@@ -1,26 +1,29 @@
-/* A set of methods on a set of questions: which runs are asked for, the table as it grows, a scatter of speed against
-   fidelity, export. A run that is stopped keeps what was done. */
+/* A bench: methods on many questions, asked one after the other, each a run of its own in the server's line. The server
+   keeps the answers and folds them; here stand the form, the progress, its tables and charts. A bench that is stopped
+   keeps what was done, and a page that is loaded again goes on with it. */
 
 import { h, put, icon, fmt } from './dom.js';
 import { chosen } from './ask.js';
 import { Chart } from './chart.js';
-import { csv, Tally } from './compare.js';
-import { term } from './explain.js';
-import { PHASES } from './fold.js';
+import { DASHES, flat, line } from './charts.js';
 import { Race } from './race.js';
 import * as trace from './trace.js';
 import { W } from './words.js';
 
-const LANES_AT_ONCE = 4;
+const KEPT = 'specvl-bench';
+const FRESH_MS = 2000; // so old a table may be while the bench runs
+const WAIT_MS = 300; // until we look again whether a race of this page is over
 
 export class CompareView {
   /** current(): the request that stands in the form, for its pair, pictures, question and settings. */
   constructor(catalog, runner, painter, api, current) {
     Object.assign(this, { catalog, runner, painter, api, current });
-    this.tally = new Tally();
     this.running = false;
+    this.files = [];
+    this.report = null;
     this.build();
     this.draw();
+    this.resume();
   }
 
   build() {
@@ -39,40 +42,53 @@ export class CompareView {
           ),
         ),
     );
-    this.useCurrent = h('input', { type: 'checkbox', id: 'vl-c-current' });
-    this.useExamples = h('input', {
-      type: 'checkbox',
-      id: 'vl-c-examples',
-      checked: catalog.examples.length > 0,
-      disabled: !catalog.examples.length,
+    this.source = h(
+      'select',
+      { id: 'vl-c-source', on: { change: () => this.turned() } },
+      Object.entries(W.compare.sources).map(([value, text]) => h('option', { value, text })),
+    );
+    this.picker = h('input', {
+      type: 'file',
+      multiple: true,
+      id: 'vl-c-files',
+      accept: ['.jsonl', ...catalog.limits.picture_types, ...catalog.limits.clip_types].join(','),
+      on: { change: () => this.add([...this.picker.files]) },
     });
-    const line = (input, text, extra = null) =>
-      h(
-        'div',
-        { class: 'vl-c-line' },
-        input.type === 'checkbox' && input,
-        h('label', { for: input.id, text }),
-        input.type !== 'checkbox' && input,
-        extra,
-      );
-    this.go = h(
-      'button',
-      { type: 'button', class: 'vl-primary', id: 'vl-c-run', on: { click: () => this.run() } },
-      icon('play'),
-      W.compare.run,
-    );
-    this.halt = h(
-      'button',
+    this.listed = h('span', { class: 'vl-help' });
+    this.question = h('input', {
+      type: 'text',
+      id: 'vl-c-question',
+      placeholder: W.compare.describe,
+    });
+    const number = (id, value, max) =>
+      h('input', { type: 'number', id: `vl-c-${id}`, value, min: 1, max });
+    this.fields = {
+      questions: number('questions', 10, 100),
+      repeats: number('repeats', 3, 10),
+      tokens: number('tokens', 64, catalog.limits.tokens),
+      temperatures: h('input', { type: 'text', id: 'vl-c-temperatures', value: '0' }),
+      vary: h('input', { type: 'text', id: 'vl-c-vary', placeholder: 'gamma = 3, 5, 8' }),
+    };
+    const row = (input, text, ...more) =>
+      h('div', { class: 'vl-c-line' }, h('label', { for: input.id, text }), input, more);
+    this.drop = h(
+      'div',
       {
-        type: 'button',
-        class: 'vl-secondary',
-        id: 'vl-c-stop',
-        disabled: true,
-        on: { click: () => this.stop() },
+        class: 'vl-c-drop',
+        on: { dragover: (e) => e.preventDefault(), drop: (e) => this.take(e) },
       },
-      icon('stop'),
-      W.ask.stop,
+      row(this.picker, W.compare.files, this.listed),
+      row(this.question, W.compare.question),
     );
+    const button = (id, kind, sign, text, click, more = {}) =>
+      h('button', { type: 'button', class: kind, id, ...more, on: { click } }, icon(sign), text);
+    this.go = button('vl-c-run', 'vl-primary', 'play', W.compare.run, () => this.run());
+    this.halt = button('vl-c-stop', 'vl-secondary', 'stop', W.ask.stop, () => this.stop(), {
+      disabled: true,
+    });
+    this.goOn = button('vl-c-on', 'vl-secondary', 'play', W.compare.goOn, () => this.follow(), {
+      hidden: true,
+    });
     this.progress = h('progress', {
       max: 1,
       value: 0,
@@ -80,23 +96,25 @@ export class CompareView {
       'aria-label': W.compare.progress,
     });
     this.said = h('p', { class: 'vl-help', role: 'status' });
-    this.body = h('tbody');
-    this.scatter = new Chart(scatter(this), new Race(), this.painter, this.api.url('plotly'));
+    this.charts = [speeds, depths, kinds, temperatures].map((spec) => {
+      const chart = new Chart(spec(this), new Race(), this.painter, this.api.url('plotly'));
+      const save = (format) =>
+        h('button', {
+          type: 'button',
+          class: 'vl-small',
+          text: format.toUpperCase(),
+          'aria-label': W.compare.picture(chart.spec.title, format.toUpperCase()),
+          on: { click: () => this.savePicture(chart, format) },
+        });
+      chart.node.querySelector('header').append(save('png'), save('svg'));
+      return chart;
+    });
+    this.tables = h('div', { class: 'vl-stack' });
+    this.notes = h('div', { class: 'vl-help' });
     this.export = h(
       'div',
       { class: 'vl-buttons' },
-      h(
-        'button',
-        { type: 'button', class: 'vl-secondary', on: { click: () => this.saveTable() } },
-        icon('save'),
-        W.compare.csv,
-      ),
-      h(
-        'button',
-        { type: 'button', class: 'vl-secondary', on: { click: () => this.savePicture() } },
-        icon('save'),
-        W.compare.png,
-      ),
+      button('vl-c-save', 'vl-secondary', 'save', W.compare.save, () => this.save()),
     );
     this.node = h(
       'div',
@@ -109,35 +127,26 @@ export class CompareView {
           'div',
           {},
           h('h2', { text: W.compare.inputs }),
-          line(this.useCurrent, W.compare.current),
-          line(this.useExamples, W.compare.examples),
-          h('div', { class: 'vl-buttons' }, this.go, this.halt),
+          row(this.source, W.compare.source),
+          this.drop,
+          Object.entries(this.fields).map(([name, input]) => row(input, W.compare.fields[name])),
+          h('div', { class: 'vl-buttons' }, this.go, this.halt, this.goOn),
           this.progress,
           this.said,
         ),
       ),
+      (this.origin = h('div', { class: 'vl-help' })),
+      (this.first = h('div')),
       h(
-        'section',
-        { class: 'vl-card vl-c-table', tabindex: '0', 'aria-label': W.compare.table },
-        h(
-          'table',
-          {},
-          h(
-            'thead',
-            {},
-            h(
-              'tr',
-              {},
-              W.compare.columns.map(([text, help]) => h('th', { scope: 'col' }, term(text, help))),
-            ),
-          ),
-          this.body,
-        ),
+        'div',
+        { class: 'vl-c-charts' },
+        this.charts.map(({ node }) => node),
       ),
-      (this.note = h('p', { class: 'vl-help', text: W.compare.note })),
-      this.scatter.node,
+      this.tables,
+      this.notes,
       this.export,
     );
+    this.turned();
   }
 
   /** Methods that the pair of the form serves can be chosen, the others say why not. */
@@ -155,76 +164,146 @@ export class CompareView {
     this.touched = true;
   }
 
-  /** The examples that the pair of the form was made for. */
-  get examples() {
-    return this.catalog.examples.filter((e) => e.pair === this.current().pair);
+  turned() {
+    this.drop.hidden = this.source.value !== 'files';
+  }
+
+  take(event) {
+    event.preventDefault();
+    this.add([...event.dataTransfer.files]);
+  }
+
+  /** Files for the bench: one of questions, the others pictures and clips. */
+  async add(files) {
+    this.files.push(...files);
+    put(this.listed, W.compare.listed(this.files.map(({ name }) => name)));
+  }
+
+  /** What is asked: {lines, name, files} as the server reads them; nothing for the pair's own questions. */
+  async asked() {
+    const line = (question, media, id) => ({ id, question, images: media.map((m) => m.path) });
+    const named = (media) => media.map((m) => ({ ...m, name: m.path }));
+    const lines = (rows) => rows.map((row) => JSON.stringify(row)).join('\n');
+    const { question, media } = this.current();
+    if (this.source.value === 'form')
+      return { lines: lines([line(question || W.compare.describe, media)]), files: named(media) };
+    if (this.source.value === 'examples') {
+      const found = this.catalog.examples.filter((e) => e.pair === this.current().pair);
+      const rows = found.map((e) => line(e.question || W.compare.describe, e.media, e.id));
+      const all = named(found.flatMap((e) => e.media));
+      return {
+        lines: lines(rows),
+        files: all.filter((m, i) => all.findIndex((o) => o.path === m.path) === i),
+      };
+    }
+    if (this.source.value !== 'files') return {};
+    const written = this.files.find((file) => /\.jsonl?$/i.test(file.name));
+    const sent = [];
+    for (const file of this.files.filter((one) => one !== written)) {
+      const { path } = await this.api.upload(file);
+      sent.push({ path, name: file.name });
+    }
+    const asks = this.question.value || W.compare.describe;
+    const rows = sent.map(({ name }) => ({ id: name, question: asks, images: [name] }));
+    return {
+      lines: written ? await written.text() : lines(rows),
+      name: written?.name ?? 'questions.jsonl',
+      files: sent,
+    };
   }
 
   get chosen() {
     return [...this.methods.querySelectorAll('input:checked:enabled')].map((box) => box.value);
   }
 
-  /** What is asked: [{question, media}]. */
-  inputs() {
-    const current = this.current();
-    const out = [];
-    if (this.useCurrent.checked)
-      out.push({ question: current.question, media: current.media, history: current.history });
-    if (this.useExamples.checked)
-      out.push(...this.examples.map(({ question, media }) => ({ question, media })));
-    return out;
-  }
-
   async run() {
-    const names = this.chosen;
-    if (!names.length) {
+    const methods = this.chosen;
+    if (!methods.length) {
       this.say(W.compare.noMethod, true);
       return;
     }
-    if (this.runner.busy) {
-      this.say(W.run.busy, true);
+    const { pair, settings, system } = this.current();
+    const { questions, repeats, tokens, temperatures, vary } = this.fields;
+    const list = (text) => text.split(',').map((one) => value(one.trim()));
+    const [name, values] = vary.value.split('=').map((one) => one.trim());
+    this.setRunning(true);
+    this.say(W.compare.sending);
+    const asked = await this.asked().catch(() => null);
+    const made = asked && {
+      ...{ pair, settings, system, ...chosen(this.current()), ...asked, methods },
+      ...{ questions: Number(questions.value), repeats: Number(repeats.value) },
+      ...{ max_new_tokens: Number(tokens.value), temperatures: list(temperatures.value) },
+      vary: values ? { [name]: list(values) } : {},
+    };
+    const begun = made && (await this.api.server.bench(made).catch(() => null));
+    this.setRunning(false);
+    if (!begun?.bench) {
+      this.say(begun?.problem ?? W.compare.notSent, true);
       return;
     }
-    this.setRunning(true);
-    this.tally = new Tally();
-    const inputs = this.inputs();
-    const groups = Array.from({ length: Math.ceil(names.length / LANES_AT_ONCE) }, (_, i) =>
-      names.slice(i * LANES_AT_ONCE, (i + 1) * LANES_AT_ONCE),
-    );
-    const jobs = inputs.flatMap((input) => groups.map((methods) => ({ ...input, methods })));
-    if (!jobs.length) this.say(W.compare.noInput, true);
-    let failed = null;
-    for (let i = 0; i < jobs.length && this.running && failed === null; i += 1) {
-      this.progress.value = i / jobs.length;
-      failed = await this.one(jobs[i], W.compare.step(i + 1, jobs.length));
-    }
-    const stopped = !this.running;
-    this.setRunning(false);
-    if (jobs.length)
-      this.say(
-        failed ?? (stopped ? W.compare.stopped : W.compare.done(jobs.length)),
-        failed !== null,
-      );
+    this.bench = begun.bench;
+    this.report = null;
+    this.draw();
+    await this.follow(begun.total);
   }
 
-  async one(job, text) {
-    const { pair, settings, system } = this.current();
-    const race = new Race();
-    this.say(text);
-    const failed = await this.runner.run(
-      { pair, settings, system, ...chosen(this.current()), ...job },
-      {
-        status: (what) => this.say([text, what].filter(Boolean).join(' ')),
-        record: (record) => race.take(record),
-      },
-    );
-    this.tally.take(race);
+  /** Ask for one question after the other until the bench is done, is stopped, or cannot go on. */
+  async follow(total = this.report.total) {
+    let done = this.report?.done ?? 0;
+    const first = done;
+    const began = Date.now();
+    let failed = null;
+    this.setRunning(true);
+    for (let told = 0; this.running && failed === null && done < total;) {
+      const left = done > first ? ((Date.now() - began) / (done - first)) * (total - done) : null;
+      this.progress.value = done / total;
+      const text = W.compare.step(done + 1, total, left && left / 1000);
+      this.say(text);
+      while (this.runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
+      if (!this.running) break;
+      failed = await this.runner.run(
+        { bench: this.bench },
+        { status: (what) => this.say([text, what].filter(Boolean).join(' ')), record: () => {} },
+      );
+      if (failed === null && this.running) done += 1;
+      if (Date.now() - told > FRESH_MS) {
+        await this.refresh();
+        told = Date.now();
+      }
+    }
+    await this.refresh();
+    this.setRunning(false);
+    const over = (this.report?.done ?? 0) >= total;
+    this.goOn.hidden = over || !this.report;
+    this.say(failed ?? (over ? W.compare.done(total) : W.compare.stopped), failed !== null);
+  }
+
+  async refresh() {
+    const told = await this.api.server.benched(this.bench).catch(() => null);
+    if (!told?.rows) return;
+    this.report = told;
     this.draw();
-    return failed;
+  }
+
+  /** The bench that this tab was running or showing before it was loaded again. */
+  async resume() {
+    let kept = null;
+    try {
+      kept = JSON.parse(sessionStorage.getItem(KEPT));
+    } catch {
+      return;
+    }
+    if (!kept) return;
+    this.bench = kept.bench;
+    await this.refresh();
+    if (!this.report) return;
+    const { done, total } = this.report;
+    this.goOn.hidden = done >= total;
+    if (kept.running && done < total) await this.follow();
   }
 
   stop() {
-    this.running = false;
+    this.setRunning(false);
     this.runner.stop();
   }
 
@@ -233,6 +312,13 @@ export class CompareView {
     this.go.disabled = on;
     this.halt.disabled = !on;
     this.progress.hidden = !on;
+    if (on) this.goOn.hidden = true;
+    try {
+      if (this.bench)
+        sessionStorage.setItem(KEPT, JSON.stringify({ bench: this.bench, running: on }));
+    } catch {
+      /* a reload then begins anew */
+    }
   }
 
   say(text, wrong = false) {
@@ -241,163 +327,204 @@ export class CompareView {
   }
 
   draw() {
-    const rows = this.tally.table();
-    this.body.replaceChildren(...rows.map((r) => this.row(r)));
-    if (!rows.length)
-      this.body.append(
-        h(
-          'tr',
-          {},
-          h('td', { colspan: W.compare.columns.length, class: 'vl-hint', text: W.compare.empty }),
-        ),
-      );
-    this.export.hidden = this.scatter.node.hidden = !rows.length;
-    put(
-      this.note,
-      rows.some((r) => r.disturbed) ? `${W.compare.unsure} ${W.compare.note}` : W.compare.note,
-    );
-    this.scatter.update(true);
-  }
-
-  row(r) {
-    const shares = PHASES.map((p) =>
-      h('i', {
-        class: p.slice(0, -2),
-        style: { 'flex-grow': String(r.rho[p] ?? 0) },
-        title: `${W.phases[p]} ${fmt.number(r.rho[p])}`,
-      }),
-    );
-    const total = PHASES.reduce((sum, p) => sum + (r.rho[p] ?? NaN), 0);
-    const paper = this.published(r.method);
-    const same =
-      r.method === 'ar'
-        ? W.compare.itself
-        : r.same === r.races
-          ? W.compare.allSame(r.races)
-          : W.compare.differs(r.same, r.races, r.first, r.gap === null ? null : fmt.number(r.gap));
-    return h(
-      'tr',
-      {},
-      h(
-        'th',
-        { scope: 'row' },
-        r.title,
-        !r.lossless && h('span', { class: 'vl-badge lossy', text: W.lane.lossy }),
-      ),
-      h('td', { text: String(r.races) }),
-      h('td', { text: fmt.number(r.tau) }),
-      h('td', { text: fmt.speed(r.speed) }),
-      h(
-        'td',
-        { class: r.disturbed ? '' : 'speedup' },
-        fmt.times(r.speedup),
-        r.disturbed > 0 && h('small', { text: W.compare.disturbed(r.disturbed, r.races) }),
-      ),
-      h(
-        'td',
-        {},
-        h(
-          'span',
-          { class: 'vl-c-rho' },
-          fmt.number(total),
-          h('span', { class: 'vl-shares' }, shares),
-          r.method !== 'ar' &&
-            h('small', { text: W.compare.split(PHASES.map((p) => fmt.number(r.rho[p]))) }),
-        ),
-      ),
-      h('td', { class: 'text', text: same }),
-      h('td', { text: r.lossless ? '–' : fmt.percent(r.relaxed_share) }),
-      h('td', { class: 'text paper' }, paper ? [h('b', { text: paper[0] }), ` ${paper[1]}`] : '–'),
-    );
-  }
-
-  /** What the method's paper reports, with its setting: other models, machines and counting, only to be read beside ours. */
-  published(method) {
-    return this.catalog.methods.find((m) => m.name === method)?.learn?.published;
+    const told = this.report;
+    const some = Boolean(told?.rows.length);
+    const [first, ...others] = (some ? told.tables : []).map(table);
+    this.first.replaceChildren(...[first].filter(Boolean));
+    this.tables.replaceChildren(...others);
+    const said = (texts) => texts.map((text) => h('p', { text }));
+    this.origin.replaceChildren(...said(some ? told.before : [W.compare.empty]));
+    this.notes.replaceChildren(...said(some ? told.after : []));
+    this.export.hidden = !some;
+    for (const chart of this.charts) {
+      chart.node.hidden = !some || !chart.spec.wanted(told.rows);
+      if (!chart.node.hidden) chart.update(true);
+    }
   }
 
   repaint() {
-    this.scatter.repaint();
+    this.charts.forEach((chart) => chart.repaint());
   }
 
-  saveTable() {
-    trace.download(
-      'comparison.csv',
-      csv(this.tally.table(), (method) => this.published(method)),
-      'text/csv',
-    );
+  /** Tables and traces as one archive, made by the server. */
+  async save() {
+    const made = await this.api.server.packed(this.bench).catch(() => null);
+    const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
+    if (file?.ok) trace.download('bench.zip', await file.blob(), 'application/zip');
+    else this.say(made?.problem ?? W.compare.notSaved, true);
   }
 
-  savePicture() {
-    window.Plotly?.downloadImage(this.scatter.plot, {
-      format: 'png',
-      width: 1200,
-      height: 800,
-      filename: 'comparison',
+  savePicture({ plot, spec }, format) {
+    window.Plotly?.downloadImage(plot, {
+      format,
+      width: 900,
+      height: 560,
+      filename: `bench-${spec.id}`,
     });
   }
 }
 
-/** On which side of its point each name stands: names that would print over each other take turns. */
-function labels(rows) {
-  const turns = ['top center', 'bottom center', 'middle right', 'middle left'];
-  const near = (a, b) =>
-    Math.abs(a.speedup - b.speedup) < 0.35 && Math.abs(a.agreement - b.agreement) < 0.08;
-  const turn = new Map();
-  for (const r of rows) {
-    const taken = rows.filter((o) => o !== r && turn.has(o) && near(o, r)).map((o) => turn.get(o));
-    turn.set(r, turns.find((t) => !taken.includes(t)) ?? turns[0]);
-  }
-  return new Map(rows.map((r) => [r.method, turn.get(r)]));
+const value = (text) => (text !== '' && Number.isFinite(Number(text)) ? Number(text) : text);
+
+const table = ({ heading, columns, rows }) =>
+  h(
+    'section',
+    { class: 'vl-card vl-c-table', tabindex: '0', 'aria-label': heading },
+    h('h2', { text: heading }),
+    h(
+      'table',
+      {},
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          columns.map((text) => h('th', { scope: 'col', text })),
+        ),
+      ),
+      h(
+        'tbody',
+        {},
+        rows.map(([first, ...cells]) =>
+          h(
+            'tr',
+            {},
+            h('th', { scope: 'row', text: first }),
+            cells.map((text) => h('td', { text })),
+          ),
+        ),
+      ),
+    ),
+  );
+
+const drafting = (rows) => rows.filter((row) => row.name !== 'ar');
+const look = (c, at) => ({ colour: c.series[at % c.series.length], dash: DASHES[at % 6] });
+
+/** Lines over a common axis, one a row: what most charts here are. */
+function lines(c, found, more) {
+  const drawn = found.map((one, at) => ({ ...one, ...look(c, at) }));
+  return {
+    traces: drawn.map(({ name, x, y, colour, dash }) =>
+      flat(x, y, { name, mode: 'lines+markers', line: { color: colour, dash, width: 2 } }),
+    ),
+    legend: drawn.map(({ name, colour, dash }) => ({ name, colour, dash })),
+    say: drawn
+      .map(({ name, y }) => `${name}: ${y.map((v) => fmt.number(v)).join(', ')}`)
+      .join('; '),
+    ...more,
+  };
 }
 
-/** Speed over fidelity, one point a method. */
-function scatter(view) {
+/** Speedup of every method with its interval. */
+function speeds(view) {
   return {
-    id: 'scatter',
-    title: W.compare.scatter,
-    help: W.compare.scatterHelp,
+    id: 'bench-speed',
+    title: W.compare.speeds,
+    help: W.compare.speedsHelp,
     x: W.charts.times,
-    y: W.compare.agreement,
+    y: '',
     xunit: 0.5,
     hover: 'closest',
+    wanted: (rows) => drafting(rows).some((r) => r.speedup_vs_ar !== null),
     build(_, c) {
-      const rows = view.tally.table();
+      const rows = drafting(view.report?.rows ?? []).filter((r) => r.speedup_vs_ar !== null);
       if (!rows.length) return null;
-      const sides = labels(rows);
-      const groups = [
-        [true, W.compare.lossless, 'circle', c.draft],
-        [false, W.compare.relaxed, 'diamond', c.relaxed],
-      ]
-        .map(([lossless, name, symbol, colour]) => ({
-          name,
-          symbol,
-          colour,
-          rows: rows.filter((r) => r.lossless === lossless),
-        }))
-        .filter((g) => g.rows.length);
+      const x = rows.map((r) => r.speedup_vs_ar);
+      const reach = (side) => rows.map((r, i) => Math.abs((r.interval?.[side] ?? x[i]) - x[i]));
       return {
-        traces: groups.map((g) => ({
-          type: 'scatter',
-          mode: 'markers+text',
-          name: g.name,
-          x: g.rows.map((r) => r.speedup),
-          y: g.rows.map((r) => 100 * r.agreement),
-          text: g.rows.map((r) => r.title),
-          textposition: g.rows.map((r) => sides.get(r.method)),
-          textfont: { size: 11, color: c.ink },
-          marker: { color: g.colour, symbol: g.symbol, size: 10 },
-          hoverinfo: 'text+x+y',
-          cliponaxis: false,
-        })),
-        legend: groups.map((g) => ({ name: g.name, colour: g.colour, fill: true })),
-        xmax: Math.max(...rows.map((r) => r.speedup ?? 0)) * 1.1,
-        ymin: 0,
-        ymax: 108,
-        say: W.compare.scatterSay(
-          rows.map((r) => [r.title, fmt.times(r.speedup), fmt.percent(r.agreement)]),
-        ),
+        traces: [
+          {
+            type: 'scatter',
+            mode: 'markers',
+            name: W.compare.speeds,
+            x,
+            y: rows.map((_row, i) => i),
+            text: rows.map((r) => r.method),
+            hoverinfo: 'text+x',
+            marker: { color: c.draft, size: 9 },
+            error_x: { type: 'data', array: reach(1), arrayminus: reach(0), color: c.muted },
+          },
+        ],
+        ylabels: rows.map((r) => r.method),
+        xmax: Math.max(1, ...rows.map((r, i) => r.interval?.[1] ?? x[i])) * 1.05,
+        ymin: rows.length - 0.5,
+        ymax: -0.5,
+        shapes: [{ ...line(0, c.muted), xref: 'x', yref: 'paper', x0: 1, x1: 1, y0: 0, y1: 1 }],
+        say: rows.map((r, i) => `${r.method} ${fmt.times(x[i])}`).join(', '),
       };
+    },
+  };
+}
+
+/** How often a drafted position is kept, by its depth; positions that were not drafted do not count. */
+function depths(view) {
+  return {
+    id: 'bench-depth',
+    title: W.charts.byDepth,
+    help: W.charts.byDepthHelp,
+    x: W.charts.depth,
+    y: W.charts.percent,
+    xunit: 1,
+    wanted: (rows) => rows.some((r) => r.accepted_by_depth?.length),
+    build(_, c) {
+      const rows = (view.report?.rows ?? []).filter((r) => r.accepted_by_depth?.length);
+      const found = rows.map((r) => ({
+        name: r.method,
+        x: r.accepted_by_depth.map((_share, i) => i + 1),
+        y: r.accepted_by_depth.map((share) => 100 * share),
+      }));
+      const deepest = Math.max(1, ...found.map(({ x }) => x.length));
+      return lines(c, found, { xmin: 0.8, xmax: deepest, xend: deepest + 0.2, ymax: 104 });
+    },
+  };
+}
+
+/** Speedup by kind of question. */
+function kinds(view) {
+  const names = (rows) => Object.keys(rows[0]?.by_kind ?? {});
+  return {
+    id: 'bench-kind',
+    title: W.compare.kinds,
+    help: W.compare.kindsHelp,
+    x: W.compare.kind,
+    y: W.charts.times,
+    wanted: (rows) =>
+      names(rows).length > 1 && drafting(rows).some((r) => r.speedup_vs_ar !== null),
+    build(_, c) {
+      const rows = drafting(view.report?.rows ?? []);
+      const all = names(rows);
+      const found = rows.map((r) => ({
+        name: r.method,
+        x: all.map((_kind, i) => i),
+        y: all.map((kind) => r.by_kind[kind].speedup_vs_ar),
+      }));
+      const top = Math.max(1.5, ...found.flatMap(({ y }) => y.map((v) => v ?? 0)));
+      const ends = { xmin: -0.3, xmax: all.length, xend: all.length - 0.7 };
+      const shapes = [line(1, c.muted)];
+      return lines(c, found, { ...ends, ymax: top * 1.1, xlabels: all, shapes });
+    },
+  };
+}
+
+/** Share of the drafted positions that is kept, over the temperature. */
+function temperatures(view) {
+  return {
+    id: 'bench-temperature',
+    title: W.compare.overTemperature,
+    help: W.compare.overTemperatureHelp,
+    x: W.compare.temperature,
+    y: W.charts.percent,
+    xunit: 0.5,
+    wanted: (rows) => new Set(rows.map((r) => r.T)).size > 1,
+    build(_, c) {
+      const rows = drafting(view.report?.rows ?? []);
+      const found = [...new Set(rows.map((r) => r.name))].map((name) => {
+        const some = rows.filter((r) => r.name === name).sort((a, b) => a.T - b.T);
+        return { name, x: some.map((r) => r.T), y: some.map((r) => 100 * r.acceptance) };
+      });
+      const last = Math.max(...rows.map((r) => r.T));
+      return lines(c, found, { xmin: -0.05, xmax: last, xend: last + 0.05, ymax: 104 });
     },
   };
 }
