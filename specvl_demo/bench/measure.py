@@ -41,6 +41,7 @@ class Asked:
 
     prompts: how many, where a suite can ask any number. busy: figures are wanted even where others
     use the machine. heads: the folder of the ablations suite. sampling: of the lossless suite.
+    claim: of the papers suite; None for all.
     """
 
     pair: Pair
@@ -58,6 +59,7 @@ class Asked:
     heads: Path | None = None
     sampling: Sampling = GREEDY
     settings: Mapping[str, str] = field(default_factory=dict)
+    claim: str | None = None
 
     @property
     def roles(self) -> list[Role]:

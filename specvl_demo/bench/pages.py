@@ -14,6 +14,7 @@ from specvl_demo.bench import lossless, tune
 from specvl_demo.methods.base import shape
 from specvl_demo.report import answers as folds
 from specvl_demo.report import html, tables
+from specvl_demo.report.papers import verdict
 
 Report = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -59,6 +60,9 @@ HEADS = {
     "vs_step": "in steps",
     "bound_ms": "bound, ms",
     "bound_by": "bound by",
+    "at_paper_costs": "× at the paper's costs",
+    "alpha_lag_1": "α, a round later",
+    "alpha_and_kept": "α and tokens kept",
     "first_case": "first in",
     "first_token": "at token",
     "logit_gap": "logit gap there",
@@ -68,6 +72,17 @@ ASKED = (
     " is the interquartile range over the median. τ: tokens per target forward, the target's own"
     " included. limit: the speedup if nothing but the models' forwards took time; efficiency: how"
     " much of it was reached."
+)
+CLAIMED = (
+    *("method", "drafts", "questions", "tau", "nodes", "at_paper_costs", "quality"),
+    *("alpha_lag_1", "alpha_and_kept"),
+)
+PAPERS = (
+    "Pair {pair}, at most {prompts} questions a claim, {max_new_tokens} tokens an answer. Nothing"
+    " here depends on a clock. τ: tokens per target forward, the target's own included; nodes:"
+    " verified a round, the root included; at the paper's costs: the recorded rounds priced at the"
+    " paper's cost of a draft forward, where it tells one. A claim holds if the lower end of the"
+    " 95 % interval of every ratio it needs (bootstrap over questions) is above what it needs."
 )
 BUSY = (
     "The machine was busy: others used {share:.0f} % of it, so ratios are left out. Measure again"
@@ -238,6 +253,23 @@ def differences(report: Report) -> Page:
     return Page([("", report["rows"], lossless.COLUMNS)], [origin(report["machine"])])
 
 
+def papers(report: Report) -> Page:
+    """Each claim's sentence with its table, below them what it was held against."""
+    shown: list[tuple[str, Rows, Sequence[str]]] = []
+    said = []
+    for claim in report["claims"]:
+        rows = [row for row in report["rows"] if row["claim"] == claim["name"]]
+        columns = [name for name in CLAIMED if any(row[name] is not None for row in rows)]
+        shown.append((f"{claim['paper']}: {verdict(claim)[1]}", rows, columns))
+        told = (f"{claim['paper']}: {claim['says']} Control: {claim['control']}.", claim["lacking"])
+        said.append(" ".join(filter(None, told)))
+    settings = report["settings"]
+    asked = PAPERS.format(**settings) + (
+        "" if settings["claim"] is None else f" Only {settings['claim']}."
+    )
+    return Page(shown, [origin(report["machine"]), asked], said)
+
+
 def write(page: Page, path: Path, name: str) -> None:
     """Put a page into the section of a file that is kept for it: all of it, or a few methods' rows.
 
@@ -283,8 +315,20 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
                 x=[row["rows"] for row in verify], y=[row[key] for row in verify], name=name
             )
         figures = [figure]
+    elif rows and "claim" in rows[0]:
+        figures = [
+            _bars(
+                claim["paper"],
+                [row for row in rows if row["claim"] == claim["name"]],
+                {HEADS["tau"]: "tau", "nodes": "nodes"},
+                "group",
+            )
+            for claim in report["claims"]
+        ]
     else:
-        raise ValueError(f"The suite {report['suite']} has no charts; pocket and steps have.")
+        raise ValueError(
+            f"The suite {report['suite']} has no charts; pocket, steps and papers have."
+        )
     path.write_text(html.file(figures, f"bench {report['suite']}"), encoding="utf-8")
 
 

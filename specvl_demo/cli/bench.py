@@ -124,6 +124,7 @@ def _asked(
         dtype=options.dtype,
         data=options.data,
         media=Path(options.media) if options.media else None,
+        claim=options.claim,
         heads=Path(options.heads) if options.heads else None,
         settings=dict(options.set),
         sampling=Sampling(options.temperature, options.top_p, seed=options.seed),

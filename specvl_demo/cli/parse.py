@@ -207,7 +207,7 @@ BENCH = (
     option(
         "--suite",
         "NAME",
-        "pocket (default), ablations, steps, lossless, ceilings, device",
+        "pocket (default), ablations, steps, lossless, papers, ceilings, device",
         default="pocket",
     ),
     option(
@@ -229,6 +229,7 @@ BENCH = (
         "your own questions: JSON lines, a data set's folder, or its id on the hub",
     ),
     option("--media", "FOLDER", "where the unpacked clips of a data set lie"),
+    option("--claim", "NAME", "--suite papers: one paper's claim (default: all)"),
     option("--heads", "FOLDER", "--suite ablations: holds a folder for each head to compare"),
     DTYPE,
     flag("--peers", "also Hugging Face's assisted generation and prompt lookup"),

@@ -104,6 +104,7 @@ class Learn:
     does: the idea. shines, struggles: where it is fast and where not. look: what to watch in its
     charts. formula: in the notation of `tex`; aloud: how it is read to those who do not see it.
     url: of the paper. published: the paper's own speedup and the setting it was measured in.
+    draft_cost: of a draft forward in the target's steps on the paper's models, and its source.
     """
 
     does: str
@@ -114,6 +115,7 @@ class Learn:
     aloud: str = ""
     url: str = ""
     published: tuple[str, str] | None = None
+    draft_cost: tuple[float, str] | None = None
 
 
 def tex(formula: str) -> list[Any]:

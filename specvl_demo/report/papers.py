@@ -1,0 +1,148 @@
+"""What the papers claim, held against rounds that were recorded here: pooled figures, ratios with
+intervals over questions, and the sentence that they decide.
+
+The rule: a claim holds here if every comparison it needs does; a comparison holds if the lower end
+of the 95 % interval of its ratio (a percentile bootstrap over questions) is above what it needs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import Any
+
+from specvl_demo.records import Lane
+from specvl_demo.report.answers import DRAWS, f1
+
+NAMES = {"tau": "τ", "quality": "F1 of words"}
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What answers add up to, so that their figures can be pooled over any questions.
+
+    cost: of the rounds in the target's steps, by the paper's cost model; f1: of the answers that
+    have a reference, of which there are `judged`.
+    """
+
+    tokens: int = 0
+    rounds: int = 0
+    nodes: int = 0
+    cost: float = 0.0
+    f1: float = 0.0
+    judged: int = 0
+
+    def __add__(self, other: Sums) -> Sums:
+        both = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Sums(*(a + b for a, b in both))
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """tau; nodes verified a round, the root included; speedup at the paper's costs; quality.
+        None where nothing gives it."""
+        known = {
+            "tau": (self.tokens, self.rounds),
+            "nodes": (self.nodes, self.rounds),
+            "at_paper_costs": (self.tokens, self.cost),
+            "quality": (self.f1, self.judged),
+        }
+        return {name: over / under if under else None for name, (over, under) in known.items()}
+
+
+def sums(lane: Lane, draft_cost: float | None, reference: str | None) -> Sums:
+    """Of one answer. draft_cost: of a draft forward in the target's steps; None where the paper
+    tells none.
+
+    A round costs one step and a draft forward a level of its tree, however many nodes are verified:
+    τ / (γ·c + 1) of TABED's equation 1 (arXiv 2601.20357), over the rounds as they were. Levels
+    that were drafted and not verified are in no record and not counted.
+    """
+    levels = [_depth(round_.tree.parent) for round_ in lane.rounds]
+    return Sums(
+        tokens=len(lane.token_ids),
+        rounds=len(lane.rounds),
+        nodes=sum(len(round_.tree.parent) for round_ in lane.rounds),
+        cost=0.0 if draft_cost is None else sum(1 + draft_cost * one for one in levels),
+        f1=f1(lane.text, reference) if reference else 0.0,
+        judged=int(bool(reference)),
+    )
+
+
+def _depth(parent: Sequence[int]) -> int:
+    depth = [0] * len(parent)
+    for node, above in enumerate(parent):
+        depth[node] = depth[above] + 1 if above >= 0 else 0
+    return max(depth)
+
+
+def pooled(answers: Sequence[Sums]) -> dict[str, float | None]:
+    return sum(answers, Sums()).figures
+
+
+def ratio(
+    arm: Sequence[Sums], control: Sequence[Sums], figure: str
+) -> tuple[float, list[float]] | None:
+    """The arm's figure over the control's, with its 95 % interval; None where one has none. Both
+    answered the same questions, in the same order."""
+
+    def of(at: Sequence[int]) -> float | None:
+        mine, theirs = (pooled([some[i] for i in at])[figure] for some in (arm, control))
+        return mine / theirs if mine is not None and theirs else None
+
+    every = range(len(arm))
+    whole = of(every)
+    if whole is None or len(arm) < 2:
+        return None
+    draw = random.Random(0)
+    drawn = (of(draw.choices(every, k=len(arm))) for _ in range(DRAWS))
+    cuts = quantiles([one for one in drawn if one is not None], n=40, method="inclusive")
+    return whole, [cuts[0], cuts[-1]]
+
+
+def lagged(lanes: Sequence[Lane], note: str) -> float | None:
+    """The correlation of a note with itself a round later, pooled over answers; None where there
+    are too few."""
+    series = [[one.notes[note] for one in lane.rounds if note in one.notes] for lane in lanes]
+    pairs = [pair for values in series for pair in zip(values, values[1:], strict=False)]
+    return _correlation(pairs)
+
+
+def foretold(lanes: Sequence[Lane], note: str) -> float | None:
+    """The correlation of a note with the number of drafted tokens that its round kept."""
+    rounds = [one for lane in lanes for one in lane.rounds if note in one.notes]
+    return _correlation([(one.notes[note], len(one.path) - 1) for one in rounds])
+
+
+def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
+    if len(pairs) < 3:
+        return None
+    xs, ys = zip(*pairs, strict=True)
+    mx, my = sum(xs) / len(xs), sum(ys) / len(ys)
+    spread = (sum((x - mx) ** 2 for x in xs) * sum((y - my) ** 2 for y in ys)) ** 0.5
+    return sum((x - mx) * (y - my) for x, y in pairs) / spread if spread else None
+
+
+def holds(one: Mapping[str, Any]) -> bool:
+    """Whether a comparison reaches what it needs; not where it could not be made."""
+    return one["interval"] is not None and one["interval"][0] > one["least"]
+
+
+def verdict(claim: Mapping[str, Any]) -> tuple[bool, str]:
+    """Whether a claim of the record holds here, and the sentence on it, from the numbers only."""
+    against = [one for one in claim["comparisons"] if not holds(one)]
+    if against:
+        return False, f"Does not hold here, because {'; '.join(map(_told, against))}."
+    return True, f"Holds here: {'; '.join(map(_told, claim['comparisons']))}."
+
+
+def _told(one: Mapping[str, Any]) -> str:
+    name = NAMES[one["figure"]]
+    if one["interval"] is None:
+        return f"{name} of {one['arm']} could not be compared with {one['control']}"
+    low, high = one["interval"]
+    return (
+        f"{name} of {one['arm']} is {one['ratio']:.2f} times that of {one['control']}"
+        f" ({low:.2f} to {high:.2f}; above {one['least']:g} is needed)"
+    )
