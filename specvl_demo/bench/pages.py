@@ -262,7 +262,9 @@ def papers(report: Report) -> Page:
         columns = [name for name in CLAIMED if any(row[name] is not None for row in rows)]
         shown.append((f"{claim['paper']}: {verdict(claim)[1]}", rows, columns))
         told = (f"{claim['paper']}: {claim['says']} Control: {claim['control']}.", claim["lacking"])
-        said.append(" ".join(filter(None, told)))
+        cost = claim["draft_cost"]
+        priced = f"A draft forward costs {cost[0]:.3g} of a step ({cost[1]})." if cost else ""
+        said.append(" ".join(filter(None, (*told, priced))))
     settings = report["settings"]
     asked = PAPERS.format(**settings) + (
         "" if settings["claim"] is None else f" Only {settings['claim']}."

@@ -15,7 +15,7 @@ from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import Asked, requests
 from specvl_demo.core import engine
 from specvl_demo.core.sampling import Sampling
-from specvl_demo.methods.base import Choice, Value, choose, shape
+from specvl_demo.methods.base import METHODS, Choice, Value, choose, shape
 from specvl_demo.records import Lane, gather
 from specvl_demo.report import papers
 from specvl_demo.serving import choosing, session
@@ -266,8 +266,7 @@ def _answered(
 ) -> tuple[Answered, list[dict[str, Any]]]:
     """What every arm's answers add up to, and a row for each."""
     found, answered, rows = claim.asks(asked), {}, []
-    learn = choose(claim.method).method.learn
-    cost = learn.draft_cost[0] if learn is not None and learn.draft_cost is not None else None
+    cost = _cost(claim)
     for arm in claim.arms:
         asked.tell(f"{claim.name}: {arm.name}", done)
         sampling = Sampling(arm.temperature, seed=asked.sampling.seed)
@@ -275,7 +274,8 @@ def _answered(
         for request in requests(loaded, found, asked.max_new_tokens, sampling):
             lanes += gather(engine.race(session.lanes(loaded, request, [choice])))
         answered[arm.name] = [
-            papers.sums(lane, cost, case.reference) for lane, case in zip(lanes, found, strict=True)
+            papers.sums(lane, cost[0] if cost else None, case.reference)
+            for lane, case in zip(lanes, found, strict=True)
         ]
         rows.append(
             {
@@ -291,6 +291,11 @@ def _answered(
     return answered, rows
 
 
+def _cost(claim: Claim) -> tuple[float, str] | None:
+    learn = METHODS[claim.method].learn
+    return learn.draft_cost if learn is not None else None
+
+
 def _claim(claim: Claim, answered: Answered) -> dict[str, Any]:
     compared = []
     for one in claim.needs:
@@ -298,4 +303,8 @@ def _claim(claim: Claim, answered: Answered) -> dict[str, Any]:
         value, interval = found or (None, None)
         compared.append({**vars(one), "ratio": value, "interval": interval})
     told = ("name", "method", "paper", "says", "control", "lacking")
-    return {**{key: getattr(claim, key) for key in told}, "comparisons": compared}
+    return {
+        **{key: getattr(claim, key) for key in told},
+        "draft_cost": _cost(claim),
+        "comparisons": compared,
+    }
