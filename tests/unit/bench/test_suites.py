@@ -20,6 +20,7 @@ from specvl_demo.bench import (
     lossless,
     measure,
     pages,
+    papers,
     suites,
 )
 from specvl_demo.bench.peers import GAMMA, PEERS
@@ -27,6 +28,7 @@ from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.report import answers
 from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, HF_LOOKUP, Answer, Repeat
+from specvl_demo.report.papers import verdict
 from specvl_demo.serving.loader import Loaded
 from tests.contract.test_checkpoints import write
 from tests.heads import random_module
@@ -178,6 +180,32 @@ def test_differences_are_counted_and_placed(
     (row,) = lossless.lossless(loaded, asked, [CHAIN], 8)["rows"]
     assert row["differences"] == 2 and row["first_token"] == 2 and row["logit_gap"] > 0
     assert row["first_case"] == asked[0].name
+
+
+def test_a_papers_claim_is_answered_by_its_arms_and_reads_from_the_record(
+    loaded: Loaded, tmp_path: Path
+) -> None:
+    asked = measure.Asked(loaded.pair, [], 1, 6, 3, lambda *_: loaded, measure.silent, claim="sage")
+    found = {"suite": "papers", **papers.report(asked)}
+    rows = {row["method"]: row for row in found["rows"]}
+    (claim,) = found["claims"]
+    assert {one["arm"] for one in claim["comparisons"]} < set(rows)
+    assert all(1 <= row["tau"] <= row["nodes"] <= 12 for row in rows.values())
+    record = tmp_path / "papers.json"
+    record.write_text(json.dumps(found, allow_nan=False))
+    charts, text = tmp_path / "charts.html", tmp_path / "papers.md"
+    command = ["bench", "--from", str(record), "--plots", str(charts), "--report", str(text)]
+    assert main(command) == 0
+    assert claim["paper"] in charts.read_text() and verdict(claim)[1] in text.read_text()
+    with pytest.raises(ValueError, match="no claim 'magic'; known: sage"):
+        papers.find("magic")
+
+
+@pytest.mark.parametrize("claim", papers.CLAIMS, ids=lambda claim: claim.name)
+def test_a_claim_compares_arms_that_it_has(claim: papers.Claim) -> None:
+    names = [arm.choice().method.name for arm in claim.arms]
+    assert len(set(names)) == len(names)
+    assert {name for one in claim.needs for name in (one.arm, one.control)} <= set(names)
 
 
 def test_rates_are_sums_over_sums_and_ratios_lie_within_a_repeat() -> None:
