@@ -56,7 +56,7 @@ def sums(lane: Lane, draft_cost: float | None, reference: str | None) -> Sums:
     tells none.
 
     A round costs one step and a draft forward a level of its tree, however many nodes are verified:
-    τ / (γ·c + 1) of TABED's equation 1 (arXiv 2601.20357), over the rounds as they were. Levels
+    τ / (γ·c + 1) of equation 1 in arXiv 2601.20357, over the rounds as they were. Levels
     that were drafted and not verified are in no record and not counted.
     """
     levels = [_depth(round_.tree.parent) for round_ in lane.rounds]
