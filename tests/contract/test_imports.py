@@ -197,8 +197,8 @@ def test_the_command_line_and_reports_start_without_torch() -> None:
 
 @pytest.mark.parametrize("paper", ["tabed", "sage", "lvspec", "hivis", "dream"])
 def test_a_papers_name_stands_in_few_files(paper: str) -> None:
-    """Its own file, what lists the pairs and draws the page's diagrams, and one more: the rest is
-    generic.
+    """Its own file, the claims of the papers, what lists the pairs and draws the page's diagrams,
+    and one more: the rest is generic.
     """
     sources = [*(ROOT / "specvl_demo").rglob("*.py"), *(ROOT / "specvl_demo").rglob("*.js")]
     word = re.compile(rf"\b{paper}\b", re.IGNORECASE)
@@ -207,4 +207,4 @@ def test_a_papers_name_stands_in_few_files(paper: str) -> None:
         for path in sources
         if word.search(path.read_text(encoding="utf-8"))
     ]
-    assert f"specvl_demo/methods/{paper}.py" in named and len(named) <= 4, named
+    assert f"specvl_demo/methods/{paper}.py" in named and len(named) <= 5, named
