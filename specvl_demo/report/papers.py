@@ -55,19 +55,24 @@ def sums(lane: Lane, draft_cost: float | None, reference: str | None) -> Sums:
     """Of one answer. draft_cost: of a draft forward in the target's steps; None where the paper
     tells none.
 
-    A round costs one step and a draft forward a level of its tree, however many nodes are verified:
-    τ / (γ·c + 1) of equation 1 in arXiv 2601.20357, over the rounds as they were. Levels
-    that were drafted and not verified are in no record and not counted.
+    Levels that were drafted and not verified are in no record and not counted.
     """
     levels = [_depth(round_.tree.parent) for round_ in lane.rounds]
     return Sums(
         tokens=len(lane.token_ids),
         rounds=len(lane.rounds),
         nodes=sum(len(round_.tree.parent) for round_ in lane.rounds),
-        cost=0.0 if draft_cost is None else sum(1 + draft_cost * one for one in levels),
+        cost=0.0 if draft_cost is None else priced(levels, draft_cost),
         f1=f1(lane.text, reference) if reference else 0.0,
         judged=int(bool(reference)),
     )
+
+
+def priced(levels: Sequence[int], draft_cost: float) -> float:
+    """Target steps that rounds cost which drafted so many levels each: one step and a draft forward
+    a level, however many nodes are verified, as in τ / (γ·c + 1) of equation 1 in arXiv 2601.20357.
+    """
+    return sum(1 + draft_cost * one for one in levels)
 
 
 def _depth(parent: Sequence[int]) -> int:

@@ -210,7 +210,15 @@ def test_what_if_simulates_from_the_records(opened):
 
     measured = opened.evaluate("specvl.race.speedup(specvl.race.focused)")
     expect(value.nth(1)).to_have_text(f"{measured:.2f}×")
+    expect(value.nth(2)).to_have_text(f"{measured:.2f}×")  # nothing was moved: the race itself
+    why = opened.locator(".vl-whatif-race", has_text="Why TABED is as fast as it is here")
+    expect(why).to_contain_text(re.compile(r"It breaks even where \d+ % .* here it was \d+ %"))
+    expect(why).to_contain_text(f"beside {measured:.2f}× here")
     start = simulated()
+    crowded = after("#vl-w-requests", "16")
+    assert crowded < start
+    opened.locator("#vl-w-requests").fill("1")
+    expect(value.nth(2)).to_have_text(f"{start:.2f}×")
     better = after("#vl-w-quality", "1")
     dear = after("#vl-w-draft", "0.5")
     assert better > start and dear < better
@@ -222,7 +230,8 @@ def test_what_if_simulates_from_the_records(opened):
     assert tau / (v + gamma * c) == pytest.approx(s, rel=0.03)
     opened.get_by_role("button", name="As it was recorded").click()
     expect(value.nth(2)).to_have_text(f"{start:.2f}×")
-    expect(opened.locator(".vl-curve")).to_have_attribute("aria-label", re.compile(r"best at \d+"))
+    curve = opened.locator(".vl-curve").first
+    expect(curve).to_have_attribute("aria-label", re.compile(r"best at \d+"))
 
 
 def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):

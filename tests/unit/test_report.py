@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from specvl_demo.records import LAW, Begin, Candidate, End, Lane, Round, Token, Tree, fold
-from specvl_demo.report import metrics, papers, remarks, tables
+from specvl_demo.report import costs, metrics, papers, remarks, tables
 from tests.javascript import needs_node, run
 
 
@@ -452,3 +452,21 @@ def test_a_note_is_held_against_itself_a_round_later() -> None:
     rounds = [replace(lane.rounds[0], notes={"alpha": a}) for a in (0.1, 0.2, 0.3, 0.4)]
     assert papers.lagged([Lane(lane.begin, rounds)], "alpha") == pytest.approx(1.0)
     assert papers.lagged([lane], "alpha") is None
+
+
+def test_costs_break_even_where_the_curve_crosses_one() -> None:
+    """A step takes 1 s, each of two drafted tokens 0.2 s and 0.1 s more to check."""
+    rounds = [costs.Spent(tokens, 2, 2, 0.4, 1.2, 0.1) for tokens in (3, 2, 1, 2)]
+    found = costs.explain(rounds, 1.0, draft_cost=0.25)
+    assert found is not None
+    assert found["per_token"] == pytest.approx(0.3) and found["fixed"] == pytest.approx(1.1)
+    assert (found["tau"], found["rho"]) == (2, pytest.approx(1.7))
+    even = found["break_even"]
+    assert 1 + even + even**2 == pytest.approx(1.7) and found["most"] == pytest.approx(3 / 1.7)
+    here = found["acceptance"]
+    assert 1 + here + here**2 == pytest.approx(2) and even < here
+    assert found["curve"][0] == [0, pytest.approx(1 / 1.7)] and found["curve"][-1][0] == 1
+    assert found["at_paper"] == pytest.approx(8 / (4 * 1.5))
+    slow = costs.explain([costs.Spent(2, 1, 1, 1.5, 1.0, 0.0)], 1.0)
+    assert slow is not None and slow["break_even"] is None and slow["at_paper"] is None
+    assert costs.explain([costs.Spent(1, 0, 0, 0.0, 1.0, 0.0)], 1.0) is None

@@ -33,7 +33,7 @@ MOST_BYTES = 64 * 2**20
 MOST_AT_ONCE = 64
 SESSIONS = 64
 """Visits whose state Gradio keeps, the newest; this page keeps none of its own there."""
-SERVED = ("known", "panel", "stop", "batches", "share", "bench", "benched", "packed")
+SERVED = ("known", "panel", "stop", "batches", "share", "bench", "benched", "packed", "costs")
 """The methods of the behaviour that the page's scripts may call."""
 
 

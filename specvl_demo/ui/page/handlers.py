@@ -10,13 +10,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from specvl_demo import pairs
+from specvl_demo.methods import base
 from specvl_demo.records import Lane, Record, validate_trace
-from specvl_demo.report import trace
+from specvl_demo.report import costs, trace
+from specvl_demo.serving import choosing
+from specvl_demo.serving.availability import DTYPE_BYTES
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import Bench, Benches
@@ -26,6 +30,7 @@ from specvl_demo.ui.serve.run import Event, Run, refusal
 from specvl_demo.ui.serve.uploads import Uploads
 
 MOST_SHARED_BYTES = 8 * 2**20
+MOST_ROUNDS, MOST_DEPTH = 4096, 64
 UNHEARD_S = 10.0
 """So long a run goes on although nobody listens to it."""
 
@@ -200,6 +205,35 @@ class Behaviour:
             )
         except ValueError as fault:
             return {"problem": str(fault)}
+
+    def costs(self, asked: Any, _: Caller) -> dict[str, Any]:
+        """What the rounds of a lane cost and when they pay; see `report.costs.explain`. asked:
+        pair, method, dtype, step_s, and the columns of `Spent`. {} where there is nothing to say.
+        """
+        try:
+            columns = [asked[name][:MOST_ROUNDS] for name in costs.Spent._fields]
+            rounds = [
+                costs.Spent(*map(int, row[:3]), *map(float, row[3:]))
+                for row in zip(*columns, strict=True)
+            ]
+            deep = any(not 0 <= one.depth <= MOST_DEPTH for one in rounds)
+            method = base.find(str(asked["method"]))
+            cost = method.learn.draft_cost if method.learn else None
+            found = (
+                None if deep else costs.explain(rounds, float(asked["step_s"]), cost and cost[0])
+            )
+        except (KeyError, TypeError, ValueError, OverflowError):
+            return {}
+        if found is None:
+            return {}
+        found["paper"] = cost and cost[1]
+        with suppress(ValueError):  # of a trace whose pair is not known here
+            pair = pairs.find(str(asked.get("pair")))
+            role = choosing.choose(pair, method.name).drafter.role
+            one = next((one for key, one in pair.drafters.items() if key == role), None)
+            size = DTYPE_BYTES.get(str(asked.get("dtype")))
+            found["gigabytes"] = one.params * size / 1e9 if one and size else None
+        return found
 
     def _unheard(self, caller: Caller) -> bool:
         """Whether nobody has listened for so long that the run is not for anybody."""

@@ -64,7 +64,7 @@ class Page {
     );
     this.runner = new Runner(api);
     this.compare = new CompareView(catalog, this.runner, this.painter, api, () => this.ask.request);
-    this.whatif = new WhatIfView(this.race, this.painter);
+    this.whatif = new WhatIfView(this.race, this.painter, api.server);
     this.learn = new LearnView(catalog, (id, method) => this.tryOut(id, method));
     this.visit = new Visit(this);
     this.build();

@@ -2,7 +2,7 @@
    drafter, the draft's length and the costs may be others. Knows records; knows nothing of the page. */
 
 /** What a recorded lane says of every token of its answer and of its costs, in autoregressive steps:
- *  {n, hard, quality, gamma, draft, step, row, recorded}. hard[i] is how hard token i is to guess, in (0, 1): a drafter
+ *  {n, hard, quality, gamma, draft, step, row, rest, requests, fit, recorded}. hard[i] is how hard token i is to guess, in (0, 1): a drafter
  *  of quality q guesses it where hard[i] < q. gamma: levels a round drafts; draft: cost of a level; step: cost of a
  *  verification, and row: of each drafted token in it. null where the lane drafted nothing or has no lane to compare. */
 export function learn(lane, base) {
@@ -21,7 +21,7 @@ export function learn(lane, base) {
   const verify = t.verify_s / t.rounds / unit;
   const row = Math.max(0, verify - 1) / Math.max(1, nodes);
   const rest = (t.commit_s + t.other_s) / t.rounds / unit;
-  return {
+  const all = {
     n: lane.tokens.length,
     hard: hardness(verdicts, quality),
     quality,
@@ -31,8 +31,22 @@ export function learn(lane, base) {
     step: Math.min(1, verify),
     row,
     rest,
-    recorded: { tau: t.tau, speedup: t.speed / b.speed, rounds: t.rounds },
+    requests: 1,
+    fit: { tau: 1, cost: 0, most: 1 },
+    recorded: {
+      tau: t.tau,
+      speedup: t.speed / b.speed,
+      rounds: lane.rounds.map((r) => ({ kept: r.tokens.length - 1 })),
+    },
   };
+  // Averages do not give the race again: what they miss of its tokens and its cost a round goes along.
+  const bare = simulate(all, all);
+  all.fit = {
+    tau: t.tau / bare.tau,
+    cost: (t.tau * b.speed) / t.speed - bare.cost,
+    most: Math.max(1, t.tau / (gamma + 1)),
+  };
+  return all;
 }
 
 /** Whether the drafter's token was kept at a place, and how sure it was of what it guessed; right is null where it was
@@ -78,9 +92,14 @@ function hardness(verdicts, quality) {
 
 /** The race with these settings: {tau, cost, speedup, rounds: [{kept, at}]}, cost a round and times in autoregressive
  *  steps. */
-export function simulate({ n, hard, width, rest, step }, { quality, gamma, draft, row }) {
+export function simulate(known, { quality, gamma, draft, row, requests }) {
+  const { n, hard, width, rest, step, fit } = known;
   const rounds = [];
-  const cost = gamma * draft + step + row * gamma * width + rest;
+  // Requests answered at once share every pass; each adds its rows to the target's, one to a plain step. A drafter's
+  // pass is taken to grow as a plain step does.
+  const plain = 1 + row * (requests - 1);
+  const checked = step + row * (gamma * width * requests + requests - 1) + rest + fit.cost;
+  const cost = gamma * draft + checked / plain;
   let at = 0;
   while (at < n) {
     let kept = 0;
@@ -88,13 +107,14 @@ export function simulate({ n, hard, width, rest, step }, { quality, gamma, draft
     at += kept + 1;
     rounds.push({ kept, at });
   }
-  const tau = n / rounds.length;
+  const tau = Math.min((fit.tau * n) / rounds.length, (gamma + 1) * fit.most);
   return { tau, cost, speedup: tau / cost, verify: cost - gamma * draft, rounds };
 }
 
 const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length;
 
-function depth({ parent }) {
+/** Levels of a tree below its root. */
+export function depth({ parent }) {
   const deep = [];
   parent.forEach((p, i) => {
     deep[i] = p < 0 ? 0 : deep[p] + 1;

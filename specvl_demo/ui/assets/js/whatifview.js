@@ -3,7 +3,7 @@
 
 import { term } from './explain.js';
 import { h, put, svg, fmt } from './dom.js';
-import { learn, simulate } from './simulate.js';
+import { depth, learn, simulate } from './simulate.js';
 import { doubt } from './verdict.js';
 import { laneSwitch } from './track.js';
 import { W } from './words.js';
@@ -15,11 +15,12 @@ const ticks = (most) => {
   const every = Math.ceil(most / 5);
   return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
 };
+const BOX = { left: 60, right: 626, top: 14, bottom: 150 }; // of a curve
 const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
 export class WhatIfView {
-  constructor(race, painter) {
-    Object.assign(this, { race, painter });
+  constructor(race, painter, server) {
+    Object.assign(this, { race, painter, server });
     this.draw = this.draw.bind(this);
     this.tick = this.tick.bind(this);
     this.lanes = laneSwitch(race, (lane) => lane !== race.baseline);
@@ -57,6 +58,7 @@ export class WhatIfView {
           this.rounds,
         ),
         h('section', { class: 'vl-card vl-whatif-race' }, this.formula, this.curve),
+        (this.why = h('section', { class: 'vl-card vl-whatif-race', hidden: true })),
       ),
     );
     this.none = h('p', { class: 'vl-hint' });
@@ -96,8 +98,9 @@ export class WhatIfView {
     this.body.hidden = !this.known;
     put(this.none, this.known ? '' : W.whatif.none);
     if (!this.known) return;
-    const { quality, gamma, draft, row } = this.known;
-    this.values = { quality, gamma, draft, row };
+    const { quality, gamma, draft, row, requests } = this.known;
+    this.values = { quality, gamma, draft, row, requests };
+    this.explain(lane);
     this.sliders.replaceChildren(...this.slidersOf(), this.reset);
     this.shown = Infinity;
     this.draw();
@@ -110,12 +113,14 @@ export class WhatIfView {
       gamma: [1, LONGEST, 1],
       draft: [0, Math.max(0.5, 3 * draft), 0.005],
       row: [0, Math.max(0.2, 3 * row), 0.002],
+      requests: [1, 64, 1],
     };
     const write = {
       quality: fmt.percent,
       gamma: String,
       draft: (x) => W.whatif.steps(x.toFixed(3)),
       row: (x) => W.whatif.steps(x.toFixed(3)),
+      requests: String,
     };
     return Object.entries(range).map(([key, [min, max, step]]) => {
       const out = h('output', { text: write[key](this.values[key]) });
@@ -186,7 +191,7 @@ export class WhatIfView {
           : Math.min(1, (this.shown * speeds[name]) / n);
       fill.style.transform = `scaleX(${part})`;
     }
-    const as = ['quality', 'gamma', 'draft', 'row'].every((key) => values[key] === known[key]);
+    const as = Object.keys(values).every((key) => values[key] === known[key]);
     put(
       this.says,
       W.whatif[as ? 'same' : 'other'](made.speedup.toFixed(2)) +
@@ -204,8 +209,34 @@ export class WhatIfView {
         s: made.speedup.toFixed(2),
       }),
     );
-    this.strip(made);
+    this.strip(as ? recorded : made);
     this.drawCurve(made);
+  }
+
+  /** What the rounds cost, from fixed cost to break-even, as the server works it out from their records. */
+  async explain(lane) {
+    this.why.hidden = true;
+    const base = this.race.baseline.at(Infinity);
+    const of = (fn) => lane.rounds.map(fn);
+    const found = await this.server
+      .costs({
+        ...{ pair: lane.begin.pair, method: lane.begin.method, dtype: lane.begin.dtype },
+        step_s: base.clock / base.rounds,
+        tokens: of((r) => r.tokens.length),
+        drafted: of((r) => r.tree.tokens.length - 1),
+        depth: of((r) => depth(r.tree)),
+        draft_s: of((r) => r.draft_s),
+        verify_s: of((r) => r.verify_s),
+        rest_s: of((r) => r.commit_s + r.other_s),
+      })
+      .catch(() => null);
+    if (!found?.curve || this.race.focused !== lane || doubt(this.race, lane)) return;
+    this.why.replaceChildren(
+      h('h2', { text: W.whatif.why(lane.begin.title) }),
+      ...W.whatif.costs(found, fmt.percent).map((text) => h('p', { class: 'vl-help', text })),
+      acceptanceCurve(found),
+    );
+    this.why.hidden = false;
   }
 
   /** Every round as a block, as wide as what it wrote: guessed tokens green, the target's own blue. */
@@ -225,7 +256,7 @@ export class WhatIfView {
 
   /** Speedup for every draft length, the other values as they are; the best length and the chosen one marked. */
   drawCurve(made) {
-    const [left, right, top, bottom] = [60, 626, 14, 150];
+    const { left, right, top, bottom } = BOX;
     const points = Array.from(
       { length: LONGEST },
       (_, i) => simulate(this.known, { ...this.values, gamma: i + 1 }).speedup,
@@ -258,4 +289,32 @@ export class WhatIfView {
     );
     this.curve.setAttribute('aria-label', W.whatif.curveSay(best, points[best - 1].toFixed(2)));
   }
+}
+
+/** Speedup over acceptance at the recorded cost of a round; where it pays, and where the race stood. */
+function acceptanceCurve({ curve, break_even: even, acceptance, speedup }) {
+  const { left, right, top, bottom } = BOX;
+  const most = Math.max(1.2, ...curve.map(([, s]) => s)) * 1.08;
+  const x = (a) => left + a * (right - left);
+  const y = (s) => bottom - (s / most) * (bottom - top);
+  const text = (at, up, words, anchor = 'middle') =>
+    svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
+  return svg(
+    'svg',
+    {
+      class: 'vl-curve',
+      viewBox: '0 0 640 200',
+      role: 'img',
+      'aria-label': W.whatif.acceptanceSay(fmt.percent(even), fmt.percent(acceptance)),
+    },
+    svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }),
+    ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
+    svg('path', {
+      d: curve.map(([a, s], i) => `${i ? 'L' : 'M'}${x(a).toFixed(1)} ${y(s).toFixed(1)}`).join(''),
+    }),
+    even !== null && svg('circle', { cx: x(even), cy: y(1), r: 4, class: 'best' }),
+    acceptance !== null && svg('circle', { cx: x(acceptance), cy: y(speedup), r: 6, class: 'now' }),
+    [0, 0.25, 0.5, 0.75, 1].map((a) => text(x(a), bottom + 20, fmt.percent(a))),
+    text((left + right) / 2, bottom + 43, W.whatif.acceptance),
+  );
 }

@@ -296,7 +296,23 @@ export const W = {
     simulated: 'Simulated',
     steps: (x) => `${x} steps`,
     was: (x) => `recorded: ${x}`,
-    same: (s) => `With the recorded averages the simulation gives ${s}×`,
+    same: (s) => `As it was recorded: ${s}×`,
+    why: (title) => `Why ${title} is as fast as it is here`,
+    costs: (c, percent) =>
+      [
+        `A round costs ${c.fixed.toFixed(2)} autoregressive steps whatever it drafts, and ${c.per_token.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts: ${c.rho.toFixed(2)} in all. It brings ${c.tau.toFixed(2)} tokens.`,
+        c.break_even === null
+          ? `It could not be faster than autoregressive decoding at any acceptance: with every drafted level kept it would reach ${c.most.toFixed(2)}×.`
+          : `It breaks even where ${percent(c.break_even)} of the drafted levels are kept${c.acceptance === null ? '' : `; here it was ${percent(c.acceptance)}`}. With all of them kept it would reach ${c.most.toFixed(2)}×.`,
+        c.at_paper === null
+          ? 'The paper of this method states no cost of its drafter, so that no speedup at the paper’s costs is shown.'
+          : `${c.at_paper.toFixed(2)}× at the paper’s costs (${c.paper}) from the same rounds, beside ${c.speedup.toFixed(2)}× here.`,
+        c.gigabytes
+          ? `The drafter’s weights take ${c.gigabytes.toFixed(c.gigabytes < 0.1 ? 3 : 2)} GB: ${((c.speedup - 1) / c.gigabytes).toFixed(1)}× gained for each GB.`
+          : null,
+      ].filter(Boolean),
+    acceptance: 'share of drafted levels kept',
+    acceptanceSay: (even, here) => `Speedup over acceptance: breaks even at ${even}, here ${here}.`,
     other: (s) =>
       `With these values the answer would come ${s}× as fast as autoregressive decoding`,
     measured: (r) => `; the race itself measured ${r}×.`,
@@ -322,6 +338,10 @@ export const W = {
       row: [
         'Verification cost per token',
         'What each guessed token adds to the pass that checks it, in steps of the autoregressive lane. Nearly nothing on a GPU, more on a CPU.',
+      ],
+      requests: [
+        'Requests at once',
+        'How many answers share every pass of the models. Each adds its drafted tokens to the pass that checks them, but only one token to a plain step, so speculation gains less.',
       ],
     },
   },
