@@ -83,6 +83,8 @@ PAPERS = (
     " verified a round, the root included; at the paper's costs: the recorded rounds priced at the"
     " paper's cost of a draft forward, where it tells one. A claim holds if the lower end of the"
     " 95 % interval of every ratio it needs (bootstrap over questions) is above what it needs."
+    " Verdicts are about these models and drafters, trained for this demo, and not about the"
+    " papers' own; quality is the F1 of words with the reference, not the papers' judge."
 )
 BUSY = (
     "The machine was busy: others used {share:.0f} % of it, so ratios are left out. Measure again"

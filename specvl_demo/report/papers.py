@@ -147,7 +147,8 @@ def _told(one: Mapping[str, Any]) -> str:
     if one["interval"] is None:
         return f"{name} of {one['arm']} could not be compared with {one['control']}"
     low, high = one["interval"]
+    open_ = ", which these questions do not decide" if low <= one["least"] <= high else ""
     return (
         f"{name} of {one['arm']} is {one['ratio']:.2f} times that of {one['control']}"
-        f" ({low:.2f} to {high:.2f}; above {one['least']:g} is needed)"
+        f" ({low:.2f} to {high:.2f}; above {one['least']:g} is needed{open_})"
     )
