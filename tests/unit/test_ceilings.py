@@ -56,9 +56,13 @@ def test_devices_are_found_by_the_names_that_torch_gives() -> None:
         "NVIDIA H100 80GB HBM3": "H100",
     }
     names |= {"NVIDIA A100-SXM4-80GB": "A100", "NVIDIA H200 MIG 3g.71gb": "H200", "cpu": CPU.name}
+    names |= {
+        "NVIDIA GeForce RTX 4090": "RTX 4090",
+        "NVIDIA RTX PRO 6000 Blackwell Server Edition": "RTX PRO 6000",
+    }
     assert {name: device_of(name).name for name in names} == names
     with pytest.raises(ValueError, match="known: T4"):
-        device_of("NVIDIA L40S")
+        device_of("NVIDIA GeForce RTX 4090 Laptop GPU")
 
 
 def test_the_table_says_what_could_win_where() -> None:
