@@ -136,10 +136,13 @@ def holds(one: Mapping[str, Any]) -> bool:
 
 def verdict(claim: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether a claim of the record holds here, and the sentence on it, from the numbers only."""
-    against = [one for one in claim["comparisons"] if not holds(one)]
-    if against:
-        return False, f"Does not hold here, because {'; '.join(map(_told, against))}."
-    return True, f"Holds here: {'; '.join(map(_told, claim['comparisons']))}."
+    held, missed = [], []
+    for one in claim["comparisons"]:
+        (held if holds(one) else missed).append(_told(one))
+    if not missed:
+        return True, f"Holds here: {'; '.join(held)}."
+    rest = f" What does hold: {'; '.join(held)}." if held else ""
+    return False, f"Does not hold here, because {'; '.join(missed)}.{rest}"
 
 
 def _told(one: Mapping[str, Any]) -> str:
