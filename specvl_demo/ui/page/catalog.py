@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +22,7 @@ from specvl_demo.pairs import PAIRS, Pair, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import MAX_NEW_TOKENS_SERVED
+from specvl_demo.report.papers import verdict
 from specvl_demo.serving import availability, choosing, session
 from specvl_demo.ui.serve.jobs import (
     MOST_FILES,
@@ -242,6 +244,23 @@ def _method(method: Method) -> dict[str, Any]:
         "expert": method.options is None,
         "reference": method.reference,
         "learn": None if learn is None else {**asdict(learn), "formula": formula},
+        "verdict": _verdicts().get(method.name),
+    }
+
+
+@cache
+def _verdicts() -> dict[str, str]:
+    """What `bench --suite papers` found of each method's paper, from the shipped record."""
+    record = EXAMPLES / "papers.json"
+    if not record.is_file():
+        return {}
+    found = json.loads(record.read_text(encoding="utf-8"))
+    pair = found["settings"]["pair"]
+    return {
+        one[
+            "method"
+        ]: f"{one['says']} On the {pair} pair: {verdict(one)[1]} {one['lacking']}".strip()
+        for one in found["claims"]
     }
 
 

@@ -575,6 +575,7 @@ export const W = {
     tryOut: (title) => `Race it on: ${title}`,
     nav: 'Methods',
     look: 'What to look for',
+    verdict: 'The paper’s claim, tested here.',
     lossless: 'lossless',
     first: 'Reading a race',
     firstText:
