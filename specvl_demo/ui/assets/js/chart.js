@@ -151,7 +151,7 @@ export class Chart {
         tickvals: labels.map((_, i) => i),
         ticktext: labels.map(plain),
       };
-    const left = ylabels ? 12 + 6 * Math.max(...ylabels.map((text) => text.length)) : 44;
+    const left = ylabels ? 14 + 6.8 * Math.max(...ylabels.map((text) => text.length)) : 44;
     return {
       margin: { l: left, r: right ? 42 : 10, t: 8, b: 32 },
       showlegend: false,

@@ -197,7 +197,9 @@ export class WhatIfView {
       W.whatif[as ? 'same' : 'other'](made.speedup.toFixed(2)) +
         (doubted
           ? W.whatif.unsure(W.run.timing[doubted.kind](doubted))
-          : W.whatif.measured(recorded.speedup.toFixed(2))),
+          : as
+            ? '.'
+            : W.whatif.measured(recorded.speedup.toFixed(2))),
     );
     put(
       this.formula,
@@ -314,7 +316,9 @@ function acceptanceCurve({ curve, break_even: even, acceptance, speedup }) {
     }),
     even !== null && svg('circle', { cx: x(even), cy: y(1), r: 4, class: 'best' }),
     acceptance !== null && svg('circle', { cx: x(acceptance), cy: y(speedup), r: 6, class: 'now' }),
-    [0, 0.25, 0.5, 0.75, 1].map((a) => text(x(a), bottom + 20, fmt.percent(a))),
+    [0, 0.25, 0.5, 0.75, 1].map((a) =>
+      text(x(a), bottom + 20, fmt.percent(a), a < 1 ? 'middle' : 'end'),
+    ),
     text((left + right) / 2, bottom + 43, W.whatif.acceptance),
   );
 }
