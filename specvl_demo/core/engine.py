@@ -297,7 +297,8 @@ class Lane:
         if session is None:
             raise RuntimeError("a lane begins before it steps: call begin() first")
         watch.start()
-        root = torch.tensor([self._root], device=self._device)
+        # Filled by the device: copying from the host would wait for it.
+        root = torch.full((1,), self._root, device=self._device)
         tree = policy.propose(drafter, root, self._remaining - 1, self._draws)
         if len(tree) > policy.max_nodes:
             raise ValueError(
@@ -306,27 +307,27 @@ class Lane:
         watch.lap("draft_s")
         scores = session.score(tree)
         verdict = self.parts.verifier.verify(tree, scores, self._sampler)
-        if not scores.logits[verdict.path].amax(-1).isfinite().all():
-            raise FloatingPointError(NOT_FINITE.format(name=self._request.target.name))
         watch.lap("verify_s")
         kept = self._cut(verdict.tokens)
         path = verdict.path[: len(kept)]
         said = self._recorder.ask(drafter, tree, path)
         notes = {**tree.notes, **verdict.notes, **drafter.notes()}
-        if request.detail == "full" and not request.sampling.greedy:
-            rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
-            notes["draws"] = self._sampler.told(scores.logits[path], kept, rows)
         watch.lap("other_s")
         session.commit(path)
         if not self.done:
             drafter.commit(tree, verdict, scores)
             policy.update(tree, verdict)
-            self._sampler.advance(len(kept))
         watch.lap("commit_s")
-        written = self._recorder.write(tree, scores, verdict, kept, said, last=self.done)
-        watch.lap("other_s")
         laps: dict[str, Any] = watch.read()
         self.clock += sum(laps.values())
+        # What only the record wants is on nobody's clock.
+        written = self._recorder.write(tree, scores, verdict, kept, said, last=self.done)
+        if written is None:
+            raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
+        if request.detail == "full" and not request.sampling.greedy:
+            rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
+            notes["draws"] = self._sampler.told(scores.logits[path], kept, rows)
+        self._sampler.advance(len(kept))
         round_ = Round(
             lane=self.name,
             index=self.totals.n_rounds,

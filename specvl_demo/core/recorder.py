@@ -47,28 +47,23 @@ class Recorder:
         self._detokenizer = Detokenizer(token_texts, before)
         self._full = full
 
-    def ask(
-        self, drafter: Drafter, tree: DraftTree, path: Sequence[int]
-    ) -> dict[str, Alternatives] | None:
-        """What the drafter's views held likely along the path, nothing where a node was not fed; to
-        be asked before the drafter commits. ValueError where the tree names rows that the drafter
-        was not asked about.
+    def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int]) -> dict[str, Tensor]:
+        """What the drafter's views held likely along the path, where a node was fed [n, V]; to be
+        asked before the drafter commits. ValueError where the tree names rows that the drafter was
+        not asked about.
         """
         if not self._full or tree.rows is None:
-            return None
-        rows = [tree.rows[node] for node in path]
-        fed = [row for row in rows if row >= 0]
-        views: dict[str, Alternatives] = {}
-        for view, logp in drafter.views(fed).items() if fed else ():
+            return {}
+        fed = [row for node in path if (row := tree.rows[node]) >= 0]
+        views = dict(drafter.views(fed)) if fed else {}
+        for logp in views.values():
             if len(logp) < len(fed):
                 raise ValueError(
                     f"DraftTree.rows names {len(fed)} rows of the drafter's along the accepted"
                     f" path; it was asked about {len(logp)} of them. A node that was not fed has"
                     " row -1"
                 )
-            likely = iter(self._likeliest(logp, VIEW_TOP))
-            views[view] = [next(likely) if row >= 0 else [] for row in rows]
-        return views or None
+        return views
 
     def write(
         self,
@@ -76,26 +71,45 @@ class Recorder:
         scores: Scores,
         verdict: Verdict,
         kept: Sequence[int],
-        said: dict[str, Alternatives] | None,
+        said: dict[str, Tensor],
         last: bool,
-    ) -> Written:
+    ) -> Written | None:
         """kept: the emitted ids, the verdict's or the first of them. said: what `ask` gave. last:
-        the answer ends here.
+        the answer ends here. None where the target's logits along the path are not finite.
+
+        All that the host wants to know of a round comes in one transfer.
         """
         n, logits = len(kept), scores.logits
+        path = verdict.path[:n]
         tokens = tree.tokens.to(logits.device)
-        ids = tokens.tolist()
-        draft_logp = None if tree.logp is None else tree.logp.tolist()
-        target_logp = candidates = None
+        wanted = [tokens, logits[verdict.path].amax(-1).isfinite()]
+        wanted += [] if tree.logp is None else [tree.logp]
         if self._full:
             logp = logits.log_softmax(-1, dtype=torch.float32)
-            target_logp = [None, *logp[tree.shape.parent_on(logits.device), tokens][1:].tolist()]
-            candidates = self._likeliest(logp[verdict.path[:n]], TOP)
+            wanted.append(logp[tree.shape.parent_on(logits.device), tokens])
+            wanted += _likeliest(logp[path], TOP)
+            for view in said.values():
+                wanted += _likeliest(view, VIEW_TOP)
+        told = iter(_read(wanted))
+        ids, finite = [int(token) for token in next(told)], all(next(told))
+        if not finite:
+            return None
+        draft_logp: list[float | None] | None = None if tree.logp is None else [*next(told)]
+        target_logp = candidates = views = None
+        if self._full:
+            target_logp = [None, *next(told)[1:]]
+            candidates = self._candidates(next(told), next(told), n)
+            fed = [tree.rows is not None and tree.rows[node] >= 0 for node in path]
+            views = {
+                view: self._beside(self._candidates(next(told), next(told), sum(fed)), fed)
+                for view in said
+            }
         drawn = Tree(
             ids, list(tree.shape.parent), list(map(self._word, ids)), draft_logp, target_logp
         )
-        path = verdict.path[: min(n, verdict.n_accepted) + 1]
-        return Written(self._tokens(verdict, kept, last), drawn, path, candidates, said)
+        kept_path = verdict.path[: min(n, verdict.n_accepted) + 1]
+        said_tokens = self._tokens(verdict, kept, last)
+        return Written(said_tokens, drawn, kept_path, candidates, views or None)
 
     def _tokens(self, verdict: Verdict, kept: Sequence[int], last: bool) -> list[Token]:
         origins: list[Origin] = ["relaxed" if relaxed else "draft" for relaxed in verdict.relaxed]
@@ -105,14 +119,37 @@ class Recorder:
             for i, (token, origin) in enumerate(zip(kept, (*origins, "target"), strict=False))
         ]
 
-    def _likeliest(self, logp: Tensor, k: int) -> Alternatives:
-        """The k likeliest tokens of every row of log-probabilities [n, V]."""
-        top = logp.topk(min(k, logp.shape[-1]), dim=-1)
-        return [
-            [
-                Candidate(i, self._word(i), prob)
-                for i, prob in zip(ids, probs, strict=True)
-                if prob > 0
-            ]
-            for ids, probs in zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
+    def _candidates(self, ids: Sequence[float], probs: Sequence[float], n: int) -> Alternatives:
+        """Of n rows, each row's candidates that have any probability."""
+        k = len(ids) // max(n, 1)
+        rows = [
+            zip(ids[i * k : (i + 1) * k], probs[i * k : (i + 1) * k], strict=True) for i in range(n)
         ]
+        return [
+            [Candidate(int(i), self._word(int(i)), prob) for i, prob in row if prob > 0]
+            for row in rows
+        ]
+
+    @staticmethod
+    def _beside(rows: Alternatives, fed: Sequence[bool]) -> Alternatives:
+        """One entry for every node of the path, nothing for those that were not fed."""
+        following = iter(rows)
+        return [next(following) if one else [] for one in fed]
+
+
+def _likeliest(logp: Tensor, k: int) -> list[Tensor]:
+    """Ids and probabilities of the k likeliest tokens of log-probabilities [n, V]."""
+    top = logp.topk(min(k, logp.shape[-1]), dim=-1)
+    return [top.indices, top.values.exp()]
+
+
+def _read(tensors: Sequence[Tensor]) -> list[list[float]]:
+    """These tensors' numbers, flat, in one transfer: float32 holds ids up to 2^24, and the
+    probabilities are of float32 already."""
+    device = tensors[0].device
+    flat = [one.flatten().to(device, torch.float32) for one in tensors]
+    numbers, out, first = torch.cat(flat).tolist(), [], 0
+    for one in flat:
+        out.append(numbers[first : first + len(one)])
+        first += len(one)
+    return out

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specvl_demo.core.transfer import sent
+
 _KEPT = 2**18
 """Numbers in the largest mask that is kept for the next time."""
 
@@ -80,13 +82,11 @@ class TreeShape:
 
     def depth_on(self, device: torch.device) -> Tensor:
         """[T] int64 depth on a device, kept for the next time."""
-        return self._kept(("depth", device), lambda: torch.tensor(self.depth, device=device))
+        return self._kept(("depth", device), lambda: sent(self.depth, device))
 
     def parent_on(self, device: torch.device) -> Tensor:
         """[T] int64 parent on a device with the root as its own parent, kept for the next time."""
-        return self._kept(
-            ("parent", device), lambda: torch.tensor((0, *self.parent[1:]), device=device)
-        )
+        return self._kept(("parent", device), lambda: sent((0, *self.parent[1:]), device))
 
     def paths_on(self, device: torch.device) -> Tensor:
         """[T, depth + 1] int64: every node's ancestor at every depth, itself at its own, 0 below
@@ -100,7 +100,7 @@ class TreeShape:
                 if parent >= 0:
                     rows[node] = rows[parent]
                 rows[node, self.depth[node]] = node
-            return paths.to(device)
+            return sent(paths, device)
 
         return self._kept(("paths", device), make)
 
@@ -117,7 +117,7 @@ class TreeShape:
             small = size * (room + size) <= _KEPT
             kept = torch.zeros(size, (room if small else length) + size, dtype=dtype)
             kept[:, -size:].masked_fill_(~self.ancestors, torch.finfo(dtype).min)
-            kept = kept.to(device)
+            kept = sent(kept, device)
             if small:
                 self._store[("mask", dtype, device)] = kept
         return kept[:, kept.shape[1] - size - length :]

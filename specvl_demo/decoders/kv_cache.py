@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specvl_demo.core.transfer import sent
+
 
 class Layout(NamedTuple):
     """Where a layer keeps its keys and values, and of which shape."""
@@ -132,7 +134,7 @@ class KVCache:
                 f"row {max(rows)} was not written, only {self.length - start} lie behind {start}"
             )
         for data in self.blocks if first < n else ():
-            source = torch.tensor([start + row for row in rows[first:]], device=data.device)
+            source = sent([start + row for row in rows[first:]], data.device)
             data[:, :, :, :, start + first : start + n] = data.index_select(4, source)
         self.length = start + n
 

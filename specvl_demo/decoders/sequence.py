@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core.prefix_cache import new_columns, row_keys
+from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import TreeShape, chain
 from specvl_demo.core.types import NOTHING, Capture, Context
 from specvl_demo.decoders import exact
@@ -110,7 +111,7 @@ class CachedSequence:
             new = chain(end - first - 1)
             mask = None if len(new) == 1 else new.additive(self.length + first, x.dtype, x.device)
             return self._run(x, chain(end - 1).depth_on(x.device), mask)
-        parents = torch.as_tensor(parents, device=x.device)
+        parents = sent(parents, x.device)
         block, depth = self._buffers(end, x)
         if self._is_chain:
             self._start_branching(depth, first)
@@ -226,7 +227,7 @@ class CachedSequence:
         """Write down the chain that was fed so far in this round."""
         self._among.copy_(self._alone)
         if fed > 1:
-            self._among[:fed, :fed].masked_fill_(chain(fed - 1).ancestors.to(depth.device), 0.0)
+            self._among[:fed, :fed].masked_fill_(sent(chain(fed - 1).ancestors, depth.device), 0.0)
             depth[:fed] = chain(fed - 1).depth_on(depth.device)
         self._is_chain = False
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler, best
+from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.core.types import Drafter
 
@@ -187,7 +188,7 @@ def _at(flat: Tensor, places: Sequence[int]) -> Tensor:
     """
     if places[-1] == len(places) - 1:
         return flat[: len(places)]
-    return flat[torch.tensor(places, device=flat.device)]
+    return flat[sent(places, flat.device)]
 
 
 def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
@@ -203,7 +204,7 @@ def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: Plan)
     """
     chosen = [0, *_most_probable(nodes, want.max_nodes - 1)]
     number = {old: new for new, old in enumerate(chosen)}
-    index = torch.tensor(chosen, device=tokens.device)
+    index = sent(chosen, tokens.device)
     return DraftTree(
         tokens[index],
         shape_of((-1, *(number[nodes[i].parent] for i in chosen[1:]))),

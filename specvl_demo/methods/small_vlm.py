@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
@@ -132,7 +133,7 @@ class SmallVLM:
         """Log-probabilities [k, V] of the token after each fed node, mixed over the views."""
         if not isinstance(parents, Tensor) and parents[0] < 0:
             if self._pending:
-                tokens = torch.cat((torch.tensor(self._pending, device=tokens.device), tokens))
+                tokens = torch.cat((sent(self._pending, tokens.device), tokens))
             hidden = self._stream.root(self._embed(tokens))[:, -1:]
             self._pending, self._said = [], []
         else:

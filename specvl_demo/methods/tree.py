@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler, best
+from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, ranked, shape_of
 from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.methods.base import TREE, Method, Part, register
@@ -92,10 +93,10 @@ class RankedTree(Policy):
             top = 1 + max(ranks[node] for node in born)
             places = [fed.index(whole.parent[node]) * top + ranks[node] for node in born]
             yield _Level(
-                feed=torch.tensor([node - first for node in fed], device=device),
+                feed=sent([node - first for node in fed], device),
                 parents=tuple(self._row_of.get(whole.parent[node], -1) for node in fed),
                 top=top,
-                born=torch.tensor(places, device=device),
+                born=sent(places, device),
                 shape=shape_of(whole.parent[: born.stop]),
             )
             first = stop

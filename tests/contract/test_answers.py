@@ -113,6 +113,39 @@ def test_lossless_answers_are_the_targets(
 
 
 @pytest.mark.parametrize(
+    ("method", "most"), [("ar", 2), ("chain", 2), ("tabed", 4), ("tree", 2), ("sage", 5)]
+)
+def test_a_round_waits_for_the_device_a_few_times_only(
+    method: str, most: int, answers: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers that the host reads of tensors, which on a GPU waits for all that was launched."""
+    reads, inside = 0, False
+    for name in ("tolist", "item", "__bool__", "__int__", "__float__"):
+        real = getattr(torch.Tensor, name)
+
+        def counted(*args: Any, real: Any = real) -> Any:
+            nonlocal reads
+            reads += inside
+            return real(*args)
+
+        monkeypatch.setattr(torch.Tensor, name, counted)
+    step = Lane.step
+
+    def watched(lane: Lane) -> Any:
+        nonlocal inside
+        inside = True
+        try:
+            return step(lane)
+        finally:
+            inside = False
+
+    monkeypatch.setattr(Lane, "step", watched)
+    _, records = answers(method, PROMPTS["picture"], {})
+    n_rounds = sum(isinstance(record, Round) for record in records)
+    assert n_rounds >= 2 and n_rounds < reads <= most * n_rounds
+
+
+@pytest.mark.parametrize(
     "case", ["chain", "tabed", "tabed mtcp", "sage", "sage online", "specvlm", "tabed beam 2"]
 )
 @pytest.mark.parametrize("draws", ["argmax", "shared"])

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.prefix_cache import new_columns, row_keys
+from specvl_demo.core.transfer import sent
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
@@ -284,7 +285,7 @@ class FeatureDrafter(NoDrafter):
         head, first = self._head, self._fed
         if not isinstance(parents, Tensor) and parents[0] < 0:
             if self._pending:
-                tokens = torch.cat((torch.tensor(self._pending, device=tokens.device), tokens))
+                tokens = torch.cat((sent(self._pending, tokens.device), tokens))
             x = head.join(head.embed(tokens), self._known, 0, self._scene)
             hidden = self._stream.root(x[None])[0, -1:]
             first, self._fed = 0, 1
@@ -335,4 +336,4 @@ def _rows(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | sli
         return parents
     if len(parents) == 1:
         return slice(parents[0], parents[0] + 1)
-    return torch.tensor(parents, device=device)
+    return sent(parents, device)
