@@ -22,7 +22,7 @@ from specvl_demo import pairs
 from specvl_demo.methods.chain import Chain
 from specvl_demo.pairs import Checkpoint, Pair
 from specvl_demo.records import Begin, Round
-from specvl_demo.serving import availability
+from specvl_demo.serving import availability, loader
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job
@@ -221,7 +221,8 @@ def test_a_checkpoint_that_is_not_whole(
     copy = tmp_path / "target"
     damaged = Pair("light", "t", pair.family, Checkpoint(str(copy), 1e6, "", True), {})
     monkeypatch.setattr(pairs, "find", lambda _: damaged)
-    monkeypatch.setattr(availability, "available", lambda *_: availability.Availability(True, ""))
+    for room in (availability, loader):
+        monkeypatch.setattr(room, "available", lambda *_: availability.Availability(True, ""))
     models = decoding.Engine()
     asked = Job("light", (("ar", {}),), "what", max_new_tokens=2)
     for damage, (change, said) in DAMAGED.items():
