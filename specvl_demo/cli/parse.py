@@ -155,7 +155,8 @@ PAIR = (
         "--exact",
         about=(
             "lossless methods equal AR decoding bit for bit, where the loaded target proves it"
-            " (default: SPECVL_EXACT, else on in half precision)"
+            " (default: SPECVL_EXACT, else on in half precision; on a GPU only where it costs AR at"
+            " most 5 %%)"
         ),
         choices=("on", "off"),
     ),

@@ -34,7 +34,8 @@ def why_not(decoder: nn.Module) -> str | None:
     rope = config.rope_parameters.get("rope_type", "default") if name in _PLAIN else None
     if name not in _PLAIN:
         return f"{name} is not one of the plain decoders {', '.join(_PLAIN)}"
-    if weight.device.type != "cpu" or weight.dtype not in _DTYPES:
+    # On the meta device a model is only looked at, before it is loaded to a CPU.
+    if weight.device.type not in ("cpu", "meta") or weight.dtype not in _DTYPES:
         return (
             f"it runs on {weight.device.type} in {weight.dtype}; lean is for float32 and bfloat16"
             " on a CPU"

@@ -41,6 +41,8 @@ class Checkpoint:
     on (`base_weights`). kv: numbers that its cache keeps of a token, 2 x layers x key heads x their
     width; 0 where they are few or unknown. tower: of `params` those of the vision tower, which no
     step reads. active: of a mixture of experts, those that a step reads for one token; 0: all.
+    fused_bytes: what the fused CPU decoder's own layout of its matrices takes beside the weights; 0
+    where that decoder does not run it.
     """
 
     id: str
@@ -51,6 +53,7 @@ class Checkpoint:
     kv: int = 0
     tower: float = 0.0
     active: float = 0.0
+    fused_bytes: float = 0.0
 
     @property
     def folder(self) -> Path:
@@ -110,6 +113,9 @@ def _listed() -> tuple[Pair, ...]:
     checkpoints = {}
     for name, facts in found["checkpoints"].items():
         layers_heads_width = facts.pop("kv", [0])
+        if facts.pop("fused", False):
+            # All of these are stored in 16 bits, and laid out so.
+            facts["fused_bytes"] = 2 * (facts["params"] - facts.get("tower", 0))
         checkpoints[name] = Checkpoint(name, kv=2 * math.prod(layers_heads_width), **facts)
     listed = []
     for row in found["pairs"]:

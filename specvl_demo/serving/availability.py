@@ -30,11 +30,12 @@ PROCESS_BYTES: dict[str, int] = {"cpu": 450_000_000, "cuda": 1_200_000_000}
 """Beside weights and caches: the libraries, the device's context, what a forward over a prompt
 needs.
 """
-LAYOUTS = 1.5
-"""The fused CPU decoder keeps the weights as the library has them, and packed in half precision."""
 CACHE_SPARE = 1.2
 """Caches on a GPU are lent in sizes a quarter apart, with room for the largest step."""
 N_LANES = 2
+MOST_EXACT_COST = 0.05
+"""Share of a plain step above which exact steps on a GPU are not the default: AR runs them too, and
+a slower AR would flatter every speedup."""
 USABLE_SHARE = 0.9
 BFLOAT16_FROM = (8, 0)
 """Compute capability from which a GPU has arithmetic in bfloat16; float16 is native below it."""
@@ -46,7 +47,8 @@ class Options:
 
     dtype: else bfloat16 on a GPU that has it, float16 on an older one, float32 on a CPU. quantised:
     the target's weights in 8 or 4 bits on a GPU; else 4 bits where nothing else fits. exact: steps
-    whose rows do not depend on each other, where the loaded target proves them. pickles: read .bin
+    whose rows do not depend on each other, where the loaded target proves them; else in half
+    precision where they cost little (`exact_cost`). pickles: read .bin
     files too, which can run code.
     """
 
@@ -139,14 +141,61 @@ def needs_bytes(
     n_lanes: each keeps keys and values of its own; one more copy is the prefill's while the last
     lane begins.
     """
-    each = DTYPE_BYTES[dtype]
+    each, on_cpu = DTYPE_BYTES[dtype], device == "cpu"
     weights = pair.target.params * QUANTISED_BYTES.get(quantised, each)
     weights += sum(one.params for one in drafters(pair, roles)) * each
-    if pair.shipped and device == "cpu":
-        weights *= LAYOUTS
-    cached_numbers = pair.target.kv * (n_lanes + 1) + sum(one.kv for one in drafters(pair, roles))
-    rows = pair.n_tokens * (CACHE_SPARE if device != "cpu" else 1)
-    return int(weights + cached_numbers * rows * each) + PROCESS_BYTES[device.partition(":")[0]]
+    cached = 0.0
+    # choice: every lane drafts with the pair's largest drafter, but one: AR's.
+    largest = max(drafters(pair, roles), key=lambda one: one.kv, default=None)
+    for one, copies in ((pair.target, n_lanes + 1), (largest, n_lanes - 1)):
+        if one is not None:
+            # The fused decoder keeps keys and values in float32 whatever its weights are.
+            number = DTYPE_BYTES["float32"] if on_cpu and one.fused_bytes else each
+            cached += one.kv * copies * number
+    if on_cpu:
+        weights += sum(one.fused_bytes for one in (pair.target, *drafters(pair, roles)))
+    rows = pair.n_tokens * (1 if on_cpu else CACHE_SPARE)
+    return int(weights + cached * rows) + PROCESS_BYTES[device.partition(":")[0]]
+
+
+def too_many_lanes(
+    pair: Pair, place: Availability, machine: Machine, n_lanes: int, roles: Collection[Role]
+) -> str | None:
+    """Why so many lanes cannot race where the pair was loaded, in a sentence that says how many
+    can; None where they can."""
+    if place.device == "cpu":
+        memory = machine.memory_bytes
+    else:
+        used = place.split or [int(place.device.rpartition(":")[2])]
+        memory = sum(machine.gpus[index].memory_bytes for index in used)
+
+    def needs(n: int) -> int:
+        return needs_bytes(pair, place.dtype, roles, place.quantised, place.device, n)
+
+    # What was counted when the pair was loaded is not refused now.
+    fit = next((n for n in range(n_lanes, N_LANES, -1) if needs(n) <= memory * USABLE_SHARE), None)
+    if n_lanes <= N_LANES or fit == n_lanes:
+        return None
+    return (
+        f"{n_lanes} lanes of {pair.called} need about {gb(needs(n_lanes))}, and there are"
+        f" {gb(memory)}: {fit or N_LANES} lanes fit. Choose fewer methods."
+    )
+
+
+def exact_cost(pair: Pair, place: Availability) -> float:
+    """What exact steps add to an AR step there, as a share of the bytes that it reads.
+
+    Derived, not measured: on a GPU they write keys and values of the whole cache in float32 in
+    every layer, and read them again; a CPU's exact steps cost next to nothing.
+    """
+    if place.device == "cpu":
+        return 0.0
+    each = DTYPE_BYTES[place.dtype]
+    cached = pair.target.kv * pair.n_tokens
+    read = (pair.target.active or pair.target.params - pair.target.tower) * QUANTISED_BYTES.get(
+        place.quantised, each
+    )
+    return cached * 2 * DTYPE_BYTES["float32"] / (read + cached * each)
 
 
 def drafters(pair: Pair, roles: Collection[Role] | None) -> list[Checkpoint]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.pairs import CUSTOM, Checkpoint, Pair, Role
 from specvl_demo.pairs.machine import offline
-from specvl_demo.vlm import compatibility
+from specvl_demo.vlm import compatibility, sizes
 
 
 def custom_pair(target: str, drafter: str | None = None) -> Pair:
@@ -51,9 +51,23 @@ def _head_in(folder: Path) -> Role | None:
     return cast("Role | None", checkpoints.role_in(folder))
 
 
-def _checkpoint(card: Any) -> Checkpoint:
+def _checkpoint(card: compatibility.Card) -> Checkpoint:
     folder = Path(card.id)
     local = folder.is_dir()
     # Without a count, stored weights are taken for half precision.
     params = card.params or card.bytes / 2
-    return Checkpoint(str(folder.resolve()) if local else card.id, params, card.licence, local)
+    name = str(folder.resolve()) if local else card.id
+    found = sizes.read(card.folder, card.family in compatibility.FAMILIES) if card.folder else None
+    if found is None:
+        return Checkpoint(name, params, card.licence, local)
+    # What is stored in 32 bits may not fit into the 16 of the fused decoder's layout.
+    fused_bytes = found.fused * (2 if found.halves else 4)
+    return Checkpoint(
+        name,
+        params,
+        card.licence,
+        local,
+        kv=found.kv,
+        tower=found.tower,
+        fused_bytes=fused_bytes,
+    )

@@ -16,7 +16,14 @@ from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.native import Assistant
 from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
 from specvl_demo.pairs.machine import detect
-from specvl_demo.serving.availability import PACKED, Availability, Options, available
+from specvl_demo.serving.availability import (
+    MOST_EXACT_COST,
+    PACKED,
+    Availability,
+    Options,
+    available,
+    exact_cost,
+)
 from specvl_demo.serving.choosing import roles_here
 from specvl_demo.vlm import compatibility, florence, loading, photo_assembly, shared_drafter
 from specvl_demo.vlm.encoder import VLM, LanguageModel
@@ -107,7 +114,14 @@ def load(
     prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
     # choice: float32 is left as it is: where rounding differs it changed no token of any answer
     # measured.
-    exact = options.exact == "on" or (options.exact is None and place.dtype != "float32")
+    exact = options.exact == "on"
+    if options.exact is None and place.dtype != "float32":
+        exact = (cost := exact_cost(pair, place)) <= MOST_EXACT_COST
+        if not exact:
+            tell(
+                f"Steps are plain: exact ones would cost AR about {cost:.0%} here; SPECVL_EXACT=on"
+                " takes them."
+            )
     packed = PACKED.get(place.quantised)
     name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
     target = VLMTarget(VLM(model, name, prompter.special_ids), exact)

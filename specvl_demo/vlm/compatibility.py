@@ -71,7 +71,8 @@ class Card:
     """A model as far as it is known without its weights.
 
     family: its `model_type`. params: from the weights' own headers or index, rounded; 0 where
-    nothing says. bytes: of the weights as stored. tokens: id by token.
+    nothing says. bytes: of the weights as stored. tokens: id by token. folder: where its
+    configuration lies here.
     """
 
     id: str
@@ -80,6 +81,7 @@ class Card:
     bytes: int
     licence: str
     tokens: dict[str, int] = field(repr=False)
+    folder: Path | None = None
 
     @property
     def title(self) -> str:
@@ -142,6 +144,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         bytes=safe or pickled,
         licence=str(facts.get("licence") or "not stated"),
         tokens=_tokens(known["tokenizer.json"]),
+        folder=folder if folder.is_dir() else facts.get("folder"),
     )
 
 
@@ -261,7 +264,8 @@ def _from_hub(
             facts["licence"] = (info.card_data or {}).get("license")
         for name in _READ:
             try:
-                known[name] = read_json(Path(hf_hub_download(repo, name, local_files_only=offline)))
+                file = Path(hf_hub_download(repo, name, local_files_only=offline))
+                known[name], facts["folder"] = read_json(file), file.parent
             except EntryNotFoundError:
                 continue
     except HFValidationError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from specvl_demo.decoders import fused_cpu
@@ -37,7 +38,7 @@ def read(folder: Path, sees: bool) -> Sizes | None:
         with torch.device("meta"):
             model = kind.from_config(config)
         decoder, plain = model.get_decoder(), HFDecoder(model)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StrictDataclassError):
         return None
     params = sum(weight.numel() for weight in model.parameters())
     text = {id(weight) for weight in (*decoder.parameters(), model.get_output_embeddings().weight)}

@@ -190,6 +190,20 @@ def test_caches_of_lanes_count() -> None:
     needs = [availability.needs_bytes(pair, "bfloat16", (), n_lanes=n) for n in (1, 2, 5)]
     assert needs[1] - needs[0] == kv and needs[2] - needs[0] == 4 * kv and kv > 1.8e9
     assert needs[1] < 0.9 * L4.gpus[0].memory_bytes < needs[2]
+    place = available(pair, L4, roles=())
+    assert availability.too_many_lanes(pair, place, L4, 2, ()) is None
+    said = availability.too_many_lanes(pair, place, L4, 5, ())
+    assert said is not None and "5 lanes of llava-1.6-7b" in said and "2 lanes fit" in said
+
+
+def test_exact_steps_are_the_default_only_where_they_cost_ar_little() -> None:
+    """LLaVA keeps ten times the keys and values of Qwen2.5-VL: there AR would be a third slower."""
+    costs = {
+        name: availability.exact_cost(find(name), available(find(name), H200))
+        for name in ("qwen2.5-vl-7b", "llava-1.5-7b")
+    }
+    assert costs["qwen2.5-vl-7b"] < availability.MOST_EXACT_COST < 0.25 < costs["llava-1.5-7b"]
+    assert availability.exact_cost(find("photo"), available(find("photo"), LAPTOP)) == 0
 
 
 def test_old_cards_compute_in_float16_and_the_environment_decides(

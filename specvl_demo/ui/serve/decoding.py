@@ -68,6 +68,9 @@ def events(
     if not engine.has(pair, roles, options):
         yield {"k": "status", "stage": "loading", "detail": pair.title}
     loaded = engine.get(pair, roles, tell, options)
+    place = loaded.availability
+    if short := availability.too_many_lanes(pair, place, detect(), len(choices), roles):
+        raise ValueError(short)
     loaded.try_out(tell)
     if job.media or job.history:
         yield {"k": "status", "stage": "media"}

@@ -71,9 +71,9 @@ export const W = {
     lawHelp:
       'It draws by itself, as engines do: every answer is as likely as from the large model alone, but from one seed it is another.',
     exactHelp: (dtype) =>
-      `Its checks give the same numbers as plain steps in ${dtype}, bit for bit: the answer is the autoregressive one, token for token.`,
+      `Its checks give the same numbers as plain steps in ${dtype}, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
     nearlyHelp: (dtype) =>
-      `Many tokens at once round otherwise than one in ${dtype}: where two tokens are nearly as likely, the answer may take the other one.`,
+      `Many tokens at once round otherwise than one in ${dtype}: where two tokens are nearly as likely, the answer may take the other one.${dtype === 'float32' ? '' : ' SPECVL_EXACT=on takes the slower, exact way.'}`,
     lossy: 'may differ',
     lossyHelp:
       'A relaxed method: its answer may differ from the large model’s own. Relaxed tokens are marked.',
