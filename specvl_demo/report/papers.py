@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
 
-from specvl_demo.records import Lane
+from specvl_demo.records import Lane, Round
 from specvl_demo.report.answers import DRAWS, f1
 
 NAMES = {"tau": "τ", "quality": "F1 of words"}
@@ -109,15 +109,20 @@ def ratio(
 def lagged(lanes: Sequence[Lane], note: str) -> float | None:
     """The correlation of a note with itself a round later, pooled over answers; None where there
     are too few."""
-    series = [[one.notes[note] for one in lane.rounds if note in one.notes] for lane in lanes]
+    series = [[value for _, value in _noted([lane], note)] for lane in lanes]
     pairs = [pair for values in series for pair in zip(values, values[1:], strict=False)]
     return _correlation(pairs)
 
 
 def foretold(lanes: Sequence[Lane], note: str) -> float | None:
     """The correlation of a note with the number of drafted tokens that its round kept."""
-    rounds = [one for lane in lanes for one in lane.rounds if note in one.notes]
-    return _correlation([(one.notes[note], len(one.path) - 1) for one in rounds])
+    return _correlation([(value, len(one.path) - 1) for one, value in _noted(lanes, note)])
+
+
+def _noted(lanes: Sequence[Lane], note: str) -> list[tuple[Round, float]]:
+    """The rounds that have a number under this note, with it."""
+    found = ((one, one.notes.get(note)) for lane in lanes for one in lane.rounds)
+    return [(one, float(value)) for one, value in found if isinstance(value, int | float)]
 
 
 def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -136,7 +141,8 @@ def holds(one: Mapping[str, Any]) -> bool:
 
 def verdict(claim: Mapping[str, Any]) -> tuple[bool, str]:
     """Whether a claim of the record holds here, and the sentence on it, from the numbers only."""
-    held, missed = [], []
+    held: list[str] = []
+    missed: list[str] = []
     for one in claim["comparisons"]:
         (held if holds(one) else missed).append(_told(one))
     if not missed:
