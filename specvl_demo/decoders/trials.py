@@ -175,7 +175,8 @@ def calibrate(decoder: StaticDecoder) -> Trial:
 def tried(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) -> Trial:
     """Try both on input rows [TRIED_ROWS, D], and set `fixed` to what is faster, equal, and works.
 
-    logits: of hidden states [nodes, D], as they are compared.
+    logits: of hidden states [nodes, D], as they are compared. Raises torch.AcceleratorError: after
+    such a fault the device answers nothing any more, whichever way steps are launched.
     """
     switched.fixed = False
     eager_s, truth = _timed(switched, rows, logits)
@@ -183,6 +184,8 @@ def tried(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) 
     try:
         fixed_s, said = _timed(switched, rows, logits)
         trial = Trial(eager_s, fixed_s, _agree(truth, said))
+    except torch.AcceleratorError:
+        raise
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
         trial = Trial(
             eager_s, 0.0, False, (str(fault).splitlines() or [type(fault).__name__])[0][:200]

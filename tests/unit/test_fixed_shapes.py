@@ -268,6 +268,13 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
     assert "failed (operation not permitted when stream is capturing)" in str(trial.reason)
     assert not decoder.fixed and torch.isfinite(decode(decoder, 1)[0]).all()
 
+    def lost(step: object, cache: object) -> None:
+        raise torch.AcceleratorError("an illegal memory access was encountered")
+
+    decoder.steps._compute = lost
+    with pytest.raises(torch.AcceleratorError, match="illegal"):
+        trials.calibrate(decoder)
+
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
