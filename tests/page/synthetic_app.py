@@ -23,6 +23,8 @@ from specvl_demo.ui.page.handlers import Behaviour
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.uploads import Uploads
 
+BUSY = 77
+"""The seed of a run beside which other programs keep the machine busy."""
 LONG = 600
 """Tokens of a run that does not end by itself while a test looks."""
 
@@ -63,6 +65,8 @@ class SyntheticWorker:
             if kind == "begin":
                 exact = "exact" if job.dtype == "bfloat16" else ""
                 record = replace(record, dtype=job.dtype or record.dtype, exactness=exact)
+            if kind == "end" and job.seed == BUSY:
+                record = replace(record, load=0.9)
             if kind == "round":
                 lasted = max(0.0, record.clock_s - spent.get(record.lane, 0.0)) / rate
                 time.sleep(1 / self.pace if self.pace else lasted)
@@ -71,6 +75,8 @@ class SyntheticWorker:
                 if run in self.stopped:
                     break
             put({"k": kind, "record": record, "at": time.time() * 1000})
+            if kind == "begin" and job.seed == BUSY:
+                put({"k": "load", "others": 0.9})
         if run in self.stopped:
             for name in methods:
                 put(

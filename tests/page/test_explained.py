@@ -64,6 +64,7 @@ def test_one_step_drafts_checks_and_settles(opened):
     pale = opened.locator(".vl-lane[data-lane='1'] .vl-guess .tk.guess:visible")
     expect(pale.first).to_be_visible()
     expect(opened.locator(".vl-race .vl-facts")).to_contain_text("guessing")
+    expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("drafted, being checked")
     opened.get_by_role("button", name="Previous round").click()
     opened.wait_for_function("specvl.race.head !== null && !specvl.view.player.playing")
 
@@ -244,7 +245,7 @@ def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
         assert box["y"] + box["height"] <= foot
     custom = opened.locator(".vl-ask [data-method=custom]")
     expect(custom).to_be_hidden()
-    opened.get_by_role("button", name="1 more…").click()
+    opened.get_by_role("button", name=re.compile(r"\d+ more…")).click()
     expect(custom).to_be_visible()
     for name in ("chain", "sage", "lvspec", "hivis", "dream"):
         opened.locator(f".vl-ask [data-method={name}] input").check()
@@ -304,6 +305,8 @@ def test_no_label_of_the_tree_lies_on_another(opened):
         tree = opened.locator(".vl-race .vl-tree")
         expect(tree.locator("text.word").first).to_be_attached()
         assert tree.evaluate(OVERLAPS) == 0, size
+        card = opened.locator(".vl-race .vl-tree-card").bounding_box()["height"]
+        assert card - tree.bounding_box()["height"] < 110, size  # heading and slider
 
 
 def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened):

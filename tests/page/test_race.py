@@ -12,6 +12,8 @@ from tests.page.conftest import note_sent
 
 LOADING = ("Precision", "Quantisation", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
+BUSY = 77
+"""The seed with which the made-up machine is busy."""
 SHOWN = (
     "[...document.querySelectorAll('.vl-text [data-n]')].reduce((sum, n) => sum +"
     " Number(n.dataset.n), 0)"
@@ -264,6 +266,29 @@ def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
     expect(opened.locator(".vl-chart-note:visible")).to_have_count(0)
 
 
+def test_others_on_the_machine_are_told_while_the_race_runs(opened):
+    """A sentence, and no speedup, from the moment it is known; the same again when it is calm."""
+    opened.evaluate(f"specvl.ask.request.sampling = {{seed: {BUSY}, max_new_tokens: 300}}")
+    opened.locator("#vl-run").click()
+    opened.wait_for_function(
+        "specvl.race.list[1]?.tokens.length > 60 && specvl.race.list[0].tokens.length > 30"
+    )
+    expect(opened.locator(".vl-busy")).to_contain_text("Other programs use 90 % of the machine")
+    cell = opened.locator(".vl-track tr[data-lane='1'] .speedup")
+    expect(cell).to_have_text("–")
+    assert opened.evaluate("specvl.ask.running")
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=60_000)
+    expect(opened.locator(".vl-busy")).to_have_text("")
+    expect(cell).to_have_text("–")
+    opened.evaluate("() => { specvl.api.server.busy = () => Promise.resolve(window.calm ?? 0.9); }")
+    opened.get_by_role("button", name="Run again when it is calm").click()
+    expect(opened.locator("#vl-status")).to_contain_text("(now 90 % of it)")
+    opened.evaluate("() => { window.calm = 0; }")
+    opened.wait_for_function("specvl.ask.running")
+    opened.locator("#vl-stop").click()
+    opened.wait_for_function("!specvl.ask.running", timeout=60_000)
+
+
 def test_a_methods_chart_stands_from_the_start_of_a_replay_and_does_not_hang_on_the_first_round(
     opened,
 ):
@@ -429,10 +454,10 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     for words in ("may be relaxed", "λ's cut"):
         expect(opened.locator(".vl-race [data-chart=relevance]")).to_contain_text(words)
     expect(opened.locator(".vl-race [data-chart=shape]")).to_have_count(0)
-    for name in ("per-round", "speedup", "phases"):
-        expect(opened.locator(f".vl-race [data-chart={name}] .plot-container").first).to_be_visible(
-            timeout=15_000
-        )
+    expect(opened.locator(".vl-race .vl-chart")).to_have_count(2)
+    expect(opened.locator(".vl-race [data-chart=speedup] .plot-container").first).to_be_visible(
+        timeout=15_000
+    )
     drawn(opened)
     assert not opened.evaluate(FAULTS)
     expect(opened.locator(".vl-race [data-chart=speedup] .vl-plot")).to_have_attribute(

@@ -117,7 +117,7 @@ def test_settings_stand_out_and_can_be_put_back(opened):
     """A changed value is marked and counted; one press puts it back. Bounds hold."""
     unfold(opened)
     panel = opened.locator(".vl-settings details").first
-    panel.locator("summary").click()
+    panel.locator("summary").first.click()
     gamma = panel.get_by_label("draft length γ", exact=True)
     preset = gamma.input_value()
     gamma.fill(str(int(preset) + 1))

@@ -244,16 +244,21 @@ def test_views_have_addresses_and_back_works(opened, url: str):
 
 
 def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
-    """In place of the race that was there: a file that was never uploaded is not let in, an unknown
-    pair is refused by who computes."""
+    """Over the race that was there, which stays: a file that was never uploaded is not let in, an
+    unknown pair is refused by who computes, a server that is gone is told as that."""
     page.goto(url)
     ready(page)
+    page.evaluate("""() => {
+      const none = async () => undefined;
+      window.GONE = { trigger: none, server: { ...specvl.api.server, batches: none } };
+    }""")
     for change, said in (
         ("media[0].path = '/etc/hosts'", "did not take this question"),
         ("pair = 'nowhere'", "nowhere"),
+        ("seed = 0; Object.assign(specvl.api, GONE)", "The server does not answer"),
     ):
         page.evaluate(f"() => {{ specvl.ask.request.{change}; specvl.ask.run(); }}")
         expect(page.locator(".vl-notice.wrong")).to_contain_text(said, timeout=60_000)
-        expect(page.locator(".vl-lane")).to_have_count(0)
+        expect(page.locator(".vl-lane")).to_have_count(2)
         expect(page.locator("#vl-run")).to_be_enabled()
         page.locator("[data-example=scene]").click()

@@ -33,7 +33,18 @@ MOST_BYTES = 64 * 2**20
 MOST_AT_ONCE = 64
 SESSIONS = 64
 """Visits whose state Gradio keeps, the newest; this page keeps none of its own there."""
-SERVED = ("known", "panel", "stop", "batches", "share", "bench", "benched", "packed", "costs")
+SERVED = (
+    "known",
+    "panel",
+    "stop",
+    "batches",
+    "busy",
+    "share",
+    "bench",
+    "benched",
+    "packed",
+    "costs",
+)
 """The methods of the behaviour that the page's scripts may call."""
 
 
@@ -125,7 +136,7 @@ def launch_settings(
         "theme": gr.themes.Base(),
         "max_file_size": MOST_BYTES,
         "run_history": False,
-        "footer_links": ["api"],
+        "footer_links": [],  # a program asks for ?view=api by name
         "show_error": (
             False
         ),  # what the libraries say names folders; our own sentences are shown all the same

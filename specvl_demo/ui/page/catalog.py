@@ -37,6 +37,8 @@ PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
 PAPERS = ("tabed", "sage", "lvspec", "hivis", "dream")
 """The methods of the five papers that the page races in one press."""
+FEATURED = ("ar", "chain", "tree", *PAPERS, "eagle2", "ngram")
+"""Methods that stand in sight; the others are one press away."""
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
 """What a first visitor is offered on a CPU: the first of these that the pair serves."""
 WINS = 1.05
@@ -99,7 +101,6 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
             if len(base.alternatives(name, slot)) > 1
         ],
         "params": [_param(param, paper.get(param.name)) for param in params],
-        "free": method.options is None,
         "problem": problem,
     }
 
@@ -241,7 +242,7 @@ def _method(method: Method) -> dict[str, Any]:
         "title": method.title,
         "help": method.summary,
         "lossless": method.lossless,
-        "expert": method.options is None,
+        "expert": method.name not in FEATURED,
         "reference": method.reference,
         "learn": None if learn is None else {**asdict(learn), "formula": formula},
         "verdict": _verdicts().get(method.name),

@@ -17,6 +17,7 @@ from typing import Any
 
 from specvl_demo import pairs
 from specvl_demo.methods import base
+from specvl_demo.pairs.machine import Load
 from specvl_demo.records import Lane, Record, validate_trace
 from specvl_demo.report import costs, trace
 from specvl_demo.serving import choosing
@@ -64,6 +65,7 @@ class Behaviour:
     listeners: Counter[str | None] = field(default_factory=Counter)
     benches: Benches = field(init=False)
     _sharing: threading.Lock = field(default_factory=threading.Lock)
+    _load: Load = field(default_factory=Load)
 
     def __post_init__(self) -> None:
         self.benches = Benches(self.uploads.leave)
@@ -190,6 +192,15 @@ class Behaviour:
     def batches(self, run: Any, caller: Caller) -> list[str]:
         """All that was sent of a run of this visit, for a page that missed some."""
         return self.queue.batches(run, caller.visit) if isinstance(run, str) else []
+
+    def busy(self, _: Any, __: Caller) -> float | None:
+        """The share of the machine that other programs have used since somebody last asked; None
+        where that was only just now.
+        """
+        others = self._load.others()
+        if others is not None:
+            self._load = Load()
+        return others
 
     def panel(self, asked: Any, _: Caller) -> dict[str, Any]:
         """What can be set on a method with the parts asked for; {'problem': sentence} where it is

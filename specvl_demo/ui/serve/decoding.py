@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -34,6 +35,8 @@ from specvl_demo.ui.serve.child import SAID, Tell
 from specvl_demo.ui.serve.jobs import MOST_SHOWN, Job
 from specvl_demo.vlm import loading
 
+LOAD_EVERY_S = 1.0
+"""So often a race tells how much of the machine other programs use."""
 REPEAT_S = 5.0
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 224, 82
 # torch has a class of its own for a full GPU alone; on a CPU its allocator says so in words.
@@ -102,10 +105,16 @@ def events(
     yield {"k": "status", "stage": "prefill"}
     answers: dict[str, list[int]] = {}
     shared = SharedPrefill(asked)
+    load = None
     for record in session.race(loaded, asked, choices, shared=shared, notes=notes):
+        if load is None:
+            load, told = Load(), time.monotonic()
         if isinstance(record, Round):
             answers.setdefault(record.lane, []).extend(token.id for token in record.tokens)
         yield {"k": record.__struct_config__.tag, "record": record}
+        if time.monotonic() - told > LOAD_EVERY_S:
+            told = time.monotonic()
+            yield {"k": "load", "others": load.others()}
     if not cancelled():
         yield {"k": "heat", "lanes": _heat(shared, answers)}
 

@@ -21,7 +21,7 @@ import msgspec
 from specvl_demo.records import Begin, End, Round, Stop, Totals
 
 Event = dict[str, Any]
-"""{'k': kind, ...}: run · queue · status · begin · round · end · error · done."""
+"""{'k': kind, ...}: run · queue · status · begin · round · load · end · error · done."""
 FIRST_LANE_S = 5.0
 """Seconds of a lane until one was measured."""
 OVERDUE = 0.25

@@ -143,6 +143,11 @@ export class Ask extends EventTarget {
       hidden: true,
       on: { click: () => this.change(this.fitting.id) },
     });
+    this.papers = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      on: { click: () => this.racePapers() },
+    });
     this.chips = catalog.methods.map((m) => this.chip(m));
     this.others = h('button', {
       type: 'button',
@@ -154,15 +159,11 @@ export class Ask extends EventTarget {
       h(
         'div',
         { class: 'vl-methods', role: 'toolbar', 'aria-labelledby': 'vl-methods-title' },
+        this.papers,
         this.chips,
         this.others,
       ),
     );
-    this.papers = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      on: { click: () => this.racePapers() },
-    });
     this.methodNote = h('p', { class: 'vl-help vl-method-note', role: 'status' });
     this.settings = h('div', { class: 'vl-settings' });
     this.tryLive = h('input', { type: 'checkbox', id: 'vl-live', role: 'switch' });
@@ -261,19 +262,13 @@ export class Ask extends EventTarget {
           h(
             'div',
             { class: 'vl-field' },
-            h(
-              'div',
-              { class: 'vl-line' },
-              h('span', {
-                class: 'vl-label',
-                id: 'vl-methods-title',
-                text: W.ask.methods(catalog.limits.lanes),
-              }),
-              this.papers,
-            ),
+            h('span', {
+              class: 'vl-label',
+              id: 'vl-methods-title',
+              text: W.ask.methods(catalog.limits.lanes),
+            }),
             this.methods,
             this.methodNote,
-            this.elsewhere,
           ),
           (this.parameters = h(
             'details',
@@ -288,6 +283,7 @@ export class Ask extends EventTarget {
             this.settings,
             this.sampling.node,
             this.loading.node,
+            this.elsewhere,
           )),
         ),
       ),
@@ -545,6 +541,13 @@ export class Ask extends EventTarget {
     if (String(this.request.methods) === String(before.first))
       this.request.methods = [...now.first];
     this.request.pair = id;
+    const { examples } = this.catalog;
+    const shown = this.request.media.map((m) => examples.find((e) => e.id === m.example));
+    const own = examples.find((e) => e.pair === id);
+    if (own && shown.length && shown.every((e) => e && e.pair !== id)) {
+      this.choose(own); // the other pair's example means nothing to this one
+      return;
+    }
     this.show();
     this.changed();
   }
@@ -584,7 +587,6 @@ export class Ask extends EventTarget {
           {
             ask: this.api.panel,
             change: () => this.changed(),
-            link: () => this.dispatchEvent(new Event('link')),
             tryOut: (id) =>
               this.dispatchEvent(
                 new CustomEvent('try', { detail: { example: id, method: method.name } }),
@@ -648,7 +650,7 @@ export class Ask extends EventTarget {
       return;
     }
     this.turnOver();
-    const [refused] = this.well.refused;
+    const [refused] = this.request.media.length ? [] : this.well.refused;
     if (refused) {
       this.say(W.media.refusedRun(refused.name), true);
       return;

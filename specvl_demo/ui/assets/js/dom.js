@@ -97,9 +97,14 @@ export const fmt = {
   bytes: (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${Math.ceil(n / 1024)} kB`),
 };
 
+const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
+
+/** A token's text; one that only ends an answer or a turn is a mark. */
+export const marked = (text) => (END.test(text) ? '■' : text);
+
 /** A token's piece of text where it stands alone: spaces and line breaks made visible. */
 export function shown(text) {
-  return text === '' ? '∅' : laid(text).replace(/\n/g, '↵').replace(/^ /, '␣');
+  return text === '' ? '∅' : laid(marked(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
 }
 
 /** One Tab stop for all controls of a box: arrow keys walk through them, Tab leaves. */

@@ -47,11 +47,12 @@ export class Inspector {
     const lane = race.focused;
     this.node.classList.toggle('picked', Boolean(s?.picked));
     const going = !s && lane && race.currentRound;
-    if (going && going === this.going) return;
-    this.going = going;
+    const open = Boolean(going && race.making(lane)?.round === going);
+    if (going && going === this.going && open === this.open) return;
+    Object.assign(this, { going, open });
     if (going) {
       this.body.replaceChildren(
-        ...this.round(lane, going),
+        ...(open ? this.opening(going) : this.round(lane, going)),
         h('p', { class: 'vl-hint', text: W.inspect.hint }),
       );
       return;
@@ -69,6 +70,15 @@ export class Inspector {
     const round = token && lane.rounds[token.round];
     if (!round) return;
     this.body.replaceChildren(...this.token(lane, round, token, s.token));
+  }
+
+  /** A round on its way: what comes of it is not told yet. */
+  opening(round) {
+    this.head.replaceChildren(
+      h('b', { text: W.inspect.round(round.index) }),
+      h('span', { text: W.inspect.roundGoing(round.tree.tokens.length - 1) }),
+    );
+    return [];
   }
 
   /** A whole round: its tokens, its seconds, its notes. */
@@ -191,6 +201,7 @@ export class Inspector {
       top: top && shown(top.text),
       topP: top && fmt.prob(top.prob),
       drafted: round.tree.tokens.length - 1,
+      kept: round.path.length - 1,
     });
   }
 

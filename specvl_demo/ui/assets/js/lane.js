@@ -3,7 +3,7 @@
    text) says the same. */
 
 import { align } from './align.js';
-import { h, put, icon, shown } from './dom.js';
+import { h, icon, marked, put, shown } from './dom.js';
 import { term } from './explain.js';
 import { rejected } from './fold.js';
 import { laid } from './text.js';
@@ -131,7 +131,7 @@ export class LaneView {
       const nodes = [...kept, ...rejected(round).map((node) => [node, 'rejected'])];
       this.guess.replaceChildren(
         ...nodes.map(([node, kind]) =>
-          h('span', { class: 'tk', data: { kind }, text: laid(tree.texts?.[node] ?? '·') }),
+          h('span', { class: 'tk', data: { kind }, text: laid(marked(tree.texts?.[node] ?? '·')) }),
         ),
       );
     }
@@ -209,7 +209,7 @@ export class LaneView {
         return h('del', {
           class: 'tk rejected',
           title: W.lane.rejectedHelp,
-          text: nodes.map((n) => laid(round.tree.texts[n])).join(''),
+          text: nodes.map((n) => laid(marked(round.tree.texts[n]))).join(''),
         });
       });
   }

@@ -16,11 +16,13 @@ import { ReplayView } from './replayview.js';
 import { Runner } from './runner.js';
 import { themeButton } from './theme.js';
 import * as trace from './trace.js';
+import { MAX_LOAD, doubt } from './verdict.js';
 import { Visit } from './visit.js';
 import { WhatIfView } from './whatifview.js';
 import { W } from './words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
+const CALM_MS = 2000; // between two looks at whether the machine is calm
 const CHANGED_MS = 700; // so long a parameter must stand before it is tried live
 
 /** root: the element to fill. api: {server, upload, trigger, watch, url(name)} as the component gives them. */
@@ -55,6 +57,7 @@ class Page {
       follow: () => this.follow(),
       again: () => this.ask.run(),
       verify: () => this.verify(),
+      calm: () => this.whenCalm(),
     });
     this.inspect = new InspectView(this.race, this.painter, catalog, api.url('plotly'));
     this.replay = new ReplayView(
@@ -165,7 +168,6 @@ class Page {
     const { ask } = this;
     ask.addEventListener('run', (e) => this.run(e.detail));
     ask.addEventListener('turn', (e) => this.chat.set(e.detail));
-    ask.addEventListener('link', () => this.link());
     ask.addEventListener('try', (e) => this.tryOut(e.detail.example, e.detail.method));
     ask.addEventListener('stop', () => {
       ask.say(W.run.stopping);
@@ -239,6 +241,7 @@ class Page {
       .filter((item) => item.kind === 'image')
       .map(({ name, url }) => ({ name, frames: [url] }));
     this.ask.last = null;
+    const before = [this.race.meta, trace.recordsOf(this.race)];
     this.race.clear({
       source: 'live',
       question: request.question,
@@ -262,12 +265,14 @@ class Page {
         this.race.take(record);
       },
       heat: (found) => this.heat(found),
+      load: (others) => this.race.disturb(others),
     });
     this.ask.setRunning(false);
     this.painter.streaming(false);
     this.view.await('');
     const nothing = this.race.list.every((lane) => !lane.tokens.length);
-    if (nothing)
+    if (nothing && failed !== null && before[1].length) this.bringBack(...before);
+    else if (nothing)
       this.race.clear({ source: 'ended', question: request.question, form: this.race.meta.form });
     else this.replay.keep(this.race);
     this.visit.keep();
@@ -284,6 +289,26 @@ class Page {
     if (nothing || failed !== null || stopped) return;
     this.view.point();
     if (document.activeElement === this.ask.question) this.ask.question.select(); // the next one replaces it
+  }
+
+  /** The race that stood on the page before one that never began. */
+  bringBack(meta, records) {
+    this.race.clear(meta);
+    for (const record of records) this.race.take(record);
+    this.offerFollow();
+  }
+
+  /** Run again as soon as other programs leave the machine alone; whatever the visitor does ends the wait. */
+  async whenCalm() {
+    const { meta } = this.race;
+    for (let calm = 0; calm < 2;) {
+      const others = await this.api.server.busy().catch(() => null);
+      if (this.race.meta !== meta || this.ask.running || this.ask.next !== 'same') return;
+      calm = others !== null && others <= MAX_LOAD ? calm + 1 : 0;
+      if (calm < 2) this.ask.say(W.run.waits(others));
+      await new Promise((done) => setTimeout(done, CALM_MS));
+    }
+    this.ask.run();
   }
 
   /** Heat of every token comes when all lanes are in; it becomes part of their rounds. */
@@ -318,7 +343,12 @@ class Page {
     this.ask.changed();
     const own = source === 'live' && ended && race.list.length > 0;
     this.view.offer(
-      ...[follows && 'follow', own && 'slowly', own && !race.baseline && 'verify'].filter(Boolean),
+      ...[
+        follows && 'follow',
+        own && 'slowly',
+        own && !race.baseline && 'verify',
+        own && race.list.some((lane) => doubt(race, lane)?.why === 'load') && 'calm',
+      ].filter(Boolean),
     );
   }
 

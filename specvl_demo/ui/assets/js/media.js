@@ -120,7 +120,7 @@ export class MediaWell {
 
   /** A file that is not part of the question: it stays in sight, and no race runs until it is taken away. */
   refuse(name, why) {
-    this.refused.push({ name, why });
+    this.refused = [...this.refused.filter((one) => one.name !== name), { name, why }].slice(-2);
     this.showRefused();
   }
 

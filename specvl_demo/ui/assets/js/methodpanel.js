@@ -2,13 +2,14 @@
    most and least. Which parameters there are depends on the parts, so the server is asked when a part changes; parts
    that do not fit together are explained. */
 
-import { Combos } from './combos.js';
 import { h, icon, put } from './dom.js';
 import { CHOICES, PARAMS, SLOTS } from './parameters.js';
 import { Fields, Panel } from './settings.js';
 import { W } from './words.js';
 
 const PRESET = 'preset';
+const MOST_FIELDS = 8; // a method with more shows FIRST_FIELDS, the rest is for experts
+const FIRST_FIELDS = 4;
 
 /** A parameter with what it and its choices are called. */
 const named = (param) => ({
@@ -20,8 +21,7 @@ const named = (param) => ({
 const choice = (key, value) => CHOICES[key]?.[value] ?? value.replaceAll('-', ' ');
 
 export class MethodPanel {
-  /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change(),
-   *  link(): share all settings, tryOut(example id)}. */
+  /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change(), tryOut(example id)}. */
   constructor(method, pair, values, on, catalog) {
     Object.assign(this, { method, pair, values, on });
     this.panel = new Panel(W.ask.settingsOf(method.title), () => this.reset());
@@ -36,11 +36,8 @@ export class MethodPanel {
       );
     this.node = h('div', { class: 'vl-method-panel' }, this.panel.node, this.tries);
     this.problem = h('p', { class: 'vl-help wrong', role: 'status' });
-    this.combos = new Combos(
-      () => this.values,
-      (kept) => this.take(kept),
-      () => on.link(),
-    );
+    this.expertCount = h('span');
+    this.expert = h('details', {}, h('summary', {}, icon('chevron'), this.expertCount));
     this.load();
   }
 
@@ -84,12 +81,18 @@ export class MethodPanel {
       this.changed();
     };
     this.parts = new Fields(shape, this.values, reload);
-    this.params = new Fields((told.params ?? []).map(named), this.values, () => this.changed());
+    const params = (told.params ?? []).map(named);
+    const first = params.length > MOST_FIELDS ? FIRST_FIELDS : params.length;
+    const fields = (some) => new Fields(some, this.values, () => this.changed());
+    this.params = fields(params.slice(0, first));
+    this.rest = fields(params.slice(first));
+    put(this.expertCount, W.ask.expert(this.rest.params.length));
+    this.expert.replaceChildren(this.expert.firstChild, this.rest.node);
     this.panel.fill(
       this.parts.node,
       this.problem.textContent ? this.problem : null,
       this.params.node,
-      told.free && this.combos.node,
+      first < params.length && this.expert,
     );
     this.panel.node.hidden = !shape.length && !this.params.params.length;
     this.tally();
@@ -101,7 +104,7 @@ export class MethodPanel {
   }
 
   tally() {
-    this.panel.tally(this.parts.changed + this.params.changed);
+    this.panel.tally(this.parts.changed + this.params.changed + this.rest.changed);
   }
 
   reset() {

@@ -1,5 +1,5 @@
 /* The race that the page shows: its lanes, how far each is shown, what is selected. Views listen and draw.
-   Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head', 'select', 'focus'. */
+   Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head', 'select', 'focus', 'load'. */
 
 import { Lane } from './fold.js';
 import { shown } from './trace.js';
@@ -26,6 +26,7 @@ export class Race extends EventTarget {
   clear(meta = {}) {
     this.lanes = new Map();
     this.meta = meta; // {source: 'live' | 'ended' | 'recorded', question, machine, form, shown: [{name, frames: [url]}]}
+    this.load = 0; // share of the machine that other programs use while it runs
     this.head = null; // seconds on every lane's own clock that are shown; null: everything there is
     this.slow = false; // whether a replay is slow enough to show what happens within a round
     this.focus = null; // name of the lane that the tree and the charts show
@@ -89,6 +90,12 @@ export class Race extends EventTarget {
     return lane;
   }
 
+  /** Other programs use this share of the machine; null where that is not known. */
+  disturb(others) {
+    this.load = others ?? 0;
+    this.emit('load');
+  }
+
   get list() {
     return [...this.lanes.values()];
   }
@@ -135,6 +142,12 @@ export class Race extends EventTarget {
     const a = this.now(lane).speed;
     const b = this.now(base).speed;
     return a && b ? a / b : null;
+  }
+
+  /** The speedup with reading the question and the pictures on both sides, as `report.metrics` makes it. */
+  total(lane) {
+    const speed = (one) => one.at(Infinity).tokens / (one.before + one.at(Infinity).clock);
+    return speed(lane) / speed(this.baseline);
   }
 
   /** A lane is over when its last round is shown. */

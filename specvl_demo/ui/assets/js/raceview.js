@@ -6,10 +6,10 @@ import { Chart } from './chart.js';
 import { term } from './explain.js';
 import { Guide } from './guide.js';
 import { headline, instructive } from './headline.js';
-import { byDepth, perRound, phases, speedup } from './charts.js';
+import { byDepth, speedup } from './charts.js';
 import { declared } from './declared.js';
 import { costs, dig, whySlow } from './fold.js';
-import { agreement, doubt } from './verdict.js';
+import { MAX_LOAD, agreement, doubt } from './verdict.js';
 import { Inspector } from './inspector.js';
 import { LaneView } from './lane.js';
 import { Player } from './player.js';
@@ -18,7 +18,7 @@ import { TreeView } from './tree.js';
 import { W } from './words.js';
 
 export class RaceView {
-  /** on: {save(), share(), link(), follow(), again(), verify()}: what the buttons around the race do. */
+  /** on: {save(), share(), link(), follow(), again(), verify(), calm()}: what the buttons around the race do. */
   constructor(race, painter, catalog, plotlyUrl, on) {
     Object.assign(this, { race, painter, catalog, plotlyUrl, on });
     this.lanes = new Map();
@@ -26,7 +26,7 @@ export class RaceView {
     this.track = new Track(race, painter);
     this.tree = new TreeView(race, painter);
     this.inspector = new Inspector(race, painter);
-    this.charts = [perRound, speedup, phases].map((spec) => this.chart(spec));
+    this.charts = [speedup].map((spec) => this.chart(spec));
     this.own = null;
     this.waiting = '';
     this.say = this.say.bind(this);
@@ -68,6 +68,10 @@ export class RaceView {
       if (lane === race.focused) this.methodCharts();
     }); // its first round may lack them
     race.on('end head', () => this.verdict());
+    race.on('load end reset', () => {
+      const running = race.list.some((lane) => !lane.end);
+      put(this.busy, running && race.load > MAX_LOAD ? W.run.busyNow(race.load) : '');
+    });
   }
 
   chart(spec) {
@@ -119,6 +123,13 @@ export class RaceView {
       text: W.run.slowly,
       on: { click: () => this.player.replay() },
     });
+    this.calm = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      hidden: true,
+      text: W.run.calm,
+      on: { click: () => this.on.calm() },
+    });
     this.check = h('button', {
       type: 'button',
       class: 'vl-small',
@@ -143,19 +154,25 @@ export class RaceView {
     this.grid = h('div', { class: 'vl-charts' });
     this.sentence = h('p', { class: 'vl-headline' });
     this.notice = h('p', { class: 'vl-notice', role: 'status' });
-    const pair = h('div', { class: 'vl-pair' }, this.tree.node, this.inspector.node);
+    const pair = h(
+      'div',
+      { class: 'vl-pair' },
+      h('div', { class: 'vl-stack' }, this.tree.node, this.grid),
+      this.inspector.node,
+    );
     const numbers = h('div', { class: 'vl-card' }, this.track.node);
     this.guide = new Guide(this.race, this.player, [this.texts, pair, numbers]);
     this.scope = h('p', { class: 'vl-scope' });
+    this.busy = h('p', { class: 'vl-busy', role: 'status' });
     this.stage = h(
       'div',
       { class: 'vl-stage' },
+      this.busy,
       numbers,
       this.scope,
       this.texts,
       h('div', { class: 'vl-under' }, this.legend, this.said, this.followUp),
       pair,
-      this.grid,
     );
     this.node = h(
       'div',
@@ -181,6 +198,7 @@ export class RaceView {
         { class: 'vl-says' },
         this.sentence,
         this.rerun,
+        this.calm,
         this.check,
         this.slowly,
         this.guide.open,
@@ -332,12 +350,13 @@ export class RaceView {
   }
 
   /** What can come next: 'follow', another question about the same pictures, 'again', the same once more, 'slowly', a
-   *  look at how it came, 'verify', the plain model beside it. */
+   *  look at how it came, 'verify', the plain model beside it, 'calm', the same when the machine is free. */
   offer(...next) {
     this.followUp.hidden = !next.includes('follow');
     this.rerun.hidden = !next.includes('again');
     this.slowly.hidden = !next.includes('slowly');
     this.check.hidden = !next.includes('verify');
+    this.calm.hidden = !next.includes('calm');
   }
 
   /** When all lanes are in: does every lane say what the plain model says, and why is a slow one slow? */

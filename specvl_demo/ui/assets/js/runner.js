@@ -31,6 +31,7 @@ export class Runner {
         round: (e) => this.record(e),
         end: (e) => this.record(e),
         heat: (e) => this.on?.heat?.(e.lanes),
+        load: (e) => this.on?.load?.(e.others),
         error: (e) => {
           this.failed = e.text;
         },
@@ -44,7 +45,7 @@ export class Runner {
     });
   }
 
-  /** Run a request. on: {status(text), record(record), heat(lanes)}. Gives the sentence of what went wrong, or null. */
+  /** Run a request. on: {status(text), record(record), heat(lanes), load(others)}. Gives the sentence of what went wrong, or null. */
   run(request, on) {
     if (this.busy) return Promise.resolve(W.run.busy);
     this.busy = true;
@@ -81,7 +82,7 @@ export class Runner {
     const { batches } = this.api.server;
     try {
       if (run) await this.stream.heal();
-      else await batches('');
+      else if (!Array.isArray(await batches(''))) throw new Error(W.run.lost);
       this.misses = 0;
       // The event that asks tells nothing of a refusal; a call that carries the same does.
       const taken =

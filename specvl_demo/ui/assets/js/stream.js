@@ -1,7 +1,7 @@
 /* The live stream: JSON batches with sequence numbers, in order. Repeated batches are dropped, and so is whatever still
    comes of a run that is over; where a batch is missing the whole run is fetched again, so that the last state is never
    lost.
-   Events of a batch: {k: 'run' | 'queue' | 'status' | 'begin' | 'round' | 'end' | 'error' | 'done', ...}. */
+   Events of a batch: {k: 'run' | 'queue' | 'status' | 'begin' | 'round' | 'load' | 'end' | 'error' | 'done', ...}. */
 
 export class Stream {
   /** on: a function for each kind of event; fetchRun(id) gives all batches of a run so far. */

@@ -56,7 +56,7 @@ export class Track {
       this.body.replaceChildren();
     });
     race.on('lane', ({ lane }) => this.add(lane));
-    race.on('lane begin round end head focus', () => painter.soon(this.draw));
+    race.on('lane begin round end head focus load', () => painter.soon(this.draw));
   }
 
   add(lane) {
@@ -123,6 +123,8 @@ export class Track {
         cells.speedup,
         fmt.times(why ? null : lane === race.baseline ? t.speed && 1 : race.speedup(lane)),
       );
+      const total = !why && lane !== race.baseline && race.finished && race.total(lane);
+      if (total) cells.speedup.append(h('small', { text: W.track.total(total.toFixed(2)) }));
       cells.speedup.title = why ? W.track.unknown(W.run.timing[why.kind](why)) : '';
       put(cells.speed, fmt.speed(t.speed));
       put(cells.tau, fmt.number(t.tau));

@@ -11,6 +11,8 @@ const PAD = { left: 18, right: 24, top: 22, bottom: 26 };
 const CHAR = 6.7; // width of a character of a label
 const LEAST = 46; // width of a column at least
 const ROW = 12; // height of a row at least
+const GAP = 34; // height of a row at most
+const TALLEST = 300;
 const EVERY_MS = 250; // while a race streams in, a new round is drawn at most so often
 
 export class TreeView {
@@ -119,11 +121,20 @@ export class TreeView {
     put(this.facts, facts);
     this.slider.setAttribute('aria-valuetext', facts);
     const width = this.box.clientWidth;
-    const height = this.box.clientHeight;
-    if (!width || !height) return;
-    if (this.drawn !== round) this.paint(round, width, height);
+    if (!width) return;
+    const height = this.height(lane);
+    if (this.drawn !== round || this.tall !== height) this.paint(round, width, height);
+    this.tall = height;
     this.drawn = round;
     this.grow(making);
+  }
+
+  /** As high as the lane's widest tree needs, so that nothing jumps from round to round. */
+  height(lane) {
+    if (this.lane !== lane) Object.assign(this, { lane, seen: 0, leaves: 2 });
+    for (; this.seen < lane.rounds.length; this.seen += 1)
+      this.leaves = Math.max(this.leaves, leavesOf(lane.rounds[this.seen]));
+    return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * GAP);
   }
 
   paint(round, width, height) {
@@ -136,7 +147,7 @@ export class TreeView {
     const { px, wide } = columns(plan, words, prob, width);
     const tall = Math.max(height, PAD.top + PAD.bottom + (plan.leaves - 1) * ROW);
     const gap =
-      plan.leaves > 1 ? Math.min(44, (tall - PAD.top - PAD.bottom) / (plan.leaves - 1)) : 0;
+      plan.leaves > 1 ? Math.min(GAP, (tall - PAD.top - PAD.bottom) / (plan.leaves - 1)) : 0;
     const first = (tall - gap * (plan.leaves - 1)) / 2;
     const at = (i) => [px[plan.depth[i]], first + plan.row[i] * gap];
     const kept = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
@@ -257,6 +268,13 @@ export class TreeView {
       p(tree.target_logp),
     );
   }
+}
+
+/** Rows that a round's tree takes, the target's own token included. */
+function leavesOf({ tree, path, tokens }) {
+  const inner = new Set(tree.parent);
+  const leaves = tree.parent.filter((_, i) => !inner.has(i)).length;
+  return leaves + (tokens.at(-1).origin === 'target' && inner.has(path.at(-1)) ? 1 : 0);
 }
 
 /** Where the columns stand: wide enough for the words above inner nodes, spread over the room there is; where there is

@@ -5,7 +5,7 @@ import { costs } from './fold.js';
 
 export const MIN_TOKENS = 20; // below it a time says nothing: no speedup, no place
 const MOST_WORDS = 4096; // of an answer that are compared: its time grows with their square
-const MAX_LOAD = 0.25; // share of the machine that other programs may use
+export const MAX_LOAD = 0.25; // share of the machine that other programs may use
 const MAX_JITTER = 0.3; // width of the middle half of the AR steps over their median
 const TIE_NATS = 0.05;
 const SLACK = 0.02;
@@ -70,13 +70,15 @@ export function timing(lane, base) {
 
 const CUT = ['cancelled', 'error'];
 
-/** Why no speedup of a lane is shown: as `timing` tells, or {kind: 'cut'}; null where one is. What disturbed a race is
- *  known when all its lanes have ended. */
+/** Why no speedup of a lane is shown: as `timing` tells, or {kind: 'cut'}; null where one is. While lanes run, only the
+ *  load of the machine is known. */
 export function doubt(race, lane) {
   const base = race.baseline;
   if (!base || lane === base) return null;
   if (race.list.some((one) => CUT.includes(one.end?.stop))) return { kind: 'cut' };
-  const timed = race.list.every((one) => one.end) ? timing(lane, base) : { kind: 'sound' };
+  if (!race.list.every((one) => one.end))
+    return race.load > MAX_LOAD ? { kind: 'disturbed', why: 'load', load: race.load } : null;
+  const timed = timing(lane, base);
   return timed.kind === 'sound' ? null : timed;
 }
 

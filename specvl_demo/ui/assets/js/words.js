@@ -113,6 +113,7 @@ export const W = {
     placeHelp: 'Order of finish by own clock.',
     places,
     unknown: (why) => `No speedup: ${why}.`,
+    total: (x) => `${x}× with reading`,
     tokensOf: (title) => `Tokens of ${title}`,
   },
   legend: {
@@ -187,8 +188,8 @@ export const W = {
       `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}, and the target ${sampled ? 'drew the same token' : 'would have written the same token'}: kept.`,
     relaxed: ({ text, p, top, topP }) =>
       `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}. The target alone would have written ${top ?? 'another token'}${topP ? ` (${topP})` : ''}; the method’s rule let the draft through.`,
-    corrected: ({ text, topP, drafted, sampled }) =>
-      `None of the ${count(drafted, 'drafted token')} continued the answer as the target wanted here, so it wrote ${text} itself${!sampled && topP ? ` (probability ${topP})` : ''}.`,
+    corrected: ({ text, topP, drafted, kept, sampled }) =>
+      `${kept ? `The ${kept > 1 ? `first ${kept} drafted tokens were` : 'first drafted token was'} kept; none of the others` : `None of the ${count(drafted, 'drafted token')}`} is what the target wanted at this place, so it wrote ${text} itself${!sampled && topP ? ` (probability ${topP})` : ''}.`,
     bonus: ({ text }) =>
       `Everything drafted up to here was kept; the same target pass also gave ${text} for free.`,
     alone: ({ text, topP, sampled }) =>
@@ -204,6 +205,7 @@ export const W = {
     hint: 'Pick a token in an answer, or a round in a chart, to see where it comes from.',
     round: (i) => `Round ${i + 1}`,
     roundFacts: (drafted, kept, clock) => `${drafted} drafted, ${kept} kept, at ${clock}`,
+    roundGoing: (drafted) => `${drafted} drafted, being checked`,
     place: (i, round, depth) => `token ${i + 1} · round ${round + 1} · depth ${depth}`,
     open: (text) => `Inspect token ${text}`,
     parts: (text, n) => `${text || 'What follows'} is made of ${count(n, 'token')}:`,
@@ -380,6 +382,7 @@ export const W = {
     unavailable: (title) => `${title} (not here)`,
     others: (n) => `${n} more…`,
     fewer: 'Fewer',
+    expert: (n) => `Expert: ${n} more`,
     papers: (n, all) =>
       all ? `All ${NUMBERS[n] ?? n} papers` : `The ${NUMBERS[n] ?? n} papers that run here`,
     loneLane: (title) => `${title} stays where no method is chosen.`,
@@ -453,13 +456,6 @@ export const W = {
     preset: 'preset',
     presetHelp: 'Where the values below start from.',
   },
-  combos: {
-    name: 'Name of this combination',
-    save: 'Save',
-    share: 'Link',
-    full: 'This browser keeps nothing for this page. Share the combination by its link instead.',
-    forget: (name) => `Forget ${name}`,
-  },
   media: {
     title: 'Pictures or a clip',
     choose: 'Choose pictures or a clip',
@@ -518,7 +514,12 @@ export const W = {
     fromLink: 'These settings came with a link. Run the race to see its answers.',
     refused:
       'The server did not take this question: one of its files was never sent to it, or is gone. Take it away and add it again.',
-    lost: 'The connection broke. What had arrived is kept; run again when the page is back.',
+    lost: 'The server does not answer: it was stopped, or cannot be reached. What had arrived is kept; run again when it is back.',
+    calm: 'Run again when it is calm',
+    waits: (others) =>
+      `Waiting until other programs leave the machine alone${others === null ? '' : ` (now ${(100 * others).toFixed(0)} % of it)`}.`,
+    busyNow: (others) =>
+      `Other programs use ${(100 * others).toFixed(0)} % of the machine: these times will not count.`,
     fromFile: (name) => `This race comes from the file ${name}. Run asks what the form says.`,
     gone: (names) =>
       `${names} could not be brought back, and a follow-up needs it. Add it again and run.`,
