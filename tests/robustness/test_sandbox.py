@@ -148,7 +148,7 @@ def uploads(tmp_path: Path) -> Path:
     (folder / "upload.png").write_bytes(b"somebody's")
     for path in (folder, folder / "upload.png"):
         path.chmod(0o777)
-    for path in (tmp_path, *list(tmp_path.parents)[:2]):
+    for path in (tmp_path, *list(tmp_path.parents)[:3]):
         path.chmod(0o755)
     return folder
 
