@@ -146,8 +146,8 @@ PAIR = (
     option(
         "--quantised",
         about=(
-            "the target's weights, on a GPU (default: SPECVL_QUANTISED, else 4bit where nothing"
-            " else fits)"
+            "the target's weights, on a GPU; 8bit also on a CPU, for small targets (default:"
+            " SPECVL_QUANTISED, else 4bit where nothing else fits)"
         ),
         choices=("none", "8bit", "4bit"),
     ),

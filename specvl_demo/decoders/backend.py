@@ -41,7 +41,7 @@ class ForwardInput:
         and itself. window_mask: the same for layers with a sliding window; required where the
         decoder has some and a mask is given.
     columns: for exact steps, of an `exact.RowOrder`; masks are then its own, [T, R + W].
-    blocks: for exact steps of a backend that `sums_in_order`; it holds the mask.
+    blocks: for exact steps of a backend with `groups`; it holds the mask.
     visual [B, T] bool and deepstack [levels, visual rows, D] go together.
     """
 
@@ -63,8 +63,9 @@ class Backend(Decoder, Protocol):
     window: width of its sliding window, None where no layer has one. near_blocks: whether a block's
     positions see each other both ways in those layers alone, and inside the window. axes: 3 where
     positions have three. n_weights: numbers that every step reads, of the layers and the head;
-    n_bytes: in as many bytes. n_cached: numbers cached for a row. sums_in_order: its exact steps
-    are `exact.blocked_attention`.
+    n_bytes: in as many bytes. n_cached: numbers cached for a row. groups: query heads that share a
+    key's head, where exact steps are `exact.blocked_attention`; None where they are
+    `exact.ordered_attention`.
     """
 
     window: int | None
@@ -73,7 +74,7 @@ class Backend(Decoder, Protocol):
     n_weights: int
     n_bytes: int
     n_cached: int
-    sums_in_order: bool
+    groups: int | None
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
         """`logits` by these rows [R] of the head alone: hidden [..., D] -> [..., R]."""

@@ -10,7 +10,6 @@ decoder's steps are exact is not assumed: `trials.least_rows` tries it.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -31,8 +30,6 @@ _BLOCK = 128
 the 192 terms from which MKL divides a sum."""
 _LEAST_ROWS = 8
 """Rows from which batched products use the kernels that they use for many."""
-_WEIGHT_LOG = 22 * math.log(2)
-"""Attention weights are whole numbers up to 2^22: a step of half a float32 rounding at 1."""
 
 
 class RowOrder(NamedTuple):
@@ -85,68 +82,63 @@ def order(
 class Blocks(NamedTuple):
     """What T rows see, for `blocked_attention` over a cache.
 
-    mask: [T, S] float32, additive, for the first S columns of the cache; S covers the tree. whole:
-    columns before it belong to finished blocks. late: [S - whole] 1 for the keys whose position
-    belongs to the block after the current one, or None where no node is that deep.
+    mask: [copies * groups * T, S] float32, additive, for the first S columns of the cache; S covers
+    the tree. parts: columns (first, end) that are summed in one product, in this order, with 1 for
+    the keys among them [end - first] that belong to the block and 0 for others; None: all do.
+    copies: how often the rows are computed.
     """
 
     mask: Tensor
-    whole: int
-    late: Tensor | None
+    parts: tuple[tuple[tuple[int, int], Tensor | None], ...]
+    copies: int
 
 
-def blocks(shape: TreeShape, rows: int, length: int, room: int) -> Blocks:
+def blocks(shape: TreeShape, rows: int, length: int, room: int, groups: int) -> Blocks:
     """The blocks for a tree behind `length` decided rows, padded to `rows` rows; padding repeats
-    the root. room: columns of the cache.
+    the root. room: columns of the cache. groups: query heads that share a key's head.
     """
     size = len(shape)
     # Whole vectors only: what lies behind the last whole vector is computed by other code.
     seen = min(room, -(-(length + rows) // _LANES) * _LANES)
+    # Products of fewer rows use other kernels: the rows are computed several times over.
+    copies = -(-_LEAST_ROWS // (groups * rows))
     mask = torch.full((rows, seen), torch.finfo(torch.float32).min)
     mask[:size, : length + size] = shape.additive(length, torch.float32, mask.device)
     mask[size:] = mask[0]
+    mask = mask.repeat(copies * groups, 1)
     whole = length // _BLOCK * _BLOCK
+    parts = [((first, first + _BLOCK), None) for first in range(0, whole, _BLOCK)]
     if length + max(shape.depth) < whole + _BLOCK:
-        return Blocks(mask, whole, None)
+        return Blocks(mask, (*parts, ((whole, seen), None)), copies)
+    # Nodes this deep lie in the next block: their keys are added after all of this one's.
     position = torch.arange(seen)
     position[length : length + size] = length + shape.depth_on(mask.device)
-    return Blocks(mask, whole, (position[whole:] >= whole + _BLOCK).float())
+    late = (position[whole:] >= whole + _BLOCK).float()
+    return Blocks(mask, (*parts, ((whole, seen), 1 - late), ((whole, seen), late)), copies)
 
 
 def blocked_attention(queries: Tensor, keys: Tensor, values: Tensor, order: Blocks) -> Tensor:
     """Attention [1, heads, T, width] on a CPU whose matrix products add the terms of a sum one
     after another, up to `_BLOCK + MOST_NODES` of them.
 
-    queries [1, heads, T, width]; keys, values [1, kv_heads, S, width], float32. A key that a row
-    does not see has the weight 0 and changes no partial sum, and the keys of a path stand in the
-    cache in the order of the text; so a sum over a block of positions is the same whatever other
-    nodes lie between them. Weights are rounded to whole numbers, so that their own sum in float64
-    is exact in any order.
+    queries [1, heads, T, width]; keys [1, kv_heads, S, width]; values [1, kv_heads, S, width + 1],
+    the last number 1, so that weights are added up as values are; float32. A key that a row does
+    not see has the weight 0 and changes no partial sum, and the keys of a path stand in the cache
+    in the order of the text; so a sum over a block of positions is the same whatever other nodes
+    lie between them.
     """
-    _, heads, size, width = queries.shape
-    kv_heads = keys.shape[1]
-    groups, n_rows = heads // kv_heads, size * heads // kv_heads
-    rows = queries.view(kv_heads, groups, size, width).transpose(1, 2)
-    rows = rows.reshape(kv_heads, n_rows, width)
-    mask = order.mask[:, None].expand(size, groups, -1).reshape(n_rows, -1)
-    if n_rows < _LEAST_ROWS:
-        # Products of fewer rows use other kernels: the rows are computed several times over.
-        copies = -(-_LEAST_ROWS // n_rows)
-        rows, mask = rows.repeat(1, copies, 1), mask.repeat(copies, 1)
-    weights = torch.baddbmm(mask, rows, keys[0].transpose(1, 2), alpha=width**-0.5)
-    weights.sub_(weights.amax(-1, keepdim=True).sub_(_WEIGHT_LOG)).exp_().round_()
-    total = weights.sum(-1, keepdim=True, dtype=torch.float64)
-    last, mixed = weights[..., order.whole :], weights.new_zeros(*weights.shape[:2], width)
-    for start in range(0, order.whole, _BLOCK):
-        at = slice(start, start + _BLOCK)
-        mixed.baddbmm_(weights[..., at], values[0, :, at])
-    behind = values[0, :, order.whole :]
-    if order.late is None:
-        mixed.baddbmm_(last, behind)
-    else:
-        mixed.baddbmm_(last * (1 - order.late), behind).baddbmm_(last * order.late, behind)
-    mixed = mixed.div_(total.float())[:, :n_rows].view(kv_heads, size, groups, width)
-    return mixed.transpose(1, 2).reshape(1, heads, size, width)
+    keys, values, width = keys[0], values[0], queries.shape[-1]
+    rows = queries.reshape(keys.shape[0], -1, width)
+    n_rows = rows.shape[1]
+    if order.copies > 1:
+        rows = rows.repeat(1, order.copies, 1)
+    weights = torch.baddbmm(order.mask, rows, keys.transpose(1, 2), alpha=width**-0.5)
+    weights.sub_(weights.amax(-1, keepdim=True)).exp_()
+    mixed = rows.new_zeros(*rows.shape[:2], width + 1)
+    for (first, end), part in order.parts:
+        shares = weights[..., first:end]
+        mixed.baddbmm_(shares if part is None else shares * part, values[:, first:end])
+    return (mixed[:, :n_rows, :width] / mixed[:, :n_rows, width:]).reshape(queries.shape)
 
 
 def ordered_attention(

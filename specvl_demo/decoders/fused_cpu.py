@@ -18,10 +18,12 @@ from specvl_demo.decoders import matrix
 from specvl_demo.decoders.backend import ForwardInput, attention_of
 from specvl_demo.decoders.exact import blocked_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
-from specvl_demo.decoders.matrix import Matrix
+from specvl_demo.decoders.matrix import Matrix, Matrix8Bit
 
 _PLAIN = ("LlamaModel", "MistralModel", "Qwen2Model")
 _WIDEST = 1024
+_BESIDE = 16
+"""Numbers beside a cached row's own: one is used, and rows stay aligned."""
 _LONGEST = 32768
 _DTYPES = (torch.float32, torch.bfloat16)
 
@@ -65,12 +67,12 @@ class _Layer(NamedTuple):
     """One layer's weights; the norms' [D] with sqrt(D) in them."""
 
     norm: Tensor
-    qkv: Matrix
+    qkv: Matrix | Matrix8Bit
     bias: Tensor | None
-    out: Matrix
+    out: Matrix | Matrix8Bit
     after_norm: Tensor
-    gate_up: Matrix
-    down: Matrix
+    gate_up: Matrix | Matrix8Bit
+    down: Matrix | Matrix8Bit
 
 
 class FusedDecoder:
@@ -84,11 +86,13 @@ class FusedDecoder:
     """
 
     window: int | None = None
-    sums_in_order = True
     near_blocks = False
     axes = 1
 
-    def __init__(self, decoder: nn.Module, head: nn.Module) -> None:
+    def __init__(
+        self, decoder: nn.Module, head: nn.Module, kind: type[Matrix | Matrix8Bit] = Matrix
+    ) -> None:
+        """kind: of the matrices of its layers and of its head."""
         reason = why_not(decoder)
         if reason:
             raise ValueError(f"this decoder cannot run lean: {reason}")
@@ -100,17 +104,19 @@ class FusedDecoder:
         self.dtype = head.weight.dtype
         self._heads: int = config.num_attention_heads
         self._kv_heads: int = config.num_key_value_heads
+        self.groups: int | None = self._heads // self._kv_heads
         self._head_width: int = getattr(config, "head_dim", None) or self.width // self._heads
         with torch.inference_mode():
             self._root: float = (self.width * config.rms_norm_eps) ** 0.5
+            self._kind = kind
             self._layers = [self._fold(layer) for layer in decoder.layers]
             self._table = decoder.embed_tokens.weight.detach()
             self._output = head.weight.detach()
-            self._head = Matrix(self._output.float())
-            layers = [part for layer in self._layers for part in layer if isinstance(part, Matrix)]
+            self._head = kind(self._output.float())
+            layers = [part for layer in self._layers for part in layer if isinstance(part, kind)]
             self.n_weights = sum(part.numel for part in (*layers, self._head))
             self.n_bytes = sum(part.n_bytes for part in (*layers, self._head))
-            self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
+            self.n_cached = 2 * self.n_layers * self._kv_heads * (self._head_width + _BESIDE)
             self._norm = decoder.norm.weight.float() * self.width**0.5
             positions = torch.arange(min(config.max_position_embeddings, _LONGEST)).float()
             angles = positions[:, None] * decoder.rotary_emb.inv_freq.float()
@@ -125,13 +131,13 @@ class FusedDecoder:
         return self._head(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], self.vocab)
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        kept = Matrix(self._output[rows].float())
+        kept = self._kind(self._output[rows].float())
         return lambda hidden: kept(hidden.reshape(-1, self.width)).view(
             *hidden.shape[:-1], len(rows)
         )
 
     def new_cache(self, batch: int, room: int) -> KVCache:
-        layer = Layout(self.device, self._kv_heads, self._head_width)
+        layer = Layout(self.device, self._kv_heads, self._head_width, beside=_BESIDE)
         return KVCache([layer] * self.n_layers, batch, room, torch.float32)
 
     def forward(self, call: ForwardInput) -> Tensor:
@@ -215,10 +221,10 @@ class FusedDecoder:
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
         return _Layer(
             norm=layer.input_layernorm.weight.float() * scale,
-            qkv=Matrix(qkv.float()),
+            qkv=self._kind(qkv.float()),
             bias=None if bias is None else bias.float(),
-            out=Matrix(attn.o_proj.weight.float()),
+            out=self._kind(attn.o_proj.weight.float()),
             after_norm=layer.post_attention_layernorm.weight.float() * scale,
-            gate_up=Matrix(gate_up.float()),
-            down=Matrix(mlp.down_proj.weight.float()),
+            gate_up=self._kind(gate_up.float()),
+            down=self._kind(mlp.down_proj.weight.float()),
         )

@@ -16,11 +16,14 @@ from specvl_demo.core.transfer import sent
 
 
 class Layout(NamedTuple):
-    """Where a layer keeps its keys and values, and of which shape."""
+    """Where a layer keeps its keys and values, and of which shape. beside: more numbers in each
+    row, behind its width, which `clear` sets to 1.
+    """
 
     device: torch.device
     heads: int
     width: int
+    beside: int = 0
 
 
 class KVCache:
@@ -44,7 +47,7 @@ class KVCache:
         # that.
         self.blocks = [
             torch.empty(
-                *(self.layouts.count(kind), 2, batch, kind.heads, room, kind.width),
+                *(self.layouts.count(kind), 2, batch, kind.heads, room, kind.width + kind.beside),
                 dtype=dtype,
                 device=kind.device,
             )
@@ -95,21 +98,23 @@ class KVCache:
         self, k: int, seen: int | None = None
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
         """For every layer, all of one layout: the slot of the next k rows [2, batch, heads, k,
-        width], and the first `seen` keys and values, by default up to and including that slot. One
-        slicing for all layers, for a forward that cannot afford one a layer.
+        width], and all keys and values up to and including that slot. With `seen` the first `seen`
+        of them, and values with one number more: 1. One slicing for all layers, for a forward that
+        cannot afford one a layer.
         """
-        end, (data,) = self._end(k), self.blocks
+        end, (data,), width = self._end(k), self.blocks, self.layouts[0].width
         read = data[:, :, :, :, : end if seen is None else seen]
         return (
-            data[:, :, :, :, self.length : end].unbind(0),
-            read[:, 0].unbind(0),
-            read[:, 1].unbind(0),
+            data[:, :, :, :, self.length : end, :width].unbind(0),
+            read[:, 0, ..., :width].unbind(0),
+            read[:, 1, ..., : width if seen is None else width + 1].unbind(0),
         )
 
     def clear(self) -> None:
         """Make what is not written zero, for who reads the whole buffer."""
-        for data in self.blocks:
+        for kind, data in zip(dict.fromkeys(self.layouts), self.blocks, strict=True):
             data[:, :, :, :, self.length :].zero_()
+            data[..., kind.width :] = 1
 
     def advance(self, k: int) -> None:
         """All layers have written k rows."""

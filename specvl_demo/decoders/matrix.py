@@ -7,6 +7,7 @@ reads every weight once, and reading is what it waits for. Knows nothing of mode
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,38 @@ def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
 
 
 PACKING = _packing()
+
+
+def _packing_8_bit() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
+    """FBGEMM's operators that pack a matrix in 8 bits, a step for each of its rows, and multiply
+    float32 rows by it: rounded to 8 bits at a given step, summed in integers. None where this build
+    lacks them, or where the processor has no products of 8 bits that sum in 32: others saturate.
+    """
+    if not torch.cpu._is_vnni_supported():
+        return None
+
+    def pack(whole: Tensor, steps: Tensor) -> Any:
+        zeros = torch.zeros(len(steps), dtype=torch.long)
+        before, torch.backends.quantized.engine = torch.backends.quantized.engine, "fbgemm"
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*quantized tensor.*")
+                stepped = torch._make_per_channel_quantized_tensor(whole, steps.double(), zeros, 0)
+                return torch.ops.quantized.linear_prepack(stepped, None)
+        finally:
+            torch.backends.quantized.engine = before
+
+    try:
+        product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default._op
+        x = torch.arange(-96.0, 96.0).view(3, 64)
+        packed = pack(127 * torch.eye(64, dtype=torch.int8), torch.full((64,), 1 / 127))
+        same = torch.allclose(product(x / 127, 1 / 127, 128, packed), x / 127, atol=1e-6)
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+    return (pack, product) if same else None
+
+
+PACKING_8_BIT = _packing_8_bit()
 
 
 def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
@@ -119,3 +152,62 @@ class Matrix:
             torch.mm(x, self._table, out=out)
         else:
             torch.addmm(plus, x, self._table, out=out)
+
+
+_STEP_8_BIT, _MIDDLE = 1 / 127, 128
+_CLIPS = (1.0, 0.97, 0.94, 0.91, 0.88, 0.84, 0.8)
+"""Parts of a row's largest number that are tried as the largest that 8 bits hold."""
+
+
+def in_8_bit(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """[out, in] -> whole numbers int8 [out, in] and the step of each row [out]: of a few clippings
+    the one of least squared error.
+    """
+    exact = weight.float()
+    most = exact.abs().amax(1).clamp_min(1e-12)
+    best, least = most / 127, torch.full_like(most, torch.inf)
+    for clip in _CLIPS:
+        step = most * clip / 127
+        rounded = (exact / step[:, None]).round_().clamp_(-127, 127)
+        error = rounded.mul_(step[:, None]).sub_(exact).square_().sum(1)
+        best, least = torch.where(error < least, step, best), torch.minimum(error, least)
+    return (exact / best[:, None]).round_().clamp_(-127, 127).to(torch.int8), best
+
+
+class Matrix8Bit:
+    """A `Matrix` rounded to 8 bits, a step for each row. A row that it multiplies is divided by its
+    largest number and rounded to 8 bits too. Sums are whole numbers, so a row's bits do not depend
+    on the rows beside it. Another model than the one with the unrounded weights.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        """weight: [out, in], on a CPU."""
+        if PACKING_8_BIT is None:
+            raise ValueError(
+                "this torch or this processor has no products in 8 bits; take the weights"
+                " as they are"
+            )
+        self.numel = self.n_bytes = weight.numel()
+        self.dtype = torch.float32
+        pack, self._product = PACKING_8_BIT
+        self._packed = pack(*in_8_bit(weight))
+
+    def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
+        """x [rows, in], plus [rows or 1, out] or None -> x Wᵀ + plus, [rows, out]."""
+        # Not the infinity norm: torch computes that without vector instructions.
+        most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
+        product = self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed)
+        return product.mul_(most) if plus is None else torch.addcmul(plus, product, most)
+
+    def onto(self, out: Tensor, x: Tensor) -> None:
+        """Add the product to `out` [rows, out]."""
+        most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
+        out.addcmul_(self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed), most)
+
+    def into(self, out: Tensor, x: Tensor, plus: Tensor | None) -> None:
+        """Write x Wᵀ + plus into `out` [rows, out]."""
+        most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
+        product = self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed)
+        torch.mul(product, most, out=out)
+        if plus is not None:
+            out.add_(plus)

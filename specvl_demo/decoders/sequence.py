@@ -143,8 +143,9 @@ class CachedSequence:
         if rows > size:
             x = F.pad(x, (0, 0, 0, rows - size))
         depth = F.pad(shape.depth_on(x.device), (0, rows - size))
-        if self.backend.sums_in_order:
-            blocks = exact.blocks(shape, rows, self.length, self.cache.span)
+        groups = self.backend.groups
+        if groups is not None:
+            blocks = exact.blocks(shape, rows, self.length, self.cache.span, groups)
             hidden = self._forward(x, depth, kept, blocks)
         else:
             ordered = exact.order(

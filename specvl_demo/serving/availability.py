@@ -36,6 +36,7 @@ N_LANES = 2
 MOST_EXACT_COST = 0.05
 """Share of a plain step above which exact steps on a GPU are not the default: AR runs them too, and
 a slower AR would flatter every speedup."""
+NOT_LEAN = "8-bit weights on a CPU need a small Llama-type target; this one is none."
 USABLE_SHARE = 0.9
 BFLOAT16_FROM = (8, 0)
 """Compute capability from which a GPU has arithmetic in bfloat16; float16 is native below it."""
@@ -46,10 +47,10 @@ class Options:
     """How weights are to be brought up; None leaves it to what fits.
 
     dtype: else bfloat16 on a GPU that has it, float16 on an older one, float32 on a CPU. quantised:
-    the target's weights in 8 or 4 bits on a GPU; else 4 bits where nothing else fits. exact: steps
-    whose rows do not depend on each other, where the loaded target proves them; else in half
-    precision where they cost little (`exact_cost`). pickles: read .bin
-    files too, which can run code.
+    the target's weights in 8 or 4 bits on a GPU, else 4 bits where nothing else fits; on a CPU 8
+    bits where the target runs lean. exact: steps whose rows do not depend on each other, where the
+    loaded target proves them; else with 8 bits on a CPU, and in half precision where they cost
+    little (`exact_cost`). pickles: read .bin files too, which can run code.
     """
 
     dtype: Dtype | None = None
@@ -109,7 +110,7 @@ def available(
     """
     options = Options.of_environment() if options is None else options
     wanted = [pair.target, *drafters(pair, roles)]
-    reason = _not_here(pair, wanted, machine) or _not_packed(machine, options.quantised)
+    reason = _not_here(pair, wanted, machine) or _not_packed(pair, machine, options.quantised)
     if reason is not None:
         return Availability(False, reason)
     fetch = [one for one in wanted if not one.local and not cached(one)]
@@ -142,7 +143,10 @@ def needs_bytes(
     lane begins.
     """
     each, on_cpu = DTYPE_BYTES[dtype], device == "cpu"
-    weights = pair.target.params * QUANTISED_BYTES.get(quantised, each)
+    # On a CPU the 8 bits are the fused decoder's own layout, beside the weights.
+    in_layout = on_cpu and quantised == "8bit"
+    packed = each if in_layout else QUANTISED_BYTES.get(quantised, each)
+    weights = pair.target.params * packed
     weights += sum(one.params for one in drafters(pair, roles)) * each
     cached = 0.0
     # choice: every lane drafts with the pair's largest drafter, but one: AR's.
@@ -248,9 +252,11 @@ def _not_here(pair: Pair, wanted: Collection[Checkpoint], machine: Machine) -> s
     return None
 
 
-def _not_packed(machine: Machine, quantised: Quantised | None) -> str | None:
+def _not_packed(pair: Pair, machine: Machine, quantised: Quantised | None) -> str | None:
     if quantised in (None, "none"):
         return None
+    if not machine.gpus and quantised == "8bit":
+        return None if pair.target.fused_bytes else NOT_LEAN
     if not machine.gpus:
         return f"{PACKED[quantised]} weights need a GPU that torch can use; there is none."
     if not _can_pack():
@@ -292,5 +298,5 @@ def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Avai
             whole = sum(gpu.memory_bytes for gpu in machine.gpus)
             weakest = min(gpu.capability for gpu in machine.gpus)
             yield name, whole, untried("cuda:0", half(weakest), split, quantised)
-    if asked == "none":
-        yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, "none")
+    if asked == "none" or (asked == "8bit" and not machine.gpus):
+        yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, asked)

@@ -100,7 +100,9 @@ def load(
     loading.release()
     loading.share(machine.n_cpus)
     tell = progress or (lambda text: None)
-    plan = loading.Plan(place.dtype, place.device, place.split, place.quantised, options.pickles)
+    in_8_bits = place.device == "cpu" and place.quantised == "8bit"
+    packing = "none" if in_8_bits else place.quantised
+    plan = loading.Plan(place.dtype, place.device, place.split, packing, options.pickles)
 
     def folder(one: Checkpoint, pickles: bool = options.pickles) -> Path:
         if one.base:
@@ -114,7 +116,8 @@ def load(
     prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
     # choice: float32 is left as it is: where rounding differs it changed no token of any answer
     # measured.
-    exact = options.exact == "on"
+    # Rounding rows to 8 bits turns differences in last bits into other tokens.
+    exact = options.exact == "on" or in_8_bits
     if options.exact is None and place.dtype != "float32":
         exact = (cost := exact_cost(pair, place)) <= MOST_EXACT_COST
         if not exact:
@@ -124,7 +127,8 @@ def load(
             )
     packed = PACKED.get(place.quantised)
     name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
-    target = VLMTarget(VLM(model, name, prompter.special_ids), exact)
+    backend = "8bit" if in_8_bits else "auto"
+    target = VLMTarget(VLM(model, name, prompter.special_ids, backend), exact)
     drafters: dict[str, Any] = {}
     for role in roles:
         one = here[role]

@@ -24,6 +24,7 @@ from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
+from specvl_demo.decoders.matrix import Matrix8Bit
 from specvl_demo.decoders.timing import settle
 from specvl_demo.vlm import shared_drafter
 from specvl_demo.vlm.layouts import runs
@@ -51,9 +52,8 @@ class VLM:
 
     name: as shown. special: ids that no loose verifier may relax, beside the end of sequence and
     placeholders. backend: "auto" takes the lean forward where it can run, on one CUDA device
-    "static", Hugging Face's with
-        steps of fixed shapes that are replayed as graphs, else "hf", Hugging Face's; "lean"
-        insists.
+    "static", Hugging Face's with steps of fixed shapes that are replayed as graphs, else "hf",
+    Hugging Face's; "lean" insists, and "8bit" is lean with weights rounded to 8 bits.
     again: for a drafter that cuts pictures into other tokens than its target: its own prompt of a
     target's. shares: for a drafter with its target's own tower, projector and embeddings: the
     target, which encodes.
@@ -271,8 +271,11 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
 
 
 def _backend(model: nn.Module, wanted: str) -> Backend:
-    if wanted not in ("auto", "lean", "hf", "static"):
-        raise ValueError(f"backend is auto, lean, hf or static, got {wanted!r}")
+    if wanted not in ("auto", "lean", "8bit", "hf", "static"):
+        raise ValueError(f"backend is auto, lean, 8bit, hf or static, got {wanted!r}")
+    if wanted == "8bit":
+        decoder, head = model.get_decoder(), model.get_output_embeddings()
+        return fused_cpu.FusedDecoder(decoder, head, Matrix8Bit)
     if wanted == "lean" or (wanted == "auto" and fused_cpu.why_not(model.get_decoder()) is None):
         return fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings())
     plain = HFDecoder(model)

@@ -11,12 +11,15 @@ import torch
 
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.decoders import fused_cpu, matrix
-from specvl_demo.decoders.matrix import Matrix, in_half
+from specvl_demo.decoders.matrix import Matrix, Matrix8Bit, in_half
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.decoders.trials import least_rows, random_ids, started
 from specvl_demo.vlm.encoder import VLM
 from tests.conftest import tiny_llava, tiny_prompt
 
+packs_8_bit = pytest.mark.skipif(
+    matrix.PACKING_8_BIT is None, reason="this torch or this processor has no products in 8 bits"
+)
 packs = pytest.mark.skipif(matrix.PACKING is None, reason="this torch packs no half precision")
 
 
@@ -135,3 +138,32 @@ def test_a_tree_across_two_blocks_of_positions_sums_as_plain_steps_do() -> None:
 def test_without_packing_bfloat16_is_left_to_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "PACKING", None)
     assert "half precision" in str(fused_cpu.why_not(tiny_llava().bfloat16().get_decoder()))
+
+
+@packs_8_bit
+@torch.inference_mode()
+def test_8_bits_come_close_and_a_row_has_the_same_bits_however_many_there_are() -> None:
+    weight, x, plus = numbers(640, 96), numbers(64, 96, seed=1), numbers(640, seed=2)
+    one, told = Matrix8Bit(weight), x @ weight.t()
+    whole = one(x)
+    # Two roundings to about 1/127 of the largest number, of 96 summands each.
+    assert (whole - told).std() < 0.02 * told.std()
+    assert all(
+        torch.equal(one(x[at : at + n]), whole[at : at + n])
+        for n in (1, 2, 5, 8, 13)
+        for at in (0, 7)
+    )
+    out = torch.full_like(told, torch.nan)
+    one.into(out, x, plus)
+    for sums in (out, one(x, plus)):
+        assert torch.allclose(sums, whole + plus, atol=1e-5)
+    one.onto(out, x)
+    assert torch.allclose(out, 2 * whole + plus, atol=1e-5)
+    assert torch.equal(one(torch.zeros(1, 96)), torch.zeros(1, 640))
+
+
+@packs_8_bit
+def test_a_decoder_in_8_bits_proves_exact_steps() -> None:
+    model = tiny_llava()
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    assert least_rows(fused_cpu.FusedDecoder(decoder, head, Matrix8Bit)) is not None
