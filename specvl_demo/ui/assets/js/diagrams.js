@@ -84,6 +84,88 @@ export const DIAGRAMS = {
       say(116, 96, 'circle at the', 'draft', 'start'),
       svg('path', { class: 'edge draft', d: 'M150 80C170 60 176 60 150 52' }),
     ),
+  adaptive: () =>
+    canvas(
+      'After rounds that were kept it drafts further, after refusals less',
+      ...[
+        [6, 5, 16],
+        [7, 2, 52],
+        [3, 2, 88],
+      ].flatMap(([drafted, kept, y], i) => [
+        ...drawTree(
+          Array.from({ length: drafted + 1 }, (_, j) => j - 1),
+          Array.from({ length: kept }, (_, j) => j + 1),
+          70,
+          70 + 30 * drafted,
+          y,
+          y,
+        ),
+        say(8, y + 4, `round ${i + 1}`, '', 'start'),
+      ]),
+      say(160, 124, 'green: kept'),
+    ),
+  hybrid: () =>
+    canvas(
+      'A copy where the text repeats itself, a draft where it does not',
+      say(10, 26, '… a small blue circle …', '', 'start'),
+      ...drawTree([-1, 0, 1, 2], [1, 2, 3], 180, 300, 22, 22),
+      say(10, 92, '… and next to it', '', 'start'),
+      ...drawTree([-1, 0, 1, 2], [1, 2], 180, 300, 88, 88),
+      say(240, 48, 'copied'),
+      say(240, 114, 'drafted by the model'),
+    ),
+  rejection: () =>
+    canvas(
+      'Kept as often as the target’s probability allows',
+      ...[
+        ['red', 0.3, 0.6],
+        ['star', 0.8, 0.4],
+      ].flatMap(([word, drafted, target], i) => [
+        svg('rect', {
+          x: 40 + 150 * i,
+          y: 100 - 80 * drafted,
+          width: 24,
+          height: 80 * drafted,
+          class: 'bar one',
+        }),
+        svg('rect', {
+          x: 70 + 150 * i,
+          y: 100 - 80 * target,
+          width: 24,
+          height: 80 * target,
+          class: 'bar two',
+        }),
+        say(67 + 150 * i, 118, word),
+        say(132 + 150 * i, 60, target >= drafted ? 'always' : '1 of 2'),
+      ]),
+    ),
+  block: () =>
+    canvas(
+      'Judged together: a later token can save an earlier one',
+      svg('rect', { x: 66, y: 40, width: 200, height: 52, rx: 8, class: 'ghost' }),
+      ...drawTree([-1, 0, 1, 2, 3], [1, 2, 3, 4], 30, 240, 66, 66),
+      say(166, 116, 'one judgement for the whole draft'),
+    ),
+  typical: () =>
+    relevance(
+      'Likely enough for the target is kept',
+      ['a', 'large', 'red', 'star', 'is', 'above'],
+      [0.8, 0.45, 0.7, 0.9, 0.3, 0.6],
+      0.4,
+      'cut',
+    ),
+  msd: () =>
+    canvas(
+      'Words and patches are drafted from the same target states',
+      ...[0, 1, 2].map((i) =>
+        svg('rect', { x: 16 + 28 * i, y: 20, width: 22, height: 20, rx: 3, class: 'ghost' }),
+      ),
+      ...[0, 1, 2].map((i) =>
+        svg('rect', { x: 110 + 28 * i, y: 20, width: 22, height: 20, rx: 3, class: 'word' }),
+      ),
+      ...drawTree([-1, 0, 0, 1, 1, 2, 4], [1, 4, 6], 40, 296, 62, 118),
+      say(250, 34, 'patches, words'),
+    ),
   suffix: () =>
     canvas(
       'What followed the same words before, each way as often as it did',
