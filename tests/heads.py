@@ -7,14 +7,17 @@ from typing import Any
 
 import torch
 
+from recipes.drafters.dflash import DflashHead as DflashModule
 from recipes.drafters.dream import DreamHead as DreamModule
 from recipes.drafters.eagle import FeatureHead as FeatureModule
 from recipes.drafters.hivis import HivisHead
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
 from specvl_demo.core.types import Decoder, Drafter, NoDrafter, Prompt, Start
 from specvl_demo.core.verification import Strict
+from specvl_demo.methods.dflash import BlockDrafter, DflashHead
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
+from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.records import Round
 from tests.conftest import ask
 
@@ -26,6 +29,9 @@ def random_module(kind: str, geometry: Geometry = GEOMETRY, seed: int = 0) -> to
     torch.manual_seed(seed)
     if kind == "dream":
         module: torch.nn.Module = DreamModule(geometry, ffn=96, scale=1.7)
+    elif kind == "dflash":
+        mask = torch.randn(geometry.width)
+        module = DflashModule(geometry, 96, n_read=3, layers=2, block=4, mask=mask)
     elif kind == "hivis":
         module = HivisHead(geometry, 96, (1.3, 0.7), step_rows=3)
     else:
@@ -50,6 +56,11 @@ def built(
     own = {"method": kind, **own}
     head = Head(kind, module.published(), geometry, {}, f"tiny {kind}", own)
     return FORMATS[kind].build(head, decoder)
+
+
+def drafting(head: Any) -> Drafter:
+    """The drafter over a head of any kind."""
+    return BlockDrafter(head) if isinstance(head, DflashHead) else FeatureDrafter(head)
 
 
 def begun(target: Any, drafter: Any, prompt: Prompt, max_nodes: int = 40) -> Start:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from specvl_demo.places import ASSETS
 
-Role = Literal["small", "eagle2", "eagle3", "hivis", "dream", "msd", "assistant"]
+Role = Literal["small", "eagle2", "eagle3", "hivis", "dream", "msd", "dflash", "assistant"]
 
 ROLES: dict[str, str] = {
     "small": "small model with the target's vocabulary",
@@ -23,6 +23,7 @@ ROLES: dict[str, str] = {
     "eagle3": "EAGLE-3 head on three of the target's layers",
     "hivis": "HiViS head on the target's features, blind to visual positions",
     "dream": "DREAM head with cross-attention to the target's features",
+    "dflash": "DFlash head that drafts a block in one forward",
     "msd": "MSD head on the target's features, with pictures alone at visual positions",
     "assistant": "drafter of its own family that reads the target's keys and values",
 }

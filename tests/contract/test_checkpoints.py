@@ -27,7 +27,7 @@ from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import VOCAB, tiny_llava, tiny_prompt
-from tests.heads import begun, decode, random_module
+from tests.heads import begun, decode, drafting, random_module
 
 D, FFN = 64, 96
 CONFIG = {
@@ -39,6 +39,9 @@ CONFIG = {
     "rms_norm_eps": 1e-5,
     "hidden_act": "silu",
 }
+
+
+DFLASH = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_ids": [1, 3, 4]}}
 
 
 def published(kind: str, target: object, n_layers_read: int = 3) -> dict[str, torch.Tensor]:
@@ -55,6 +58,8 @@ def published(kind: str, target: object, n_layers_read: int = 3) -> dict[str, to
         if kind == "dream":
             return {f"module.{name}": tensor for name, tensor in tensors.items()}
         return tensors | {"embed_tokens.weight": table}
+    if kind == "dflash":
+        return random_module("dflash").published()
     block = {
         k: v for k, v in random_module("eagle2").published().items() if k.startswith("layers.")
     }
@@ -136,15 +141,16 @@ def test_every_form_of_file_holds_the_same_tensors(form: str, deep: object, tmp_
 @pytest.mark.parametrize("kind", list(checkpoints.FORMATS))
 def test_published_files_load_and_draft(kind: str, deep: object, tmp_path: Path) -> None:
     """Every kind says probabilities, drafts whole trees and answers losslessly."""
-    head = open_head(write(tmp_path, published(kind, deep)), deep.decoder)
-    drafter = FeatureDrafter(head)
+    own = DFLASH if kind == "dflash" else {}
+    head = open_head(write(tmp_path, published(kind, deep), **own), deep.decoder)
+    drafter = drafting(head)
     start = begun(deep, drafter, tiny_prompt())
     with torch.inference_mode():
         drafter.extend(start.encoded.ids[-1:], (-1,))
         said = drafter.extend(torch.tensor([11, 12]), (0, 0))
     assert said.exp().sum(-1).sub(1).abs().max() < 1e-4
     plain, _ = decode(deep, None, OneNode(), tiny_prompt())
-    ids, rounds = decode(deep, FeatureDrafter(head), SMALL_TREES(), tiny_prompt())
+    ids, rounds = decode(deep, drafting(head), SMALL_TREES(), tiny_prompt())
     assert ids == plain and len(rounds[0].tree.tokens) == 8
 
 

@@ -29,7 +29,7 @@ from specvl_demo.vlm.prompts import PromptBuilder, Turn
 from specvl_demo.vlm.target import VLMTarget
 from tests.conftest import tiny_llava, tiny_prompt
 from tests.contract.families import zoo
-from tests.heads import decode
+from tests.heads import decode, drafting
 
 METHODS = ("eagle2", "hivis", "dream")
 SERVED = ("llava", "qwen2.5-vl")
@@ -217,14 +217,15 @@ def test_a_store_goes_on_where_it_was_stopped(
         features.build(llava.model, llava.examples(), folder, needs, {"target": "another"})
 
 
-@pytest.mark.parametrize("method", (*METHODS, "eagle3"))
+@pytest.mark.parametrize("method", (*METHODS, "eagle3", "dflash"))
 def test_measured_acceptance_is_what_the_engine_gets(
     method: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """Sixty steps leave their mark; the simulation on features gives, round for round, what
     decoding with a chain gives. EAGLE-3 says the words of its draft vocabulary alone."""
     wide = method == "eagle3"
-    asked: Asked = request.getfixturevalue("deep" if wide else "llava")
+    deep = wide or method == "dflash"
+    asked: Asked = request.getfixturevalue("deep" if deep else "llava")
     store = store_of(asked, method, tmp_path)
     recipe = recipe_of(method, steps=60, batch=4, draft_vocab=24 if wide else 0)
     run = _run(method, recipe, asked, store, tmp_path / "run")
@@ -235,9 +236,7 @@ def test_measured_acceptance_is_what_the_engine_gets(
     n_rounds = n_tokens = 0
     for prompt, said in zip(asked.prompts, asked.answers, strict=True):
         chain = Chain(ChainSettings(3))
-        ids, rounds = decode(
-            asked.target, FeatureDrafter(head), chain, prompt, max_new_tokens=len(said)
-        )
+        ids, rounds = decode(asked.target, drafting(head), chain, prompt, max_new_tokens=len(said))
         assert ids == said
         n_rounds, n_tokens = n_rounds + len(rounds), n_tokens + len(ids)
     assert report["tokens"] == n_tokens and report["rounds"] == pytest.approx(n_rounds, abs=1)

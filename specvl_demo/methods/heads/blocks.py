@@ -112,7 +112,7 @@ class Block:
         self._qkv = Matrix(qkv, rounded=True)
         self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
         self._out = Matrix(tensors[attention + "o_proj.weight"], rounded=True)
-        self._mlp = _MLP(tensors, prefix, self._eps, self._scale)
+        self._mlp = MLP(tensors, prefix, self._eps, self._scale)
 
     def normed(self, x: Tensor) -> Tensor:
         """x without its length: what a norm leaves once its weight is folded away."""
@@ -183,7 +183,7 @@ class CrossBlock:
         )
         attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
         self._out = Matrix(tensors[attention + "o_proj.weight"] * attention_gate, rounded=True)
-        self._mlp = _MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
+        self._mlp = MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
 
     def write(self, features: Tensor, slot: Tensor) -> None:
         """Keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
@@ -210,7 +210,7 @@ class CrossBlock:
         return self._mlp(x, x)
 
 
-class _MLP:
+class MLP:
     """x + down(silu(gate(h)) · up(h)) with h = norm(x); `gate` scales the branch."""
 
     def __init__(

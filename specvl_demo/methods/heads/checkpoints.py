@@ -44,11 +44,12 @@ class Format:
 
     kind: its name in cards and messages; title: with an article. role: which of a pair's roles it
     serves. build(head, decoder): the class that drafts. recognised: whether tensors are in it.
-    required: names it must have. optional: names it may have. unused: names it may have for no use
-    of ours. fused: how many rows of the target's width its projection reads, None for any number.
-    attention_inputs: how many rows its first block's attention reads side by side. shapes(width,
-    tensors): of tensors beyond a block's. own_embeddings, own_output: whether it may draft with its
-    own.
+    required: names it must have; every_layer: names that each of its layers must have behind
+    `layers.N.`, where their number is free. optional: names it may have. unused: names it may have
+    for no use of ours. fused: how many rows of the target's width its projection reads, None for
+    any number. attention_inputs: how many rows its first block's attention reads side by side.
+    shapes(width, tensors): of tensors beyond a block's. own_embeddings, own_output: whether it may
+    draft with its own.
     """
 
     kind: str
@@ -58,6 +59,7 @@ class Format:
     recognised: Callable[[Mapping[str, Tensor]], bool]
     required: frozenset[str]
     optional: frozenset[str] = BIASES | {"fc.bias"}
+    every_layer: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset({"embed_tokens.weight", "lm_head.weight", "head.weight"})
     fused: int | None = 2
     attention_inputs: int = 1
@@ -66,6 +68,13 @@ class Format:
     )
     own_embeddings: bool = False
     own_output: bool = False
+
+    def needed(self, tensors: Mapping[str, Tensor]) -> frozenset[str]:
+        """All names that these tensors must have."""
+        layers = {name.split(".")[1] for name in tensors if name.startswith("layers.")}
+        if not self.every_layer:
+            return self.required
+        return self.required | {f"layers.{i}.{one}" for i in layers for one in self.every_layer}
 
 
 FORMATS: dict[str, Format] = {}
@@ -117,7 +126,7 @@ def load(
     _every_key(form, tensors, source)
     if not form.own_output:
         remarks += own_output_head(tensors, decoder, source)
-    used = form.required | form.optional | {DRAFT_IDS}
+    used = form.needed(tensors) | form.optional | {DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used}
     damaged = [name for name, tensor in sorted(tensors.items()) if not tensor.isfinite().all()]
     if damaged:
@@ -217,10 +226,11 @@ def columns(tensors: Mapping[str, Tensor]) -> int:
 
 
 def _every_key(form: Format, tensors: Mapping[str, Tensor], source: str) -> None:
-    missing = sorted(form.required - tensors.keys())
+    needed = form.needed(tensors)
+    missing = sorted(needed - tensors.keys())
     if missing:
         raise ValueError(f"{source} is {form.title} but lacks {', '.join(missing)}")
-    known = form.required | form.optional | form.unused | {DRAFT_IDS}
+    known = needed | form.optional | form.unused | {DRAFT_IDS}
     strange = sorted(
         name for name in tensors.keys() - known if not name.endswith("rotary_emb.inv_freq")
     )

@@ -29,7 +29,7 @@ _READ = {
     "hidden_act", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "eagle_config",
     "draft_vocab_size",
     "eagle_aux_hidden_state_layer_ids", "norm_before_residual", "norm_before_fc", "fc_norm",
-    "norm_output", "transformer_layer_config", SECTION,
+    "norm_output", "transformer_layer_config", "block_size", "dflash_config", SECTION,
 }  # fmt: skip
 _HARMLESS = {
     "architectures", "model_type", "torch_dtype", "dtype", "transformers_version",
@@ -38,7 +38,7 @@ _HARMLESS = {
     "attention_bias", "attention_dropout", "mlp_bias", "bias", "pretraining_tp",
     "auto_map", "_name_or_path", "speculators_config", "speculators_model_type",
     "speculators_version", "target_hidden_size", "qkv_bias", "layer_types", "sliding_window",
-    "use_sliding_window", "max_window_layers", "has_no_defaults_at_init",
+    "use_sliding_window", "max_window_layers", "has_no_defaults_at_init", "num_target_layers",
 }  # fmt: skip
 
 

@@ -234,6 +234,25 @@ export const DIAGRAMS = {
       'Three layers feed one; the likeliest paths are grown first',
       ...drawTree([-1, 0, 0, 0, 1, 1, 4, 4, 6, 6, 2], [1, 4, 6, 8], 24, 296, 16, 116),
     ),
+  dflash: () =>
+    canvas(
+      'One forward turns every mask into a token',
+      ...[0, 1, 2, 3, 4].flatMap((i) => [
+        svg('rect', {
+          x: 40 + 50 * i,
+          y: 88,
+          width: 40,
+          height: 22,
+          rx: 3,
+          class: i ? 'ghost' : 'word',
+        }),
+        ...(i
+          ? [link([60 + 50 * i, 86], [60 + 50 * i, 46], 'draft'), dot(60 + 50 * i, 40, 'draft')]
+          : []),
+      ]),
+      say(160, 18, 'drafted at once'),
+      say(160, 128, 'the last token, and masks'),
+    ),
   native: () =>
     canvas(
       'Every draft looks at the target’s own memory',

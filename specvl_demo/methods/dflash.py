@@ -1,0 +1,311 @@
+"""DFlash (arXiv 2602.06036): a block of tokens drafted in one forward.
+
+A few layers read the root and masks behind it, all at once, and in every layer the target's states
+of the text before the root as further keys and values. Every drafted token has a distribution that
+does not know the drafted tokens before it: a chain takes the likeliest of each; a tree of several
+each is Ringel and Romano's (DDTree, arXiv 2604.12989).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.types import Capture, Decoder, NoDrafter, Prefill, Scores, Start, Verdict
+from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, log_probabilities, narrowed
+from specvl_demo.decoders.kv_cache import KVCache, Layout
+from specvl_demo.decoders.matrix import Matrix
+from specvl_demo.methods.base import TREE, Method, Models, Part, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn, ModelSettings
+from specvl_demo.methods.eagle2 import BEST_FIRST
+from specvl_demo.methods.heads.blocks import (
+    MLP,
+    POSITIONS,
+    Geometry,
+    Rotary,
+    direction,
+    root_of,
+    rotate,
+)
+from specvl_demo.methods.heads.checkpoints import BLOCK, Format, Head, add_format
+from specvl_demo.methods.tree import STATIC_TREE
+from specvl_demo.vlm.shared_drafter import DRAFT_IDS
+
+NORMS = frozenset(("self_attn.q_norm.weight", "self_attn.k_norm.weight", "input_layernorm.weight"))
+
+
+def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
+    """The layers whose inputs a head reads; ValueError where the target does not have them.
+
+    `dflash_config.target_layer_ids` numbers layers by their outputs, as z-lab's code does; without
+    it as many layers as the head has, spread from the second to the fourth from the end.
+    """
+    ids = (config.get("dflash_config") or {}).get("target_layer_ids")
+    if ids is None:
+        own = int(config.get("num_hidden_layers", 1))
+        span = (n_layers - 4) / max(1, own - 1)
+        ids = [round(1 + i * span) for i in range(own)] if own > 1 else [n_layers // 2]
+    layers = tuple(int(i) + 1 for i in ids)
+    if len(set(layers)) < len(layers) or not all(0 < i < n_layers for i in layers):
+        raise ValueError(
+            f"{source} reads the outputs of layers {', '.join(str(i - 1) for i in layers)} of its"
+            f" target; {n_layers} layers are too few"
+        )
+    return layers
+
+
+class InjectedLayer:
+    """A Qwen3-type layer whose rows also attend to rows that only have keys and values."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], prefix: str, g: Geometry) -> None:
+        attention, scale = f"{prefix}.self_attn.", g.width**0.5
+        self._geometry, self._eps = g, root_of(g, tensors[f"{attention}q_proj.weight"])
+        self._head_eps = self._eps.new_tensor((g.head_width * g.eps) ** 0.5)
+        # Rotary pairs lie side by side, in rows of q and k and in their norms.
+        order = torch.arange(g.head_width, device=self._eps.device).view(2, -1).t().reshape(-1)
+
+        def rows(name: str) -> Tensor:
+            weight = tensors[f"{attention}{name}_proj.weight"]
+            return weight.unflatten(0, (-1, g.head_width))[:, order].flatten(0, 1)
+
+        keys_values = torch.cat((rows("k"), tensors[f"{attention}v_proj.weight"]))
+        first = tensors[f"{prefix}.input_layernorm.weight"] * scale
+        self._qkv = Matrix(torch.cat((rows("q"), keys_values)) * first, rounded=True)
+        self._kv = Matrix(keys_values * (tensors["hidden_norm.weight"] * scale), rounded=True)
+        q, k = (
+            tensors[f"{attention}{name}_norm.weight"][order] * g.head_width**0.5 for name in "qk"
+        )
+        self._norms = torch.stack([q] * g.heads + [k] * g.kv_heads)
+        self._out = Matrix(tensors[f"{attention}o_proj.weight"], rounded=True)
+        self._mlp = MLP(tensors, prefix, self._eps, scale)
+
+    def write(self, states: Tensor, turns: Tensor, slot: Tensor) -> None:
+        """Keys and values of known rows into slot [2, 1, kv_heads, r, width]. states: without
+        their lengths [r, D]."""
+        g = self._geometry
+        kv = self._kv(states).view(len(states), 2 * g.kv_heads, g.head_width)
+        slot[0].copy_(self._turned(kv[:, : g.kv_heads], self._norms[g.heads :], turns))
+        slot[1].copy_(kv[:, g.kv_heads :].transpose(0, 1))
+
+    def __call__(
+        self, x: Tensor, turns: Tensor, slot: Tensor, keys: Tensor, values: Tensor
+    ) -> Tensor:
+        """x [k, D] -> [k, D]; every row sees all keys and values, which include the slot."""
+        g, rows = self._geometry, x.shape[0]
+        h = self._qkv(direction(x, self._eps)).view(rows, -1, g.head_width)
+        turned = self._turned(h[:, : g.heads + g.kv_heads], self._norms, turns)
+        slot[0].copy_(turned[g.heads :])
+        slot[1].copy_(h[:, g.heads + g.kv_heads :].transpose(0, 1))
+        a = F.scaled_dot_product_attention(
+            turned[None, : g.heads], keys, values, enable_gqa=g.heads != g.kv_heads
+        )
+        x = self._out(a[0].transpose(0, 1).reshape(rows, -1), x)
+        return self._mlp(x, x)
+
+    def _turned(self, h: Tensor, norms: Tensor, turns: Tensor) -> Tensor:
+        """Rows [k, heads, width], normed and turned, as [heads, k, width]."""
+        h = direction(h, self._head_eps).mul_(norms)
+        rotate(h, turns)
+        return h.transpose(0, 1)
+
+
+class DflashHead:
+    """The weights of a DFlash head, shared by lanes, never changed.
+
+    # choice: positions are counted along the text, as published heads do, also where the target's
+    have three axes.
+    """
+
+    view = "full"
+    fixed = False
+
+    def __init__(self, head: Head, decoder: Decoder) -> None:
+        g, t, config = head.geometry, head.tensors, head.settings
+        self.name, self.decoder, self.remarks = head.source, decoder, head.remarks
+        self.width, self.dtype, self.vocab = g.width, decoder.dtype, decoder.vocab
+        self._geometry, self._rotary = g, Rotary(g, decoder.device)
+        self._read = layers_read(config, decoder.n_layers, head.source)
+        self.capture = Capture(layers=tuple(sorted(self._read)))
+        if t["fc.weight"].shape[1] != len(self._read) * g.width:
+            raise ValueError(
+                f"{head.source} fuses {t['fc.weight'].shape[1] // g.width} layers, its config names"
+                f" {len(self._read)}"
+            )
+        mask = (config.get("dflash_config") or {}).get("mask_token_id")
+        self.block = int(config.get("block_size") or 0)
+        if mask is None or not 0 <= mask < decoder.vocab or self.block < 2:
+            raise ValueError(
+                f"the config.json of {head.source} must say block_size, and in dflash_config a"
+                f" mask_token_id below {decoder.vocab}"
+            )
+        self._mask = decoder.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
+        self._fuse = Matrix(t["fc.weight"], rounded=True)
+        n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
+        self._layers = [InjectedLayer(t, f"layers.{i}", g) for i in range(n)]
+        self._eps, self._norm = root_of(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5
+        self._output: Any = decoder
+        if (ids := t.get(DRAFT_IDS)) is not None:
+            self._output = DraftVocabulary(cast("Backend", decoder), ids, decoder.vocab, ids)
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are now."""
+        return self.decoder.device
+
+    def told(self, settings: Any, commonest: Sequence[int]) -> DflashHead:
+        """The same head as these settings want it (see `FeatureHead.told`)."""
+        if not settings.draft_vocab:
+            return self
+        twin = copy(self)
+        twin._output = narrowed(self._output, settings.draft_vocab, commonest)
+        return twin
+
+    def calibrate(self) -> str | None:
+        """Its steps have one form only."""
+        return None
+
+    def new_cache(self, room: int) -> KVCache:
+        """An empty cache for one lane."""
+        g = self._geometry
+        layout = Layout(self.device, g.kv_heads, g.head_width)
+        return KVCache([layout] * len(self._layers), 1, room, self.dtype)
+
+    def states(self, known: Prefill | Scores) -> Tensor:
+        """What it reads of every prompt position or node [r, layers read x D]."""
+        return torch.cat([known.layers[i] for i in self._read], -1)
+
+    def know(self, cache: KVCache, states: Tensor) -> None:
+        """Put rows that are decided behind the others."""
+        rows = direction(self._fuse(states), self._eps)
+        at = torch.arange(cache.length, cache.length + len(rows), device=self.device)
+        turns, (slots, _, _) = self._rotary(at), cache.spans(len(rows))
+        for layer, slot in zip(self._layers, slots, strict=True):
+            layer.write(rows, turns, slot)
+        cache.advance(len(rows))
+
+    def draft(self, cache: KVCache, root: Tensor) -> Tensor:
+        """What follows the root [1] and each of the unknown tokens [block - 1, D]."""
+        x = torch.cat((self.decoder.embed(root), self._mask))
+        at = torch.arange(cache.length, cache.length + self.block, device=self.device)
+        turns, spans = self._rotary(at), cache.spans(self.block)
+        for layer, slot, keys, values in zip(self._layers, *spans, strict=True):
+            x = layer(x, turns, slot, keys, values)
+        return direction(x[1:], self._eps) * self._norm
+
+    def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
+        """[k, D] -> log-probabilities [k, size] of a token, never a banned one."""
+        return log_probabilities(self._output, size, banned)
+
+
+class BlockDrafter(NoDrafter):
+    """A `core.types.Drafter` over a DFlash head: the first `extend` of a round drafts the block,
+    the others read it.
+    """
+
+    def __init__(self, head: DflashHead) -> None:
+        self.name, self.capture, self._head = head.name, head.capture, head
+
+    def begin(self, start: Start) -> None:
+        """Read the prompt. # choice: a conversation's next question reads all of it again: a row
+        costs keys and values only."""
+        head, states = self._head, self._head.states(start.prefill)
+        room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
+        if room >= POSITIONS:
+            raise ValueError(
+                f"{self.name} counts to {POSITIONS} positions, this request needs more"
+            )
+        self._cache, self._rows = head.new_cache(room), len(states)
+        self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
+        self._pending, self._depth = states, [0]
+
+    def seen(self) -> Mapping[str, Tensor]:
+        return {self._head.view: torch.arange(self._rows)}
+
+    def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
+        """None below the last token of the block."""
+        above = parents.tolist() if isinstance(parents, Tensor) else list(parents)
+        if above[0] < 0:
+            if len(self._pending):
+                self._head.know(self._cache, self._pending)
+                self._pending = self._pending[:0]
+            self._said, self._depth = self._logp(self._head.draft(self._cache, tokens)), [0]
+            return self._said[:1]
+        depth = [self._depth[row] + 1 for row in above]
+        self._depth += depth
+        last = len(self._said) - 1
+        if min(depth) > last:
+            return None
+        return self._said[[min(one, last) for one in depth]]
+
+    def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
+        """Take the target's states of the root and the accepted tokens for the next round."""
+        new = self._head.states(scores)[verdict.path]
+        self._pending = torch.cat((self._pending, new)) if len(self._pending) else new
+
+
+def _build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> BlockDrafter:
+    head: DflashHead = models.drafter("dflash")
+    return BlockDrafter(models.once((head, chosen), lambda: head.told(chosen, models.commonest)))
+
+
+add_format(
+    Format(
+        "dflash",
+        "a DFlash head",
+        "dflash",
+        DflashHead,
+        lambda tensors: {"hidden_norm.weight", "layers.0.self_attn.q_norm.weight"} <= {*tensors},
+        frozenset(("fc.weight", "hidden_norm.weight", "norm.weight")),
+        optional=frozenset(),
+        every_layer=BLOCK | NORMS,
+        fused=None,
+    )
+)
+
+DFLASH = Part("drafter", "dflash", "DFlash head", _build, ModelSettings, gives=TREE, role="dflash")
+
+register(
+    Method(
+        "dflash",
+        "DFlash",
+        "A few layers draft a whole block in one forward, every token beside the others.",
+        drafter=DFLASH,
+        policy=CHAIN,
+        reference="Chen et al., arXiv 2602.06036",
+        options=(STATIC_TREE, BEST_FIRST, "greedy-tree"),
+        order=92,
+        presets={
+            # All that a block of sixteen drafts.
+            "paper": {"gamma": 15},
+            "pocket": {"gamma": 9},
+        },
+        learn=Learn(
+            does=(
+                "Other drafters say one token after another. Here the last token and masks behind"
+                " it go through a few layers once, and every mask becomes a token. What the"
+                " target's own layers made of the text so far is put into each of these layers as"
+                " keys and values, so that the block knows the picture and the text."
+            ),
+            shines=(
+                "Long drafts: nine tokens cost one forward. A tree of the likeliest tokens of each"
+                " position needs no further forward either."
+            ),
+            struggles=(
+                "Places where two continuations are equally good: the tokens of a block do not"
+                " know of one another which was taken, and may mix both."
+            ),
+            look="Drafting time a round beside EAGLE-2’s, which pays for each token of its chain.",
+            formula=r"q_k = q ( · | \text{text} , m_1 … m_B ) \text{ for all } k \text{ at once}",
+            aloud="the k-th drafted token's distribution depends on the text and the masks only",
+            url="https://arxiv.org/abs/2602.06036",
+        ),
+    )
+)
