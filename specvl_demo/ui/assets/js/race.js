@@ -144,8 +144,10 @@ export class Race extends EventTarget {
     return a && b ? a / b : null;
   }
 
-  /** The speedup with reading the question and the pictures on both sides, as `report.metrics` makes it. */
+  /** The speedup with reading the question and the pictures on both sides, as `report.metrics` makes it; null without a
+   *  baseline. */
   total(lane) {
+    if (!this.baseline) return null;
     const speed = (one) => one.at(Infinity).tokens / (one.before + one.at(Infinity).clock);
     return speed(lane) / speed(this.baseline);
   }

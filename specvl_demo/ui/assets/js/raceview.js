@@ -234,11 +234,11 @@ export class RaceView {
     this.notice.classList.toggle('wrong', wrong);
   }
 
-  /** The form asks something else now: the race is greyed until one fits again. */
+  /** The form asks something else now: the race is greyed until one fits again. What went wrong stays told meanwhile. */
   outdated(on) {
     this.stage.classList.toggle('outdated', on);
-    if (on) this.tell(W.run.outdated(this.race.meta.question || W.chat.nothing));
-    else if (!this.notice.classList.contains('wrong')) this.tell('');
+    if (this.notice.classList.contains('wrong')) return;
+    this.tell(on ? W.run.outdated(this.race.meta.question || W.chat.nothing) : '');
   }
 
   /** A race that was shown to its end opens its most instructive token, unless the visitor looks at one already. */
