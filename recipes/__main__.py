@@ -138,7 +138,12 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
             "evaluate --pair photo needs --data: a folder of pictures with a captions file"
         )
     o.folder.mkdir(parents=True, exist_ok=True)
-    target = o.target or photo_assembly.target(pairs.find("photo").target.folder, sys.stderr.write)
+
+    def tell(said: str) -> None:
+        sys.stderr.write(f"{said}\n")
+
+    delta = pairs.find("photo").target.folder
+    target = o.target or photo_assembly.target(delta, tell)
     base = train_photo.base_folder(None, o.folder)
     return photo_eval.evaluate(target, o.data, base, o.folder, o.photographs), photo_eval.lines
 

@@ -123,7 +123,8 @@ def collate(
     encoded = [encode(tokenizer, s) for s in some]
     attended = [(b, *mark) for b, e in enumerate(encoded) for mark in e.attended]
     rests = [(b, *mark) for b, e in enumerate(encoded) for mark in e.rests]
-    pixels, patches, which, changed = [], [], [], []
+    pixels, patches, changed = [], [], []
+    which: list[int] = []
     for s in some:
         box = pictures.content_box(rng)
         pixels += [pictures.letterboxed(p, box, rng) for p in s.pictures]

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import BatchFeature
+from transformers import BatchFeature, PreTrainedModel
 
 from specvl_demo.methods.eagle3 import default_layers as levels_of
 from specvl_demo.methods.heads.features import IMPORTANCE_ROWS
@@ -110,7 +110,7 @@ def chosen_layers(n_layers: int, select: str = "token") -> range:
 
 @torch.inference_mode()
 def build(
-    model: nn.Module,
+    model: PreTrainedModel,
     examples: Iterable[Example],
     folder: Path,
     needs: Needs,
@@ -181,7 +181,7 @@ class Store(torch.utils.data.Dataset):
 
     def __getitem__(self, i: int) -> Rows:
         file, row = self._where[i]
-        spans = {}
+        spans: dict[str, slice] = {}
         for names, start in zip((_PER_TOKEN, _PER_VISUAL), self._starts[file], strict=True):
             spans |= dict.fromkeys(names, slice(int(start[row]), int(start[row + 1])))
         found = {name: self._files[file].get_slice(name)[span] for name, span in spans.items()}
@@ -231,7 +231,7 @@ class Seen:
 
 
 @contextmanager
-def _watched(model: nn.Module, needs: Needs) -> Iterator[Seen]:
+def _watched(model: PreTrainedModel, needs: Needs) -> Iterator[Seen]:
     """Hooks on the decoder; for a middle layer it attends eagerly, so that attention weights
     exist.
     """
@@ -273,7 +273,7 @@ def _watched(model: nn.Module, needs: Needs) -> Iterator[Seen]:
         yield seen
 
 
-def _rows(model: nn.Module, example: Example, needs: Needs, seen: Seen) -> dict[str, Tensor]:
+def _rows(model: PreTrainedModel, example: Example, needs: Needs, seen: Seen) -> dict[str, Tensor]:
     """One conversation as a shard keeps it; see `Rows`."""
     weight = model.get_input_embeddings().weight
     inputs = BatchFeature(dict(example.inputs)).to(weight.device, weight.dtype)

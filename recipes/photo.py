@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -103,7 +104,7 @@ class Learner:
 
     def optimizer(self) -> torch.optim.Optimizer:
         """AdamW over all that is trained; the tower at its own rate."""
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"params": list(self.tower.upper.parameters()), "lr": self.recipe.tower_lr},
             {"params": self._projector()},
             {"params": list(self.decoder.lora.parameters()), "weight_decay": 0.01},
@@ -183,9 +184,8 @@ class Learner:
         for part, weight in ((~sampled & ~plain, 1.0), (sampled, 1.0), (plain, self.recipe.distil)):
             if part.any():
                 total = total + weight * weighed[part].sum() / counts[part].sum()
-        seen["reward"] = (
-            np.nanmean([r.reward for r in rows]) if any(r.sampled for r in rows) else math.nan
-        )
+        rewards = [r.reward for r in rows]
+        seen["reward"] = float(np.nanmean(rewards)) if any(r.sampled for r in rows) else math.nan
         return total, seen | {"moved": moved.item()}
 
     def plain_loss(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:

@@ -20,7 +20,12 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from recipes import photo_writer
 from recipes.answers import greedy_texts
@@ -55,7 +60,7 @@ def ask(loaded: Loaded, asked: Iterable[tuple[Path, int, str]], most: int) -> li
 
 @torch.inference_mode()
 def chat_loss(
-    language: nn.Module,
+    language: PreTrainedModel,
     head: nn.Linear,
     tokenizer: PreTrainedTokenizerBase,
     chats: Sequence[tuple[str, str]],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -59,9 +60,7 @@ class Packed:
     sources: Tensor  # [M], the token whose output predicts
     targets: Tensor  # [M]
     weights: Tensor  # [M]
-    spans: list[
-        tuple[int, int, Tensor]
-    ]  # each row's first token, its end, and the mask [n, n] to add
+    spans: list[tuple[int, int, Tensor]]  # a row's first token, its end, the mask [n, n] to add
     kinds: list[str]  # of the taught tokens
 
 
@@ -73,21 +72,19 @@ def pack(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | None = 
     spans_of_rows: list[tuple[int, int, Tensor]] = []
     for row in rows:
         begin = len(ids)
-        spans: list[
-            tuple[int, int, int]
-        ] = []  # start, end, index of the parent's span; within the row
-        waiting = [
-            (row.root, 0, -1, -1)
-        ]  # a node, its depth, its parent's span, the token before it
+        # Start, end, index of the parent's span; within the row.
+        spans: list[tuple[int, int, int]] = []
+        # A node, its depth, its parent's span, the token before it.
+        waiting = [(row.root, 0, -1, -1)]
         while waiting:
             node, depth, parent, last = waiting.pop()
             # The last token of a leaf is predicted and never read.
             read = node.ids[:-1] if node.taught and not node.children else node.ids
             if node.taught:
                 sources = [last, *range(len(ids), len(ids) + len(node.ids) - 1)]
-                kinds = node.kinds or [node.kind] * len(node.ids)
-                weights = [node.weight] * len(node.ids)
-                taught += zip(sources, node.ids, weights, kinds, strict=True)
+                of_kinds = node.kinds or [node.kind] * len(node.ids)
+                weighed = [node.weight] * len(node.ids)
+                taught += zip(sources, node.ids, weighed, of_kinds, strict=True)
             spans.append((len(ids) - begin, len(ids) - begin + len(read), parent))
             ids += read
             positions += range(depth, depth + len(read))
@@ -104,11 +101,20 @@ def pack(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | None = 
                 sees[start:end, a:b] = True
         mask = torch.zeros(n, n, dtype=dtype).masked_fill_(~sees, -torch.inf)
         spans_of_rows.append((begin, begin + n, mask.to(device)))
-    sources, targets, weights, kinds = zip(*taught, strict=True)
-    tensors = (
-        torch.tensor(some, device=device) for some in (ids, positions, sources, targets, weights)
+    read_at, targets, weights, kinds = zip(*taught, strict=True)
+
+    def tensor(some: Sequence[float]) -> Tensor:
+        return torch.tensor(some, device=device)
+
+    return Packed(
+        tensor(ids),
+        tensor(positions),
+        tensor(read_at),
+        tensor(targets),
+        tensor(weights),
+        spans_of_rows,
+        list(kinds),
     )
-    return Packed(*tensors, spans_of_rows, list(kinds))
 
 
 class Decoder(nn.Module):
@@ -139,12 +145,11 @@ class Decoder(nn.Module):
                 ).to(dtype)
                 for name, (part, names) in FUSED.items()
             }
-            self.lora.append(nn.ParameterDict())
+            lora = nn.ParameterDict()
             for name, w in weights.items():
-                self.lora[-1][name + "_a"] = nn.Parameter(
-                    torch.randn(rank, w.shape[1]) / math.sqrt(w.shape[1])
-                )
-                self.lora[-1][name + "_b"] = nn.Parameter(torch.zeros(w.shape[0], rank))
+                lora[name + "_a"] = torch.randn(rank, w.shape[1]) / math.sqrt(w.shape[1])
+                lora[name + "_b"] = torch.zeros(w.shape[0], rank)
+            self.lora.append(lora)
             weights["norm_1"] = layer.input_layernorm.weight.detach().to(dtype)
             weights["norm_2"] = layer.post_attention_layernorm.weight.detach().to(dtype)
             self.frozen.append(weights)
@@ -154,7 +159,8 @@ class Decoder(nn.Module):
         y = F.linear(x, self.frozen[i][name])
         if not self.adapted:
             return y
-        a, b = self.lora[i][name + "_a"], self.lora[i][name + "_b"]
+        lora = cast(nn.ParameterDict, self.lora[i])
+        a, b = lora[name + "_a"], lora[name + "_b"]
         return torch.addmm(y, F.linear(x, a.to(x.dtype)), (b * LORA_SCALE).to(x.dtype).t())
 
     def forward(self, x: Tensor, packed: Packed) -> Tensor:

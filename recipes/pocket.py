@@ -22,6 +22,7 @@ from transformers import (
     SiglipVisionConfig,
 )
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 
 from recipes.world import samples, texts
 from recipes.world.scenes import DIGITS, NUMBERS, PLACES
@@ -183,7 +184,7 @@ def make_model(
     return model
 
 
-def start_layer(layer: nn.Module) -> None:
+def start_layer(layer: Qwen2DecoderLayer) -> None:
     """A block that at first adds nothing: the residual stream starts clean, and depth costs no
     stability.
     """
@@ -224,8 +225,9 @@ def split_layers(model: LlavaForConditionalGeneration) -> dict[nn.Parameter, nn.
     """Make two of every block of the language model, each adding half of what the block added (two
     half steps of the same residual stream). Returns each new parameter's origin.
     """
-    decoder, origin = model.get_decoder(), {}
-    layers = nn.ModuleList()
+    decoder = model.get_decoder()
+    origin: dict[nn.Parameter, nn.Parameter] = {}
+    layers: list[Qwen2DecoderLayer] = []
     for layer in decoder.layers:
         layer.self_attn.o_proj.weight.data.mul_(0.5)
         layer.mlp.down_proj.weight.data.mul_(0.5)
@@ -234,7 +236,7 @@ def split_layers(model: LlavaForConditionalGeneration) -> dict[nn.Parameter, nn.
         layers += [layer, twin]
     for i, layer in enumerate(layers):
         layer.self_attn.layer_idx = i
-    decoder.layers = layers
+    decoder.layers = nn.ModuleList(layers)
     text = model.config.text_config
     text.num_hidden_layers, text.layer_types = len(layers), list(text.layer_types) * 2
     return origin

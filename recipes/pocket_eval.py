@@ -62,7 +62,7 @@ class Tally:
         self.counts[name][0] += int(right)
         self.counts[name][1] += total
 
-    def report(self) -> dict[str, dict[str, float | int]]:
+    def report(self) -> dict[str, dict[str, float | None]]:
         return {
             k: {"right": r / n if n else None, "n": n} for k, (r, n) in sorted(self.counts.items())
         }

@@ -169,6 +169,7 @@ def answered(
 
 def _questions(places: Places, n: int, n_held_out: int) -> tuple[list[Any], list[Any]]:
     if places.prompts is None:
+        assert places.data is not None  # one of both, or the world's scenes
         learn, measure = photo_data.read(places.data)
         return (
             photo_writer.prompt_lines(learn, places.data, n, ANSWERS_SEED),

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,9 @@ from recipes import trainer
 from recipes.features import Needs, Rows, Store
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -60,16 +63,16 @@ class Shared:
     geometry.
     """
 
-    decoder: nn.Module
-    embeddings: nn.Module
-    head: nn.Module
+    decoder: PreTrainedModel
+    embeddings: nn.Embedding
+    head: nn.Linear
     softcap: float | None
     geometry: Geometry
     ffn: int
     device: torch.device
 
     @classmethod
-    def of(cls, model: nn.Module, device: torch.device) -> Shared:
+    def of(cls, model: PreTrainedModel, device: torch.device) -> Shared:
         """Those of a target as the library loads it; its geometry with plain rotary positions."""
         decoder = model.get_decoder()
         config = decoder.config
@@ -179,7 +182,7 @@ class Learner(ABC):
         self.device = shared.device
         self.ids: Tensor | None = None
         """[R] what `guess` numbers, where that is a draft vocabulary."""
-        self._say = shared.say
+        self._say: Callable[[Tensor], Tensor] = shared.say
         if DRAFT_IDS in self.start:
             self.ids = self.start[DRAFT_IDS].long().to(self.device)
         elif recipe.draft_vocab:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -77,12 +77,13 @@ class DreamHead(Drafter):
         """gate: where both gates start (published: 0). scale: see `factors`."""
         super().__init__()
         self.geometry, self.scale = g, scale
-        self.layers = nn.ModuleList([Block(g, ffn, False), CrossBlock(g, ffn), Block(g, ffn, True)])
+        cross = CrossBlock(g, ffn)
+        self.layers = nn.ModuleList([Block(g, ffn, False), cross, Block(g, ffn, True)])
         self.norm = nn.RMSNorm(g.width, g.eps)
         start_small(self)
         with torch.no_grad():
-            self.layers[1].cross_attn_attn_gate.fill_(gate)
-            self.layers[1].cross_attn_mlp_gate.fill_(gate)
+            cross.cross_attn_attn_gate.fill_(gate)
+            cross.cross_attn_mlp_gate.fill_(gate)
 
     def factors(self) -> dict[str, Tensor]:
         """The first block has no norm and embeddings are small: its attention sees them times
@@ -99,7 +100,7 @@ class DreamHead(Drafter):
         embeds [B, N, D]: queries; at [B, N]: which position of the conversation each is; features
         [B, S, D] of all positions; n_prompt [B]: features there are when drafting begins.
         """
-        low, cross, last = self.layers
+        low, cross, last = cast(tuple[Block, CrossBlock, Block], tuple(self.layers))
         device = embeds.device
         turns = turns_of(self.geometry, embeds.shape[1], device)
         early = low.close(embeds, Steps(low.self_attn, turns, first).attend(embeds * self.scale))
@@ -162,6 +163,8 @@ class DreamLearner(Learner):
 
         # choice: in that layer's own size, which may be far above that of features.
         """
+        if batch.middle is None:
+            raise ValueError("DREAM learns from the target's calmest layer: this batch has none")
         size = self.sizes.middle
         return self.recipe.middle * F.smooth_l1_loss(early / size, batch.middle[live] / size)
 

@@ -5,7 +5,7 @@ draft vocabulary."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -48,7 +48,8 @@ class FeatureHead(Drafter):
 
         embeds [B, N, D] of row i's token, features [B, N, D] of the token before it.
         """
-        block, turns = self.layers[0], turns_of(self.geometry, embeds.shape[1], embeds.device)
+        turns = turns_of(self.geometry, embeds.shape[1], embeds.device)
+        block = cast(Block, self.layers[0])
         attention = Steps(block.self_attn, turns, first)
         steps: list[Tensor] = []
         for step in range(n):
@@ -129,7 +130,8 @@ class Eagle3Head(Drafter):
         embeds [B, N, D] of row i's token, levels [B, N, 3D] of the token before it.
         """
         block, turns = self.midlayer, turns_of(self.geometry, embeds.shape[1], embeds.device)
-        attention, said, features = Steps(block.self_attn, turns, first), [], self.fc(levels)
+        attention, features = Steps(block.self_attn, turns, first), self.fc(levels)
+        said: list[Tensor] = []
         for step in range(n):
             if step:
                 before = F.pad(said[-1], (0, 0, 1, 0))[:, :-1]
@@ -170,7 +172,7 @@ class Eagle3Learner(Learner):
 
     def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         """As SafeAILab's files have it."""
-        return {**super().config(tensors), "draft_vocab_size": len(self.ids)}
+        return {**super().config(tensors), "draft_vocab_size": len(tensors["d2t"])}
 
     def guess(self, out: Tensor) -> Tensor:
         return self.module.logits(out)

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import Accelerator
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from recipes import acceptance
 from recipes.drafters.base import Batch, Learner, Recipe, Shared, Sizes
@@ -27,11 +27,14 @@ from specvl_demo.methods.heads import files
 from specvl_demo.vlm import eight_bits
 from specvl_demo.vlm.shared_drafter import SECTION
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 def learner_for(
     kind: type[Learner],
     recipe: Recipe,
-    model: nn.Module,
+    model: PreTrainedModel,
     store: Store,
     device: torch.device,
     start: Path | None = None,

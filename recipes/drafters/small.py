@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from recipes.drafters.base import Batch, Learner, Recipe
 from recipes.drafters.modules import Drafter
 from recipes.features import Needs, Rows, text_only
 from specvl_demo.vlm.shared_drafter import even_layers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class SmallDecoder(Drafter):
     0.
     """
 
-    def __init__(self, decoder: nn.Module, n_layers: int) -> None:
+    def __init__(self, decoder: PreTrainedModel, n_layers: int) -> None:
         super().__init__()
         chosen = even_layers(len(decoder.layers), n_layers)
         self.layers = nn.ModuleList(copy.deepcopy(decoder.layers[i]) for i in chosen).float()

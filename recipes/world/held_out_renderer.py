@@ -17,11 +17,12 @@ from recipes.world.scenes import COLOURS, DIGITS, GROUNDS, RADIUS, Scene, Thing
 
 
 def _hue_shifted(colour: tuple[int, int, int], rng: random.Random) -> tuple[int, int, int]:
-    hsv = cv2.cvtColor(np.uint8([[colour]]), cv2.COLOR_RGB2HSV)[0, 0].astype(int)
+    hsv = cv2.cvtColor(np.array([[colour]], np.uint8), cv2.COLOR_RGB2HSV)[0, 0].astype(int)
     hsv[0] = (hsv[0] + rng.randint(-3, 3)) % 180
     hsv[1] = np.clip(hsv[1] + rng.randint(-20, 15), 0, 255)
     hsv[2] = np.clip(hsv[2] + rng.randint(-20, 15), 0, 255)
-    return tuple(int(v) for v in cv2.cvtColor(np.uint8([[hsv]]), cv2.COLOR_HSV2RGB)[0, 0])
+    r, g, b = cv2.cvtColor(np.array([[hsv]], np.uint8), cv2.COLOR_HSV2RGB)[0, 0]
+    return int(r), int(g), int(b)
 
 
 def _outline(kind: str) -> list[tuple[float, float]]:
@@ -105,4 +106,6 @@ def draw_otherwise(scene: Scene, rng: random.Random) -> Image.Image:
     _, code = cv2.imencode(
         ".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, rng.randint(60, 92)]
     )
-    return Image.fromarray(cv2.imdecode(code, cv2.IMREAD_COLOR)[..., ::-1].copy())
+    decoded = cv2.imdecode(code, cv2.IMREAD_COLOR)
+    assert decoded is not None  # it was encoded just above
+    return Image.fromarray(decoded[..., ::-1].copy())

@@ -54,7 +54,7 @@ class Spot(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _font(size: int) -> ImageFont.FreeTypeFont:
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
@@ -231,7 +231,9 @@ def _other_strokes(digit: int, rng: random.Random) -> list[list[tuple[float, flo
         return [_arc(0, 0, u(0.42, 0.75), 1, 0, 1)]
     if digit == 1:
         x, flag = u(-0.05, 0.2), [(u(-0.6, -0.2), u(-0.75, -0.35))] if rng.random() < 0.8 else []
-        foot = [[(x - u(0.25, 0.5), 1), (x + u(0.25, 0.5), 1)]] if rng.random() < 0.35 else []
+        foot: list[list[tuple[float, float]]] = []
+        if rng.random() < 0.35:
+            foot = [[(x - u(0.25, 0.5), 1), (x + u(0.25, 0.5), 1)]]
         return [[*flag, (x, -1), (x, 1)], *foot]
     if digit == 2:
         w, base = u(0.48, 0.66), u(0.5, 0.7)
@@ -266,10 +268,10 @@ def _other_strokes(digit: int, rng: random.Random) -> list[list[tuple[float, flo
         across = [[(-0.4, 0.05), (0.45, 0.05)]] if rng.random() < 0.2 else []
         knee = [(u(0.0, 0.2), -0.1)] if coin else []
         return [[(u(-0.65, -0.5), -1), (u(0.5, 0.65), -1), *knee, (u(-0.35, 0.0), 1)], *across]
-    waist, top, low = u(-0.15, 0.05), u(0.38, 0.55), u(0.5, 0.65)
+    waist, upper, lower = u(-0.15, 0.05), u(0.38, 0.55), u(0.5, 0.65)
     return [
-        _arc(0, (waist - 1) / 2, top, (1 + waist) / 2, 0, 1),
-        _arc(0, (waist + 1) / 2, low, (1 - waist) / 2, 0, 1),
+        _arc(0, (waist - 1) / 2, upper, (1 + waist) / 2, 0, 1),
+        _arc(0, (waist + 1) / 2, lower, (1 - waist) / 2, 0, 1),
     ]
 
 
@@ -370,4 +372,4 @@ def _typed(spot: Spot, digit: str, rng: random.Random) -> None:
     half = side / 2
     data = (a, b, half - a * half - b * half, d, e, half - d * half - e * half)
     mask = mask.transform(mask.size, Image.Transform.AFFINE, data, Image.Resampling.BILINEAR)
-    canvas.bitmap((x - half, y - half), mask, fill)
+    canvas.bitmap((x - half, y - half), mask, fill)  # type: ignore[arg-type]  # takes floats

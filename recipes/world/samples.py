@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 from PIL import Image
 
@@ -92,11 +93,12 @@ def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float =
     first = rng.random() < drilled
     if roll < 0.64:
         sample = texts_changes.compare(rng, rng.randint(1, n))
+        scenes = cast(tuple[Scene, Scene], sample.pictures)
 
         def drill() -> Turn:
             if rng.random() < 0.4:
-                return drill_change(rng, *sample.pictures)
-            return drill_pictures(rng, sample.pictures, PAIR)
+                return drill_change(rng, *scenes)
+            return drill_pictures(rng, scenes, PAIR)
 
     elif roll < 0.68:
         return texts_changes.describe_both(rng, 2)
@@ -149,10 +151,8 @@ def drill_scene(rng: random.Random, scene: Scene) -> Turn:
     target = Word(value, look, places)
     if roll < 0.8:
         return _drill(["number of ", target, "?"], [number(n)], look, places)
-    items = [[place(p, scene, places[i + 1 :])] for i, p in enumerate(places)] or [
-        [Word("nothing")]
-    ]
-    return _drill(["all ", target, "?"], joined(items), look, places)
+    items: list[list[Piece]] = [[place(p, scene, places[i + 1 :])] for i, p in enumerate(places)]
+    return _drill(["all ", target, "?"], joined(items or [[Word("nothing")]]), look, places)
 
 
 def _at_place(

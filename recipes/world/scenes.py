@@ -157,7 +157,8 @@ def _shade(
     if not rng:
         return colour
     light = rng.gauss(0, amount)
-    return tuple(int(min(255, max(0, c + light + rng.gauss(0, amount * 0.7)))) for c in colour)
+    r, g, b = (int(min(255, max(0, c + light + rng.gauss(0, amount * 0.7)))) for c in colour)
+    return r, g, b
 
 
 def _texture(rng: random.Random, w: int, h: int) -> np.ndarray:

@@ -208,7 +208,7 @@ def ask_where(rng: random.Random, scene: Scene) -> Turn | None:
     t = unique(scene, rng, "colour", "kind")
     if t is None:
         return None
-    name = [t.colour, " ", Word(t.kind, look_of(t, "place", "size"))]
+    name: list[Piece] = [t.colour, " ", Word(t.kind, look_of(t, "place", "size"))]
     tail, verb = say(rng, "where size", s=Word(t.size)), pick(rng, "where verb")
     answer = ["The ", t.colour, " ", t.kind, verb, *where(rng, place(t.place, scene)), ". ", *tail]
     return Turn("where", ask(rng, "where", n=name), answer, t.place, look_of(t, "place", "size"))

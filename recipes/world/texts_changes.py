@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from recipes.world import scenes as world
 from recipes.world.scenes import COLOURS, NUMBERS, SHAPES, Clip, Scene, Thing
@@ -69,7 +70,8 @@ def change_sentence(
         return [pick(rng, "change same"), Word("same"), "."]
     if event == "move":
         assert new is not None
-        way = ["From the ", place(old.place, first), " to the ", place(new.place, second)]
+        ends = place(old.place, first), place(new.place, second)
+        way: list[Piece] = ["From the ", ends[0], " to the ", ends[1]]
         return [*way, ", the ", *name, pick(rng, "change moved"), "."]
     body: dict[str, list[Piece]] = {
         "colour": [pick(rng, "change colour"), Word(new.colour if new else "")],
@@ -166,7 +168,9 @@ def random_clip(rng: random.Random, bystander: bool) -> Clip:
     """Four frames in which one thing happens to one object; perhaps another one rests."""
     event = rng.choices(CLIP_EVENTS, (0.4, 0.15, 0.15, 0.15, 0.15))[0]
     ground, steps = rng.choice(list(world.GROUNDS)), N_FRAMES - 1
-    start, detail, used = rng.randrange(9), {}, set()
+    start = rng.randrange(9)
+    detail: dict[str, Any] = {}
+    used: set[int] = set()
     if event == "move":
         axis, a, line = rng.choice("hvd"), rng.choice([0, 2]), rng.randrange(3)
         b = 2 - a
@@ -184,7 +188,7 @@ def random_clip(rng: random.Random, bystander: bool) -> Clip:
         detail = {"frame": when}
     elif event == "grow":
         detail = {"to": "larger" if actor.size == "small" else "smaller"}
-    rest = ()
+    rest: tuple[Thing, ...] = ()
     if bystander:
         p = rng.choice([p for p in range(9) if p not in used | {start}])
         other = world.random_thing(rng, p)
@@ -197,9 +201,10 @@ def random_clip(rng: random.Random, bystander: bool) -> Clip:
         elif event == "colour" and i >= when:
             now = replace(actor, colour=detail["colour"])
         elif event == "grow":
-            other = "large" if actor.size == "small" else "small"
-            radius = actor.radius + (sum(world.RADIUS[other]) / 2 - actor.radius) * u
-            now = replace(actor, size=actor.size if u < 0.5 else other, radius=radius)
+            size = "large" if actor.size == "small" else "small"
+            assert actor.radius is not None  # as every random thing has
+            radius = actor.radius + (sum(world.RADIUS[size]) / 2 - actor.radius) * u
+            now = replace(actor, size=actor.size if u < 0.5 else size, radius=radius)
         shown = not (event == "gone" and i >= when) and not (event == "appear" and i < when)
         frames.append(Scene(world.arranged((*rest, *((now,) if shown else ()))), ground))
     return Clip(tuple(frames), event, actor, detail | {"rest": rest})
@@ -221,7 +226,7 @@ def frame_by_frame(clip: Clip) -> list[Piece]:
     for i, scene in enumerate(clip.frames):
         actor = next((t for t in scene.things if t not in clip.detail["rest"]), None)
         look, words = shown(actor)
-        here = [" at the ", place(actor.place, scene)] if actor else []
+        here: list[Piece] = [" at the ", place(actor.place, scene)] if actor else []
         look = look_of(actor, "kind", "colour", "size", "place") if actor else look
         lead = f"{'F' if i == 0 else 'f'}rame {NUMBERS[i + 1]} "
         items.append([lead, Word("shows", look), " ", *words, *here])
@@ -247,12 +252,12 @@ def ask_clip(rng: random.Random, clip: Clip) -> Turn:
         answer += [it + going + " toward the ", place(d["to"], clip.frames[-1])]
         answer += say(rng, "clip path", p=Word(d["path"]))
     elif clip.event != "grow":
-        what: list[Piece] = {
+        happenings: dict[str, list[Piece]] = {
             "colour": ["turns ", Word(d.get("colour", ""))],
             "gone": ["is ", Word("gone")],
             "appear": [Word("appears")],
-        }[clip.event]
-        answer += [it, *what, " in frame ", number(d["frame"] + 1), "."]
+        }
+        answer += [it, *happenings[clip.event], " in frame ", number(d["frame"] + 1), "."]
     else:
         verb = Word("grows" if d["to"] == "larger" else "shrinks")
         answer += [it + "stays in place, but it ", verb, pick(rng, "clip grows")]

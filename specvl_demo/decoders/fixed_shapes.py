@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -78,10 +78,12 @@ class StaticCache(HFCache):
         data[1].index_copy_(2, self.at, values)
         return data[0], data[1]
 
-    def spans(self, k: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def spans(
+        self, k: int, seen: int | None = None
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
         """As any cache; while a fixed step runs, slots that are rows given by a tensor."""
         if self.at is None:
-            return super().spans(k)
+            return super().spans(k, seen)
         layers = [self.layer(i) for i in range(len(self.layouts))]
         slots = cast("tuple[Tensor, ...]", tuple(_Rows(data, self.at) for data in layers))
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
@@ -147,7 +149,7 @@ class FixedSteps:
         self.host = host
         self.free: list[StaticCache] = []
         self.seen: dict[StepShape, None] = {}
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None  # a handle of CUDA's
 
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)
@@ -178,6 +180,7 @@ class FixedSteps:
         else:
             step.graph.replay()
         cache.advance(size)
+        assert step.hidden is not None  # written by the run above
         hidden = step.hidden[:, :size].clone()
         call.kept.layers |= {
             i: states[:, :size].clone() for i, states in step.call.kept.layers.items()

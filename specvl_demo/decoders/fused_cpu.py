@@ -8,7 +8,7 @@ few rows at a time and computes the same hidden states and logits (a test holds 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,10 @@ from specvl_demo.decoders.exact import blocked_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.matrix import Matrix, Matrix8Bit
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+
 _PLAIN = ("LlamaModel", "MistralModel", "Qwen2Model")
 _WIDEST = 1024
 _BESIDE = 16
@@ -28,7 +32,7 @@ _LONGEST = 32768
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
-def why_not(decoder: nn.Module) -> str | None:
+def why_not(decoder: PreTrainedModel) -> str | None:
     """Why this decoder cannot run lean here, as the end of a sentence; None when it can."""
     name, config = type(decoder).__name__, decoder.config
     weight = next(decoder.parameters())
@@ -90,7 +94,7 @@ class FusedDecoder:
     axes = 1
 
     def __init__(
-        self, decoder: nn.Module, head: nn.Module, kind: type[Matrix | Matrix8Bit] = Matrix
+        self, decoder: PreTrainedModel, head: nn.Linear, kind: type[Matrix | Matrix8Bit] = Matrix
     ) -> None:
         """kind: of the matrices of its layers and of its head."""
         reason = why_not(decoder)
@@ -206,7 +210,7 @@ class FusedDecoder:
         heads = turns.expand(-1, -1, self._heads + self._kv_heads, -1)
         return torch.cat((heads, torch.ones_like(turns).expand(-1, -1, self._kv_heads, -1)), dim=2)
 
-    def _fold(self, layer: nn.Module) -> _Layer:
+    def _fold(self, layer: LlamaDecoderLayer) -> _Layer:
         attn, mlp, scale = layer.self_attn, layer.mlp, self.width**0.5
         order = torch.arange(self._head_width).view(2, -1).t().reshape(-1)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,10 @@ from specvl_demo.decoders.backend import ForwardInput, ForwardOutput, attention_
 from specvl_demo.decoders.exact import ordered_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.models.llama.modeling_llama import LlamaAttention
+
 ATTENTION = "specvl_tree"
 _PACKED_ROWS = 256
 
@@ -27,7 +31,7 @@ _PACKED_ROWS = 256
 class HFDecoder:
     """A `backend.Backend` over `model.get_decoder()`."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         # Here, not above: the page's server and the list of methods never build a decoder, and
         # these two take as long as torch itself.
         from transformers import AttentionInterface  # noqa: PLC0415
@@ -141,7 +145,7 @@ class HFDecoder:
             "inputs_embeds": call.x,
             "position_ids": call.positions.expand(*call.positions.shape[:-2], *call.x.shape[:2]),
             "attention_mask": self._masks(call),
-            "past_key_values": call.cache.adapter,
+            "past_key_values": cast(HFCache, call.cache).adapter,
             "use_cache": True,
             "specvl": _Asked(self.device, call.kept, call.mask is not None, call.columns),
         }
@@ -161,6 +165,7 @@ class HFDecoder:
             m if m is None or m.ndim == 4 else m[None, None] for m in (call.mask, call.window_mask)
         )
         if self._hybrid:
+            assert full is not None and window is not None  # as checked above
             return {"full_attention": full, "sliding_attention": window}
         return full if self.window is None else window
 
@@ -234,7 +239,7 @@ class _Asked:
 
 
 def _attention(
-    module: nn.Module,
+    module: LlamaAttention,
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -58,7 +58,7 @@ class CachedSequence:
             )
             self._pad[:, 0, 0, : pad.shape[1]].masked_fill_(pad, self._low)
         self._block: Tensor | None = None
-        self._depth: Tensor | None = None
+        self._depth: Tensor
         weakref.finalize(self, cache.release).atexit = False
 
     def fork(self, room: int, rows: int | None = None) -> CachedSequence:

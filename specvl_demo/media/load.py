@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import IO, Any, Literal, cast
 
 from PIL import Image
 
@@ -74,9 +74,11 @@ def load_media(
     MediaError, also where the decoder crashes, runs out of memory or out of `limits.decode_s`
     seconds.
     """
-    wanted = [*((path, "picture") for path in images), *((path, "clip") for path in clips)]
+    wanted: list[tuple[str | os.PathLike[str], Want]] = [(path, "picture") for path in images]
+    wanted += [(path, "clip") for path in clips]
     found = _load(wanted, n_frames, limits)
-    return found[: len(images)], found[len(images) :]
+    pictures, frames = found[: len(images)], found[len(images) :]
+    return cast(list[Image.Image], pictures), cast(list[VideoFrames], frames)
 
 
 def load_any(
@@ -165,6 +167,7 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
     clock = threading.Timer(seconds, end)
     clock.start()
     with child:
+        assert child.stdin and child.stdout  # both are pipes
         try:
             _hand_over(child.stdin, json.dumps(job).encode() + b"\n")
             return [_read(child.stdout, item, n_frames, limits, late) for item in items]
@@ -188,7 +191,7 @@ def _clip_decoder(items: Sequence[Item]) -> str:
     return named
 
 
-def _hand_over(pipe: BinaryIO, job: bytes) -> None:
+def _hand_over(pipe: IO[bytes], job: bytes) -> None:
     """The pipe stays open: a decoder ends when whoever started it does."""
     try:
         pipe.write(job)
@@ -199,7 +202,7 @@ def _hand_over(pipe: BinaryIO, job: bytes) -> None:
 
 
 def _read(
-    pipe: BinaryIO, item: Item, n_frames: int, limits: Limits, late: threading.Event
+    pipe: IO[bytes], item: Item, n_frames: int, limits: Limits, late: threading.Event
 ) -> Visual:
     """The next file's answer: a header line, then its pixels."""
     path, kind, _ = item
@@ -210,7 +213,7 @@ def _read(
         header = None
     if isinstance(header, dict) and isinstance(header.get("error"), str):
         raise MediaError(printable(header["error"])[:_SAID].replace(NAME, name))
-    frames = []
+    frames: list[Image.Image] = []
     if _believable(header, item, n_frames, limits):
         for width, height in header["sizes"]:
             pixels = pipe.read(width * height * 3)

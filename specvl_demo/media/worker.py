@@ -85,7 +85,7 @@ class Readable(io.BufferedIOBase):
         self._source = source
 
     def read(self, size: int | None = -1) -> bytes:
-        return self._source.read(size)
+        return self._source.read(-1 if size is None else size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         try:
@@ -99,7 +99,7 @@ def opened(source: Readable) -> VideoCapture:
     import cv2
 
     source.seek(0)
-    return cv2.VideoCapture(source, cv2.CAP_FFMPEG, [])
+    return cv2.VideoCapture(source, cv2.CAP_FFMPEG, [])  # type: ignore[call-overload]  # any reader
 
 
 def probe(source: Readable, limits: Limits) -> dict:
@@ -110,16 +110,14 @@ def probe(source: Readable, limits: Limits) -> dict:
     if not video.isOpened():
         raise MediaError(f"{NAME} is damaged or has no video stream that can be decoded.")
     fps, count = video.get(cv2.CAP_PROP_FPS), video.get(cv2.CAP_PROP_FRAME_COUNT)
-    facts = {
-        "width": int(video.get(cv2.CAP_PROP_FRAME_WIDTH)),
-        "height": int(video.get(cv2.CAP_PROP_FRAME_HEIGHT)),
-        "fps": fps if math.isfinite(fps) and 0 < fps < 1000 else None,
-        "n_frames": int(count) if math.isfinite(count) and count > 0 else 0,
-    }
+    width, height = (
+        int(video.get(side)) for side in (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT)
+    )
+    rate = fps if math.isfinite(fps) and 0 < fps < 1000 else None
+    n_frames = int(count) if math.isfinite(count) and count > 0 else 0
     video.release()
-    duration_s = facts["n_frames"] / facts["fps"] if facts["fps"] else None
-    check(facts["width"], facts["height"], facts["n_frames"], duration_s, limits)
-    return facts
+    check(width, height, n_frames, n_frames / rate if rate else None, limits)
+    return {"width": width, "height": height, "fps": rate, "n_frames": n_frames}
 
 
 def by_opencv(
@@ -143,7 +141,9 @@ def by_opencv(
 def _read_through(
     source: Readable, wanted: Collection[int], limits: Limits
 ) -> tuple[list, list[float], int]:
-    video, frames, times, seen = opened(source), [], [], 0
+    frames: list[ndarray] = []
+    times: list[float] = []
+    video, seen = opened(source), 0
     while video.grab():
         if seen in wanted:
             _keep(video, frames, times)
@@ -157,7 +157,9 @@ def _read_through(
 def _sought(source: Readable, wanted: Collection[int]) -> tuple[list, list[float]]:
     import cv2
 
-    video, frames, times = opened(source), [], []
+    frames: list[ndarray] = []
+    times: list[float] = []
+    video = opened(source)
     for index in wanted:
         if video.set(cv2.CAP_PROP_POS_FRAMES, index) and video.grab():
             _keep(video, frames, times)
@@ -272,9 +274,8 @@ def clip(
     if not frames:
         raise MediaError(f"{NAME} holds no frame that can be decoded.")
     times = ordered(times, duration_s)
-    check(
-        *frames[0].shape[1::-1], n_source, max(times[-1], duration_s or 0.0), limits
-    )  # as it really is
+    height, width = frames[0].shape[:2]
+    check(width, height, n_source, max(times[-1], duration_s or 0.0), limits)  # as it really is
     return {"times_s": times}, [shrink(frame, limits.max_frame_side) for frame in frames]
 
 
@@ -301,7 +302,7 @@ def shrink(frame: ndarray, side: int) -> Picture:
 
 
 def answer(item: dict, source: BinaryIO, n: int, limits: Limits) -> None:
-    images = []
+    images: list[Picture] = []
     try:
         header, images = decode(item, source, n, limits)
     except MediaError as refusal:

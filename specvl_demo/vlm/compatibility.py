@@ -97,12 +97,9 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     """
     folder = Path(source)
     if folder.is_dir():
-        files, facts = (
-            {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()},
-            {},
-        )
+        files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
         known = {name: read_json(folder / name) for name in _READ if name in files}
-        facts = {"params": _counted(folder), "licence": "see its folder"}
+        facts: dict[str, Any] = {"params": _counted(folder), "licence": "see its folder"}
     else:
         files, facts, known = _from_hub(source, offline)
     config = known.get("config.json")
@@ -261,7 +258,7 @@ def _from_hub(
             info = HfApi().model_info(repo, files_metadata=True)
             files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
             facts["params"] = info.safetensors.total if info.safetensors else 0
-            facts["licence"] = (info.card_data or {}).get("license")
+            facts["licence"] = info.card_data.get("license") if info.card_data else None
         for name in _READ:
             try:
                 file = Path(hf_hub_download(repo, name, local_files_only=offline))

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BatchFeature
+from transformers import BatchFeature, PreTrainedModel
 
 from specvl_demo.core.prefix_cache import continued
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
@@ -64,7 +64,7 @@ class VLM:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: PreTrainedModel,
         name: str,
         special: frozenset[int] = frozenset(),
         backend: str = "auto",
@@ -270,7 +270,7 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
     return tuple(sorted(i for i in found if isinstance(i, int)))
 
 
-def _backend(model: nn.Module, wanted: str) -> Backend:
+def _backend(model: PreTrainedModel, wanted: str) -> Backend:
     if wanted not in ("auto", "lean", "8bit", "hf", "static"):
         raise ValueError(f"backend is auto, lean, 8bit, hf or static, got {wanted!r}")
     if wanted == "8bit":

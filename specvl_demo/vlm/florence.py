@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch import nn
-from transformers import BatchFeature
+from transformers import BatchFeature, PreTrainedModel
 
 from specvl_demo.core.types import Encoded, Prompt, VisionEncoder
 from specvl_demo.vlm.layouts import visual_runs
@@ -33,7 +32,7 @@ class FlorenceCaptions:
     """A captioner for one lane. words: text as the drafter's token ids; length: longest caption, in
     its own tokens."""
 
-    model: nn.Module
+    model: PreTrainedModel
     processor: Any
     words: Callable[[str], list[int]]
     length: int = 64

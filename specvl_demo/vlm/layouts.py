@@ -41,7 +41,7 @@ class _Piece(NamedTuple):
     frame: int
     rows: int | None
     cols: int | None
-    count: int
+    tokens: int
 
 
 def spans(
@@ -55,12 +55,12 @@ def spans(
     pieces = list(_pieces(processor, inputs, len(at), shown)) if shown else []
     if words:
         pieces = [part for piece in pieces for part in _apart(piece, words)]
-    if sum(piece.count for piece in pieces) != len(at):
+    if sum(piece.tokens for piece in pieces) != len(at):
         return ()
     found, start = [], 0
     for piece in pieces:
-        mine = at[start : start + piece.count]
-        start += piece.count
+        mine = at[start : start + piece.tokens]
+        start += piece.tokens
         whole = mine[-1] + 1 - mine[0] == len(mine)
         # Rows with breaks between them are no block that a grid could be laid over.
         rows, cols = (piece.rows, piece.cols) if whole else (None, None)
@@ -70,9 +70,9 @@ def spans(
 
 def _apart(piece: _Piece, words: int) -> tuple[_Piece, _Piece]:
     """The square of patches of a piece, and the `words` tokens behind it."""
-    side = math.isqrt(piece.count - words)
-    patches = piece._replace(rows=side, cols=side, count=piece.count - words)
-    return patches, piece._replace(rows=None, cols=None, count=words)
+    side = math.isqrt(piece.tokens - words)
+    patches = piece._replace(rows=side, cols=side, tokens=piece.tokens - words)
+    return patches, piece._replace(rows=None, cols=None, tokens=words)
 
 
 def _pieces(
@@ -132,7 +132,7 @@ def _stills(
     elif "image_position_ids" in inputs:
         for rows, cols in _pooled(processor.image_processor, inputs["image_position_ids"]):
             yield [(rows, cols, rows * cols)]
-    elif "image_sizes" in inputs and pixels.ndim == 5:
+    elif pixels is not None and "image_sizes" in inputs and pixels.ndim == 5:
         sizes = [(item.height, item.width) for item in pictures]
         for count in processor._get_num_multimodal_tokens(image_sizes=sizes)["num_image_tokens"]:
             yield [(None, None, count)]

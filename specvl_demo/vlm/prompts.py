@@ -11,12 +11,11 @@ import inspect
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import nn
 
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.prefix_cache import PrefixCache
@@ -24,6 +23,9 @@ from specvl_demo.core.types import Prompt
 from specvl_demo.media import VideoFrames
 from specvl_demo.vlm.encoder import placeholder_ids
 from specvl_demo.vlm.layouts import Shown, spans
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _SMALL_VOCABULARY = 4096
 
@@ -43,7 +45,7 @@ class PromptBuilder:
     context: the most tokens prompt and answer may have together.
     """
 
-    def __init__(self, processor: Any, model: nn.Module) -> None:
+    def __init__(self, processor: Any, model: PreTrainedModel) -> None:
         self._processor, self._tokenizer = processor, processor.tokenizer
         self._accepts = set(inspect.signature(model.forward).parameters)
         self._visual = placeholder_ids(model.config)

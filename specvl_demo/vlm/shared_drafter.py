@@ -11,12 +11,15 @@ from __future__ import annotations
 import copy
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from specvl_demo.vlm import eight_bits
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SECTION = "specvl"
 """The section of config.json that tells this project's own formats."""
@@ -51,7 +54,7 @@ def even_layers(n_target: int, n: int) -> list[int]:
     return [round(i * (n_target - 1) / max(1, n - 1)) for i in range(n)]
 
 
-def with_layers(target: nn.Module, n: int) -> nn.Module:
+def with_layers(target: PreTrainedModel, n: int) -> PreTrainedModel:
     """A model with n layers that shares all parameters with the target; the layers are
     `even_layers`.
     """
@@ -68,7 +71,7 @@ def with_layers(target: nn.Module, n: int) -> nn.Module:
     return model
 
 
-def load(folder: Path, target: nn.Module) -> nn.Module:
+def load(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
     """The drafter in a folder, on its target's device and in its dtype.
 
     ValueError where the folder's tensors are not those of such layers.
@@ -91,7 +94,7 @@ def load(folder: Path, target: nn.Module) -> nn.Module:
     return model
 
 
-def _reduce(model: nn.Module, ids: Tensor, folder: Path) -> None:
+def _reduce(model: PreTrainedModel, ids: Tensor, folder: Path) -> None:
     """Give a model an output head of the rows of these ids alone, and the ids."""
     weight = model.get_output_embeddings().weight
     if ids.ndim != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= len(weight):

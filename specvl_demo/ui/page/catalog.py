@@ -84,7 +84,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     standard = choosing.standard(pair, name)
     asked = settings.get("preset")
     preset = named.get(asked if asked in named else standard or "")
-    parts = {slot: settings[slot] for slot in SLOTS if slot in settings}
+    parts: dict[str, Any] = {slot: settings[slot] for slot in SLOTS if slot in settings}
     problem = None
     try:
         params = base.parameters(name, parts, preset)
@@ -205,7 +205,8 @@ def _loading(pair: Pair, machine: Machine) -> dict[str, Any]:
     ways = {"dtype": get_args(availability.Dtype), "quantised": get_args(availability.Quantised)}
 
     def runs(key: str, value: str) -> bool | str:
-        one = availability.available(pair, machine, replace(said, **{key: value}), roles=())
+        change: dict[str, Any] = {key: value}
+        one = availability.available(pair, machine, replace(said, **change), roles=())
         return one.ok or one.reason
 
     fits = availability.available(pair, machine, said, roles=())

@@ -160,8 +160,8 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
     """
     taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
 
-    async def endpoint(*values: Any) -> AsyncIterator[Answer | None]:
-        *values, request = values
+    async def endpoint(*given: Any) -> AsyncIterator[Answer | None]:
+        *values, request = given
         listens = (request.session_hash, LocalContext.event_id.get(None))
         caller = Caller(client=request.client.host, listens=listens)
         asked = _asked(name, dict(zip(taken, values, strict=True)))
@@ -178,15 +178,16 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
             raise gr.Error(str(fault), print_exception=False) from None
 
     kind = Parameter.POSITIONAL_OR_KEYWORD
-    given = [
+    parameters = [
         Parameter(name, kind, default=start, annotation=type_)
         for name, (type_, start) in taken.items()
     ]
-    given.append(Parameter("request", kind, default=None, annotation=gr.Request))
+    parameters.append(Parameter("request", kind, default=None, annotation=gr.Request))
     gives = AsyncIterator[Answer | None]
-    endpoint.__signature__ = Signature(given, return_annotation=gives)
+    signature = Signature(parameters, return_annotation=gives)
+    endpoint.__signature__ = signature  # type: ignore[attr-defined]  # as functools.wraps sets it
     # Gradio reads names and standards from the signature, types from here.
-    endpoint.__annotations__ = {one.name: one.annotation for one in given} | {"return": gives}
+    endpoint.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": gives}
     return endpoint
 
 

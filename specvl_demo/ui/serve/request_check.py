@@ -91,7 +91,8 @@ def read_body(
         raise Refused(400, messages.NOT_JSON)
     if arguments is not None and (sentence := _arguments_refusal(data, arguments, by_name)):
         raise Refused(400, sentence)
-    level, containers, paths = [data], 0, []
+    level: list[dict | list] = [data]
+    containers, paths = 0, []
     for _ in range(MOST_DEPTH):
         containers += len(level)
         if containers > MOST_CONTAINERS:

@@ -129,14 +129,14 @@ class ProcessWorker:
         self._pending: dict[str, PendingJob] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._process: BaseProcess | None = None
-        self._pipe: Connection | None = None
+        self._process: BaseProcess
+        self._pipe: Connection
         with self._lock:
             self._begin()
 
     @property
     def pid(self) -> int | None:
-        return self._process.pid if self._process else None
+        return self._process.pid
 
     def start(self, run: str, job: Job, put: Put) -> None:
         put({"k": "status", "stage": "starting"})
