@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,16 @@ def room_of(module: str) -> tuple[str, int] | None:
     return None
 
 
+def arrows() -> set[tuple[str, str]]:
+    """(importer, imported) for every two rooms of which one imports the other."""
+    found = set()
+    for path in FILES:
+        own = room_of(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        others = {room_of(name) for name in imports(path)}
+        found |= {(own[0], room[0]) for room in others if own and room and room[0] != own[0]}
+    return found
+
+
 def test_no_arrow_goes_up() -> None:
     """So there is no circle either. Only the package's public names, which load on demand, look
     up.
@@ -119,6 +130,26 @@ def test_no_arrow_goes_up() -> None:
             other = room_of(name)
             if other is not None and other[0] != own[0]:
                 assert other[1] < own[1], f"{path} ({own[0]}) must not import {name} ({other[0]})"
+
+
+def test_the_drawing_has_every_arrow() -> None:
+    """A room imports only what can be reached from it in the drawing of docs/structure.md."""
+    drawing = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
+    below: dict[str, set[str]] = defaultdict(set)
+    for own, other in re.findall(r"^  (\w+)(?:\[.*\])? --> (\w+)", drawing, re.M):
+        below[own].add(other)
+    for own, other in arrows():
+        reached, waiting = {drawn(own)}, [drawn(own)]
+        while waiting:
+            found = below[waiting.pop()] - reached
+            reached |= found
+            waiting += found
+        assert drawn(other) in reached, f"{own} imports {other}: draw it in docs/structure.md"
+
+
+def drawn(room: str) -> str:
+    """A room's name in the drawing."""
+    return "cli" if room == "__main__" else room.removeprefix("ui.")
 
 
 @pytest.mark.parametrize(

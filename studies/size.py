@@ -1,0 +1,77 @@
+"""How large the repository is, and how tangled: the figures its own budget is written in.
+
+    python -m studies.size
+
+Counts lines of the files that git tracks (formatted at 100 columns, comments and blank lines
+included), rooms and arrows between them by the layers of `tests/contract/test_imports.py`, class
+names that stand for more than one class, and places where the type checker is overruled.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from tests.contract.test_imports import ROOT, arrows
+
+BUDGET = {"specvl_demo": 21_500, "python": 29_000, "tests": 16_500, "scripts": 9_500}
+"""Lines: of the app, of all Python but tests, of tests, of the page's scripts."""
+PYTHON = ("specvl_demo", "recipes", "studies", "tools")
+
+
+def tracked() -> list[Path]:
+    """Files of the repository, without what git ignores."""
+    said = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in said.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def lines(files: list[Path], folder: str, suffix: str) -> int:
+    return sum(
+        len(path.read_text(encoding="utf-8").splitlines())
+        for path in files
+        if path.suffix == suffix and path.relative_to(ROOT).parts[0] == folder
+    )
+
+
+def doubled(files: list[Path]) -> dict[str, int]:
+    """Class names of the package that more than one class has."""
+    names: Counter[str] = Counter()
+    for path in files:
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] == "specvl_demo":
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            names.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {name: n for name, n in sorted(names.items()) if n > 1}
+
+
+def main() -> int:
+    files = tracked()
+    python = {folder: lines(files, folder, ".py") for folder in (*PYTHON, "tests")}
+    counts = {
+        "specvl_demo": python["specvl_demo"],
+        "python": sum(python[folder] for folder in PYTHON),
+        "tests": python["tests"],
+        "scripts": lines(files, "specvl_demo", ".js"),
+    }
+    rows = [f"{name:12} {n:7,} of {BUDGET[name]:,} lines" for name, n in counts.items()]
+    rows += [f"{name:12} {n:7,} lines" for name, n in python.items() if name not in counts]
+    between = arrows()
+    rooms = {room for arrow in between for room in arrow}
+    overruled = sum(
+        path.read_text(encoding="utf-8").count("# type: " + "ignore")
+        for path in files
+        if path.suffix == ".py"
+    )
+    rows += [
+        f"{len(rooms)} rooms, {len(between)} arrows between them",
+        f"{overruled} places overrule the type checker",
+        f"class names with several classes: {doubled(files) or 'none'}",
+    ]
+    sys.stdout.write("\n".join(rows) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
