@@ -1,10 +1,10 @@
-"""The records of a lane: one `Begin`, a `Round` for every draft-verify-commit, one `End`, as JSON
-lines.
+"""The records of a lane as JSON lines: one `Begin`, a `Round` for every draft-verify-commit, one
+`End`.
 
 The classes are the schema: they decode and check what is read, and `schema()` exports them as JSON
-Schema, from which the page's check is made. `validate` and `validate_trace` hold the few rules
-between fields and between records that a schema cannot say; `ui/assets/js/trace.js` mirrors those.
-Imports no torch.
+Schema, from which the page's check is generated. `validate` and `validate_trace` hold the few rules
+between fields and between records that a schema cannot express; `ui/assets/js/trace.js` mirrors
+them. Imports no torch.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ SCHEMA = 1
 """Version of the record format, `Begin.schema`; a reader refuses any other."""
 
 MAX_NEW_TOKENS = 4096
-"""Tokens of one answer, on the command line and in a trace. It bounds the rounds of a lane too."""
+"""The longest answer in tokens, on the command line and in a trace. It also bounds a lane's
+rounds.
+"""
 MAX_NEW_TOKENS_SERVED = 1024
-"""The same for a visitor of the page, who shares the machine with others."""
+"""The longest answer for a visitor of the page, who shares the machine with others."""
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 10.0
 """Sampling temperatures; 0 is greedy."""
 MAX_SEED = 2**31 - 1
@@ -31,14 +33,14 @@ MAX_NODES = 4096
 MAX_PROMPT = 2**24
 MAX_PATCHES = 2**20
 LARGEST = 2**53 - 1
-"""The largest number of a record: whole numbers up to it are exact in a browser too."""
+"""The largest number in a record: integers up to it are exact in a browser too."""
 
 LAW = "the target's law, by a draw of its own"
-"""What a lane promises whose answer is AR's in distribution, not from the same seed."""
+"""What a lane guarantees if its answer has AR's distribution but differs for the same seed."""
 
 Origin = Literal["draft", "relaxed", "target"]
-"""draft: drafted, and the target's choice too · relaxed: drafted, accepted all the same · target:
-its own.
+"""draft: drafted, and the target's choice too · relaxed: drafted and accepted, though not the
+target's choice · target: the target's own.
 """
 Stop = Literal["eos", "length", "cancelled", "error"]
 PHASES = ("draft_s", "verify_s", "commit_s", "other_s")
@@ -55,7 +57,7 @@ Value: TypeAlias = Scalar | list[Inner] | dict[str, Inner]
 
 
 class RecordError(ValueError):
-    """A record does not keep the format; the message says what was needed and what came."""
+    """A record violates the format; the message says what was needed and what came."""
 
 
 class _Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,8 +65,9 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Token(_Part, frozen=True):
-    """One emitted token. text: the piece it adds to the answer, empty while a character is
-    incomplete.
+    """One emitted token.
+
+    text: The piece it adds to the answer, empty while a character is incomplete.
     """
 
     id: Int
@@ -73,7 +76,7 @@ class Token(_Part, frozen=True):
 
 
 class Candidate(_Part, frozen=True):
-    """A token that the target (or one view of the drafter) held likely, with its probability."""
+    """A likely token of the target (or of one view of the drafter), with its probability."""
 
     id: Int
     text: str
@@ -83,8 +86,8 @@ class Candidate(_Part, frozen=True):
 class Tree(_Part, frozen=True):
     """The drafted tree of a round; node 0 is the root, the last token that was already decided.
 
-    parent: index of each node's parent, -1 for the root, always smaller than the node's own index.
-    draft_logp, target_logp: log-probability of a node's token after its parent, None where not
+    parent: Index of each node's parent, -1 for the root, always smaller than the node's own index.
+    draft_logp, target_logp: Log-probability of a node's token after its parent, None if not
     computed.
     """
 
@@ -96,10 +99,9 @@ class Tree(_Part, frozen=True):
 
 
 class Span(_Part, frozen=True):
-    """Prompt positions [start, stop) that show one picture or one frame, laid out as rows x cols
-    patches.
+    """Prompt positions [start, stop) of one picture or frame, laid out as rows x cols patches.
 
-    rows and cols are None where the model's tokens form no grid.
+    rows, cols: None if the model's tokens form no grid.
     """
 
     kind: Literal["image", "video"]
@@ -112,11 +114,12 @@ class Span(_Part, frozen=True):
 
 
 class Seen(_Part, frozen=True):
-    """What one view of the drafter saw: its length, and the prompt position that each of its
-    positions is.
+    """What one view of the drafter saw.
 
-    -1 stands for a position that is not of the prompt (a caption, a newline in place of a picture);
-    words is the text of those.
+    n: Number of positions.
+    index: The prompt position of each, -1 for positions that are not in the prompt (a caption, a
+    newline in place of a picture).
+    words: The text at the positions that are not in the prompt.
     """
 
     view: str
@@ -126,13 +129,14 @@ class Seen(_Part, frozen=True):
 
 
 class Series(_Part, frozen=True):
-    """One line of a chart, or several.
+    """One or several lines of a chart.
 
-    path: dotted path inside a round, `notes.alpha` say. A number gives one value a round; an object
-    of numbers gives a line for each key, named by it; a list gives a point for each entry. nodes,
-    mark: beside a list, the paths of the tree nodes its entries stand for and of the nodes to mark;
-    marked ones are drawn in the colour of relaxed tokens and named `marked`. axis: "right" draws
-    against a second axis.
+    path: Dotted path inside a round, such as `notes.alpha`. A number gives one value per round; an
+    object of numbers gives a line for each key, named by it; a list gives a point for each entry.
+    axis: "right" draws against a second axis.
+    nodes, mark: For a list, the paths of the tree nodes its entries stand for and of the nodes to
+    mark.
+    marked: Name of the marked nodes, which are drawn in the colour of relaxed tokens.
     """
 
     path: str
@@ -144,8 +148,9 @@ class Series(_Part, frozen=True):
 
 
 class Chart(_Part, frozen=True):
-    """A chart over rounds that a method declares. shade: how much each round accepted, behind the
-    lines.
+    """A chart over rounds that a method declares.
+
+    shade: Draws how much each round accepted behind the lines.
     """
 
     id: str
@@ -160,25 +165,27 @@ class Chart(_Part, frozen=True):
 
 
 class Shown(_Part, frozen=True):
-    """A picture or clip of the question, small: frames: `data:` addresses, None where left out."""
+    """A thumbnail of a picture or clip of the question.
+
+    frames: `data:` addresses, None for frames that were left out.
+    """
 
     name: str
     frames: list[str | None]
 
 
 class Asked(_Part, frozen=True):
-    """What a person asked, beside the templated prompt."""
+    """The question as the user asked it, without the template."""
 
     question: str = ""
     media: list[Shown] = []
 
 
 class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
-    """How a lane starts. Seconds are charged to this lane in full, also when lanes shared the
-    computation.
+    """The start of a lane. Its seconds are charged in full even if lanes shared the computation.
 
-    exactness: one sentence on what a lossless lane guarantees here. charts: those its method
-    declares.
+    exactness: One sentence on what a lossless lane guarantees here.
+    charts: The charts that its method declares.
     """
 
     request: str
@@ -209,8 +216,8 @@ class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
 
     @property
     def before_s(self) -> float:
-        """Seconds before the first round: vision and prefill of the target, and all the drafter
-        did.
+        """Seconds before the first round: vision and prefill of the target, and the drafter's
+        prefill.
         """
         return self.vision_s + self.prefill_s + self.draft_prefill_s
 
@@ -218,15 +225,16 @@ class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
 class Round(_Part, frozen=True, tag_field="kind", tag="round"):
     """One draft, verify, commit.
 
-    tokens: what this round emitted, after cutting at the end of the answer. path: accepted nodes,
-    root first, so len(path) == 1 + number of draft and relaxed tokens. Token i was
-        decided at node path[i]; a token that came from the draft is node path[i + 1].
-    candidates: for every token the target's likeliest, most probable first; None when recording is
-    light. views: the same by view name, from the drafter's side, where the drafter has views; one
-    list per token,
-        empty at nodes that the drafter was never asked about.
-    clock_s: the lane's own clock at the end of this round: the sum of all its rounds' seconds, no
-    prefill. notes: what is particular to the method, by name.
+    tokens: The emitted tokens, after cutting at the end of the answer.
+    path: Accepted nodes, root first, so len(path) == 1 + number of draft and relaxed tokens. Token
+    i was decided at node path[i]; a token that came from the draft is node path[i + 1].
+    candidates: For every token the target's likeliest, most probable first; None in light
+    recording.
+    views: The drafter's likeliest by view name, if it has views; one list per token, empty at nodes
+    that were not fed to the drafter.
+    clock_s: The lane's clock at the end of this round: the sum of all its rounds' seconds, no
+    prefill.
+    notes: Method-specific values by name.
     """
 
     lane: str
@@ -249,22 +257,22 @@ class Round(_Part, frozen=True, tag_field="kind", tag="round"):
 
     @property
     def n_accepted(self) -> int:
-        """Emitted tokens that were drafted, exact and relaxed."""
+        """Number of emitted tokens that were drafted, exact and relaxed."""
         return sum(token.origin != "target" for token in self.tokens)
 
     @property
     def n_relaxed(self) -> int:
-        """Emitted tokens that the target alone would not have chosen."""
+        """Number of emitted tokens that strict verification would have rejected."""
         return sum(token.origin == "relaxed" for token in self.tokens)
 
     @property
     def n_drafted(self) -> int:
-        """Nodes of the tree without the root."""
+        """Number of tree nodes without the root."""
         return len(self.tree.tokens) - 1
 
 
 class Totals(_Part, frozen=True):
-    """Sums over rounds. `fold` is the only place that adds them up."""
+    """Sums over rounds, added up only by `fold`."""
 
     n_tokens: Count = 0
     n_rounds: Count = 0
@@ -278,14 +286,12 @@ class Totals(_Part, frozen=True):
 
     @property
     def decode_s(self) -> float:
-        """All seconds of all rounds, no prefill."""
+        """Seconds of all rounds, without prefill."""
         return self.draft_s + self.verify_s + self.commit_s + self.other_s
 
     @property
     def tau(self) -> float | None:
-        """Acceptance length: tokens per target forward, the target's own included; None before
-        round 1.
-        """
+        """Tokens per target forward (the target's own included), None before round 1."""
         return self.n_tokens / self.n_rounds if self.n_rounds else None
 
     @property
@@ -295,7 +301,7 @@ class Totals(_Part, frozen=True):
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Tokens per second of decoding; None where no time was measured."""
+        """Tokens per second of decoding; None if no time was measured."""
         return self.n_tokens / self.decode_s if self.decode_s > 0 else None
 
     def plus(self, round_: Round) -> Totals:
@@ -310,10 +316,10 @@ class Totals(_Part, frozen=True):
 
 
 class End(_Part, frozen=True, tag_field="kind", tag="end"):
-    """How a lane ended. totals: the fold over the lane's rounds.
+    """The end of a lane.
 
-    load: share of all cores that other processes used while the race ran; None where it was not
-    measured.
+    totals: The fold over the lane's rounds.
+    load: Share of all cores that other processes used while the race ran; None if not measured.
     """
 
     lane: str
@@ -343,9 +349,7 @@ def schema() -> dict[str, Any]:
 
 
 def fold(rounds: Iterable[Round]) -> Totals:
-    """Totals over rounds, added in their order (so that equal rounds give equal sums, bit for
-    bit).
-    """
+    """Add up rounds in their order, so that equal rounds give bitwise equal sums."""
     totals = Totals()
     for round_ in rounds:
         totals = totals.plus(round_)
@@ -353,7 +357,7 @@ def fold(rounds: Iterable[Round]) -> Totals:
 
 
 def checked(chart: Chart) -> Chart:
-    """A chart that a method declares, as traces hold it; RecordError where it breaks the schema."""
+    """Return a method's chart as traces store it; raise RecordError if it breaks the schema."""
     try:
         return msgspec.convert(msgspec.to_builtins(chart), Chart)
     except msgspec.ValidationError as fault:
@@ -361,12 +365,12 @@ def checked(chart: Chart) -> Chart:
 
 
 def dumps(record: Record) -> str:
-    """One line of JSON, no newline. Floats that JSON cannot hold become null."""
+    """Return one line of JSON without a newline. Floats that JSON cannot represent become null."""
     return _encoder.encode(record).decode()
 
 
 def loads(line: str) -> Record:
-    """The record of one line of JSON; RecordError where it is none."""
+    """Parse one line of JSON; raise RecordError if it is not a record."""
     try:
         record = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -381,8 +385,8 @@ class _Head(Struct):
 
 
 def _other_format(line: str) -> str | None:
-    """The sentence for a begin of another version of the format, whatever its fields are; None for
-    ours.
+    """Return an error message for a begin of another format version, whatever its fields; else
+    None.
     """
     try:
         head = msgspec.json.decode(line, type=_Head)
@@ -402,7 +406,7 @@ def write(path: str | Path, records: Iterable[Record]) -> None:
 
 
 def validate(record: Record) -> None:
-    """Raise RecordError where a record contradicts itself."""
+    """Raise RecordError if a record contradicts itself."""
     if isinstance(record, Round):
         _validate_round(record)
     elif isinstance(record, Begin):
@@ -419,7 +423,7 @@ def validate(record: Record) -> None:
 
 
 class Lane(NamedTuple):
-    """All records of one lane; `end` is None while it runs, or where a trace was cut short."""
+    """All records of one lane; `end` is None while it runs, or if a trace was cut short."""
 
     begin: Begin
     rounds: list[Round]
@@ -435,7 +439,7 @@ class Lane(NamedTuple):
 
 
 def gather(running: Iterable[Record]) -> list[Lane]:
-    """The lanes of a race, in order of their begin; RecordError where a record stands out of
+    """Return the lanes of a race in order of their begin; raise RecordError for a record out of
     order.
     """
     lanes: dict[str, Lane] = {}
@@ -460,9 +464,9 @@ def gather(running: Iterable[Record]) -> list[Lane]:
 
 
 def validate_trace(records: Iterable[Record]) -> list[Lane]:
-    """The lanes of a trace; RecordError where records, rounds, clocks or totals disagree.
+    """Return the lanes of a trace; raise RecordError if records, rounds, clocks or totals disagree.
 
-    A lane without an End is a trace that was cut short; that is allowed.
+    A lane without an End is allowed: its trace was cut short.
     """
     records = list(records)
     for record in records:

@@ -1,8 +1,8 @@
 """Token ids to pieces of text, as they are decided.
 
-Given a function that decodes ids, gives the piece each token adds: a character spread over several
-tokens appears with the token that completes it. Works on token ids alone, so a click on a piece of
-text leads to its token.
+Given a function that decodes ids, returns the piece each token adds: a character spread over
+several tokens appears with the token that completes it. Since every piece belongs to one token, a
+click on it leads to that token.
 """
 
 from __future__ import annotations
@@ -15,23 +15,20 @@ _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
 def whole(text: str) -> str:
-    """The text with halves of characters (lone surrogates) replaced: no tokenizer takes them, nor
-    UTF-8.
-    """
+    """Replace lone surrogates, which neither tokenizers nor UTF-8 can encode."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Decode(Protocol):
-    """Decodes ids as one text. keep_special: whether special tokens show."""
+    """Decodes ids as one text. keep_special: whether special tokens are included."""
 
     def __call__(self, ids: Sequence[int], keep_special: bool = False) -> str: ...
 
 
 class TokenTexts:
-    """Remembers what ids decode to; shared by the lanes of one tokenizer.
+    """Caches what ids decode to; shared by the lanes of one tokenizer.
 
-    vocabulary: ids below this are looked up at once, so that no lane pays for being the first to
-    say them.
+    vocabulary: ids below this are decoded at once, so that no lane is charged for a first use.
     """
 
     def __init__(self, decode: Decode, vocabulary: int = 0) -> None:
@@ -41,17 +38,17 @@ class TokenTexts:
             self.word(token)
 
     def after(self, before: int, ids: Sequence[int]) -> str:
-        """The text that `ids` add behind the token `before`."""
+        """Return the text that `ids` add after the token `before`."""
         head, both = self._decode((before,)), self._decode((before, *ids))
         return both[len(head) :] if both.startswith(head) else self._decode(tuple(ids))
 
     def piece(self, token: int) -> str:
-        """The text a token adds behind any other; special tokens add none."""
-        # Decoders drop the leading space of the first token: ask for the second of two.
+        """Return the text a token adds after any other; special tokens add none."""
+        # Decoders drop the leading space of the first token, so decode it as the second of two.
         return self.after(token, (token,))
 
     def word(self, token: int) -> str:
-        """A token by itself, with its leading space; special tokens by their name."""
+        """Return a token's own text with its leading space; for special tokens, their name."""
         if token not in self._words:
             self._words[token] = self.piece(token) or self._decode((token,), keep_special=True)
         return self._words[token]
@@ -67,8 +64,8 @@ class Detokenizer:
         self._open: tuple[int, ...] = ()
 
     def say(self, token: int, last: bool = False) -> str:
-        """The piece this token adds; empty while a character is incomplete, unless the answer
-        ends.
+        """Return the piece this token adds; empty while a character is incomplete and the answer
+        goes on.
         """
         piece = self._token_texts.piece(token)
         if self._open or _BROKEN in piece:

@@ -1,7 +1,7 @@
-"""The one loop: lanes that draft, verify and commit round by round, and races between them.
+"""The generation loop: lanes that draft, verify and commit round by round, and races between them.
 
-Given a target, a prompt and the parts of a method, gives records. Autoregressive decoding is a lane
-whose tree has one node. A lane's own clock is its compute time alone; a race always advances the
+Given a target, a prompt and the parts of a method, yields records. Autoregressive decoding is a
+lane whose tree has one node. A lane's clock counts only its own compute; a race always advances the
 lane that is furthest behind. Knows tokens, seconds and records; nothing of pictures, files or
 pages.
 """
@@ -46,17 +46,17 @@ from specvl_demo.records import (
 )
 
 NOT_FINITE = (
-    "{name} gave logits that are not finite: its weights are damaged, or the dtype is too narrow"
-    " for it. Try --dtype float32, or load the weights again."
+    "{name} returned logits that are not finite: its weights are damaged, or the dtype is too"
+    " narrow for it. Try --dtype float32, or load the weights again."
 )
 
 
 @dataclass(frozen=True)
 class Request:
-    """One question to one target, whatever methods answer it.
+    """One question to one target, shared by all methods that answer it.
 
-    detail "light" leaves out candidates and the target's log-probabilities. cancelled is asked
-    before every round.
+    detail "light" omits candidates and the target's log-probabilities. `cancelled` is called before
+    every round.
     """
 
     id: str
@@ -81,10 +81,11 @@ class Request:
 class Parts:
     """One row of the method table, assembled for one lane.
 
-    draws: what is drafted at a temperature above 0: the drafter's token at the target's own noise,
-    or its likeliest. ahead: begins work that needs the prompt
-    alone and may run while the target prefills (a captioner's); whoever wants its result waits for
-    it.
+    Attributes:
+        draws: What is drafted at a temperature above 0: the drafter's token under the target's
+            noise ("shared"), its likeliest ("argmax"), or a sample from its own stream ("own").
+        ahead: Starts work that needs only the prompt and may run while the target prefills, such as
+            a captioner's.
     """
 
     method: str
@@ -101,14 +102,14 @@ class Parts:
 
     @property
     def key(self) -> str:
-        """The same for two lanes that draft alike."""
+        """Equal for two lanes that draft alike."""
         return f"{self.method} {sorted(self.settings.items())}"
 
 
 class SharedPrefill:
     """What the lanes of a request compute once: encodings by model, prefills by capture.
 
-    A prefill holds keys and values of the whole prompt; it is dropped when all lanes made for it
+    A prefill holds keys and values of the whole prompt; it is dropped once all lanes that need it
     have begun.
     """
 
@@ -119,27 +120,27 @@ class SharedPrefill:
         self._expected: Counter[Capture] = Counter()
 
     def expect(self, capture: Capture) -> None:
-        """One more lane will want the prefill that keeps this."""
+        """Announce one more lane that needs the prefill of this capture."""
         self._expected[capture] += 1
 
     def begun(self, capture: Capture) -> None:
-        """A lane that was expected has its own copy."""
+        """Release the prefill for one announced lane, which has its own copy now."""
         self._expected[capture] -= 1
         if not self._expected[capture]:
             self._prefills.pop(capture, None)
 
     def encoded(self, encoder: VisionEncoder | Target) -> Encoded:
-        """The prompt as this model's decoder gets it."""
-        # By decoder: a target and a drafter may be two faces of one model, or share all but layers.
+        """Return the prompt encoded for this model's decoder."""
+        # Keyed by decoder: target and drafter may wrap one model, or share all but some layers.
         key = id(getattr(encoder, "encodes_like", encoder.decoder))
         if key not in self._encoded:
             self._encoded[key] = encoder.encode(self.request.prompt)
         return self._encoded[key]
 
     def prefill(self, capture: Capture) -> Prefill:
-        """The target's pass over the prompt, keeping what `capture` asks for.
+        """Return the target's pass over the prompt, with what `capture` requests.
 
-        One pass per capture, not one for all: a lane that asks for nothing is not charged for what
+        One pass per capture, not one for all: a lane that requests nothing is not charged for what
         others keep.
         """
         if capture not in self._prefills:
@@ -147,8 +148,9 @@ class SharedPrefill:
         return self._prefills[capture]
 
     def prefill_apart(self, capture: Capture) -> Prefill:
-        """A pass of one lane's own: it computes something else meanwhile, and nobody else shall
-        wait for that."""
+        """Run a pass for one lane only, which computes something else meanwhile that others must
+        not wait for.
+        """
         target = self.request.target
         return target.prefill(self.encoded(target), capture)
 
@@ -156,7 +158,7 @@ class SharedPrefill:
 class Lane:
     """One method answering one request. Call `begin` once, `step` until `done`, `end` once.
 
-    max_new_tokens: fewer than the request's, None for as many. Without `end` nothing is left to the
+    max_new_tokens: At most the request's; None for as many. Without `end`, nothing is kept for the
     conversation's next question.
     """
 
@@ -189,7 +191,7 @@ class Lane:
 
     @torch.inference_mode()
     def begin(self) -> Begin:
-        """Prefill target and drafter, open the session."""
+        """Prefill target and drafter and open the session."""
         request, parts, shared = self._request, self.parts, self._shared
         target, prompt = request.target, request.prompt
         encoded = shared.encoded(target)
@@ -228,8 +230,7 @@ class Lane:
         parts.drafter.begin(start)
         parts.policy.begin(start)
         watch.lap("draft")
-        # What was taken from the lanes' common store costs this lane as much as if it had made it
-        # itself.
+        # A lane is charged in full for what it takes from the lanes' common store.
         draft_prefill_s = max(0.0, watch.read()["draft"] + borrowed)
         self._watch, self._session = watch, session
         device = target.decoder.device
@@ -275,7 +276,7 @@ class Lane:
         return self._request.target.exactness(self.parts.policy.max_nodes)
 
     def _seen(self) -> list[Seen]:
-        """What every view of the drafter saw."""
+        """Return what every view of the drafter saw."""
         drafter, token_texts = self.parts.drafter, self._request.token_texts
         words = {
             view: token_texts.after(self._root, tuple(ids)) for view, ids in drafter.words().items()
@@ -287,7 +288,7 @@ class Lane:
 
     @torch.inference_mode()
     def step(self) -> Round | None:
-        """One round; None when the request was cancelled instead."""
+        """Run one round; return None if the request was cancelled."""
         request = self._request
         if request.cancelled():
             self.stop = "cancelled"
@@ -295,7 +296,7 @@ class Lane:
         drafter, policy, watch = self.parts.drafter, self.parts.policy, self._watch
         session = self._session
         if session is None:
-            raise RuntimeError("a lane begins before it steps: call begin() first")
+            raise RuntimeError("the lane has not begun: call begin() before step()")
         watch.start()
         # Filled by the device: copying from the host would wait for it.
         root = torch.full((1,), self._root, device=self._device)
@@ -320,7 +321,7 @@ class Lane:
         watch.lap("commit_s")
         laps: dict[str, Any] = watch.read()
         self.clock += sum(laps.values())
-        # What only the record wants is on nobody's clock.
+        # What only the record needs is not charged to any clock.
         written = self._recorder.write(tree, scores, verdict, kept, said, last=self.done)
         if written is None:
             raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
@@ -341,20 +342,20 @@ class Lane:
 
     @torch.inference_mode()
     def end(self) -> End:
-        """Close the lane; one that is not done counts as cancelled."""
+        """Close the lane; if it is not done, it counts as cancelled."""
         self.stop = self.stop or "cancelled"
         if self._session is not None:
             said = torch.tensor(
                 [int(self._request.prompt.ids[-1]), *self._said], device=self._device
             )
-            # On nobody's clock.
+            # Not charged to any clock.
             self._session.close(said)
             self.parts.drafter.close(said)
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes())
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:
-        """What of a round's tokens is kept: up to the first end of sequence, never more than asked
-        for.
+        """Return the tokens of a round up to the first end of sequence and within
+        max_new_tokens.
         """
         kept = list(tokens[: self._remaining])
         end = next((i for i, token in enumerate(kept) if token in self._eos), None)
@@ -370,8 +371,8 @@ class Lane:
 
 
 def race(lanes: Sequence[Lane]) -> Iterator[Record]:
-    """Run lanes side by side: always the one whose own clock is furthest behind; the first of
-    equals.
+    """Run lanes side by side: always the one whose clock is furthest behind, the first if several
+    are.
     """
     for lane in lanes:
         yield lane.begin()

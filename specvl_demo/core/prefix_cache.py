@@ -1,8 +1,9 @@
 """Prefix caching: what a conversation's questions have in common is computed once.
 
-A conversation holds one `PrefixCache`, and its prompts carry it. Models and drafters leave entries
-under keys of their own and go on from as many leading rows as match the next prompt; an encoding
-goes on where the next prompt shows the same and then only text. Whoever holds it holds the tensors.
+A conversation holds one `PrefixCache`, and its prompts carry it. Models and drafters store entries
+under their own keys and reuse as many leading rows as match the next prompt. An encoding is reused
+if the next prompt shows the same pictures and continues with text only. The cache's owner keeps the
+tensors alive.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class PrefixCache(dict[Hashable, Any]):
-    """One conversation's entries by owner: opaque to all but who left them.
+    """One conversation's entries by owner, each opaque to all others.
 
-    warm: lanes (`Parts.key`) that have run in this conversation and need no warming up.
+    warm: lanes (`Parts.key`) that have run in this conversation and need no warm-up.
     """
 
     def __init__(self) -> None:
@@ -34,10 +35,13 @@ PADDING = torch.iinfo(torch.int64).min
 
 
 def row_keys(contexts: Sequence[Context], said: Tensor | None = None) -> Tensor:
-    """[1 + axes, m, N] int64: the key and the positions of every row of m left-padded contexts.
+    """Return [1 + axes, m, N] int64: key and positions of every row of m left-padded contexts.
 
-    said: [r] ids of text that follows in all of them. Rows with equal keys up to and including
-    their own hold equal keys and values.
+    Rows whose keys are equal up to and including themselves hold equal keys and values.
+
+    Args:
+        contexts: m contexts.
+        said: [r] ids of text that follows in all of them.
     """
     size = max(len(context.ids) for context in contexts)
     more = 0 if said is None else len(said)
@@ -54,7 +58,7 @@ def row_keys(contexts: Sequence[Context], said: Tensor | None = None) -> Tensor:
 
 
 def common(first: Tensor, second: Tensor) -> int:
-    """In how many leading columns two arrays of keys [..., a] and [..., b] agree."""
+    """Return how many leading columns of two key arrays [..., a] and [..., b] agree."""
     if first.shape[:-1] != second.shape[:-1]:
         return 0
     n = min(first.shape[-1], second.shape[-1])
@@ -63,8 +67,9 @@ def common(first: Tensor, second: Tensor) -> int:
 
 
 def new_columns(keys: Tensor, contexts: Sequence[Context]) -> int | None:
-    """How many of the contexts' last columns follow rows with these keys, at least one; None where
-    none are shared, or where a picture is among what is new.
+    """Return how many of the contexts' last columns follow rows with these keys, at least one.
+
+    None if no columns are shared, or if the new ones include a picture.
     """
     size = max(len(context.ids) for context in contexts)
     new = size - min(common(keys, row_keys(contexts)), size - 1)
@@ -73,9 +78,10 @@ def new_columns(keys: Tensor, contexts: Sequence[Context]) -> int | None:
 
 
 def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | None:
-    """The prompt's encoding without another look, by that of the conversation so far: where it
-    shows the same pictures at the same places and then only text. None where that cannot be seen to
-    hold.
+    """Encode a prompt by extending an earlier encoding of the conversation with text.
+
+    Returns None unless the prompt verifiably shows the same pictures at the same places, followed
+    only by text.
     """
     start = int(before.visual.nonzero()[-1]) + 1 if bool(before.visual.any()) else 0
     ids, visual = prompt.ids.to(before.ids.device), prompt.visual.to(before.ids.device)
@@ -87,8 +93,7 @@ def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | No
         torch.equal(ids[:start], before.ids[:start])
         and not bool(visual[start:].any())
         and _same_pictures(before.prompt, prompt)
-        # Families differ in what they do to text: hold the rule against what this one did last
-        # time.
+        # Families encode text differently: check the rule against this one's earlier encoding.
         and torch.equal(before.embeds[start:], decoder.embed(told))
         and torch.equal(positions, (first + following[: len(told)]).expand_as(positions))
         and (blocks is None or bool((blocks[start:] < 0).all()))
@@ -110,8 +115,8 @@ def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | No
 
 
 def _same_pictures(first: Prompt, second: Prompt) -> bool:
-    """Whether two prompts give a model the same pixels and grids; what has an entry a token is left
-    out.
+    """Whether two prompts have the same pixels and grids; inputs with one entry per token are
+    ignored.
     """
 
     def shown(prompt: Prompt) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
-"""What a round leaves behind: tokens with their text and origin, the tree, likely alternatives.
+"""The record of a round: tokens with their text and origin, the tree, likely alternatives.
 
-Given a scored tree and what was kept of it, gives the parts of a Round. Probabilities are the
+Given a scored tree and the accepted path, returns the parts of a Round. Probabilities are the
 models' own, before temperature and cuts. Knows records and tensors; nothing of clocks, caches or
 rules of acceptance.
 """
@@ -19,16 +19,16 @@ from specvl_demo.core.types import Drafter, Scores, Verdict
 from specvl_demo.records import Candidate, Origin, Token, Tree
 
 TOP = 5
-"""How many candidates of the target are recorded for an emitted token."""
+"""How many of the target's candidates are recorded for an emitted token."""
 
 VIEW_TOP = 3
-"""The same for every view of the drafter."""
+"""How many candidates are recorded for each view of the drafter."""
 
 Alternatives = list[list[Candidate]]
 
 
 class Written(NamedTuple):
-    """The fields of a Round that say what happened, without its seconds."""
+    """The fields of a Round except its times."""
 
     tokens: list[Token]
     tree: Tree
@@ -38,8 +38,11 @@ class Written(NamedTuple):
 
 
 class Recorder:
-    """One lane's. before: the prompt's last token. full: candidates and target log-probabilities
-    too.
+    """Records one lane.
+
+    Args:
+        before: The prompt's last token.
+        full: Also record candidates and the target's log-probabilities.
     """
 
     def __init__(self, token_texts: TokenTexts, before: int, full: bool) -> None:
@@ -48,9 +51,12 @@ class Recorder:
         self._full = full
 
     def ask(self, drafter: Drafter, tree: DraftTree, path: Sequence[int]) -> dict[str, Tensor]:
-        """What the drafter's views held likely along the path, where a node was fed [n, V]; to be
-        asked before the drafter commits. ValueError where the tree names rows that the drafter was
-        not asked about.
+        """Return the views' log-probabilities [n, V] at the fed nodes of the path.
+
+        Must be called before the drafter commits.
+
+        Raises:
+            ValueError: If the tree names rows that the drafter was not asked about.
         """
         if not self._full or tree.rows is None:
             return {}
@@ -74,10 +80,14 @@ class Recorder:
         said: dict[str, Tensor],
         last: bool,
     ) -> Written | None:
-        """kept: the emitted ids, the verdict's or the first of them. said: what `ask` gave. last:
-        the answer ends here. None where the target's logits along the path are not finite.
+        """Build the record of a round, or return None if logits along the path are not finite.
 
-        All that the host wants to know of a round comes in one transfer.
+        Everything the host needs of a round is read in one transfer.
+
+        Args:
+            kept: The emitted ids, the first of the verdict's or all of them.
+            said: The result of `ask`.
+            last: Whether the answer ends here.
         """
         n, logits = len(kept), scores.logits
         path = verdict.path[:n]
@@ -120,7 +130,7 @@ class Recorder:
         ]
 
     def _candidates(self, ids: Sequence[float], probs: Sequence[float], n: int) -> Alternatives:
-        """Of n rows, each row's candidates that have any probability."""
+        """Return each row's candidates with a probability above 0."""
         k = len(ids) // max(n, 1)
         rows = [
             zip(ids[i * k : (i + 1) * k], probs[i * k : (i + 1) * k], strict=True) for i in range(n)
@@ -132,20 +142,22 @@ class Recorder:
 
     @staticmethod
     def _beside(rows: Alternatives, fed: Sequence[bool]) -> Alternatives:
-        """One entry for every node of the path, nothing for those that were not fed."""
+        """Return one entry for every node of the path, empty for nodes that were not fed."""
         following = iter(rows)
         return [next(following) if one else [] for one in fed]
 
 
 def _likeliest(logp: Tensor, k: int) -> list[Tensor]:
-    """Ids and probabilities of the k likeliest tokens of log-probabilities [n, V]."""
+    """Return ids and probabilities of the k likeliest tokens of log-probabilities [n, V]."""
     top = logp.topk(min(k, logp.shape[-1]), dim=-1)
     return [top.indices, top.values.exp()]
 
 
 def _read(tensors: Sequence[Tensor]) -> list[list[float]]:
-    """These tensors' numbers, flat, in one transfer: float32 holds ids up to 2^24, and the
-    probabilities are of float32 already."""
+    """Read the tensors' numbers, flattened, in one transfer.
+
+    float32 holds ids up to 2^24 exactly, and the probabilities are float32 already.
+    """
     device = tensors[0].device
     flat = [one.flatten().to(device, torch.float32) for one in tensors]
     numbers, out, first = torch.cat(flat).tolist(), [], 0

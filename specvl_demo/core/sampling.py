@@ -1,13 +1,14 @@
-"""How the target chooses its token at every node of a tree, greedy or by chance.
+"""How the target chooses its token at every node of a tree, greedily or by sampling.
 
-Given logits [T, V] and the tree they belong to. By chance it is Gumbel's way: every token has a
-number at every answer position, fixed by the seed, and the token with the highest log-probability
-plus number is said. So a token depends on its position and its distribution, not on the tree around
-it: with one seed a lossless method and AR say the same, also when sampling. A drafter may be given
-the same numbers: its drafts are then still a function of the text so far and of the seed.
+Given logits [T, V] and the tree they belong to. Sampling uses the Gumbel-max trick: the seed fixes
+a noise value for every token at every answer position, and the token with the highest
+log-probability plus noise is chosen. So a token depends on its position and its distribution, not
+on the tree around it: with one seed a lossless method and AR give the same answer, also when
+sampling. A drafter may be given the same noise: its drafts are then still a function of the text so
+far and of the seed.
 
-Two distributions that differ by rounding, at a total variation ε, say different tokens at most in
-2ε / (1 + ε) of all draws; no draw that does not know the other distribution does better (arXiv
+Two distributions that differ by rounding, at a total variation ε, choose different tokens in at
+most 2ε / (1 + ε) of all draws; no draw that does not know the other distribution does better (arXiv
 2408.07978, § 3).
 """
 
@@ -26,15 +27,15 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.records import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 COUPLED = 0.85
-"""How often a token drafted with the target's own draw is taken to be the target's."""
+"""Assumed probability that a token drafted with the target's own draw is the target's."""
 
 
 @dataclass(frozen=True)
 class Sampling:
     """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit.
 
-    # choice: nothing between 0 and a thousandth, which no answer could tell from greedy and no
-    float holds.
+    # choice: temperatures between 0 and a thousandth are refused; no answer could tell them from
+    greedy, and floats overflow.
     """
 
     temperature: float = 0.0
@@ -63,12 +64,11 @@ class Sampling:
 
 
 def cut(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Logits [..., V] -> log-probabilities up to a constant [..., V] in float32, -inf where a token
-    may not be said.
+    """Return log-probabilities up to a constant [..., V] in float32, -inf for tokens that are cut.
 
-    Temperature, then top-k, then top-p, as in Hugging Face's `generate`; greedy changes nothing. A
-    rounding of ε moves a cut's edge over a token of probability m in about ε / m of all
-    distributions, and that token would be said in m of them: the cuts add no more than about ε to
+    Applies temperature, then top-k, then top-p, as Hugging Face's `generate` does; greedy changes
+    nothing. A rounding of ε moves a cut's edge over a token of probability m in about ε / m of all
+    distributions, and that token would be chosen in m of them: the cuts add no more than about ε to
     what rounding changes.
     """
     logits = logits.float()
@@ -88,17 +88,16 @@ def cut(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Logits [..., V] -> the processed distribution [..., V] in float32; greedy the plain
-    softmax.
-    """
+    """Return the processed distribution [..., V] in float32; for greedy, the plain softmax."""
     return cut(logits, sampling).softmax(-1)
 
 
 class Sampler:
     """One lane's choice of tokens.
 
-    A lane makes its noise itself, once a position, so that no lane's clock lives on another's work.
-    own: drafts are drawn by a stream of their own, which no choice of the target knows.
+    Every lane makes its own noise, once per position, so that no lane's clock profits from
+    another's work. own: drafts are drawn from a separate stream, independent of the target's
+    choices.
     """
 
     def __init__(self, sampling: Sampling, device: torch.device, own: bool = False) -> None:
@@ -109,7 +108,7 @@ class Sampler:
         self._noise: dict[int, Tensor] = {}
 
     def choose(self, logits: Tensor, tree: DraftTree) -> Tensor:
-        """The target's token at every node: logits [T, V] -> ids [T].
+        """Return the target's token at every node: logits [T, V] -> ids [T].
 
         Nodes of one depth share their noise; a walk meets only one of them, chosen by the noise of
         earlier positions, so the answer's law is exact.
@@ -120,11 +119,10 @@ class Sampler:
         return self._raised(scores, tree.shape.depth).argmax(-1)
 
     def draft(self, logp: Tensor, depth: int) -> Tensor:
-        """What the drafter says with the target's own noise: its log-probabilities [k, V] -> ids
-        [k].
+        """Draw the drafter's tokens with the target's noise: log-probabilities [k, V] -> ids [k].
 
-        depth: how far the fed nodes are below the root. To be called once for every
-        `Drafter.extend`.
+        Must be called once for every `Drafter.extend`. depth: distance of the fed nodes from the
+        root.
         """
         scores = cut(logp, self.sampling)
         self._drafted.append(scores)
@@ -135,19 +133,28 @@ class Sampler:
         return self._raised(scores, [depth] * len(scores)).argmax(-1)
 
     def drafted(self, row: int) -> Tensor:
-        """The drafter's processed distribution [V] at one of this round's rows."""
+        """Return the drafter's processed distribution [V] at one of this round's rows."""
         return torch.cat(self._drafted)[row].softmax(-1)
 
     def told(
         self, logits: Tensor, tokens: Sequence[int], rows: Sequence[int]
     ) -> dict[str, list[float | None]]:
-        """For the record, of the emitted tokens: probability p, draft probability q, and the
-        overlap sum min(p, q), which bounds how often any draft can be the target's token; the id
-        that came second (rival), and by how many nats with the noise added (gap).
+        """Return what the record keeps of the emitted tokens' draws.
 
-        logits [n, V]: the target's, where they were chosen. rows: the drafter's there, -1 where it
-        was not asked. Both distributions are those after temperature and cuts. ValueError where
-        `draft` was not called for one of these rows.
+        Both distributions are those after temperature and cuts.
+
+        Args:
+            logits: [n, V] the target's, where the tokens were chosen.
+            tokens: The n emitted ids.
+            rows: The drafter's rows there, -1 where it was not asked.
+
+        Returns:
+            p: probability; q: draft probability; overlap: sum min(p, q), which bounds how often any
+                draft can be the target's token; rival: the id that came second; gap: its distance
+                in nats, noise included.
+
+        Raises:
+            ValueError: If `draft` was not called for one of these rows.
         """
         n, ids = len(tokens), torch.tensor(tokens, device=logits.device)[:, None]
         fed = [i for i, row in enumerate(rows) if row >= 0]
@@ -170,7 +177,7 @@ class Sampler:
             if max(rows) >= len(every):
                 raise ValueError(
                     f"DraftTree.rows names row {max(rows)} of the drafter, but `draws.draft` was"
-                    f" called for {len(every)} rows; call it once after every `extend`, also where"
+                    f" called for {len(every)} rows; call it once after every `extend`, even if"
                     " the draft then stops"
                 )
             drafted = every[[rows[i] for i in fed]].to(ids.device).softmax(-1)
@@ -183,21 +190,25 @@ class Sampler:
         return told
 
     def advance(self, n_tokens: int) -> None:
-        """The answer has grown by n_tokens."""
+        """Move on by n_tokens of the answer."""
         self._emitted += n_tokens
         self._drafted.clear()
         self._noise = {at: noise for at, noise in self._noise.items() if at >= self._emitted}
 
     def _raised(self, scores: Tensor, depth: Sequence[int]) -> Tensor:
-        """Scores [k, V] with the noise of positions `depth` below the root, in double precision."""
+        """Add the noise of positions `depth` below the root to scores [k, V], in double
+        precision.
+        """
         size = scores.shape[-1]
         noise = [self._gumbel(self._emitted + d, size, scores.device) for d in depth]
         return scores + torch.stack(noise)
 
     def _gumbel(self, at: int, size: int, device: torch.device) -> Tensor:
-        """[size] standard Gumbel numbers of an answer position; of a smaller vocabulary the first
-        ones. A counter-based generator keyed by seed and position counts through the ids, so that
-        neither device nor order nor the vocabulary's size matters.
+        """Return standard Gumbel noise [size] of an answer position.
+
+        A counter-based generator keyed by seed and position counts through the ids, so that neither
+        device nor order nor the vocabulary's size matters: a smaller vocabulary gets the first
+        ones.
         """
         kept = self._noise.get(at)
         if kept is None or len(kept) < size:
@@ -210,13 +221,13 @@ class Sampler:
 
 
 def best(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The k tokens to draft after each fed node: (scores, log-probabilities, ids), each [n, k],
-    best first.
+    """Return the k tokens to draft after each fed node: (scores, log-probabilities, ids), each [n,
+    k].
 
-    Without draws the likeliest, scored by log-probability. With draws the coupled token comes
-    first: it is the target's with a probability near Σ min(p, q), the others share what is left in
-    proportion to q. # choice: that probability is taken as COUPLED for the scores, which only
-    decide what a full tree keeps.
+    Sorted best first. Without draws these are the likeliest, scored by log-probability. With draws
+    the coupled token comes first: it is the target's with a probability near Σ min(p, q); the
+    others share the rest in proportion to q. # choice: that probability is taken as COUPLED for the
+    scores, which only decide what a full tree keeps.
     """
     k = min(k, logp.shape[-1])
     if draws is None:

@@ -1,8 +1,7 @@
-"""How much each token of an answer has to do with each patch of a picture, by the target's own
-hidden states.
+"""Similarity of each token of an answer to each patch of a picture, by the target's hidden states.
 
-Given a request and an answer, scores the answer once more as one chain: works after any method,
-costs no lane anything. Knows positions that are visual; nothing of pictures.
+Given a request and an answer, scores the answer once more as one chain. It works after any method
+and is not charged to any lane. Knows visual positions; nothing of pictures.
 """
 
 from __future__ import annotations
@@ -17,16 +16,20 @@ from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import NOTHING
 
 CHUNK = 64
-"""Tokens scored at once: bounds the memory for their logits."""
+"""Tokens scored at once, which bounds the memory for their logits."""
 
 
 @torch.inference_mode()
 def similarity_map(shared: SharedPrefill, ids: Sequence[int]) -> Tensor:
-    """[len(ids), n_visual] uint8 on the CPU: cosine of a token's last hidden state with a visual
-    position's.
+    """Return the cosine similarity of each token's last hidden state to each visual position's.
 
-    shared: what the lanes of the request had in common; the pictures are not encoded again. 0 and
-    255 are the extremes over the whole answer; [len(ids), 0] where the prompt shows nothing.
+    Args:
+        shared: The request's shared encodings; the pictures are not encoded again.
+        ids: The answer.
+
+    Returns:
+        [len(ids), n_visual] uint8 on the CPU, scaled so that 0 and 255 are the extremes over the
+            whole answer; [len(ids), 0] if the prompt has no visual tokens.
     """
     asked = shared.request
     visual = asked.prompt.visual

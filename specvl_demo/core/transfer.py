@@ -1,7 +1,7 @@
-"""Numbers from the host to a device without waiting for it.
+"""Numbers from the host to a device without waiting.
 
-A copy from ordinary memory blocks the host until the device has come that far; one from pinned
-memory lies in the stream like a kernel. Knows nothing of what the numbers mean.
+A copy from ordinary memory blocks the host until the device has caught up; a copy from pinned
+memory is queued like a kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from torch import Tensor
 
 
 def sent(numbers: Sequence[int] | Tensor, device: torch.device) -> Tensor:
-    """Whole numbers, or a tensor on the host, on the device: ready for what is launched next."""
+    """Return whole numbers, or a tensor on the host, on the device, ordered before later
+    launches.
+    """
     host = numbers if isinstance(numbers, Tensor) else torch.tensor(numbers, dtype=torch.int64)
     if device.type != "cuda" or host.device.type != "cpu":
         return host.to(device)

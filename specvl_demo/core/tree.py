@@ -1,7 +1,7 @@
 """Token trees: parents, depths, ancestor masks, paths.
 
-Given a parent list, derives everything else once. Knows trees and tokens, nothing of models. Node 0
-is the root: the last token that is already decided. A parent always comes before its child.
+Given a list of parents, derives everything else once. Knows trees and tokens, nothing of models.
+Node 0 is the root, the last token that is already decided. A parent always comes before its child.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from specvl_demo.core.transfer import sent
 
 _KEPT = 2**18
-"""Numbers in the largest mask that is kept for the next time."""
+"""Size, in numbers, of the largest mask that is cached."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TreeShape:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Children of every node, in order."""
+        """Children of every node, in order of their numbers."""
         children: list[list[int]] = [[] for _ in self.parent]
         for i, parent in enumerate(self.parent):
             if parent >= 0:
@@ -81,16 +81,16 @@ class TreeShape:
         return path[::-1]
 
     def depth_on(self, device: torch.device) -> Tensor:
-        """[T] int64 depth on a device, kept for the next time."""
+        """Return depth [T] int64 on a device, cached."""
         return self._kept(("depth", device), lambda: sent(self.depth, device))
 
     def parent_on(self, device: torch.device) -> Tensor:
-        """[T] int64 parent on a device with the root as its own parent, kept for the next time."""
+        """Return parent [T] int64 on a device, cached; the root is its own parent."""
         return self._kept(("parent", device), lambda: sent((0, *self.parent[1:]), device))
 
     def paths_on(self, device: torch.device) -> Tensor:
-        """[T, depth + 1] int64: every node's ancestor at every depth, itself at its own, 0 below
-        that.
+        """Return [T, depth + 1] int64: a node's ancestor at every depth, itself at its own depth, 0
+        below.
         """
 
         def make() -> Tensor:
@@ -105,10 +105,11 @@ class TreeShape:
         return self._kept(("paths", device), make)
 
     def additive(self, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Additive mask [T, length + T]: a node sees all cached tokens, its ancestors and itself.
+        """Return the additive mask [T, length + T]: a node sees cached tokens, its ancestors and
+        itself.
 
-        A view into a wider buffer that stays with the shape, so that a recurring shape costs
-        nothing; unless it is large, since many shapes are kept.
+        The result is a slice of a wider buffer cached with the shape, so that recurring shapes cost
+        nothing. Large masks are not cached, since many shapes are kept.
         """
         size = len(self)
         kept = self._store.get(("mask", dtype, device))
@@ -134,12 +135,12 @@ class TreeShape:
 
 @lru_cache(maxsize=64)
 def shape_of(parent: tuple[int, ...]) -> TreeShape:
-    """The shape with these parents; recurring shapes are the same object, with their masks."""
+    """Return the shape with these parents; recurring shapes are one object and share its masks."""
     return TreeShape(parent)
 
 
 def chain(length: int) -> TreeShape:
-    """A root with `length` drafted tokens in a row."""
+    """Return a root followed by `length` drafted tokens in a row."""
     return shape_of(tuple(range(-1, length)))
 
 
@@ -147,13 +148,14 @@ def chain(length: int) -> TreeShape:
 class DraftTree:
     """A drafted tree.
 
-    tokens: [T] int64 on any device, root first. logp: [T] log-probability of each node's token
-    after its
-        parent as the drafter saw it (root 0), None where the drafter gives none.
-    rows: for every node the drafter's row it was fed as, -1 where it was not fed (leaves); None
-    when the
-        drafter keeps no rows.
-    notes: what the policy wants recorded about this tree; plain Python values.
+    Attributes:
+        tokens: [T] int64 on any device, root first.
+        shape: The shape of the tree.
+        logp: [T] the drafter's log-probability of each node's token after its parent (root 0); None
+            if the drafter has none.
+        rows: The drafter's row of every node, -1 for nodes that were not fed (leaves); None if the
+            drafter keeps no rows.
+        notes: What the policy records about this tree, as plain Python values.
     """
 
     tokens: Tensor
@@ -167,19 +169,17 @@ class DraftTree:
 
 
 def ranked(paths: Sequence[Sequence[int]]) -> tuple[TreeShape, tuple[int, ...]]:
-    """Shape of a tree given as rank paths, and every node's rank among its parent's guesses (root
-    0).
+    """Return the shape of a tree given as rank paths, and every node's rank among its siblings.
 
     A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root; nodes
-    are numbered by (length, path). Every prefix of a path must be a path too.
+    are numbered by (length, path). The root has rank 0. Every prefix of a path must be a path too.
     """
     order = sorted({tuple(p) for p in paths}, key=lambda p: (len(p), p))
     number = {(): 0, **{path: i + 1 for i, path in enumerate(order)}}
     missing = [path for path in order if path[:-1] not in number]
     if missing or () in order:
         raise ValueError(
-            f"a rank path needs every shorter path it goes through; {missing or [()]} does not"
-            " have one"
+            f"every prefix of a rank path must be a path too; {missing or [()]} lacks one"
         )
     return shape_of((-1, *(number[path[:-1]] for path in order))), (
         0,

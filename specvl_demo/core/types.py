@@ -1,11 +1,10 @@
-"""The types that all parts share, and the protocols of the parts.
+"""Types shared by all parts, and the protocols that the parts implement.
 
-Shape letters, once for the whole package: `n` prompt length · `P` prefilled positions (n - 1) · `T`
-tree nodes with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `m` views in a batch
-· `c` length of a view. Positions of a decoder are [n], or [3, n] for models with three-axis rotary
-positions. Knows tensors; knows nothing of pictures beyond "these positions are visual", nothing of
-JSON. Whoever writes a part reads here what the others promise; of views and mixtures, in
-`methods.small_vlm`.
+Shape letters, used throughout the package: `n` prompt length · `P` prefilled positions (n - 1) ·
+`T` tree nodes with the root · `k` nodes fed at once · `V` vocabulary · `D` width · `m` views in a
+batch · `c` length of a view. Positions of a decoder are [n], or [3, n] for models with three-axis
+rotary positions. This module knows tensors; it knows neither pictures, beyond "these positions are
+visual", nor JSON. Views and mixtures are described in `methods.small_vlm`.
 """
 
 from __future__ import annotations
@@ -27,13 +26,18 @@ from specvl_demo.records import Span
 class Prompt:
     """One request's input, ready for a model.
 
-    ids: [n] int64, placeholders of visual tokens expanded. visual: [n] bool. text: what the user
-    asked, as templated. inputs: what the processor returned (ids, pixels, grids...), passed on to
-    the model and never looked into here. source: what it was made from, for a model that prepares
-    pictures in its own way; opaque too. cache: of the conversation it belongs to; None: everything
-    is computed afresh, and nothing is kept. The last token is text; it stays out of the prefill and
-    is the root of the first round, so that `target KV length == n + emitted - 1` holds from the
-    start and every token is decided in a round.
+    The last token is text. It is not prefilled but becomes the root of the first round, so that
+    `target KV length == n + emitted - 1` holds from the start and every token is decided in a
+    round.
+
+    Attributes:
+        ids: [n] int64, with the placeholders of visual tokens expanded.
+        visual: [n] bool, True at visual tokens.
+        text: The user's question after the chat template.
+        inputs: What the processor returned (ids, pixels, grids), passed to the model unread.
+        source: What the prompt was made from, for models that prepare pictures differently; opaque.
+        cache: The conversation's prefix cache. With None everything is computed afresh and nothing
+            is kept.
     """
 
     ids: Tensor
@@ -61,22 +65,26 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A prompt as one model's decoder gets it: the vision tower has run, its tokens are merged in.
+    """A prompt as the input of one model's decoder: visual tokens are already merged in.
 
-    ids [n], visual [n] (as in the prompt), embeds [n, D], positions [n] or [3, n]. prompt: the one
-    that was
-        encoded.
-    features: [n_visual, C] vision features before the projector, in the order of the visual
-    positions; None
-        where the family has no separate projector.
-    blocks: [n] int64, positions of the same block >= 0 see each other both ways (Gemma 3's
-    pictures); None: causal. deepstack: [levels, n_visual, D] rows added to the visual positions
-    after the first layers (Qwen3-VL); else None. seconds: what the encoding took; every lane that
-    uses it is charged in full. index: [n] the target's prompt position of every position, -1 for
-    none, where a drafter prepares pictures
-        in its own way and its prompt is another one; None where it is the same prompt.
-    keys: [n] int64, equal where two encodings of a conversation have the
-        same token, or the same place of the same pictures; None: the ids.
+    Attributes:
+        ids: [n], as in the prompt.
+        visual: [n], as in the prompt.
+        embeds: [n, D].
+        positions: [n] or [3, n].
+        prompt: The prompt that was encoded.
+        features: [n_visual, C] vision features before the projector, in the order of the visual
+            positions; None if the family has no separate projector.
+        blocks: [n] int64. Positions of the same block >= 0 attend to each other in both directions
+            (Gemma 3's pictures); None means causal attention.
+        deepstack: [levels, n_visual, D] rows added to the visual positions after the first layers
+            (Qwen3-VL), else None.
+        seconds: Time the encoding took, charged in full to every lane that uses it.
+        index: [n] the target's prompt position of every position, -1 if there is none. Set if a
+            drafter prepares pictures differently and so has another prompt; None if the prompt is
+            the same.
+        keys: [n] int64, equal where two encodings of a conversation have the same token or the same
+            place in the same pictures; None means the ids.
     """
 
     ids: Tensor
@@ -92,17 +100,22 @@ class Encoded:
     keys: Tensor | None = None
 
     def in_prompt(self, positions: Tensor) -> Tensor:
-        """The target's prompt position of these positions; -1 stays -1."""
+        """Map positions to the target's prompt positions; -1 stays -1."""
         if self.index is None:
             return positions
         return torch.where(positions >= 0, self.index[positions.clamp_min(0)], -1)
 
     def context(self, name: str, keep: Tensor | None = None, compact: bool = False) -> Context:
-        """What is left when only the prompt positions `keep` (ascending, [c] int64) stay; None
-        keeps all.
+        """Return the context with only the prompt positions `keep`, without the last token.
 
-        The prompt's last token is never part of a context. compact renumbers positions 0..c-1
-        instead of keeping the gaps, which only decoders with one position axis can take.
+        Args:
+            name: Name of the view.
+            keep: [c] int64, ascending; None keeps all positions.
+            compact: Renumber positions 0..c-1 instead of keeping the gaps. Only decoders with one
+                position axis support this.
+
+        Raises:
+            ValueError: If compact is set and positions have three axes.
         """
         last = self.ids.shape[0] - 1
         index = torch.arange(last, device=self.ids.device) if keep is None else keep[keep < last]
@@ -133,12 +146,14 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Capture:
-    """What a prefill should keep beside the last hidden states.
+    """What a prefill keeps in addition to the last hidden states.
 
-    layers: i is the input of decoder layer i (0: embeddings), as in Hugging Face's
-    `hidden_states[i]`. attention: layers whose attention probabilities are kept, mean over heads,
-    for the query rows `rows`
-        (prompt positions, negative ones count from the end of the prefill; None: all).
+    Attributes:
+        layers: i is the input of decoder layer i (0: embeddings), as in Hugging Face's
+            `hidden_states[i]`.
+        attention: Layers whose attention probabilities are kept, averaged over heads.
+        rows: Prompt positions whose queries are kept, negative ones counted from the end of the
+            prefill; None keeps all.
     """
 
     layers: tuple[int, ...] = ()
@@ -146,7 +161,7 @@ class Capture:
     rows: tuple[int, ...] | None = None
 
     def union(self, other: Capture) -> Capture:
-        """Both wishes at once; unlike `rows` become all rows."""
+        """Combine two captures; if their `rows` differ, all rows are kept."""
         asked = {wish.rows for wish in (self, other) if wish.attention}
         return Capture(
             tuple(sorted({*self.layers, *other.layers})),
@@ -163,10 +178,12 @@ NOTHING = Capture()
 class Prefill:
     """The target's pass over the prompt without its last token.
 
-    hidden: [P, D] last hidden states after the final norm, exactly what the head eats.
-    cache: the target's keys and values, opaque; lanes copy it and never write into it.
-    layers: {i: [P, D]} and attention: {layer: [rows, P]} as asked by a Capture.
-    seconds: what it took (without the encoding); every lane is charged in full.
+    Attributes:
+        hidden: [P, D] last hidden states after the final norm, the input of the LM head.
+        cache: The target's keys and values, opaque; lanes copy it and never write into it.
+        layers: {i: [P, D]} as requested by the Capture.
+        attention: {layer: [rows, P]} as requested by the Capture.
+        seconds: Time without the encoding, charged in full to every lane.
     """
 
     encoded: Encoded
@@ -179,11 +196,13 @@ class Prefill:
 
 @dataclass(frozen=True)
 class Scores:
-    """The target's word on every node: logits [T, V] of the next token, hidden [T, D] after the
-    norm.
+    """The target's output at every node; row i has node i's token as input and its ancestors as
+    context.
 
-    Row i was computed at node i, that is with node i's token as input and its ancestors as context.
-    layers: {i: [T, D]} where the lane asked for them: in the capture that `Target.open` was given.
+    Attributes:
+        logits: [T, V] of the next token.
+        hidden: [T, D] after the final norm.
+        layers: {i: [T, D]} as requested by the capture that `Target.open` was given.
     """
 
     logits: Tensor
@@ -193,11 +212,14 @@ class Scores:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which drafted tokens stay.
+    """The tokens that a round emits.
 
-    path: accepted nodes, root first: path[0] == 0. relaxed: for path[1:], True where the target
-    alone would have said something else. tokens: the ids to emit, the accepted ones and the
-    target's own token, so that len(tokens) == len(path).
+    Attributes:
+        path: Accepted nodes from the root, so path[0] == 0.
+        tokens: Ids to emit: the accepted tokens, then the target's own; len(tokens) == len(path).
+        relaxed: One entry for each of path[1:]; True if strict verification would have rejected the
+            token.
+        notes: Values to record.
     """
 
     path: list[int]
@@ -207,15 +229,19 @@ class Verdict:
 
     @property
     def n_accepted(self) -> int:
-        """Drafted tokens that stay, the target's own not counted."""
+        """Number of accepted draft tokens, without the target's own."""
         return len(self.path) - 1
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What may be drafted. size: ids below it exist in target and drafter. banned: never drafted
-    (placeholders of pictures and clips). eos: end of sequence. special: never relaxed (eos
-    included).
+    """What may be drafted.
+
+    Attributes:
+        size: Ids below it exist in target and drafter.
+        banned: Never drafted (placeholders of pictures and clips).
+        eos: End of sequence.
+        special: Never relaxed (eos included).
     """
 
     size: int
@@ -227,7 +253,7 @@ class Vocabulary:
 class Decoder(Protocol):
     """A language model inside a VLM, on its device. Implemented in `decoders`.
 
-    Positions and masks are arguments; nothing of a request is kept on it.
+    Positions and masks are arguments; a decoder keeps no state of a request.
     """
 
     @property
@@ -249,29 +275,38 @@ class Decoder(Protocol):
 
 
 class VisionEncoder(Protocol):
-    """A vision-language model as a view sees it: how it turns a prompt into decoder inputs."""
+    """A vision-language model as seen by a view: it turns a prompt into decoder inputs."""
 
     @property
     def decoder(self) -> Decoder: ...
 
     def encode(self, prompt: Prompt) -> Encoded:
-        """Vision tower, projector, merge."""
+        """Run vision tower and projector, and merge the visual tokens into the embeddings."""
 
     def project(self, features: Tensor) -> Tensor:
-        """Vision features before the projector [r, C] -> embeddings [r, D]; ValueError without
-        one.
+        """Project vision features [r, C] to embeddings [r, D]; raise ValueError without a
+        projector.
         """
 
 
 @dataclass(frozen=True)
 class Context:
-    """What one view shows the drafter; c positions, the prompt's last token not included.
+    """The part of a prompt that one view shows the drafter, never with the prompt's last token.
 
-    ids [c], visual [c] bool, embeds [c, D]; positions [c] or [3, c]; next_position: the position of
-    the root, that is of the prompt's last token, in this context (a number, the same on all axes).
-    index: [c] prompt position of every context position, -1 where it is not one of the prompt's.
-    blocks [c], keys [c] and deepstack [levels, visual positions, D]: as in Encoded, cut to these
-    positions. Most views are `encoded.context(name, keep)`.
+    Most views are `encoded.context(name, keep)`. `blocks`, `deepstack` and `keys` are those of
+    Encoded, cut to these positions.
+
+    Attributes:
+        name: Name of the view.
+        ids: [c].
+        visual: [c] bool.
+        embeds: [c, D].
+        positions: [c] or [3, c].
+        next_position: Position of the root (the prompt's last token), the same on all axes.
+        index: [c] prompt position of every context position, -1 if it is not in the prompt.
+        blocks: [c].
+        deepstack: [levels, visual positions, D].
+        keys: [c].
     """
 
     name: str
@@ -286,7 +321,7 @@ class Context:
     keys: Tensor | None = None
 
     def text_only(self) -> Context:
-        """Without its visual positions, renumbered from 0: for decoders of one position axis."""
+        """Return the context without visual positions, renumbered from 0 on a single axis."""
         kept = (~self.visual).nonzero()[:, 0]
         return Context(
             name=self.name,
@@ -302,13 +337,17 @@ class Context:
 
 @dataclass(frozen=True)
 class Start:
-    """All that a part may look at when a lane begins.
+    """Everything a part may read when a lane begins.
 
-    encoded and prefill are the target's. encode(encoder) gives the prompt as another model sees it,
-    computed once a request and charged to every lane that asks. target_decoder: the target's
-    embeddings and head, to share. max_nodes: the most nodes that the policy feeds the drafter or
-    has scored in a round. session: the lane's own on the target, to read; it stands before the
-    root.
+    Attributes:
+        prompt: The request's prompt.
+        encoded: The prompt as encoded by the target.
+        prefill: The target's prefill.
+        encode: Returns the prompt as encoded by another model, computed once per request and
+            charged to every lane that calls it.
+        target_decoder: The target's embeddings and head, for sharing.
+        max_nodes: The most nodes that the policy feeds to the drafter or has scored in a round.
+        session: The lane's session on the target, positioned before the root; read-only.
     """
 
     prompt: Prompt
@@ -324,8 +363,9 @@ class Start:
 
 
 class Target(Protocol):
-    """The model whose answer counts. Shared by lanes; all that belongs to one lane is in its
-    Session.
+    """The model whose answer counts.
+
+    It is shared by lanes; the state of one lane is in its Session.
     """
 
     name: str
@@ -337,29 +377,33 @@ class Target(Protocol):
     def vocabulary(self) -> Vocabulary: ...
 
     def encode(self, prompt: Prompt) -> Encoded:
-        """Run the vision tower once; positions and merged embeddings as the decoder gets them."""
+        """Run the vision tower once and return the decoder's inputs."""
 
     def prefill(self, encoded: Encoded, capture: Capture = ...) -> Prefill:
-        """One pass over positions 0..n-2, or over those that are not in the conversation's prefix
-        cache.
-        """
+        """Run over positions 0..n-2, or only those that the conversation's prefix cache lacks."""
 
     def open(
         self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = ...
     ) -> Session:
-        """A lane's own copy of the prefill's cache, with room for the answer and one tree of
-        max_nodes. capture.layers are kept for every scored tree too.
+        """Open a session with its own copy of the prefill's cache.
+
+        Args:
+            prefill: The prefill to copy.
+            max_new_tokens: Length of the answer that the cache has room for.
+            max_nodes: Size of the largest tree that the cache has room for.
+            capture: Its layers are also kept for every scored tree.
         """
 
     def exactness(self, max_nodes: int) -> str:
-        """What a lossless lane with trees of so many nodes gives: "exact", or a few words on what
-        may differ from plain decoding."""
+        """Return "exact" if a lossless lane with trees of so many nodes equals plain decoding, else
+        a few words on what may differ.
+        """
 
     def stopwatch(self) -> Stopwatch:
-        """A stopwatch that fits the device."""
+        """Return a stopwatch that fits the device."""
 
     def peak_bytes(self) -> int | None:
-        """Most memory taken so far, in bytes; None where nobody counts."""
+        """Return the peak memory in bytes, or None if it is not measured."""
 
 
 class Session(Protocol):
@@ -367,31 +411,33 @@ class Session(Protocol):
 
     @property
     def length(self) -> int:
-        """Tokens in the cache: prompt + emitted - 1."""
+        """Number of tokens in the cache: prompt + emitted - 1."""
 
     def rows(self, layer: int) -> Tensor:
-        """Keys and values of all decided rows in a layer [2, 1, heads, length, width]; to be read
-        only.
+        """Return keys and values of a layer's committed rows [2, 1, heads, length, width],
+        read-only.
         """
 
     def score(self, tree: DraftTree) -> Scores:
-        """One forward over all nodes of the tree."""
+        """Run one forward over all nodes of the tree."""
 
     def commit(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the scored tree (root first), forget the others."""
+        """Keep these nodes of the scored tree (root first) and drop the others."""
 
     def close(self, said: Tensor) -> None:
-        """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix
-        cache.
+        """End the lane.
+
+        Args:
+            said: [r] the prompt's last token and the answer, for the prefix cache.
         """
 
 
 class Drafter(Protocol):
     """Guesses what the target will say. A drafter object serves one lane.
 
-    In a round, the first `extend` feeds the root (and whatever accepted tokens it has not seen
-    yet); every fed node gets a row number, in order, from 0. `extend` then feeds nodes whose
-    parents are earlier rows. What a drafter that derives from it leaves out does and says nothing.
+    In a round, the first `extend` feeds the root (and any accepted tokens not fed yet); every fed
+    node gets a row number, in order, from 0. Later calls feed nodes whose parents are earlier rows.
+    Default methods do nothing.
     """
 
     name: str
@@ -399,52 +445,58 @@ class Drafter(Protocol):
     """What it needs of the target's prefill and scores."""
 
     def begin(self, start: Start) -> None:
-        """See the prompt (prefill). Called once."""
+        """Prefill the drafter. Called once."""
         return None
 
     def close(self, said: Tensor) -> None:
-        """The lane has ended. said: [r] the prompt's last token and the answer, for the prefix
-        cache.
+        """End the lane.
+
+        Args:
+            said: [r] the prompt's last token and the answer, for the prefix cache.
         """
         return None
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """Feed k nodes: tokens [k] int64, their parents' rows (the root has none: parents is (-1,),
-        k is 1).
+        """Feed k nodes and return log-probabilities of the token after each.
 
-        Gives log-probabilities [k, V] of the token after each, over Vocabulary.size ids, banned
-        ones at -inf; None when it has nothing to propose there.
+        Args:
+            tokens: [k] int64.
+            parents: [k] rows of the nodes' parents; (-1,) for the root, which is fed with k = 1.
+
+        Returns:
+            [k, V] over Vocabulary.size ids, banned ones at -inf; None if there is nothing to
+                propose.
         """
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Keep the accepted nodes' rows, learn from the scores, take the last token as pending."""
+        """Keep the accepted nodes' rows, learn from the scores, and make the last token pending."""
         return None
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
-        """Log-probabilities [len(rows), V] of every view at rows fed in this round; empty without
+        """Return log-probabilities [len(rows), V] by view at rows fed in this round; empty without
         views.
 
-        Only asked before the commit of the same round, for the record.
+        Called only for the record, before the commit of the same round.
         """
         return {}
 
     def seen(self) -> Mapping[str, Tensor]:
-        """Context.index by view name: what each view saw of the prompt; empty where that says
-        nothing.
+        """Return Context.index by view name, that is what each view saw of the prompt; may be
+        empty.
         """
         return {}
 
     def words(self) -> Mapping[str, Sequence[int]]:
-        """Ids that a view put where the prompt has none (a caption, a newline), by view name."""
+        """Return, by view name, the ids that a view inserted (a caption, a newline)."""
         return {}
 
     def notes(self) -> Mapping[str, Any]:
-        """Numbers worth recording about this round (weights...); plain Python values."""
+        """Return numbers to record about this round (such as weights) as plain Python values."""
         return {}
 
 
 class NoDrafter(Drafter):
-    """Has nothing to propose; others without views derive from it."""
+    """A drafter that proposes nothing; base class of drafters without views."""
 
     name = "none"
 
@@ -453,29 +505,35 @@ class NoDrafter(Drafter):
 
 
 class Policy(Protocol):
-    """Decides the shape of the tree. A policy object serves one lane. One that derives from this
-    need not say what `begin` and `update` do."""
+    """Decides the shape of the tree. A policy object serves one lane. `begin` and `update` are
+    optional.
+    """
 
     max_nodes: int
-    """The most nodes of its trees, the root included. One that feeds the drafter more in a round
-    says in `max_fed` how many."""
+    """The most nodes of its trees, the root included. A policy that feeds more nodes to the drafter
+    in a round sets `max_fed`.
+    """
 
     def begin(self, start: Start) -> None:
-        """The lane begins; the drafter has seen the prompt."""
+        """Start the lane, after the drafter's prefill."""
         return None
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """Draft at most `room` tokens deep below root [1]; room 0 gives the root alone.
+        """Draft a tree below the root.
 
-        draws: gives the token that the drafter says with the target's own draw; None when greedy,
-        or where the likeliest tokens are drafted.
+        Args:
+            drafter: The lane's drafter.
+            root: [1] the last decided token.
+            room: Greatest depth in tokens; with 0 the tree is the root only.
+            draws: Draws the drafter's tokens with the target's noise; None if the likeliest tokens
+                are drafted, as in greedy decoding.
         """
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
-        """See what became of the tree."""
-        return None  # a body of its own: without one, type checkers take it for abstract
+        """Adapt to the verdict on the tree."""
+        return None  # without a body, type checkers take it for abstract
 
 
 class Verifier(Protocol):
@@ -484,22 +542,22 @@ class Verifier(Protocol):
     lossless: bool
 
     def begin(self, start: Start) -> None:
-        """See the prompt's prefill; refuse what it cannot serve (ValueError with a sentence)."""
+        """Read the prompt's prefill; raise ValueError for a request that cannot be served."""
         return None
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
-        """Accept a path of the tree. One device computation and one host read."""
+        """Accept a path of the tree, with one device computation and one host read."""
 
 
 class Stopwatch(Protocol):
-    """Splits a round's time into phases. Implemented by targets, which know how their device keeps
-    time.
+    """Splits a round's time into phases. Implemented by targets, since timing depends on the
+    device.
     """
 
     def start(self) -> None: ...
 
     def lap(self, phase: str) -> None:
-        """The time since the last lap (or the start) belongs to this phase."""
+        """Attribute the time since the last lap (or the start) to this phase."""
 
     def read(self) -> dict[str, float]:
-        """Seconds by phase since the start."""
+        """Return seconds by phase since the start."""

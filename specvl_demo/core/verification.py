@@ -1,10 +1,10 @@
 """Verification: which drafted tokens stay, given the target's scores of a drafted tree.
 
-Strict verification keeps exactly what the target would have said itself. A drafted tree is a
-function of the text so far and of the seed's draws, so one rule is exact for chains and trees,
-greedy and sampled: choose the target's token at every node, then walk from the root to the child
-that carries it. Relaxed verification is the frame for methods that let other tokens through, and
-are not lossless.
+Strict verification emits exactly the tokens that the target would choose without a draft. A drafted
+tree is a function of the text so far and of the seed's draws, so one rule is exact for chains and
+trees, greedy and sampled: choose the target's token at every node, then walk from the root to the
+child that carries it. Relaxed verification is the base of lossy methods, which accept other tokens
+too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from specvl_demo.core.types import Scores, Start, Verdict, Verifier
 
 
 def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list[int]:
-    """Nodes from the root along the first children that carry the token chosen at their parent."""
+    """Return the nodes from the root along the first children with the token chosen at their
+    parent.
+    """
     path = [0]
     children = shape.children
     while True:
@@ -35,14 +37,12 @@ def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list
 
 
 class Strict(Verifier):
-    """Lossless: the emitted tokens are the target's own, for any tree. Serves every request."""
+    """Lossless verification: the emitted tokens are the target's own, for any tree."""
 
     lossless = True
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
-        """The longest path of tokens that the target chose at their parents, and its choice at the
-        end.
-        """
+        """Accept the longest path of tokens that the target chose, then emit its next choice."""
         chosen_there = sampler.choose(scores.logits, tree)
         tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
         path = walk(tree.shape, tokens, chosen)
@@ -51,11 +51,14 @@ class Strict(Verifier):
 
 @dataclass(frozen=True)
 class Branch:
-    """One way from the root to a leaf; all lists have one entry per drafted token, the root has
-    none.
+    """One path from the root to a leaf; lists have one entry per drafted token, none for the root.
 
-    draft and target: the drafted token and the target's own in its place. signal: the verifier's
-    number. free: neither token is one of those that must never be relaxed.
+    Attributes:
+        nodes: Node numbers.
+        draft: Drafted tokens.
+        target: The target's token at each place.
+        signal: The verifier's number.
+        free: True if neither token is one that must never be relaxed.
     """
 
     nodes: Sequence[int]
@@ -66,22 +69,23 @@ class Branch:
 
     @property
     def exact(self) -> list[bool]:
-        """Where the draft is what the target says."""
+        """Whether each drafted token equals the target's."""
         return [d == t for d, t in zip(self.draft, self.target, strict=True)]
 
 
 class RelaxedVerifier(ABC):
-    """The longest accepted branch wins, the first of equals; a subclass says which tokens may stay.
+    """Accepts the longest branch (the first, if several are equally long); subclasses define
+    `accepts`.
 
-    Every branch is judged by itself. End-of-sequence, special and placeholder tokens are never
-    relaxed, on either side.
+    Every branch is judged independently. End-of-sequence, special and placeholder tokens are never
+    relaxed, whether drafted or chosen by the target.
     """
 
     lossless = False
     name: str
 
     def begin(self, start: Start) -> None:
-        """Refuses sampling: both papers compare with the target's likeliest token."""
+        """Refuse sampling: both papers compare with the target's likeliest token."""
         if not start.sampling.greedy:
             raise ValueError(
                 f"{self.name} compares drafts with the target's likeliest token and has no meaning"
@@ -92,7 +96,7 @@ class RelaxedVerifier(ABC):
         self._never = vocabulary.special | vocabulary.eos | set(vocabulary.banned)
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
-        """The longest accepted branch, then the target's own token after it."""
+        """Accept the longest branch, then emit the target's own token."""
         chosen, branches = self._branches(tree, scores, sampler)
         counts = [[*self.accepts(branch), False].index(False) for branch in branches]
         count = max(counts)
@@ -111,15 +115,15 @@ class RelaxedVerifier(ABC):
 
     @abstractmethod
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
-        """[T] the number by which a drafted token is judged; the root's is not used."""
+        """Return the number [T] by which each drafted token is judged; the root's is not used."""
 
     @abstractmethod
     def accepts(self, branch: Branch) -> list[bool]:
-        """For every token of a branch, whether it may stay if all before it stay."""
+        """Return for every token of a branch whether it may stay if all before it stay."""
 
     @abstractmethod
     def notes(self, branch: Branch) -> Mapping[str, Any]:
-        """What to record about the branch that won; plain Python values."""
+        """Return what to record about the accepted branch, as plain Python values."""
 
     def _branches(
         self, tree: DraftTree, scores: Scores, sampler: Sampler

@@ -78,7 +78,7 @@ def test_the_published_static_tree() -> None:
 
 
 def test_a_rank_path_needs_its_prefix() -> None:
-    with pytest.raises(ValueError, match="shorter path"):
+    with pytest.raises(ValueError, match="must be a path"):
         ranked([(0,), (1, 0)])
 
 
