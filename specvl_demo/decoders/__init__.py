@@ -1,11 +1,11 @@
 """The decoder runtime: KV cache, cached sequences, backends and timing. Knows no pictures and no
 methods.
 
-The one thing that happens at import: torchvision is made importable where its compiled operators
-cannot load, before the first import of transformers, which fails where torchvision does. PyPI has
-torchvision for Linux linked against CUDA only; beside a CPU build of torch its import ends at the
-first operator that it wants to describe. Processors need none of them, only the transforms: telling
-torch two schemas is enough.
+Importing it has one effect: torchvision is made importable if its compiled operators cannot load,
+before the first import of transformers, which would fail otherwise. PyPI has torchvision for Linux
+linked against CUDA only; with a CPU build of torch its import fails at the first operator that it
+registers. Processors need only the transforms, not the operators, so it is enough to declare two
+schemas to torch.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ _SCHEMAS = (
 
 
 def _declared() -> torch.library.Library | None:
-    """Declare the schemas where the operators are missing. The declaration lives as long as what is
-    returned; None where there is nothing to mend: no torchvision, or one whose operators load."""
+    """Declare the schemas if the operators are missing; they stay declared while the result is
+    alive.
+
+    Returns None if there is nothing to mend: no torchvision, or one whose operators load.
+    """
     found = find_spec("torchvision")
     if found is None or found.origin is None:
         return None

@@ -1,7 +1,6 @@
-"""One forward of a decoder: what it is given, what it can keep, and the interface both backends
-serve.
+"""One forward of a decoder: its input, what it can capture, and the interface of both backends.
 
-Given embeddings, positions, masks and a cache as arguments, so that models are shared and never
+Embeddings, positions, masks and the cache are arguments, so that models are shared and never
 changed. Knows nothing of trees, prompts or vision towers.
 """
 
@@ -21,10 +20,12 @@ from specvl_demo.decoders.kv_cache import KVCache
 
 @dataclass
 class ForwardOutput:
-    """What a forward puts aside on request.
+    """What a forward captures on request.
 
-    layers: {i: [B, T, D]} input of layer i. attention: {layer: [B, rows, S]} probabilities over all
-    S keys, mean over heads, for the query rows of the capture (counted within this forward).
+    Attributes:
+        layers: {i: [B, T, D]} input of layer i.
+        attention: {layer: [B, rows, S]} probabilities over all S keys, averaged over heads, for the
+            query rows of the capture (counted within this forward).
     """
 
     capture: Capture = NOTHING
@@ -34,15 +35,18 @@ class ForwardOutput:
 
 @dataclass
 class ForwardInput:
-    """Arguments of one forward over T new rows of B sequences behind `cache.length` cached ones.
+    """Arguments of one forward over T new rows of B sequences after `cache.length` cached ones.
 
-    x: [B, T, D] embeddings. positions: [B or 1, T] int64, or [3, B or 1, T]. mask: additive [T, S]
-    or [B or 1, 1, T, S] with S = cache.length + T; None: every row sees all before it
-        and itself. window_mask: the same for layers with a sliding window; required where the
-        decoder has some and a mask is given.
-    columns: for exact steps, of an `exact.RowOrder`; masks are then its own, [T, R + W].
-    blocks: for exact steps of a backend with `groups`; it holds the mask.
-    visual [B, T] bool and deepstack [levels, visual rows, D] go together.
+    Attributes:
+        x: [B, T, D] embeddings.
+        positions: [B or 1, T] int64, or [3, B or 1, T].
+        mask: Additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None for causal.
+        window_mask: The same for layers with a sliding window; required if there are any and a mask
+            is given.
+        columns: Of an `exact.RowOrder`, for exact steps; the masks are then [T, R + W].
+        blocks: For exact steps of a backend with `groups`; it holds the mask.
+        visual: [B, T] bool, given together with deepstack.
+        deepstack: [levels, visual rows, D].
     """
 
     x: Tensor
@@ -58,14 +62,18 @@ class ForwardInput:
 
 
 class Backend(Decoder, Protocol):
-    """A decoder that runs here.
+    """A decoder that runs on this machine.
 
-    window: width of its sliding window, None where no layer has one. near_blocks: whether a block's
-    positions see each other both ways in those layers alone, and inside the window. axes: 3 where
-    positions have three. n_weights: numbers that every step reads, of the layers and the head;
-    n_bytes: in as many bytes. n_cached: numbers cached for a row. groups: query heads that share a
-    key's head, where exact steps are `exact.blocked_attention`; None where they are
-    `exact.ordered_attention`.
+    Attributes:
+        window: Width of the sliding window, None if no layer has one.
+        near_blocks: Whether a block's positions attend to each other in both directions only in
+            layers with a sliding window, and only inside the window.
+        axes: 3 if positions have three axes.
+        n_weights: Numbers that every step reads, of the layers and the head.
+        n_bytes: The same in bytes.
+        n_cached: Numbers cached per row.
+        groups: Query heads per key head if exact steps use `exact.blocked_attention`; None if they
+            use `exact.ordered_attention`.
     """
 
     window: int | None
@@ -77,24 +85,26 @@ class Backend(Decoder, Protocol):
     groups: int | None
 
     def part(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        """`logits` by these rows [R] of the head alone: hidden [..., D] -> [..., R]."""
+        """Return `logits` restricted to rows [R] of the head: hidden [..., D] -> [..., R]."""
 
     def new_cache(self, batch: int, room: int) -> KVCache:
-        """An empty cache that `forward` writes into."""
+        """Return an empty cache that `forward` writes into."""
 
     def forward(self, call: ForwardInput) -> Tensor:
-        """Hidden states after the final norm [B, T, D]; the cache is T rows longer afterwards."""
+        """Return hidden states after the final norm [B, T, D]; the cache grows by T rows."""
 
 
 def attention_of(
     queries: Tensor, keys: Tensor, mask: Tensor | None, rows: tuple[int, ...] | None, scale: float
 ) -> Tensor:
-    """Attention probabilities [B, rows, S], mean over heads, computed beside a fused kernel that
-    keeps none.
+    """Compute attention probabilities [B, rows, S], averaged over heads, which fused kernels do not
+    keep.
 
-    queries [B, heads, T, width], keys [B, kv_heads, S, width]; mask additive or bool (True: seen),
-    [T, S] or [B or 1, 1, T, S], or None for causal. rows: which of the T queries, from the end if
-    negative; None: all.
+    Args:
+        queries: [B, heads, T, width].
+        keys: [B, kv_heads, S, width].
+        mask: Additive or bool (True: visible), [T, S] or [B or 1, 1, T, S]; None for causal.
+        rows: Which of the T queries, from the end if negative; None for all.
     """
     batch, heads, size, width = queries.shape
     n_keys = keys.shape[2]

@@ -1,9 +1,8 @@
-"""A drafter whose output head has rows for the ids that its target says most, and for no others.
+"""A drafter whose output head has rows only for the ids that its target says most.
 
-A head over a whole vocabulary can cost as much as the drafter's layers. What is not drafted can
-still be said: the target's own tokens come from its own head. Sources: FR-Spec (arXiv 2502.14856),
-EAGLE-3 (arXiv
-2503.01840).
+A head over a whole vocabulary can cost as much as the drafter's layers. Ids without a row are never
+drafted but can still be emitted, since the target's own tokens come from its own head. Sources:
+FR-Spec (arXiv 2502.14856), EAGLE-3 (arXiv 2503.01840).
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from specvl_demo.decoders.backend import Backend
 
 
 class DraftVocabulary:
-    """A backend whose head says R ids, as one that says the target's V: ids without a row are at
-    -inf.
+    """Presents a backend whose head has R ids with the target's V; ids without a row are at -inf.
 
-    ids: [R], the target's id of each row, the commonest first. vocab: V. rows: [R], which row of
-    the inner head says each; None where that head has these rows alone. narrow: hidden [..., D] ->
-    logits [..., R].
+    Attributes:
+        ids: [R] the target's id of each row, most frequent first.
+        vocab: V.
+        rows: [R] each id's row of the inner head; None if that head has only these rows.
+        narrow: hidden [..., D] -> logits [..., R].
     """
 
     def __init__(self, inner: Backend, ids: Tensor, vocab: int, rows: Tensor | None = None) -> None:
@@ -46,7 +46,7 @@ class DraftVocabulary:
 
 
 def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVocabulary:
-    """A decoder that says `size` ids: the first of its own draft vocabulary, else of
+    """Limit a decoder's head to `size` ids: the first of its draft vocabulary, else of
     `commonest`.
     """
     if isinstance(decoder, DraftVocabulary):
@@ -60,8 +60,10 @@ def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVoca
 def log_probabilities(
     decoder: Decoder, size: int, banned: Sequence[int]
 ) -> Callable[[Tensor], Tensor]:
-    """A decoder's output head as drafters ask it: hidden states [..., D] -> log-probabilities [...,
-    size] of the next token, never a `banned` one."""
+    """Return a function from hidden states [..., D] to a drafter's log-probabilities [..., size].
+
+    `banned` ids are at -inf.
+    """
     if isinstance(decoder, DraftVocabulary):
         return normalized(decoder.narrow, decoder.ids, decoder.vocab, size, banned)
     never = torch.tensor([i for i in banned if i < size], dtype=torch.int64, device=decoder.device)
@@ -72,8 +74,10 @@ def log_probabilities(
 def normalized(
     narrow: Callable[[Tensor], Tensor], ids: Tensor, vocab: int, size: int, banned: Sequence[int]
 ) -> Callable[[Tensor], Tensor]:
-    """The same for a head that says `ids` [R] of V: it is normalized over these alone, a twelfth of
-    the work where the others are -inf anyway."""
+    """Like `log_probabilities` for a head with only `ids` [R] of V.
+
+    It normalizes over these only, a twelfth of the work, since all others are -inf.
+    """
     unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device)) | (
         ids >= size
     )
@@ -88,6 +92,6 @@ def normalized(
 
 
 def _silenced(logits: Tensor, never: Tensor) -> Tensor:
-    """Log-probabilities of logits, in float32, with the columns `never` at -inf."""
+    """Return log-probabilities of logits in float32, with the columns `never` at -inf."""
     logits = logits.float()
     return (logits.index_fill_(-1, never, -torch.inf) if len(never) else logits).log_softmax(-1)

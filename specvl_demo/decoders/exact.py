@@ -1,11 +1,11 @@
-"""Exact steps: every row's numbers are the same, bit for bit, whatever other rows are computed.
+"""Exact steps: every row's result is bitwise the same, whatever other rows are computed with it.
 
-A token's row is then the same in an AR step and in any tree that holds it, in every precision, so
-lossless methods give AR's answer token for token. Sums over the keys of a path decide it, and are
-written twice: `blocked_attention` for CPUs whose matrix products add terms in order, at nearly the
-cost of ordinary attention, and `ordered_attention` for everything else, which pads steps to row
-counts whose kernels agree and gathers each row's last keys in the order of the text. Whether a
-decoder's steps are exact is not assumed: `trials.least_rows` tries it.
+A token's row is then the same in an AR step and in any tree, in every precision, so lossless
+methods reproduce AR's answer token for token. This depends on sums over the keys of a path, which
+are implemented twice: `blocked_attention` for CPUs whose matrix products add terms in order, at
+nearly the cost of ordinary attention, and `ordered_attention` for everything else, which pads steps
+to row counts whose kernels agree and gathers each row's last keys in the order of the text. Whether
+a decoder's steps are exact is not assumed but tested by `trials.least_rows`.
 """
 
 from __future__ import annotations
@@ -18,26 +18,30 @@ from torch import Tensor
 from specvl_demo.core.tree import TreeShape
 
 ROWS = (4, 8, 16, 32, 64)
-"""Row counts that steps are padded to where a single row is not exact as it stands; trees of more
-nodes are not exact. Products of one or two rows with a matrix use kernels that sum otherwise."""
+"""Row counts that steps are padded to if a single row is not exact without padding; larger trees
+are not exact. Products of one or two rows with a matrix use kernels that sum in another order.
+"""
 MOST_NODES = ROWS[-1]
 TAIL = MOST_NODES - 1
-"""The last positions of a row's path whose keys `ordered_attention` sums apart, in order."""
+"""The last positions of a row's path, whose keys `ordered_attention` sums separately, in order."""
 _LANES = 16
-"""Numbers that the widest vector instruction of a CPU takes at once."""
+"""Width, in numbers, of a CPU's widest vector instruction."""
 _BLOCK = 128
-"""Positions whose values are summed in one matrix product. With the nodes of a tree they stay below
-the 192 terms from which MKL divides a sum."""
+"""Positions whose values are summed in one matrix product. Together with the nodes of a tree they
+stay below the 192 terms from which MKL splits a sum.
+"""
 _LEAST_ROWS = 8
-"""Rows from which batched products use the kernels that they use for many."""
+"""Row count from which batched products use the kernels for many rows."""
 
 
 class RowOrder(NamedTuple):
-    """What T rows see, for `ordered_attention` over a cache with room for R rows.
+    """What T rows attend to, for `ordered_attention` over a cache with room for R rows.
 
-    mask: [T, R + W] float32, additive: the cache's columns, then the tail. window_mask: the same
-    for layers with a sliding window, or None. columns: [T, R + W] int64, the cache's columns, then
-    those of the last W positions of a row's own path.
+    Attributes:
+        mask: [T, R + W] float32, additive: the cache's columns, then the tail.
+        window_mask: The same for layers with a sliding window, or None.
+        columns: [T, R + W] int64, the cache's columns, then those of the last W positions of a
+            row's own path.
     """
 
     mask: Tensor
@@ -46,7 +50,9 @@ class RowOrder(NamedTuple):
 
 
 def padded(size: int, least: int) -> int:
-    """How many rows a step over `size` nodes has, at least `least`; with 1, no padding at all."""
+    """Return the row count, at least `least`, of a step over `size` nodes; `least` 1 means no
+    padding.
+    """
     if least == 1:
         return size
     return next(rows for rows in ROWS if rows >= max(size, least))
@@ -55,7 +61,7 @@ def padded(size: int, least: int) -> int:
 def order(
     shape: TreeShape, rows: int, length: int, room: int, window: int | None, device: torch.device
 ) -> RowOrder:
-    """The order for a tree behind `length` decided rows, padded to `rows` rows; padding repeats the
+    """Return the order for a tree after `length` committed rows, padded to `rows` by repeating the
     root.
     """
     size = len(shape)
@@ -63,7 +69,7 @@ def order(
     depth[:size] = shape.depth_on(device)
     paths = torch.zeros(rows, max(shape.depth) + 1, dtype=torch.int64, device=device)
     paths[:size] = shape.paths_on(device)
-    # A position below the root is a column of the row's own path, any other one its own column.
+    # Positions below the root map to columns of the row's path, all others to their own column.
     first = length + depth[:, None] - TAIL
     at = first + torch.arange(TAIL + 1, device=device)
     below = (at - length).clamp(0, paths.shape[1] - 1)
@@ -80,12 +86,14 @@ def order(
 
 
 class Blocks(NamedTuple):
-    """What T rows see, for `blocked_attention` over a cache.
+    """What T rows attend to, for `blocked_attention` over a cache.
 
-    mask: [copies * groups * T, S] float32, additive, for the first S columns of the cache; S covers
-    the tree. parts: columns (first, end) that are summed in one product, in this order, with 1 for
-    the keys among them [end - first] that belong to the block and 0 for others; None: all do.
-    copies: how often the rows are computed.
+    Attributes:
+        mask: [copies * groups * T, S] float32, additive, for the first S columns of the cache; S
+            covers the tree.
+        parts: Columns (first, end) that are summed in one product, in this order, with 1 for the
+            keys among them [end - first] that belong to the block and 0 for others; None if all do.
+        copies: How often the rows are computed.
     """
 
     mask: Tensor
@@ -94,13 +102,17 @@ class Blocks(NamedTuple):
 
 
 def blocks(shape: TreeShape, rows: int, length: int, room: int, groups: int) -> Blocks:
-    """The blocks for a tree behind `length` decided rows, padded to `rows` rows; padding repeats
-    the root. room: columns of the cache. groups: query heads that share a key's head.
+    """Return the blocks for a tree after `length` committed rows, padded to `rows` by repeating the
+    root.
+
+    Args:
+        room: Columns of the cache.
+        groups: Query heads per key head.
     """
     size = len(shape)
-    # Whole vectors only: what lies behind the last whole vector is computed by other code.
+    # Whole vectors only: a remainder is computed by different code.
     seen = min(room, -(-(length + rows) // _LANES) * _LANES)
-    # Products of fewer rows use other kernels: the rows are computed several times over.
+    # Products of fewer rows use other kernels, so the rows are repeated.
     copies = -(-_LEAST_ROWS // (groups * rows))
     mask = torch.full((rows, seen), torch.finfo(torch.float32).min)
     mask[:size, : length + size] = shape.additive(length, torch.float32, mask.device)
@@ -118,14 +130,17 @@ def blocks(shape: TreeShape, rows: int, length: int, room: int, groups: int) -> 
 
 
 def blocked_attention(queries: Tensor, keys: Tensor, values: Tensor, order: Blocks) -> Tensor:
-    """Attention [1, heads, T, width] on a CPU whose matrix products add the terms of a sum one
-    after another, up to `_BLOCK + MOST_NODES` of them.
+    """Attention [1, heads, T, width] on a CPU whose matrix products add terms sequentially.
 
-    queries [1, heads, T, width]; keys [1, kv_heads, S, width]; values [1, kv_heads, S, width + 1],
-    the last number 1, so that weights are added up as values are; float32. A key that a row does
-    not see has the weight 0 and changes no partial sum, and the keys of a path stand in the cache
-    in the order of the text; so a sum over a block of positions is the same whatever other nodes
-    lie between them.
+    This must hold for up to `_BLOCK + MOST_NODES` terms. A key that a row does not see has weight 0
+    and changes no partial sum, and the keys of a path are cached in the order of the text; so a sum
+    over a block of positions is the same whatever other nodes lie between them.
+
+    Args:
+        queries: [1, heads, T, width].
+        keys: [1, kv_heads, S, width].
+        values: [1, kv_heads, S, width + 1], the last number 1, so that weights are added up as
+            values are; float32.
     """
     keys, values, width = keys[0], values[0], queries.shape[-1]
     rows = queries.reshape(keys.shape[0], -1, width)
@@ -146,13 +161,15 @@ def ordered_attention(
 ) -> Tensor:
     """Attention [1, heads, T, width] over a whole cache, in float32, by a `RowOrder`.
 
-    queries [1, heads, T, width]; keys, values [1, kv_heads, R, width]; mask and columns [T, R + W].
+    Args:
+        queries: [1, heads, T, width].
+        keys, values: [1, kv_heads, R, width].
+        mask, columns: [T, R + W].
     """
     _, heads, size, width = queries.shape
     kv_heads, room = keys.shape[1], keys.shape[2]
     groups, n_keys = heads // kv_heads, mask.shape[1]
-    # [kv heads, T, groups] in this order: what a row shares with no other row is one block of all
-    # products.
+    # [kv heads, T, groups] in this order, so that each row is one contiguous block of all products.
     asked = (
         queries.view(kv_heads, groups, size, width)
         .transpose(1, 2)

@@ -1,10 +1,9 @@
-"""Steps of fixed shapes, so that a CUDA device can replay them as graphs: of decoders and of
-trained heads.
+"""Steps of fixed shapes, which a CUDA device can replay as graphs, for decoders and trained heads.
 
-Small calls (a step, a tree, a draft, also exact ones and those that keep layer states) are padded
-to one of a few row counts, read a whole cache under a mask, and write where a tensor says; prefills
-and calls that keep attention go the ordinary way. On a CPU the same step runs without a graph,
-which is what tests hold.
+Small calls (a step, a tree or a draft, including exact ones and those that keep layer states) are
+padded to one of a few row counts, read the whole cache under a mask, and write at rows given by a
+tensor. Prefills and calls that keep attention are not padded. On a CPU the same step runs without a
+graph, which is what tests check.
 """
 
 from __future__ import annotations
@@ -27,8 +26,13 @@ LEAST_ROWS = 512
 
 
 class StepShape(NamedTuple):
-    """What a graph is recorded for. rows: padded. layers: whose inputs are kept. tail: columns
-    behind the cache's in the mask of an exact step, 0 in an ordinary one."""
+    """The key of a recorded graph.
+
+    Attributes:
+        rows: Padded row count.
+        layers: Layers whose inputs are kept.
+        tail: Columns after the cache's in the mask of an exact step, 0 in an ordinary one.
+    """
 
     rows: int
     layers: tuple[int, ...]
@@ -36,12 +40,12 @@ class StepShape(NamedTuple):
 
 
 class StaticCache(HFCache):
-    """A cache that can also be written at rows given by a tensor and read as a whole. It keeps the
-    graphs that were recorded over its buffers, and goes back to its decoder when nobody uses it any
-    more.
+    """A cache that can be written at rows given by a tensor and read as a whole.
 
-    room: rows there is room for now. Behind them lie as many as the largest call, so that padding
-    is always written somewhere.
+    It keeps the graphs recorded over its buffers and returns to its decoder once it is unused.
+
+    room: Rows in use. As many rows as the largest call follow, so that padding has a place to be
+    written.
     """
 
     room = 0
@@ -53,24 +57,22 @@ class StaticCache(HFCache):
         self.steps: dict[StepShape, _Step] = {}
 
     def lend(self, room: int) -> StaticCache:
-        """The cache, empty, with room for so many rows; what a mask hides is a number too."""
+        """Empty the cache and make room for so many rows; masked rows must hold finite numbers."""
         self.room, self.length, self.holes = room, 0, 0
         self.clear()
         return self
 
     def release(self) -> None:
-        """Give it back, with its graphs."""
+        """Return it, with its graphs, to its decoder."""
         self._steps.free.append(self)
 
     def prepare(self) -> None:
-        """Record now what other caches had to record, rather than in a lane's time."""
+        """Record the step shapes that other caches recorded, outside a lane's time."""
         for shape in self._steps.seen:
             self._steps.step(self, shape)
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """As any cache; at `self.at` and with the whole buffer as answer while a fixed step
-        runs.
-        """
+        """Like `KVCache.write`; in a fixed step, write at `self.at` and return the whole buffer."""
         if self.at is None:
             return super().write(layer, keys, values)
         data = self.layer(layer)
@@ -81,7 +83,7 @@ class StaticCache(HFCache):
     def spans(
         self, k: int, seen: int | None = None
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """As any cache; while a fixed step runs, slots that are rows given by a tensor."""
+        """Like `KVCache.spans`; in a fixed step, the slots are rows given by a tensor."""
         if self.at is None:
             return super().spans(k, seen)
         layers = [self.layer(i) for i in range(len(self.layouts))]
@@ -105,7 +107,7 @@ class _Rows(NamedTuple):
 
 @dataclass
 class _Step:
-    """The buffers of one step shape on one cache, and the graph over them where the device has
+    """The buffers of one step shape on one cache, and the graph over them if the device has
     graphs.
     """
 
@@ -116,7 +118,7 @@ class _Step:
 
 
 class Host(Protocol):
-    """What computes steps. input_width: of the rows that it is given."""
+    """The module that computes steps. input_width: width of its input rows."""
 
     input_width: int
     axes: int
@@ -129,34 +131,32 @@ class Host(Protocol):
     def device(self) -> torch.device: ...
 
     def layouts(self) -> list[Layout]:
-        """Where every layer keeps its rows."""
+        """How every layer stores its rows."""
 
     def decode(self, call: ForwardInput) -> Tensor:
-        """Hidden states [B, T, D]; the cache is written but not yet longer."""
+        """Return hidden states [B, T, D]; the cache is written, but its length is unchanged."""
 
     def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
-        """Put the inputs of chosen layers aside until the stack is closed."""
+        """Capture the inputs of the chosen layers until the stack is closed."""
 
 
 class FixedSteps:
     """The fixed steps of one host, and the caches that they are recorded on.
 
-    A graph is bound to its buffers, so that caches are used again, one lane after the other: a pair
-    records as often as lanes hold caches at once. seen: step shapes that were run.
+    A graph is bound to its buffers, so caches are reused by one lane after the other: a pair
+    records once for every cache held at the same time. seen: step shapes that were run.
     """
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.free: list[StaticCache] = []
         self.seen: dict[StepShape, None] = {}
-        self._pool: Any = None  # a handle of CUDA's
+        self._pool: Any = None  # a CUDA handle
 
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)
     def lent(self, batch: int, room: int) -> StaticCache:
-        """A cache that is free, else a new one in place of the one that has been free for
-        longest.
-        """
+        """Return a free cache, or make one that replaces the cache unused for longest."""
         span = _span(room + BUCKETS[-1])
         for cache in self.free:
             if (cache.batch, cache.span) == (batch, span):
@@ -166,8 +166,9 @@ class FixedSteps:
         return StaticCache(self, self.host.layouts(), batch, span).lend(room)
 
     def forward(self, call: ForwardInput, otherwise: Callable[[ForwardInput], Tensor]) -> Tensor:
-        """Hidden states [B, T, D]; the cache is T rows longer afterwards. otherwise: the ordinary
-        way.
+        """Return hidden states [B, T, D]; the cache grows by T rows.
+
+        otherwise: Called if the call does not fit a fixed shape.
         """
         shape, cache, size = self._shape(call), call.cache, call.x.shape[1]
         if shape is None or not isinstance(cache, StaticCache):
@@ -190,12 +191,11 @@ class FixedSteps:
         return hidden
 
     def _shape(self, call: ForwardInput) -> StepShape | None:
-        """None: the ordinary way."""
+        """Return the shape of a call, or None if it is not padded."""
         size, capture = call.x.shape[1], call.kept.capture
         if call.deepstack is not None or size > BUCKETS[-1]:
             return None
-        # Many rows without a mask are a causal prefill; one row alone sees just what lies before
-        # it.
+        # Many rows without a mask are a causal prefill; a single row sees all rows before it.
         if (call.mask is None and size > 1) or capture.attention:
             return None
         tail = 0 if call.columns is None else call.columns.shape[1] - call.cache.span
@@ -203,7 +203,7 @@ class FixedSteps:
         return StepShape(rows, capture.layers, tail)
 
     def step(self, cache: StaticCache, shape: StepShape) -> _Step:
-        """The buffers of a shape on a cache, recorded where the device has graphs."""
+        """Return the buffers of a shape on a cache, recorded if the device has graphs."""
         if shape not in cache.steps:
             step = self._buffers(cache, shape)
             if self.host.device.type == "cuda":
@@ -215,7 +215,7 @@ class FixedSteps:
     def _buffers(self, cache: StaticCache, shape: StepShape) -> _Step:
         host, batch, rows = self.host, cache.batch, shape.rows
         device = host.device
-        # An exact step's masks are summed up in float32.
+        # Exact steps use masks in float32.
         dtype = torch.float32 if shape.tail else host.dtype
 
         def mask() -> Tensor:
@@ -236,8 +236,8 @@ class FixedSteps:
         return _Step(call, torch.arange(rows, device=device))
 
     def _fill(self, step: _Step, call: ForwardInput) -> None:
-        """Put a call into the buffers. Rows of padding are written behind it and see themselves
-        alone.
+        """Copy a call into the buffers. Rows of padding are written after it and see only
+        themselves.
         """
         size, rows, cache = call.x.shape[1], len(step.at), call.cache
         step.call.x.zero_()[:, :size] = call.x
@@ -251,7 +251,7 @@ class FixedSteps:
                 continue
             given = call.mask if own is None else own
             if call.columns is not None and given is not None:
-                # Rows of padding see what those of an earlier step saw: numbers, and not read.
+                # Rows of padding keep an earlier step's mask: finite numbers that are never read.
                 buffer[..., :size, :] = given
                 continue
             buffer.fill_(torch.finfo(buffer.dtype).min)
@@ -266,9 +266,9 @@ class FixedSteps:
             buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
 
     def _record(self, step: _Step, cache: StaticCache) -> None:
-        """Run once to have kernels chosen, on a stream of its own as recording wants it; record.
+        """Run once on a separate stream so that kernels are chosen, then record.
 
-        It writes rows that no cache reads: those of an empty one, or the first behind its length.
+        It writes rows that no cache reads: those of an empty one, or the first after its length.
         """
         step.at += cache.length
         device = self.host.device
@@ -294,9 +294,9 @@ class FixedSteps:
 
 
 class StaticDecoder(HFDecoder):
-    """A `backend.Backend`: `HFDecoder` with fixed-shape small steps.
+    """A `backend.Backend`: `HFDecoder` with small steps of fixed shapes.
 
-    fixed: whether steps have fixed shapes; see `trials`.
+    fixed: Whether steps have fixed shapes; see `trials`.
     """
 
     fixed = True
@@ -316,8 +316,9 @@ class StaticDecoder(HFDecoder):
 
 
 def _span(rows: int) -> int:
-    """Rows of a cache: the next of four sizes between a power of two and its double, so that
-    questions of about one length share caches."""
+    """Round the rows of a cache up to one of four sizes per power of two, so that similar requests
+    share caches.
+    """
     quarter = LEAST_ROWS // 4
     while 8 * quarter < rows:
         quarter *= 2

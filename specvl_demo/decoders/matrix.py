@@ -1,7 +1,7 @@
-"""Matrices laid out once for products with one to a few rows.
+"""Matrices packed once for products with one to a few rows.
 
-On a CPU in half precision where that changes nothing, or nothing that matters: a step of a decoder
-reads every weight once, and reading is what it waits for. Knows nothing of models.
+They are packed on a CPU in half precision, if the numbers allow it: a decoder's step reads every
+weight once and is limited by that reading. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ import torch
 from torch import Tensor
 
 _LEAST = 90_000
-"""Numbers of a matrix below which it stays in a CPU's caches, and a product costs what its call
-costs.
+"""Size of a matrix, in numbers, below which it stays in a CPU's caches and the call dominates the
+cost.
 """
 _LARGE, _FEW = 300_000, 2
 """A smaller matrix is multiplied with this few rows as fast without packing."""
 
 
 def _packing() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
-    """FBGEMM's operators that pack a matrix in half precision and multiply float32 rows by it,
-    summing in float32. They are none of torch's public ones: None where this build lacks them or
-    they do something else.
+    """Return FBGEMM's operators that pack a matrix in half precision and multiply float32 rows by
+    it.
+
+    They sum in float32. They are not public in torch: None if this build lacks them or they behave
+    differently.
     """
     try:
         pack = torch.ops.quantized.linear_prepack_fp16
-        # The operator itself: its overload looks through the arguments of every call in Python.
+        # The operator itself, since its overload inspects the arguments of every call in Python.
         product = torch.ops.quantized.linear_dynamic_fp16.default._op
         x = torch.arange(1.0, 1.0 + 3 * 64).view(3, 64)
         same = torch.equal(product(x, pack(torch.eye(64), None)), x)
@@ -42,9 +44,11 @@ PACKING = _packing()
 
 
 def _packing_8_bit() -> tuple[Callable[..., Any], Callable[..., Tensor]] | None:
-    """FBGEMM's operators that pack a matrix in 8 bits, a step for each of its rows, and multiply
-    float32 rows by it: rounded to 8 bits at a given step, summed in integers. None where this build
-    lacks them, or where the processor has no products of 8 bits that sum in 32: others saturate.
+    """Return FBGEMM's operators that pack a matrix in 8 bits and multiply float32 rows by it.
+
+    Each matrix row has its own step; input rows are rounded to 8 bits at a given step and summed in
+    integers. None if this build lacks them, or if the processor's 8-bit products do not sum in 32
+    bits: others saturate.
     """
     if not torch.cpu._is_vnni_supported():
         return None
@@ -74,9 +78,12 @@ PACKING_8_BIT = _packing_8_bit()
 
 
 def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
-    """(numbers in half precision, factor): float32 numbers whose product with the factor, a power
-    of two, is exactly `weight`. None where half precision cannot hold them, as it can all that was
-    stored in float16 and nearly always bfloat16's."""
+    """Return (numbers in half precision, factor): their product with the factor is exactly
+    `weight`.
+
+    The factor is a power of two. None if half precision cannot hold the numbers; it holds all that
+    were stored in float16 and nearly always bfloat16's.
+    """
     exact = weight.float()
     most = max(abs(bound.item()) for bound in exact.aminmax())
     if not 0 < most < math.inf:
@@ -92,16 +99,17 @@ def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
 class Matrix:
     """y = x Wᵀ for rows x [rows, in], with W [out, in].
 
-    Packed by FBGEMM where W is on a CPU and half precision holds its numbers: such a product costs
-    half the reading, needs no copy into blocks, sums in float32, and gives a row the same bits
-    whatever stands beside it. Otherwise, and for one or two rows where caches hold the matrix, the
-    library's product. Both give the weight's own precision. n_bytes: what a product with one row
-    reads.
+    Packed by FBGEMM if W is on a CPU and half precision holds its numbers: such a product reads
+    half the bytes, needs no copy into blocks, sums in float32, and gives a row the same bits
+    whatever rows are multiplied with it. Otherwise, and for one or two rows if caches hold the
+    matrix, the library's product is used. Both return the weight's own precision. n_bytes: what a
+    product with one row reads.
     """
 
     def __init__(self, weight: Tensor, rounded: bool = False) -> None:
-        """weight: [out, in]. rounded: its numbers may be rounded to half precision, as a drafter's
-        may.
+        """Pack the weight [out, in].
+
+        rounded: Whether its numbers may be rounded to half precision, as is allowed for a drafter.
         """
         self.numel = weight.numel()
         self.n_bytes = self.numel * weight.dtype.itemsize
@@ -117,12 +125,12 @@ class Matrix:
         if self._packed is not None and not self._plain_few:
             self.n_bytes = 2 * self.numel
         if self._packed is None or self._plain_few:
-            # [in, out]; a GPU's products read either order, and its memory is dear.
+            # [in, out]; a GPU's products read either order, so its memory is not spent on a copy.
             self._table = weight.t() if weight.is_cuda else weight.t().contiguous()
 
     def packed(self, x: Tensor) -> Tensor | None:
-        """[rows, in] -> [rows, out] by the packed matrix; None where the library's product is as
-        fast.
+        """Multiply [rows, in] -> [rows, out] by the packed matrix; None if the library's product is
+        as fast.
         """
         if self._packed is None or PACKING is None or (self._plain_few and x.shape[0] <= _FEW):
             return None
@@ -131,7 +139,7 @@ class Matrix:
         return product if self.dtype == torch.float32 else product.to(self.dtype)
 
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
-        """x [rows, in], plus [rows or 1, out] or None -> x Wᵀ + plus, [rows, out]."""
+        """Return x Wᵀ + plus, [rows, out], for x [rows, in] and plus [rows or 1, out] or None."""
         product = self.packed(x)
         if product is not None:
             return product if plus is None else product.add_(plus)
@@ -156,12 +164,14 @@ class Matrix:
 
 _STEP_8_BIT, _MIDDLE = 1 / 127, 128
 _CLIPS = (1.0, 0.97, 0.94, 0.91, 0.88, 0.84, 0.8)
-"""Parts of a row's largest number that are tried as the largest that 8 bits hold."""
+"""Clipping thresholds to try, as shares of a row's largest number."""
 
 
 def in_8_bit(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """[out, in] -> whole numbers int8 [out, in] and the step of each row [out]: of a few clippings
-    the one of least squared error.
+    """Quantize [out, in] to int8 [out, in] and a step per row [out], with the best of a few
+    clippings.
+
+    The best is the one of least squared error.
     """
     exact = weight.float()
     most = exact.abs().amax(1).clamp_min(1e-12)
@@ -175,13 +185,15 @@ def in_8_bit(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Matrix8Bit:
-    """A `Matrix` rounded to 8 bits, a step for each row. A row that it multiplies is divided by its
-    largest number and rounded to 8 bits too. Sums are whole numbers, so a row's bits do not depend
-    on the rows beside it. Another model than the one with the unrounded weights.
+    """A `Matrix` rounded to 8 bits, with a step for each row.
+
+    An input row is divided by its largest number and rounded to 8 bits too. Sums are integers, so a
+    row's bits do not depend on the other rows. The model is no longer the one with the unrounded
+    weights.
     """
 
     def __init__(self, weight: Tensor) -> None:
-        """weight: [out, in], on a CPU."""
+        """Quantize the weight [out, in], on a CPU."""
         if PACKING_8_BIT is None:
             raise ValueError(
                 "this torch or this processor has no products in 8 bits; take the weights"
@@ -193,8 +205,8 @@ class Matrix8Bit:
         self._packed = pack(*in_8_bit(weight))
 
     def __call__(self, x: Tensor, plus: Tensor | None = None) -> Tensor:
-        """x [rows, in], plus [rows or 1, out] or None -> x Wᵀ + plus, [rows, out]."""
-        # Not the infinity norm: torch computes that without vector instructions.
+        """Return x Wᵀ + plus, [rows, out], for x [rows, in] and plus [rows or 1, out] or None."""
+        # Not the infinity norm, which torch computes without vector instructions.
         most = x.abs().amax(-1, keepdim=True).clamp_min_(1e-20)
         product = self._product(x / most, _STEP_8_BIT, _MIDDLE, self._packed)
         return product.mul_(most) if plus is None else torch.addcmul(plus, product, most)

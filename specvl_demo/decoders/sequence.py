@@ -1,8 +1,8 @@
-"""One decoder's sequence as it grows by trees: cache, positions and masks belong together here.
+"""One decoder's sequence, grown by trees: cache, positions and masks.
 
-Given embeddings of tree nodes and their parents, gives hidden states, and keeps the path that was
-chosen. Serves m aligned sequences at once (the views of a drafter), left-padded so that new rows
-share their columns. Knows nothing of tokens, pictures or acceptance.
+Given embeddings of tree nodes and their parents, returns hidden states, and keeps the chosen path.
+Serves m aligned sequences at once (the views of a drafter), left-padded so that new rows share
+their columns. Knows nothing of tokens, pictures or acceptance.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from specvl_demo.decoders.kv_cache import KVCache
 class CachedSequence:
     """m sequences on one decoder.
 
-    length: rows that are decided, the same for all sequences. Nodes fed behind them are numbered 0,
-    1, ... until `keep` decides which of them stay.
+    length: Committed rows, the same for all sequences. Nodes fed after them are numbered 0, 1, ...
+    until `keep` decides which of them stay.
     """
 
     def __init__(
@@ -39,8 +39,12 @@ class CachedSequence:
         axes: int = 1,
         pad: Tensor | None = None,
     ) -> None:
-        """next_position: [m] position of the next decided row. axes: 3 for three-axis positions.
-        pad: [m, cache.length] bool, True where a row is padding.
+        """Wrap a cache.
+
+        Args:
+            next_position: [m] position of the next committed row.
+            axes: 3 for three-axis positions.
+            pad: [m, cache.length] bool, True at rows of padding.
         """
         self.backend = backend
         self.cache = cache
@@ -62,9 +66,9 @@ class CachedSequence:
         weakref.finalize(self, cache.release).atexit = False
 
     def fork(self, room: int, rows: int | None = None) -> CachedSequence:
-        """The decided rows in a cache of their own, with `room` rows in all.
+        """Copy the committed rows into a new cache with `room` rows in all.
 
-        rows: take only the first of them; those left out must be text, one position each.
+        rows: Copy only the first of them; those left out must be text, with one position each.
         """
         rows = self.length if rows is None else rows
         following = self._next[:, 0] - (self.length - rows)
@@ -79,12 +83,15 @@ class CachedSequence:
         kept: ForwardOutput | None = None,
         least: int | None = None,
     ) -> Tensor:
-        """All nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D].
+        """Run all nodes of a tree in one forward: x [m, T, D] -> hidden [m, T, D].
 
-        least: rows from which a step is exact (`trials.least_rows`). Where the tree allows it the
-        step is then padded and ordered; hidden [1, rows, D] and what is kept have padding behind
-        the nodes, so that the head is exact too. Wants one sequence without padding, its cache
-        cleared.
+        Exact steps need one sequence without padding and a cleared cache.
+
+        Args:
+            kept: Receives what is captured.
+            least: Rows from which a step is exact (`trials.least_rows`). If the tree allows it, the
+                step is padded and ordered; hidden [1, rows, D] and captures then have padding after
+                the nodes, so that the head is exact too.
         """
         if least is not None and len(shape) <= exact.MOST_NODES:
             return self._score_exactly(x, shape, kept, least)
@@ -93,8 +100,10 @@ class CachedSequence:
         return self._run(x, shape.depth_on(x.device), mask, kept)
 
     def root(self, x: Tensor) -> Tensor:
-        """The first forward of a round: x [m, k, D] -> hidden [m, k, D]. The last row is the
-        round's root, node 0; rows before it are decided tokens that were not fed yet.
+        """Run the first forward of a round: x [m, k, D] -> hidden [m, k, D].
+
+        The last row is the round's root, node 0; rows before it are committed tokens that were not
+        fed yet.
         """
         late = x.shape[1] - 1
         hidden = self.score(x, chain(late))
@@ -104,7 +113,7 @@ class CachedSequence:
         return hidden
 
     def extend(self, x: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """k more nodes below nodes fed in this round: x [m, k, D] -> hidden [m, k, D]."""
+        """Feed k more nodes below nodes fed in this round: x [m, k, D] -> hidden [m, k, D]."""
         first, end = self._fed, self._fed + x.shape[1]
         in_a_row = not isinstance(parents, Tensor) and list(parents) == [*range(first - 1, end - 1)]
         if self._is_chain and in_a_row:
@@ -116,20 +125,20 @@ class CachedSequence:
         if self._is_chain:
             self._start_branching(depth, first)
         seen = self.cache.room
-        # New rows see themselves already; what was fed before them they see as their parents do.
+        # New rows see themselves already; of earlier rows they see what their parents see.
         fed = self._among[:, :first]
         fed[first:end] = fed[parents]
         torch.add(depth[parents], 1, out=depth[first:end])
         return self._run(x, depth[:end], block[first:end, seen - self.length : seen + end])
 
     def forget(self, rows: int) -> None:
-        """Of a chain that was fed in this round, keep the first `rows` nodes only."""
+        """Keep only the first `rows` nodes of a chain fed in this round."""
         if not self._is_chain:
             raise ValueError("only a chain can be cut; these nodes branch")
         self._fed = min(self._fed, rows)
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """These fed nodes, a path from node 0 on, become decided rows; the others are forgotten."""
+        """Commit these fed nodes, a path from node 0, and drop the others."""
         self.cache.keep(self.length, nodes)
         self.length += len(nodes)
         self._next = self._next + len(nodes)
@@ -159,8 +168,9 @@ class CachedSequence:
     def _run(
         self, x: Tensor, depth: Tensor, mask: Tensor | None, kept: ForwardOutput | None = None
     ) -> Tensor:
-        """depth: of all nodes of this round, the new ones last. mask [k, length + nodes], or None
-        where each new node sees all before it.
+        """Run new nodes; depth: of all nodes of this round, the new ones last.
+
+        mask: [k, length + nodes], or None if each new node sees all before it.
         """
         size = x.shape[1]
         self.cache.truncate(self.length + self._fed)
@@ -188,7 +198,7 @@ class CachedSequence:
     def _masks(
         self, mask: Tensor | None, depth: Tensor, size: int
     ) -> tuple[Tensor | None, Tensor | None]:
-        """The mask with padding, and the same for layers with a sliding window."""
+        """Return the mask with padding, and the same for layers with a sliding window."""
         end, window = self.length + depth.shape[0], self.backend.window
         window_mask = mask
         if window is not None and end > window:
@@ -206,8 +216,9 @@ class CachedSequence:
         return mask, window_mask
 
     def _buffers(self, rows: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Additive ancestor mask of fed nodes [R, room + R], zero in the first `room` columns;
-        depths [R].
+        """Return the additive ancestor mask of fed nodes [R, room + R] and their depths [R].
+
+        The first `room` columns are zero.
         """
         if self._block is None or self._block.shape[0] < rows:
             size, room = max(64, 2 * rows), self.cache.room
@@ -225,7 +236,7 @@ class CachedSequence:
         return self._block, self._depth
 
     def _start_branching(self, depth: Tensor, fed: int) -> None:
-        """Write down the chain that was fed so far in this round."""
+        """Write the chain fed so far in this round into the buffers."""
         self._among.copy_(self._alone)
         if fed > 1:
             self._among[:fed, :fed].masked_fill_(sent(chain(fed - 1).ancestors, depth.device), 0.0)
@@ -235,9 +246,9 @@ class CachedSequence:
 
 @dataclass(frozen=True)
 class Prefix:
-    """Rows of an earlier question, in a cache without room to spare.
+    """Rows of an earlier question, in a cache without spare room.
 
-    keys: `row_keys` [1 + axes, m, r] of what the rows stand for.
+    keys: `row_keys` [1 + axes, m, r] of the rows.
     """
 
     keys: Tensor
@@ -245,9 +256,7 @@ class Prefix:
 
     @classmethod
     def of(cls, stream: CachedSequence, contexts: Sequence[Context], said: Tensor) -> Prefix:
-        """A copy of a stream's decided rows: those of its contexts, then of as many tokens that
-        were said.
-        """
+        """Copy a stream's committed rows: those of its contexts, then those of the tokens said."""
         return cls(row_keys(contexts, said)[..., : stream.length], stream.fork(stream.length))
 
 
@@ -258,8 +267,9 @@ def grown(
     x: Tensor,
     kept: ForwardOutput | None = None,
 ) -> tuple[CachedSequence, Tensor]:
-    """A copy of a stream's first `rows` rows, and x [m, k, D] computed behind them. Gives it and
-    the hidden states of what is new [m, k, D]. room: rows of its cache.
+    """Copy a stream's first `rows` rows and run x [m, k, D] after them.
+
+    Returns the copy, whose cache has `room` rows, and the new hidden states [m, k, D].
     """
     twin, new = stream.fork(room, rows), x.shape[1]
     hidden = twin.score(x, chain(new - 1), kept)
@@ -274,12 +284,18 @@ def prefill(
     capture: Capture = NOTHING,
     prefix: Prefix | None = None,
 ) -> tuple[CachedSequence, Tensor, ForwardOutput]:
-    """Run m contexts in one forward: a stream of their rows, hidden states [m, N, D], and what was
-    captured.
+    """Run m contexts in one forward.
 
-    N is the longest context; shorter ones are padded on the left, their hidden states are the last
-    c of a row. room: rows of the cache, at least N. prefix: where the contexts begin as it does,
-    only the last columns are computed, and hidden states and captures are theirs.
+    Args:
+        room: Rows of the cache, at least N.
+        capture: What to capture.
+        prefix: If the contexts begin with it, only the last columns are computed, and hidden states
+            and captures cover only those.
+
+    Returns:
+        A stream of the contexts' rows, hidden states [m, N, D], and the captures. N is the longest
+            context; shorter ones are padded on the left, so that their hidden states are the last c
+            of a row.
     """
     lengths = [context.ids.shape[0] for context in contexts]
     size, padded = max(lengths), min(lengths) < max(lengths)
@@ -291,7 +307,7 @@ def prefill(
         return stream, hidden, kept
 
     def aligned(rows: Sequence[Tensor]) -> Tensor:
-        """[..., c] each -> [..., m, N], padded on the left."""
+        """Pad [..., c] each on the left -> [..., m, N]."""
         return torch.stack([F.pad(row, (size - row.shape[-1], 0)) for row in rows], -2)
 
     positions = aligned([context.positions for context in contexts])
@@ -322,7 +338,7 @@ def prefill(
 def _prompt_masks(
     backend: Backend, contexts: Sequence[Context], pad: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """Additive masks [m, 1, N, N]: causal, both ways inside a block, no padding."""
+    """Return additive masks [m, 1, N, N]: causal, bidirectional inside a block, without padding."""
     size, device = pad.shape[1], pad.device
     at = torch.arange(size, device=device)
     ahead = at > at[:, None]
@@ -339,7 +355,7 @@ def _prompt_masks(
             near[row, 0, start:, start:] |= (
                 same & ~far[start:, start:] if backend.near_blocks else same
             )
-    # Rows of padding see themselves, or their softmax would be over nothing.
+    # Rows of padding see themselves, since a softmax over nothing is undefined.
     itself = torch.eye(size, dtype=torch.bool, device=device)
     low = torch.finfo(backend.dtype).min
 

@@ -1,7 +1,7 @@
-"""How a device keeps time and counts memory.
+"""Clocks and memory counters of a device.
 
-Given a device, splits a round into phases without stopping the device for every one of them. Knows
-nothing of what the phases are.
+A clock splits a round into phases without synchronizing the device for each. Knows nothing of what
+the phases are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specvl_demo.core.types import Stopwatch
 
 
 class HostClock:
-    """For devices that compute when they are called: wall time of the host."""
+    """For devices that compute synchronously: wall time of the host."""
 
     def start(self) -> None:
         self._laps: dict[str, float] = {}
@@ -32,8 +32,8 @@ class HostClock:
 
 
 class CudaClock:
-    """For CUDA: events in the stream, read once a round; the device's waiting for the host counts
-    too.
+    """For CUDA: events in the stream, read once per round; the device's waiting for the host is
+    included.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -43,11 +43,11 @@ class CudaClock:
         self._events = [("", self._now())]
 
     def lap(self, phase: str) -> None:
-        """What the stream does until here since the last lap belongs to this phase."""
+        """Attribute what the stream does since the last lap to this phase."""
         self._events.append((phase, self._now()))
 
     def read(self) -> dict[str, float]:
-        """Seconds by phase; waits for the stream to reach the last lap."""
+        """Return seconds by phase, after waiting for the stream to reach the last lap."""
         self._events[-1][1].synchronize()
         laps: dict[str, float] = {}
         for (_, before), (phase, after) in zip(self._events, self._events[1:], strict=False):
@@ -61,18 +61,18 @@ class CudaClock:
 
 
 def clock_for(device: torch.device) -> Stopwatch:
-    """The stopwatch that suits a device."""
+    """Return the stopwatch that suits a device."""
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 
 def settle(device: torch.device) -> None:
-    """Wait until the device has done all it was asked, so that the host's clock tells the truth."""
+    """Wait until the device is idle, so that the host's clock is correct."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Most memory taken so far: by tensors on a CUDA device, else by this process."""
+    """Return the peak memory of tensors on a CUDA device, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

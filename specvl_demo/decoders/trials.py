@@ -1,9 +1,8 @@
-"""What is tried on a loaded decoder before lanes begin: are its steps exact, and are fixed shapes
-faster?
+"""Tests of a loaded decoder before lanes begin: are its steps exact, and are fixed shapes faster?
 
 Exact steps (see `exact`) are tried from every row count on; steps of fixed shapes (see
-`fixed_shapes`) beside eager ones, also those of trained heads. Random tokens will do: nothing here
-looks at what they say.
+`fixed_shapes`) are compared with eager ones, also for trained heads. Random tokens suffice, since
+nothing here depends on their meaning.
 """
 
 from __future__ import annotations
@@ -32,26 +31,24 @@ _PROMPT, _STEPS, _TREES = 150, 4, (2, 3, 5, 7, 9, 13, 26, 61)
 count.
 """
 _SPARE = 300
-"""Rows of the cache behind those that are used, so that its sums are as long as a real answer's."""
+"""Rows of the cache after those in use, so that its sums are as long as in a real answer."""
 TIE_NATS = 0.05
-"""Two tokens so close in logits are a tie that rounding decides."""
+"""Two tokens whose logits differ by less are a tie that rounding decides."""
 _SHAPES = (chain(0), shape_of((-1, 0, 0, 1, 1, 2, 2, 3)))
-"""Of the trial of fixed shapes: an AR step, a small tree."""
+"""Shapes timed to compare fixed and eager steps: an AR step and a small tree."""
 _BEFORE, _REPEATS = 100, 5
 TRIED_ROWS = _BEFORE + max(len(shape) for shape in _SHAPES)
-"""Rows of a prompt and of what is scored behind it."""
+"""Rows of a prompt and of what is scored after it."""
 
 
 def random_ids(backend: Backend, n: int) -> Tensor:
-    """[n] tokens, always the same."""
+    """Return n tokens [n], always the same ones."""
     rng = random.Random(0)
     return torch.tensor([rng.randrange(backend.vocab) for _ in range(n)], device=backend.device)
 
 
 def text_context(backend: Backend, rows: Tensor) -> Context:
-    """These input rows [n, D], or the embeddings of these tokens [n], and nothing else, as a
-    prompt.
-    """
+    """Return a context of only these input rows [n, D] or the embeddings of these tokens [n]."""
     every = torch.arange(len(rows), device=rows.device)
     positions = every if backend.axes == 1 else every.expand(backend.axes, -1)
     text = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
@@ -60,16 +57,16 @@ def text_context(backend: Backend, rows: Tensor) -> Context:
 
 
 def started(backend: Backend, rows: Tensor, room: int = 0) -> CachedSequence:
-    """A sequence of `text_context`, in a cache of so many rows."""
+    """Return a sequence of `text_context`, in a cache of so many rows."""
     return prefill(backend, [text_context(backend, rows)], room)[0]
 
 
 @torch.inference_mode()
 def least_rows(backend: Backend) -> int | None:
-    """The least row count that makes steps of this decoder exact; None where none does.
+    """Return the least row count that makes steps of this decoder exact, or None if none does.
 
-    Logits, keys and values of a path's nodes in random trees, bit for bit beside those of AR steps.
-    Costs about a dozen forwards.
+    Compares logits, keys and values of a path's nodes in random trees bitwise with those of AR
+    steps. Costs about a dozen forwards.
     """
     rng = random.Random(0)
     ids = random_ids(backend, _PROMPT + exact.MOST_NODES)
@@ -82,9 +79,12 @@ def least_rows(backend: Backend) -> int | None:
         return stream
 
     def made(stream: CachedSequence, nodes: Sequence[int], logits: Tensor) -> list[Tensor]:
-        """What steps gave for nodes fed behind the start: logits [n, V], and keys and values a
-        layer [n, 2, 1, heads, width]: those of a precision above the logits' show what rounding
-        hides in them."""
+        """Return the results for nodes fed after the start: logits [n, V], then a layer's keys and
+        values.
+
+        Keys and values [n, 2, 1, heads, width] have a higher precision than the logits and so show
+        differences that rounding hides in them.
+        """
         rows = [start.length + node for node in nodes]
         layers = range(backend.n_layers)
         return [
@@ -93,7 +93,7 @@ def least_rows(backend: Backend) -> int | None:
         ]
 
     def by_steps(least: int) -> list[Tensor]:
-        """What AR steps give, padded to so many rows."""
+        """Return the results of AR steps, padded to so many rows."""
         stream, said = fork(), []
         for token in later[:_STEPS]:
             hidden = stream.score(backend.embed(token[None])[None], chain(0), least=least)
@@ -103,7 +103,7 @@ def least_rows(backend: Backend) -> int | None:
 
     @cache
     def by_tree(which: int, rows: int) -> list[Tensor]:
-        """What a tree, padded to so many rows, gives for its path."""
+        """Return a tree's results along its path, padded to so many rows."""
         shape, path = trees[which]
         tokens = later.flip(0)[: len(shape)].clone()
         tokens[path] = later[: len(path)]
@@ -124,7 +124,7 @@ def least_rows(backend: Backend) -> int | None:
 
 
 def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
-    """A random tree and a path in it, as deep as AR steps are taken or as the tree has room for."""
+    """Return a random tree and a path in it, as long as the AR steps or as the tree allows."""
     deep = min(_STEPS, size)
     path = [0, *sorted(rng.sample(range(1, size), deep - 1))]
     parent = [-1, *(rng.randrange(node) for node in range(1, size))]
@@ -135,10 +135,10 @@ def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
 
 @dataclass(frozen=True)
 class Trial:
-    """Seconds of a step and a tree, eager and in fixed shapes. agree: whether both chose the same
-    tokens.
+    """Seconds of a step and a tree, eager and in fixed shapes.
 
-    fault: what went wrong in fixed shapes, in a line.
+    agree: Whether both chose the same tokens.
+    fault: What went wrong in fixed shapes, in one line.
     """
 
     eager_s: float
@@ -148,7 +148,7 @@ class Trial:
 
     @property
     def reason(self) -> str | None:
-        """Why eager steps stay, in a sentence; None where fixed ones do."""
+        """Why eager steps are used; None if fixed ones are."""
         if self.fault is not None:
             return f"Steps are launched one by one: graphs of them failed ({self.fault})."
         if not self.agree:
@@ -162,22 +162,26 @@ class Trial:
 
 
 class Switched(Backend, Protocol):
-    """Runs steps of fixed shapes while this is set."""
+    """Runs steps of fixed shapes while `fixed` is set."""
 
     fixed: bool
 
 
 def calibrate(decoder: StaticDecoder) -> Trial:
-    """Try eager steps and steps of fixed shapes on random tokens; see `tried`."""
+    """Compare eager steps and steps of fixed shapes on random tokens; see `tried`."""
     return tried(decoder, decoder.embed(random_ids(decoder, TRIED_ROWS)), decoder.logits)
 
 
 @torch.inference_mode()
 def tried(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) -> Trial:
-    """Try both on input rows [TRIED_ROWS, D], and set `fixed` to what is faster, equal, and works.
+    """Compare both on input rows [TRIED_ROWS, D]; set `fixed` if fixed shapes work, agree and are
+    faster.
 
-    logits: of hidden states [nodes, D], as they are compared. Raises torch.AcceleratorError: after
-    such a fault the device answers nothing any more, whichever way steps are launched.
+    Args:
+        logits: Logits to compare, of hidden states [nodes, D].
+
+    Raises:
+        torch.AcceleratorError: After such a fault the device no longer responds at all.
     """
     switched.fixed = False
     eager_s, truth = _timed(switched, rows, logits)
@@ -198,7 +202,7 @@ def tried(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) 
 def _timed(
     switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]
 ) -> tuple[float, Tensor]:
-    """Median seconds of all shapes once, and their logits [nodes, V]."""
+    """Return the median seconds of all shapes once, and their logits [nodes, V]."""
     stream = started(switched, rows[:_BEFORE], 2 * TRIED_ROWS)
 
     def scored() -> list[Tensor]:
@@ -216,7 +220,7 @@ def _timed(
 
 
 def _agree(truth: Tensor, said: Tensor) -> bool:
-    """Whether the tokens chosen are the same, ties aside."""
+    """Whether the chosen tokens are the same, except for ties."""
     truth = truth.float()
     chosen = truth.gather(-1, said.argmax(-1, keepdim=True))[:, 0]
     return bool((truth.amax(-1) - chosen <= TIE_NATS).all())
