@@ -166,15 +166,6 @@ def lent(groups: Path, own: Path) -> tuple[float | None, int | None]:
         if quota.isdigit() and period.isdigit():
             cpus.append(int(quota) / int(period))
         memory += [int(word) for word in _words(folder / "memory.max") if word.isdigit()]
-    # The older layout keeps every kind of limit in a tree of its own; -1 or a number near 2^63 is
-    # no limit.
-    old = [_words(groups / "cpu" / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
-    if all(words and words[0].isdigit() for words in old):
-        cpus.append(int(old[0][0]) / int(old[1][0]))
-    older = (
-        int(word) for word in _words(groups / "memory" / "memory.limit_in_bytes") if word.isdigit()
-    )
-    memory += [limit for limit in older if limit < 2**62]
     return min(cpus, default=None), min(memory, default=None)
 
 

@@ -292,18 +292,6 @@ def test_a_container_has_what_it_was_lent(tmp_path: Path) -> None:
     (tmp_path / "a" / "memory.max").write_text("8000000000\n")
     (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
     assert machine.lent(tmp_path, own) == (2.5, 8_000_000_000)
-    old = tmp_path / "old"
-    for name, value in (
-        ("cpu/cpu.cfs_quota_us", "200000"),
-        ("cpu/cpu.cfs_period_us", "100000"),
-        ("memory/memory.limit_in_bytes", "16000000000"),
-    ):
-        (old / name).parent.mkdir(parents=True, exist_ok=True)
-        (old / name).write_text(value)
-    assert machine.lent(old, tmp_path / "none") == (2.0, 16_000_000_000)
-    (old / "cpu" / "cpu.cfs_quota_us").write_text("-1")
-    (old / "memory" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
-    assert machine.lent(old, tmp_path / "none") == (None, None)
 
 
 GUARD = """
