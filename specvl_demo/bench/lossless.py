@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import Any
 
 from specvl_demo.bench import provenance
@@ -37,8 +38,13 @@ COLUMNS = (
 
 
 def report(asked: Asked) -> dict[str, Any]:
-    """What `lossless` finds on the pair's questions of every kind, or on the person's own."""
+    """What `lossless` finds on the pair's questions of every kind, or on the user's file.
+
+    When sampling, fewer questions than `asked.prompts` are repeated, each time with another seed.
+    """
     found = asked.cases("all")
+    if found and not asked.sampling.greedy:
+        found = list(islice(cycle(found), max(asked.prompts, len(found))))
     loaded = asked.load(asked.roles, None)
     return lossless(loaded, found, asked.choices, asked.max_new_tokens, asked.tell, asked.sampling)
 

@@ -5,6 +5,7 @@ drawn.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from specvl_demo.bench import (
     suites,
 )
 from specvl_demo.bench.peers import GAMMA, PEERS
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.report import answers
@@ -180,6 +182,26 @@ def test_differences_are_counted_and_placed(
     (row,) = lossless.lossless(loaded, asked, [CHAIN], 8)["rows"]
     assert row["differences"] == 2 and row["first_token"] == 2 and row["logit_gap"] > 0
     assert row["first_case"] == asked[0].name
+
+
+def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_path: Path) -> None:
+    one = tmp_path / "one.jsonl"
+    one.write_text('{"question": "What is shown?"}\n')
+    asked = measure.Asked(
+        loaded.pair,
+        [choose("ar"), CHAIN],
+        1,
+        6,
+        3,
+        lambda *_: loaded,
+        measure.silent,
+        data=str(one),
+        sampling=Sampling(1.0),
+    )
+    (row,) = lossless.report(asked)["rows"]
+    assert (row["prompts"], row["differences"]) == (3, 0)
+    (row,) = lossless.report(replace(asked, sampling=Sampling()))["rows"]
+    assert row["prompts"] == 1
 
 
 def test_a_papers_claim_is_answered_by_its_arms_and_reads_from_the_record(
