@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specvl_demo.records import Lane, Round
+from specvl_demo.records import LaneRecords, Round
 from specvl_demo.report.metrics import Comparison, compare
 from specvl_demo.report.remarks import MIN_TOKENS, disturbance
 
@@ -43,7 +43,7 @@ class Finding:
         return self.comparison.metrics.totals.accepted_per_round or 0.0
 
 
-def find(example: str, plain: Lane, lane: Lane) -> Finding:
+def find(example: str, plain: LaneRecords, lane: LaneRecords) -> Finding:
     counted = Counter(
         word
         for round_ in lane.rounds
@@ -102,7 +102,7 @@ def lesson(findings: Sequence[Finding]) -> dict[str, dict[str, str]]:
     return {"shines": entry(best, "More"), "struggles": entry(worst, "Fewer")}
 
 
-def checksum(lanes: Sequence[Lane]) -> str:
+def checksum(lanes: Sequence[LaneRecords]) -> str:
     """Of the answers, so that an answer which nobody has read is noticed."""
     return f"{zlib.crc32(chr(10).join(lane.text for lane in lanes).encode()):08x}"
 

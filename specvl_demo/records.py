@@ -164,7 +164,7 @@ class Chart(_Part, frozen=True):
     shade: Literal["accepted"] | None = None
 
 
-class Shown(_Part, frozen=True):
+class Thumbnail(_Part, frozen=True):
     """A thumbnail of a picture or clip of the question.
 
     frames: `data:` addresses, None for frames that were left out.
@@ -174,11 +174,11 @@ class Shown(_Part, frozen=True):
     frames: list[str | None]
 
 
-class Asked(_Part, frozen=True):
+class Question(_Part, frozen=True):
     """The question as the user asked it, without the template."""
 
     question: str = ""
-    media: list[Shown] = []
+    media: list[Thumbnail] = []
 
 
 class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
@@ -211,7 +211,7 @@ class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
     seen: Annotated[list[Seen], Meta(max_length=16)] = []
     charts: Annotated[list[Chart], Meta(max_length=8)] = []
     exactness: str = ""
-    notes: Asked = Asked()
+    notes: Question = Question()
     schema: Literal[1] = 1
 
     @property
@@ -422,7 +422,7 @@ def validate(record: Record) -> None:
             )
 
 
-class Lane(NamedTuple):
+class LaneRecords(NamedTuple):
     """All records of one lane; `end` is None while it runs, or if a trace was cut short."""
 
     begin: Begin
@@ -438,16 +438,16 @@ class Lane(NamedTuple):
         return "".join(token.text for round_ in self.rounds for token in round_.tokens)
 
 
-def gather(running: Iterable[Record]) -> list[Lane]:
+def gather(running: Iterable[Record]) -> list[LaneRecords]:
     """Return the lanes of a race in order of their begin; raise RecordError for a record out of
     order.
     """
-    lanes: dict[str, Lane] = {}
+    lanes: dict[str, LaneRecords] = {}
     for record in running:
         name = record.lane
         if isinstance(record, Begin):
             _need(name not in lanes, f"lane {name!r} begins twice")
-            lanes[name] = Lane(record, [])
+            lanes[name] = LaneRecords(record, [])
             continue
         _need(name in lanes, f"lane {name!r} has a record before its begin")
         lane = lanes[name]
@@ -463,7 +463,7 @@ def gather(running: Iterable[Record]) -> list[Lane]:
     return list(lanes.values())
 
 
-def validate_trace(records: Iterable[Record]) -> list[Lane]:
+def validate_trace(records: Iterable[Record]) -> list[LaneRecords]:
     """Return the lanes of a trace; raise RecordError if records, rounds, clocks or totals disagree.
 
     A lane without an End is allowed: its trace was cut short.

@@ -17,7 +17,7 @@ from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
-from specvl_demo.records import Lane, gather
+from specvl_demo.records import LaneRecords, gather
 from specvl_demo.report.remarks import agreement
 from specvl_demo.serving import session
 from specvl_demo.serving.loader import Loaded
@@ -117,7 +117,7 @@ def lossless(
     }
 
 
-def _overlaps(lane: Lane) -> Iterator[tuple[bool, float]]:
+def _overlaps(lane: LaneRecords) -> Iterator[tuple[bool, float]]:
     """Where the drafter was asked: whether its draft held the target's token, and sum min(p, q)."""
     for round_ in lane.rounds:
         draws: Any = round_.notes.get("draws") or {}

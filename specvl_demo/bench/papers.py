@@ -16,7 +16,7 @@ from specvl_demo.bench.measure import Asked, requests
 from specvl_demo.core import engine
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import METHODS, Choice, Value, choose, shape
-from specvl_demo.records import Lane, gather
+from specvl_demo.records import LaneRecords, gather
 from specvl_demo.report import papers
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
@@ -286,7 +286,7 @@ def _answered(
     for arm in claim.arms:
         asked.tell(f"{claim.name}: {arm.name}", done)
         sampling = Sampling(arm.temperature, seed=asked.sampling.seed)
-        choice, lanes = arm.choice(), list[Lane]()
+        choice, lanes = arm.choice(), list[LaneRecords]()
         for request in requests(loaded, found, asked.max_new_tokens, sampling):
             lanes += gather(engine.race(session.lanes(loaded, request, [choice])))
         answered[arm.name] = [

@@ -23,7 +23,7 @@ from specvl_demo.media import Visual, load_media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import Pair, Role
-from specvl_demo.records import Lane, Record, Round, gather
+from specvl_demo.records import LaneRecords, Record, Round, gather
 from specvl_demo.report import remarks, tables
 from specvl_demo.serving import availability, choosing
 from specvl_demo.serving.custom import custom_pair
@@ -191,7 +191,7 @@ def _names(options: argparse.Namespace) -> list[str]:
     return names if "ar" in names else ["ar", *names]
 
 
-def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
+def _run(options: argparse.Namespace, names: list[str]) -> list[LaneRecords]:
     """Check everything, load, answer; records go to the trace and, without --json, to the
     terminal.
     """
@@ -205,7 +205,7 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[Lane]:
 
         loaded = _load(options, pair, chosen)
         asked = _request(options, loaded, options.prompt, [*pictures, *clips])
-        running = session.race(loaded, asked, chosen, notes=records.Asked(options.prompt))
+        running = session.race(loaded, asked, chosen, notes=records.Question(options.prompt))
         return gather(_watched(running, saved, quiet=options.json or len(chosen) > 1))
 
 
@@ -287,7 +287,7 @@ def _unwritable(path: str, fault: Exception) -> Refused:
     )
 
 
-def _say_numbers(lanes: list[Lane]) -> None:
+def _say_numbers(lanes: list[LaneRecords]) -> None:
     if len(lanes) > 1:
         for lane in lanes:
             sys.stdout.write(f"{lane.begin.title}: {tables.plain(lane.text)}\n\n")
@@ -303,5 +303,5 @@ def print_json(document: object) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _code(lanes: list[Lane]) -> int:
+def _code(lanes: list[LaneRecords]) -> int:
     return int(any(lane.end is not None and lane.end.stop == "error" for lane in lanes))

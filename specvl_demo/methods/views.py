@@ -93,7 +93,9 @@ class PooledView:
             stop = span.start + rows * cols
             small, corners = self._pooled(encoded.features[order[span.start : stop]], rows, cols)
             first = corners.to(encoded.ids.device) + span.start
-            piece = _Piece(encoded.ids[first], encoded.visual[first], encoder.project(small), first)
+            piece = _ContextPart(
+                encoded.ids[first], encoded.visual[first], encoder.project(small), first
+            )
             inserts.append(((span.start, stop), piece))
         return _joined(self.name, encoded, inserts)
 
@@ -256,15 +258,15 @@ def spliced(
     gaps.
     """
 
-    def words(ids: Sequence[int]) -> _Piece:
+    def words(ids: Sequence[int]) -> _ContextPart:
         new = torch.tensor(list(ids), dtype=torch.long, device=encoded.ids.device)
         visual, index = torch.zeros_like(new, dtype=torch.bool), torch.full_like(new, -1)
-        return _Piece(new, visual, encoder.decoder.embed(new), index)
+        return _ContextPart(new, visual, encoder.decoder.embed(new), index)
 
     return _joined(name, encoded, [(run, words(ids)) for run, ids in inserts])
 
 
-class _Piece(NamedTuple):
+class _ContextPart(NamedTuple):
     """A part of a context: ids and visual [c], embeds [c, D], places [c] in the prompt, -1 for own
     text.
     """
@@ -276,17 +278,17 @@ class _Piece(NamedTuple):
 
 
 def _joined(
-    name: str, encoded: Encoded, inserts: Sequence[tuple[tuple[int, int], _Piece]]
+    name: str, encoded: Encoded, inserts: Sequence[tuple[tuple[int, int], _ContextPart]]
 ) -> Context:
     """The prompt with every given [start, stop) replaced, at positions 0..c-1 on every axis: views
     share no positions."""
     every = torch.arange(len(encoded.ids), device=encoded.ids.device)
-    whole = _Piece(encoded.ids, encoded.visual, encoded.embeds, every)
+    whole = _ContextPart(encoded.ids, encoded.visual, encoded.embeds, every)
     pieces, done = [], 0
     for (start, stop), piece in inserts:
-        pieces += [_Piece(*(part[done:start] for part in whole)), piece]
+        pieces += [_ContextPart(*(part[done:start] for part in whole)), piece]
         done = stop
-    pieces.append(_Piece(*(part[done:-1] for part in whole)))
+    pieces.append(_ContextPart(*(part[done:-1] for part in whole)))
     ids, visual, embeds, index = map(torch.cat, zip(*pieces, strict=True))
     positions = torch.arange(len(index), device=index.device)
     source, own = index.clamp_min(0), index < 0

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from statistics import mean, median, quantiles
 from typing import Any, TypeVar
 
-from specvl_demo.records import Lane
+from specvl_demo.records import LaneRecords
 from specvl_demo.report.metrics import Comparison, acceptance, accepted_by_depth, compare
 
 HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-lookup"
@@ -78,11 +78,11 @@ class Repeat:
     """What one repeat measured, by method; the library's ways have answers alone."""
 
     answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
-    lanes: dict[str, list[Lane]] = field(default_factory=lambda: defaultdict(list))
+    lanes: dict[str, list[LaneRecords]] = field(default_factory=lambda: defaultdict(list))
     forward_s: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Seconds of each lane's rounds that were spent in the models' forwards."""
 
-    def add(self, name: str, lane: Lane, forward_s: float) -> None:
+    def add(self, name: str, lane: LaneRecords, forward_s: float) -> None:
         before, seconds = lane.begin.before_s, [one.seconds for one in lane.rounds]
         ids = lane.token_ids
         self.answers[name].append(

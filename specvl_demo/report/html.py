@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from specvl_demo.records import Lane
+from specvl_demo.records import LaneRecords
 from specvl_demo.report import plots, remarks, tables
 from specvl_demo.report.metrics import runs
 
@@ -36,7 +36,7 @@ COLUMNS = {
 }
 
 
-def page(lanes: Sequence[Lane]) -> str:
+def page(lanes: Sequence[LaneRecords]) -> str:
     """The file as text, about 5 MB: plotly's script is in it."""
     first = lanes[0].begin
     rows = [
@@ -84,7 +84,7 @@ def _policy(charts: str) -> str:
     )
 
 
-def _pictures(lanes: Sequence[Lane]) -> str:
+def _pictures(lanes: Sequence[LaneRecords]) -> str:
     shown = (
         f'<img src="{frame}" alt="{escape(item.name)}">'
         for lane in lanes
@@ -95,7 +95,7 @@ def _pictures(lanes: Sequence[Lane]) -> str:
     return f'<div class="pictures">{"".join(shown)}</div>'
 
 
-def _lane(lane: Lane, lanes: Sequence[Lane]) -> str:
+def _lane(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     text = "".join(
         f'<span class="{origin}">{escape(piece)}</span>' for origin, piece in runs(lane.rounds)
     )

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from specvl_demo.records import PHASES, Lane, Origin, Round, Totals, fold
+from specvl_demo.records import PHASES, LaneRecords, Origin, Round, Totals, fold
 
 SLACK = 0.02
 """How far a measured speedup may lie above τ before it is called a mistake: timers are not
@@ -77,9 +77,9 @@ class Metrics:
         }
 
 
-def measure(lanes: Lane | Iterable[Lane]) -> Metrics:
+def measure(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:
     """Metrics of one lane, or of several runs of one method pooled: all tokens over all seconds."""
-    lanes = [lanes] if isinstance(lanes, Lane) else list(lanes)
+    lanes = [lanes] if isinstance(lanes, LaneRecords) else list(lanes)
     totals = fold(round_ for lane in lanes for round_ in lane.rounds)
     return Metrics(totals, sum(lane.begin.before_s for lane in lanes))
 
@@ -170,7 +170,9 @@ def _judged(rounds: Iterable[Round]) -> tuple[Counter[int], Counter[int]]:
     return drafted, kept
 
 
-def compare(lanes: Lane | Iterable[Lane], ar: Lane | Iterable[Lane]) -> Comparison:
+def compare(
+    lanes: LaneRecords | Iterable[LaneRecords], ar: LaneRecords | Iterable[LaneRecords]
+) -> Comparison:
     return Comparison(measure(lanes), measure(ar))
 
 

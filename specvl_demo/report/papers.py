@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
 
-from specvl_demo.records import Lane, Round
+from specvl_demo.records import LaneRecords, Round
 from specvl_demo.report.answers import DRAWS, f1
 
 NAMES = {"tau": "τ", "quality": "F1 of words"}
@@ -51,7 +51,7 @@ class Sums:
         return {name: over / under if under else None for name, (over, under) in known.items()}
 
 
-def sums(lane: Lane, draft_cost: float | None, reference: str | None) -> Sums:
+def sums(lane: LaneRecords, draft_cost: float | None, reference: str | None) -> Sums:
     """Of one answer. draft_cost: of a draft forward in the target's steps; None where the paper
     tells none.
 
@@ -106,7 +106,7 @@ def ratio(
     return whole, [cuts[0], cuts[-1]]
 
 
-def lagged(lanes: Sequence[Lane], note: str) -> float | None:
+def lagged(lanes: Sequence[LaneRecords], note: str) -> float | None:
     """The correlation of a note with itself a round later, pooled over answers; None where there
     are too few."""
     series = [[value for _, value in _noted([lane], note)] for lane in lanes]
@@ -114,12 +114,12 @@ def lagged(lanes: Sequence[Lane], note: str) -> float | None:
     return _correlation(pairs)
 
 
-def foretold(lanes: Sequence[Lane], note: str) -> float | None:
+def foretold(lanes: Sequence[LaneRecords], note: str) -> float | None:
     """The correlation of a note with the number of drafted tokens that its round kept."""
     return _correlation([(value, len(one.path) - 1) for one, value in _noted(lanes, note)])
 
 
-def _noted(lanes: Sequence[Lane], note: str) -> list[tuple[Round, float]]:
+def _noted(lanes: Sequence[LaneRecords], note: str) -> list[tuple[Round, float]]:
     """The rounds that have a number under this note, with it."""
     found = ((one, one.notes.get(note)) for lane in lanes for one in lane.rounds)
     return [(one, float(value)) for one, value in found if isinstance(value, int | float)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from specvl_demo.records import PHASES, Chart, Lane, Series
+from specvl_demo.records import PHASES, Chart, LaneRecords, Series
 from specvl_demo.report.metrics import measure
 
 PHASE_COLOURS = ("#56b4e9", "#0072b2", "#cc79a7", "#a8b0b8")
@@ -21,7 +21,7 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "diamond-open", "square", "x")
 
 
-def figures(lanes: Sequence[Lane]) -> list[go.Figure]:
+def figures(lanes: Sequence[LaneRecords]) -> list[go.Figure]:
     declared = [(lane, chart) for lane in lanes for chart in lane.begin.charts]
     own = (declared_chart(lane, chart) for lane, chart in declared)
     return [
@@ -32,7 +32,7 @@ def figures(lanes: Sequence[Lane]) -> list[go.Figure]:
     ]
 
 
-def progress(lanes: Sequence[Lane]) -> go.Figure:
+def progress(lanes: Sequence[LaneRecords]) -> go.Figure:
     """Tokens of every lane over its own clock, prefill not counted."""
     figure = _figure("Progress", "seconds on the lane's own clock, without prefill", "tokens")
     for i, lane in enumerate(lanes):
@@ -48,7 +48,7 @@ def progress(lanes: Sequence[Lane]) -> go.Figure:
     return figure
 
 
-def emitted(lanes: Sequence[Lane]) -> go.Figure:
+def emitted(lanes: Sequence[LaneRecords]) -> go.Figure:
     figure = _figure("Tokens of every round", "round", "tokens, the target's own included")
     for i, lane in enumerate(lanes):
         x = [r.index for r in lane.rounds]
@@ -57,7 +57,7 @@ def emitted(lanes: Sequence[Lane]) -> go.Figure:
     return figure
 
 
-def phases(lanes: Sequence[Lane]) -> go.Figure:
+def phases(lanes: Sequence[LaneRecords]) -> go.Figure:
     """Milliseconds that a token costs every lane, by phase of the round."""
     figure = _figure("Where the time goes", "", "ms for a token")
     figure.update_layout(barmode="stack")
@@ -69,7 +69,7 @@ def phases(lanes: Sequence[Lane]) -> go.Figure:
     return figure
 
 
-def declared_chart(lane: Lane, chart: Chart) -> go.Figure | None:
+def declared_chart(lane: LaneRecords, chart: Chart) -> go.Figure | None:
     """A chart that the lane's method declares; None where its rounds hold none of the numbers."""
     lines = [line for series in chart.series for line in _lines(lane, series).items()]
     if not lines:
@@ -102,7 +102,7 @@ def declared_chart(lane: Lane, chart: Chart) -> go.Figure | None:
 Points = tuple[list[float], list[float]]
 
 
-def _lines(lane: Lane, series: Series) -> dict[tuple[str, str, bool], Points]:
+def _lines(lane: LaneRecords, series: Series) -> dict[tuple[str, str, bool], Points]:
     """x and y by (name, axis, drawn as points); the same reading as the page's `declared.js`."""
     found: dict[tuple[str, str, bool], Points] = {}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
 
-from specvl_demo.records import LAW, Lane, Round
+from specvl_demo.records import LAW, LaneRecords, Round
 from specvl_demo.report.metrics import compare
 
 MIN_TOKENS = 20
@@ -59,7 +59,7 @@ class Agreement:
         return f"differs from token {self.at + 1} on{words}"
 
 
-def agreement(lane: Lane, ar: Lane) -> Agreement:
+def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     """Whether two answers to one question agree, as far as both go."""
     ours, theirs = lane.token_ids, ar.token_ids
     common = min(len(ours), len(theirs))
@@ -75,7 +75,7 @@ def agreement(lane: Lane, ar: Lane) -> Agreement:
     return Agreement("tie" if tie else "differs", at, gap, words)
 
 
-def disturbance(lane: Lane, ar: Lane) -> str | None:
+def disturbance(lane: LaneRecords, ar: LaneRecords) -> str | None:
     """Why the times of this race mean nothing; None where nothing speaks against them."""
     doubt = compare(lane, ar).doubt()
     if doubt is not None:
@@ -95,7 +95,7 @@ def disturbance(lane: Lane, ar: Lane) -> str | None:
     return None
 
 
-def remark(lane: Lane, lanes: Sequence[Lane]) -> str | None:
+def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     """What is to be said of a lane of a race: its answer, then its time. None of AR, or without
     AR.
     """
@@ -114,7 +114,7 @@ def remark(lane: Lane, lanes: Sequence[Lane]) -> str | None:
     return f"{said[:1].upper()}{said[1:]}" + (f"; {time}." if time else ".")
 
 
-def _gap(ar: Lane, at: int, other: int) -> float | None:
+def _gap(ar: LaneRecords, at: int, other: int) -> float | None:
     """By how many nats AR's token was ahead of another at a token of its answer, where the record
     has it; of a sampled one it has the runner-up only.
     """

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from csv import writer
 from typing import Any
 
-from specvl_demo.records import Begin, Lane
+from specvl_demo.records import Begin, LaneRecords
 from specvl_demo.report.metrics import compare, measure
 from specvl_demo.report.remarks import agreement
 
@@ -33,7 +33,7 @@ LANE_COLUMNS = (
 )
 
 
-def lane_row(lane: Lane) -> dict[str, Any]:
+def lane_row(lane: LaneRecords) -> dict[str, Any]:
     """What is told of one lane: the fields of `generate --json`, in their order."""
     found = measure(lane)
     totals = found.totals
@@ -56,7 +56,7 @@ def lane_row(lane: Lane) -> dict[str, Any]:
     }
 
 
-def lane_rows(lanes: Iterable[Lane]) -> list[dict[str, Any]]:
+def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
     """`lane_row` of every lane of a race, with the comparison to its AR lane where it has one."""
     lanes = list(lanes)
     ar = next((lane for lane in lanes if lane.begin.method == "ar"), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specvl_demo import records
-from specvl_demo.records import Lane, Record, RecordError
+from specvl_demo.records import LaneRecords, Record, RecordError
 from specvl_demo.report import remarks, tables
 from specvl_demo.report.metrics import runs
 
@@ -30,7 +30,7 @@ class Problem:
         return self.message if self.line is None else f"line {self.line}: {self.message}"
 
 
-def inspect(path: str | os.PathLike[str]) -> tuple[list[Lane], list[Problem]]:
+def inspect(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[Problem]]:
     """The lanes of a trace, and what is wrong with it, at most MAX_PROBLEMS; any problem leaves no
     lanes.
     """
@@ -40,7 +40,7 @@ def inspect(path: str | os.PathLike[str]) -> tuple[list[Lane], list[Problem]]:
         return [], [Problem(None, str(fault))]
 
 
-def inspect_text(text: str) -> tuple[list[Lane], list[Problem]]:
+def inspect_text(text: str) -> tuple[list[LaneRecords], list[Problem]]:
     good: list[Record] = []
     problems: list[Problem] = []
     # Not splitlines: JSON strings may hold U+2028 and friends as they are.
@@ -69,7 +69,7 @@ def inspect_text(text: str) -> tuple[list[Lane], list[Problem]]:
     return lanes, []
 
 
-def summary(lanes: Iterable[Lane]) -> str:
+def summary(lanes: Iterable[LaneRecords]) -> str:
     """A trace as plain text: what was asked, a table of its lanes, each lane's answer with origins
     marked.
 
@@ -115,7 +115,7 @@ def _one_line(text: str, most: int = 200) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _fate(lane: Lane) -> str:
+def _fate(lane: LaneRecords) -> str:
     if lane.end is None:
         return " (cut short: the trace has no end for this lane)"
     return (
@@ -124,7 +124,7 @@ def _fate(lane: Lane) -> str:
     )
 
 
-def _marked(lane: Lane) -> str:
+def _marked(lane: LaneRecords) -> str:
     brackets = {"draft": "[{}]", "relaxed": "{{{}}}", "target": "{}"}
     return _one_line(
         "".join(brackets[origin].format(text) for origin, text in runs(lane.rounds)), 4000

@@ -26,8 +26,7 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
 from specvl_demo.pairs.machine import Load
-from specvl_demo.records import Asked, Begin, End, Record, gather
-from specvl_demo.records import Lane as LaneRecords
+from specvl_demo.records import Begin, End, LaneRecords, Question, Record, gather
 from specvl_demo.report import tables
 from specvl_demo.serving import availability, choosing
 from specvl_demo.vlm.prompts import Turn
@@ -164,7 +163,7 @@ def race(
     choices: Sequence[Choice],
     warmed: bool = False,
     shared: SharedPrefill | None = None,
-    notes: Asked | None = None,
+    notes: Question | None = None,
 ) -> Iterator[Record]:
     """The records of a race between these choices. warmed: they ran just before, so no warm-up is
     needed.
@@ -298,7 +297,7 @@ class Pair:
         asked = request(
             self._loaded, turns, max_new_tokens, Sampling(temperature, top_p=top_p, seed=seed)
         )
-        return Race(race(self._loaded, asked, chosen, notes=Asked(question)), self._lock)
+        return Race(race(self._loaded, asked, chosen, notes=Question(question)), self._lock)
 
 
 def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> list[Any]:

@@ -24,7 +24,7 @@ Kind = Literal["image", "video"]
 
 
 @dataclass(frozen=True)
-class Shown:
+class MediaSize:
     """One picture or clip: height and width of its frames in pixels, their number (a picture has
     1), and whether it goes to the model as a clip (else frame by frame, as pictures)."""
 
@@ -35,7 +35,7 @@ class Shown:
     as_clip: bool = False
 
 
-class _Piece(NamedTuple):
+class _GridPiece(NamedTuple):
     kind: Kind
     media: int
     frame: int
@@ -45,7 +45,11 @@ class _Piece(NamedTuple):
 
 
 def spans(
-    processor: Any, inputs: dict[str, Any], visual: Tensor, shown: Sequence[Shown], words: int = 0
+    processor: Any,
+    inputs: dict[str, Any],
+    visual: Tensor,
+    shown: Sequence[MediaSize],
+    words: int = 0,
 ) -> tuple[Span, ...]:
     """Spans of everything shown. visual: [n] bool, the positions of visual tokens.
 
@@ -68,7 +72,7 @@ def spans(
     return tuple(found)
 
 
-def _apart(piece: _Piece, words: int) -> tuple[_Piece, _Piece]:
+def _apart(piece: _GridPiece, words: int) -> tuple[_GridPiece, _GridPiece]:
     """The square of patches of a piece, and the `words` tokens behind it."""
     side = math.isqrt(piece.tokens - words)
     patches = piece._replace(rows=side, cols=side, tokens=piece.tokens - words)
@@ -76,8 +80,8 @@ def _apart(piece: _Piece, words: int) -> tuple[_Piece, _Piece]:
 
 
 def _pieces(
-    processor: Any, inputs: dict[str, Any], n_visual: int, shown: Sequence[Shown]
-) -> Iterator[_Piece]:
+    processor: Any, inputs: dict[str, Any], n_visual: int, shown: Sequence[MediaSize]
+) -> Iterator[_GridPiece]:
     pictures = [
         (media, frame, item)
         for media, item in enumerate(shown)
@@ -98,28 +102,30 @@ def _pieces(
             for step in range(n_steps):
                 # Several frames may share one step in time; the span then stands for the first of
                 # them.
-                yield _Piece("video", media, step * item.frames // n_steps, rows, cols, rows * cols)
+                yield _GridPiece(
+                    "video", media, step * item.frames // n_steps, rows, cols, rows * cols
+                )
         elif item.as_clip and "video_position_ids" in inputs:
             for frame in range(item.frames):
                 rows, cols = next(pooled)
-                yield _Piece("video", media, frame, rows, cols, rows * cols)
+                yield _GridPiece("video", media, frame, rows, cols, rows * cols)
         elif item.as_clip and "pixel_values_videos" in inputs:
             side = math.ceil(math.isqrt(processor.num_image_tokens) / 2)
             for frame in range(item.frames):
-                yield _Piece("video", media, frame, side, side, side * side)
-            yield _Piece("video", media, item.frames - 1, None, None, 1)
+                yield _GridPiece("video", media, frame, side, side, side * side)
+            yield _GridPiece("video", media, item.frames - 1, None, None, 1)
         else:
             for frame in range(item.frames):
                 for rows, cols, count in next(still, ()):
-                    yield _Piece(item.kind, media, frame, rows, cols, count)
+                    yield _GridPiece(item.kind, media, frame, rows, cols, count)
 
 
 def _stills(
     processor: Any,
     inputs: dict[str, Any],
     n_visual: int,
-    pictures: Sequence[Shown],
-    shown: Sequence[Shown],
+    pictures: Sequence[MediaSize],
+    shown: Sequence[MediaSize],
 ) -> Iterator[list[tuple[int | None, int | None, int]]]:
     """For every picture in order the (rows, cols, tokens) of its parts; clips fed as tiles count
     too.
@@ -161,7 +167,7 @@ def _pooled(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
     return [(rows, cols) for cols, rows in size.tolist()]
 
 
-def _tiles(processor: Any, item: Shown) -> int:
+def _tiles(processor: Any, item: MediaSize) -> int:
     """Into how many tiles a picture is cut; frames of a clip are not."""
     if item.as_clip:
         return 1

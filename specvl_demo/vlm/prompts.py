@@ -22,7 +22,7 @@ from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.types import Prompt
 from specvl_demo.media import VideoFrames
 from specvl_demo.vlm.encoder import placeholder_ids
-from specvl_demo.vlm.layouts import Shown, spans
+from specvl_demo.vlm.layouts import MediaSize, spans
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -191,12 +191,14 @@ class PromptBuilder:
         )
         return {name: value for name, value in made.items() if name in self._accepts}
 
-    def _shown(self, item: Image.Image | VideoFrames) -> Shown:
+    def _shown(self, item: Image.Image | VideoFrames) -> MediaSize:
         """What the layout of a prompt depends on."""
         if isinstance(item, VideoFrames):
             frame = item.frames[0]
-            return Shown("video", frame.height, frame.width, len(item.frames), as_clip=self._films)
-        return Shown("image", item.height, item.width)
+            return MediaSize(
+                "video", frame.height, frame.width, len(item.frames), as_clip=self._films
+            )
+        return MediaSize("image", item.height, item.width)
 
 
 @dataclass(frozen=True)

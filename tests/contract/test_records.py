@@ -20,7 +20,7 @@ from specvl_demo.records import (
     Begin,
     Candidate,
     End,
-    Lane,
+    LaneRecords,
     RecordError,
     Round,
     Seen,
@@ -216,7 +216,7 @@ def test_a_trace_that_contradicts_itself_is_refused(
         validate_trace(copy.deepcopy(trace))
 
 
-def flat(*lanes: Lane) -> list[records.Record]:
+def flat(*lanes: LaneRecords) -> list[records.Record]:
     return [record for lane in lanes for record in (lane.begin, *lane.rounds, lane.end) if record]
 
 
@@ -227,7 +227,9 @@ def sound(tmp_path: Path) -> Path:
     return path
 
 
-def inspected(sound: Path, kind: str, change: object) -> tuple[list[Lane], list[trace.Problem]]:
+def inspected(
+    sound: Path, kind: str, change: object
+) -> tuple[list[LaneRecords], list[trace.Problem]]:
     """Inspect the trace with the last record of a kind changed by a function of its dictionary."""
     lines = [json.loads(line) for line in sound.read_text().splitlines()]
     at = max(i for i, data in enumerate(lines) if data["kind"] == kind)

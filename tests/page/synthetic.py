@@ -17,14 +17,14 @@ from msgspec.structs import replace
 from specvl_demo.core.tree import shape_of
 from specvl_demo.methods import base
 from specvl_demo.records import (
-    Asked,
     Candidate,
     End,
+    Question,
     Record,
     Round,
     Seen,
-    Shown,
     Span,
+    Thumbnail,
     Token,
     Tree,
     fold,
@@ -97,7 +97,7 @@ class _Lane:
             draft_prefill_s=0.0 if method == "ar" else 0.006,
             seen=seen,
             charts=list(base.choose(method).charts),
-            notes=Asked(media=[Shown(f"picture {i}", [PICTURE]) for i in range(pictures)]),
+            notes=Question(media=[Thumbnail(f"picture {i}", [PICTURE]) for i in range(pictures)]),
         )
 
     @property

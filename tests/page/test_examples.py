@@ -68,7 +68,7 @@ WINS = [one for one in TILES if not one["fails"]]
 PAPERS = {"tabed", "sage", "lvspec", "hivis", "dream"}
 
 
-def race(one: dict) -> list[records.Lane]:
+def race(one: dict) -> list[records.LaneRecords]:
     lines = (ROOT / "examples" / one["trace"]).open(encoding="utf-8")
     return records.validate_trace(map(records.loads, lines))
 
@@ -91,7 +91,7 @@ def test_every_answer_was_read_and_what_is_wrong_is_told(one: dict):
     assert one["why"] == f"{base.find(one['methods'][0]).title}: {measured}"
 
 
-def branches(lane: records.Lane) -> int:
+def branches(lane: records.LaneRecords) -> int:
     """Rounds whose tree has a node with two children."""
     return sum(len(set(r.tree.parent)) < len(r.tree.parent) for r in lane.rounds)
 

@@ -18,7 +18,7 @@ from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.pairs import Checkpoint, Pair
 from specvl_demo.serving import loader
 from specvl_demo.ui.serve import decoding
-from specvl_demo.ui.serve.jobs import Job, Turn
+from specvl_demo.ui.serve.jobs import Job, PastTurn
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.vlm import target
@@ -75,7 +75,7 @@ def second(picture: str, visit: str | None) -> Job:
     """A follow-up that shows and says what `first` did: only the visit tells whose it is."""
     asked = first(picture, visit)
     return replace(
-        asked, media=(), question="and", history=(Turn(asked.question, "a b", asked.media),)
+        asked, media=(), question="and", history=(PastTurn(asked.question, "a b", asked.media),)
     )
 
 

@@ -24,7 +24,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.serve import workers, zerogpu
 from specvl_demo.ui.serve.child import Tell
 from specvl_demo.ui.serve.cluster import Engine, Parcel, RayWorkers
-from specvl_demo.ui.serve.jobs import Job, Turn
+from specvl_demo.ui.serve.jobs import Job, PastTurn
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate
@@ -211,7 +211,7 @@ def test_a_parcel_carries_files_to_another_machine(tmp_path: Path) -> None:
     there.mkdir()
     (here / "a.png").write_bytes(b"a")
     (here / "b.mp4").write_bytes(b"bb")
-    asked = job(media=(str(here / "a.png"),), history=(Turn("q", "a", (str(here / "b.mp4"),)),))
+    asked = job(media=(str(here / "a.png"),), history=(PastTurn("q", "a", (str(here / "b.mp4"),)),))
     got = Parcel.of(asked).unpack(there)
     assert Path(got.media[0]).read_bytes() == b"a" and Path(got.media[0]).parent == there
     assert Path(got.history[0].media[0]).suffix == ".mp4"

@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specvl_demo.records import Asked, End, Token, Totals
+from specvl_demo.records import End, Question, Token, Totals
 from specvl_demo.ui.serve.child import Compute, Tell
 from specvl_demo.ui.serve.jobs import Job
 from tests.page import light
@@ -58,7 +58,7 @@ def compute(job: Job, ended: Callable[[], bool], tell: Tell) -> Iterator[dict[st
     _fail(asked.get("fail") if at < 0 else None)
     yield {
         "k": "begin",
-        "record": replace(light.begin(), max_new_tokens=4096, notes=Asked(job.question)),
+        "record": replace(light.begin(), max_new_tokens=4096, notes=Question(job.question)),
     }
     totals = Totals()
     for index in range(int(asked.get("rounds", 3))):

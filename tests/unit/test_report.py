@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from specvl_demo.records import LAW, Begin, Candidate, End, Lane, Round, Token, Tree, fold
+from specvl_demo.records import LAW, Begin, Candidate, End, LaneRecords, Round, Token, Tree, fold
 from specvl_demo.report import costs, metrics, papers, remarks, tables
 from tests.javascript import needs_node, run
 
@@ -64,12 +64,12 @@ def chain_round(
     )
 
 
-def chain_lane() -> Lane:
+def chain_lane() -> LaneRecords:
     rounds = [chain_round(0, 0.1, "abc", "abcd", "x"), chain_round(1, 0.2, "ef", "ef", "g")]
-    return Lane(begin(), rounds, End("chain", "eos", fold(rounds)))
+    return LaneRecords(begin(), rounds, End("chain", "eos", fold(rounds)))
 
 
-def ar_lane(text: str = "abcxefg") -> Lane:
+def ar_lane(text: str = "abcxefg") -> LaneRecords:
     rounds = []
     for index, letter in enumerate(text):
         rounds.append(
@@ -81,7 +81,7 @@ def ar_lane(text: str = "abcxefg") -> Lane:
                 other_s=0.004,
             )
         )
-    return Lane(begin("ar"), rounds, End("ar", "eos", fold(rounds)))
+    return LaneRecords(begin("ar"), rounds, End("ar", "eos", fold(rounds)))
 
 
 def test_tau_counts_the_targets_own_token() -> None:
@@ -105,7 +105,7 @@ def test_speedup_is_tau_over_rho() -> None:
 
 def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:
     lane = chain_lane()
-    slow = Lane(lane.begin, [replace(lane.rounds[0], verify_s=0.97)])
+    slow = LaneRecords(lane.begin, [replace(lane.rounds[0], verify_s=0.97)])
     pooled = metrics.measure([lane, slow])
     assert pooled.totals.tokens_per_s == pytest.approx(11 / 1.2)
 
@@ -128,12 +128,12 @@ def test_why_slow_names_the_reason(
     """What costs next to nothing is no reason."""
     seconds = {"draft_s": draft, "verify_s": verify, "commit_s": rest / 2, "other_s": rest / 2}
     slow = replace(chain_round(0, 0.1, kept, "abcd", "x"), **seconds)
-    said = metrics.compare(Lane(begin(), [slow]), ar_lane()).why_slow()
+    said = metrics.compare(LaneRecords(begin(), [slow]), ar_lane()).why_slow()
     assert said is not None and part in said and "costs 0.0" not in said
 
 
 def test_unknown_is_none_never_zero() -> None:
-    empty = Lane(begin(), [])
+    empty = LaneRecords(begin(), [])
     found = metrics.measure(empty)
     assert found.totals.tau is None and found.totals.tokens_per_s is None
     assert set(found.shares.values()) == {None}
@@ -152,9 +152,9 @@ def test_what_was_not_drafted_is_not_refused() -> None:
     assert metrics.accepted_by_depth(ar_lane().rounds) == []
 
 
-def cut(lane: Lane, n: int, stop: str | None = "cancelled") -> Lane:
+def cut(lane: LaneRecords, n: int, stop: str | None = "cancelled") -> LaneRecords:
     rounds = lane.rounds[:n]
-    return Lane(lane.begin, rounds, stop and End(lane.begin.lane, stop, fold(rounds)))
+    return LaneRecords(lane.begin, rounds, stop and End(lane.begin.lane, stop, fold(rounds)))
 
 
 def test_a_lane_that_was_stopped_does_not_differ() -> None:
@@ -190,15 +190,15 @@ def test_a_difference_by_rounding_is_called_a_tie(
     drawn = {"draws": {"rival": [ord("g")], "gap": [math.log(0.5 / other)]}}
     told = {"notes": drawn} if temperature else {"candidates": listed}
     rounds = [*ar.rounds[:-1], replace(ar.rounds[-1], **told)]
-    ar = Lane(begin("ar", sampling={"temperature": temperature}), rounds, ar.end)
+    ar = LaneRecords(begin("ar", sampling={"temperature": temperature}), rounds, ar.end)
     found = remarks.agreement(chain_lane(), ar)
     assert (
         found.kind == kind and found.at == 6 and found.gap == pytest.approx(math.log(0.5 / other))
     )
     lane = chain_lane()
-    loose = Lane(replace(lane.begin, lossless=False), lane.rounds, lane.end)
+    loose = LaneRecords(replace(lane.begin, lossless=False), lane.rounds, lane.end)
     assert remarks.agreement(loose, ar).kind == "differs"
-    alone = Lane(replace(lane.begin, exactness=LAW), lane.rounds, lane.end)
+    alone = LaneRecords(replace(lane.begin, exactness=LAW), lane.rounds, lane.end)
     assert remarks.agreement(alone, ar).kind == "law"
 
 
@@ -223,14 +223,14 @@ def timed(
 ):
     """An AR lane of n tokens, and a chain that brings two a round."""
 
-    def lane(name: str, drafted: str, rounds: int, seconds: float) -> Lane:
+    def lane(name: str, drafted: str, rounds: int, seconds: float) -> LaneRecords:
         made, clock = [], 0.0
         for i in range(rounds):
             took = seconds * (1 + jitter * (i % 2))
             clock += took
             phases = {"draft_s": 0.0, "verify_s": took, "commit_s": 0.0, "other_s": 0.0}
             made.append(chain_round(i, clock, drafted, drafted, "x", name, **phases))
-        return Lane(begin(name), made, End(name, "length", fold(made), load=load))
+        return LaneRecords(begin(name), made, End(name, "length", fold(made), load=load))
 
     return lane("chain", "x", n // 2, lane_s), lane("ar", "", n, ar_s)
 
@@ -294,7 +294,7 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
     ]
     races += [(cut(chain_lane(), 1), ar_lane()), (chain_lane(), ar_lane("abcxefz"))]
     lane = chain_lane()
-    alone = Lane(replace(lane.begin, exactness=LAW), lane.rounds, lane.end)
+    alone = LaneRecords(replace(lane.begin, exactness=LAW), lane.rounds, lane.end)
     races.append((alone, ar_lane("abcxefz")))
     for seed in range(52):
         rng = random.Random(seed)
@@ -327,7 +327,9 @@ def test_the_page_decides_the_same(tmp_path: Path) -> None:
     assert kinds >= {"same", "so_far", "differs", "tie", "law", "short", "disturbed", "sound"}
 
 
-def spoken(name: str, words: list[str], drafted: int, rng: random.Random, heat: float) -> Lane:
+def spoken(
+    name: str, words: list[str], drafted: int, rng: random.Random, heat: float
+) -> LaneRecords:
     """A lane that says these words, each with candidates near it, or a rival where it is hot."""
     ids = {
         word: i
@@ -367,7 +369,9 @@ def spoken(name: str, words: list[str], drafted: int, rng: random.Random, heat: 
                 **phases,
             )
         )
-    return Lane(begin(name, sampling={"temperature": heat}), rounds, End(name, "eos", fold(rounds)))
+    return LaneRecords(
+        begin(name, sampling={"temperature": heat}), rounds, End(name, "eos", fold(rounds))
+    )
 
 
 def test_runs_follow_the_records_even_where_text_repeats() -> None:
@@ -450,7 +454,7 @@ def test_a_claim_holds_only_where_every_interval_lies_above_what_it_needs() -> N
 def test_a_note_is_held_against_itself_a_round_later() -> None:
     lane = chain_lane()
     rounds = [replace(lane.rounds[0], notes={"alpha": a}) for a in (0.1, 0.2, 0.3, 0.4)]
-    assert papers.lagged([Lane(lane.begin, rounds)], "alpha") == pytest.approx(1.0)
+    assert papers.lagged([LaneRecords(lane.begin, rounds)], "alpha") == pytest.approx(1.0)
     assert papers.lagged([lane], "alpha") is None
 
 

@@ -21,7 +21,7 @@ from specvl_demo.methods.base import assemble, choose
 from specvl_demo.records import Begin, End
 from specvl_demo.serving import session
 from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.layouts import Shown, spans
+from specvl_demo.vlm.layouts import MediaSize, spans
 from specvl_demo.vlm.prompts import PromptBuilder, Turn, VideoFrames
 from specvl_demo.vlm.shared_drafter import with_layers
 from tests import pocketlike
@@ -126,7 +126,7 @@ def test_a_drafter_that_is_asked_in_its_own_way_makes_pictures_ready_once_too(
 def test_words_behind_a_pictures_patches_are_no_patches() -> None:
     """Two pictures of 3 by 3 patches, each followed by 2 tokens that stand for no place."""
     visual = torch.tensor([False, *[True] * 11, False, *[True] * 11, False])
-    shown = [Shown("image", 10, 10), Shown("image", 20, 10)]
+    shown = [MediaSize("image", 10, 10), MediaSize("image", 20, 10)]
     found = spans(None, {"pixel_values": torch.zeros(2, 3, 4, 4)}, visual, shown, words=2)
     assert [(s.media, s.start, s.stop, s.rows, s.cols) for s in found] == [
         (0, 1, 10, 3, 3),

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from specvl_demo.records import Begin, Lane, Record, Round, validate_trace
+from specvl_demo.records import Begin, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
@@ -253,7 +253,7 @@ async def _chunks(
     yield b"data: [DONE]\n\n"
 
 
-def _completion(asked: Asked, lane: Lane) -> dict[str, Any]:
+def _completion(asked: Asked, lane: LaneRecords) -> dict[str, Any]:
     """A whole answer; `specvl` holds what `generate --json` tells besides."""
     told = tables.lane_row(lane)
     choice = {
@@ -275,11 +275,11 @@ def _head(asked: Asked, kind: str) -> dict[str, Any]:
     return {"id": name, "object": kind, "created": int(time.time()), "model": asked.model}
 
 
-def _finish(lane: Lane) -> str | None:
+def _finish(lane: LaneRecords) -> str | None:
     return FINISH.get(lane.end.stop) if lane.end else None
 
 
-def _usage(lane: Lane) -> dict[str, Any]:
+def _usage(lane: LaneRecords) -> dict[str, Any]:
     totals = tables.measure(lane).totals
     begin: Begin = lane.begin
     return {

@@ -16,7 +16,7 @@ from typing import Any
 import gradio as gr
 from gradio.context import LocalContext
 
-from specvl_demo.records import Lane
+from specvl_demo.records import LaneRecords
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import Behaviour, Caller
@@ -215,5 +215,5 @@ def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _answer(name: str, lanes: Sequence[Lane]) -> Answer:
+def _answer(name: str, lanes: Sequence[LaneRecords]) -> Answer:
     return tables.lane_row(lanes[0]) if name == "generate" else {"lanes": tables.lane_rows(lanes)}

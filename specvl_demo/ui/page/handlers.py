@@ -18,7 +18,7 @@ from typing import Any
 from specvl_demo import pairs
 from specvl_demo.methods import base
 from specvl_demo.pairs.machine import Load
-from specvl_demo.records import Lane, Record, validate_trace
+from specvl_demo.records import LaneRecords, Record, validate_trace
 from specvl_demo.report import costs, trace
 from specvl_demo.serving import choosing
 from specvl_demo.serving.availability import DTYPE_BYTES
@@ -93,7 +93,7 @@ class Behaviour:
 
     async def answer(
         self, asked: Any, baseline: bool, caller: Caller
-    ) -> AsyncGenerator[list[Lane] | None, None]:
+    ) -> AsyncGenerator[list[LaneRecords] | None, None]:
         """None every BEAT_S, last the lanes of a whole race, for a program.
 
         ValueError with the sentence that a page would show.

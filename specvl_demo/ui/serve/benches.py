@@ -27,7 +27,7 @@ from specvl_demo.bench.provenance import BUSY_SHARE
 from specvl_demo.methods import base
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
-from specvl_demo.records import Lane, Record, gather
+from specvl_demo.records import LaneRecords, Record, gather
 from specvl_demo.report import answers, tables
 from specvl_demo.report.answers import Repeat
 from specvl_demo.serving import choosing
@@ -75,7 +75,7 @@ class Bench:
         order = self.order
         return Step(self, self.done, *order[self.done]) if self.done < len(order) else None
 
-    def take(self, step: Step, lanes: Sequence[Lane], forward_s: Sequence[float]) -> None:
+    def take(self, step: Step, lanes: Sequence[LaneRecords], forward_s: Sequence[float]) -> None:
         """Keep the lanes of a step, in the order in which they ran."""
         if step.number != self.done:  # another tab was faster
             return

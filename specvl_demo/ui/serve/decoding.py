@@ -27,7 +27,7 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.similarity_map import similarity_map
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.machine import Load, detect
-from specvl_demo.records import Asked, Round, Shown
+from specvl_demo.records import Question, Round, Thumbnail
 from specvl_demo.serving import availability, choosing, loader, session
 from specvl_demo.serving.availability import Options
 from specvl_demo.ui import messages
@@ -84,7 +84,7 @@ def events(
     earlier = zip(job.history, before, strict=True)
     turns = [session.turn(one.question, items, one.answer, most) for one, items in earlier]
     turns.append(session.turn(job.question, now, most_pixels=most))
-    notes = Asked(
+    notes = Question(
         job.question, _small([item for items in (*before, now) for item in items], job.names)
     )
     asked = session.request(
@@ -152,13 +152,13 @@ def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, lis
     return {lane: text[tuple(ids)] for lane, ids in answers.items()}
 
 
-def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Shown]:
+def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Thumbnail]:
     """Small copies that travel in a trace: one frame of a picture, every sampled one of a clip."""
     out = []
     for at, item in enumerate(shown):
         frames = item.frames if isinstance(item, media.VideoFrames) else [item]
         out.append(
-            Shown(names[at] if at < len(names) else "", [_address(frame) for frame in frames])
+            Thumbnail(names[at] if at < len(names) else "", [_address(frame) for frame in frames])
         )
     return out
 

@@ -29,7 +29,7 @@ PICTURE_DETAIL = (0.05, 25.0)
 
 
 @dataclass(frozen=True)
-class Turn:
+class PastTurn:
     question: str
     answer: str
     media: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Job:
     lanes: tuple[tuple[str, Mapping[str, Any]], ...]
     question: str
     media: tuple[str, ...] = ()
-    history: tuple[Turn, ...] = ()
+    history: tuple[PastTurn, ...] = ()
     system: str = ""
     max_new_tokens: int = 160
     temperature: float = 0.0
@@ -146,8 +146,8 @@ def _files(value: Any) -> list[Mapping[str, Any]]:
     return files
 
 
-def _turn(item: Mapping[str, Any], folders: Sequence[Path]) -> Turn:
-    return Turn(
+def _turn(item: Mapping[str, Any], folders: Sequence[Path]) -> PastTurn:
+    return PastTurn(
         _text(item.get("question", ""), "A question"),
         _text(item.get("answer", ""), "An answer"),
         tuple(uploaded(m, folders) for m in _files(item.get("media"))),
