@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.__main__ import guarded
-from specvl_demo.cli.parse import DTYPES, Option, Parser, Refused, add, flag, number, option, whole
+from specvl_demo.cli.parse import (
+    DTYPES,
+    InputError,
+    Option,
+    Parser,
+    add,
+    flag,
+    number,
+    option,
+    whole,
+)
 from specvl_demo.pairs import ASSETS, ROLES
 from specvl_demo.pairs.machine import cores
 
@@ -134,7 +144,7 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     from specvl_demo.vlm import photo_assembly
 
     if o.data is None:
-        raise Refused(
+        raise InputError(
             "evaluate --pair photo needs --data: a folder of pictures with a captions file"
         )
     o.folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +159,7 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
 
 
 def _writable(folder: Path, option: str = "--out") -> Path:
-    """The folder, made; Refused where nothing can be written there: before hours are spent, not
+    """The folder, made; InputError where nothing can be written there: before hours are spent, not
     after.
     """
     try:
@@ -157,7 +167,9 @@ def _writable(folder: Path, option: str = "--out") -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as fault:
-        raise Refused(f"{option} {folder} cannot be written: {fault.strerror or fault}.") from None
+        raise InputError(
+            f"{option} {folder} cannot be written: {fault.strerror or fault}."
+        ) from None
 
 
 FRESH = flag("--fresh", "do not go on from the checkpoint")
@@ -254,7 +266,7 @@ def _truth(text: str) -> bool:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the recipe that the first argument names; Refused where it is unknown or cannot start."""
+    """Run the recipe that the first argument names; InputError if it is unknown or cannot start."""
     chooser = Parser(
         prog="python -m recipes",
         description="Train a target, or a drafter for any pair; evaluate.",
@@ -265,7 +277,7 @@ def run(argv: Sequence[str]) -> int:
     chooser.add_argument("recipe", help=" | ".join(TRAININGS))
     name = chooser.parse_args(argv[:1]).recipe
     if name not in TRAININGS:
-        raise Refused(f"unknown recipe {name!r}; known: {', '.join(TRAININGS)}")
+        raise InputError(f"unknown recipe {name!r}; known: {', '.join(TRAININGS)}")
     # Before any recipe imports transformers, which fails beside a torchvision whose operators do
     # not load.
     import specvl_demo.decoders  # noqa: F401, I001
@@ -298,7 +310,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         return training.run(told, recipe)
     except (ValueError, FileNotFoundError) as reason:
-        raise Refused(str(reason)) from None
+        raise InputError(str(reason)) from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
-from specvl_demo.cli.parse import Refused, parse, run
+from specvl_demo.cli.parse import InputError, parse, run
 
 _LOST = "\N{REPLACEMENT CHARACTER}"
 _JOINER = "\N{ZERO WIDTH JOINER}"  # of which emoji are made
@@ -30,14 +30,14 @@ def guarded(command: Callable[[], int]) -> int:
     """
     try:
         if sys.flags.optimize > 1:
-            raise Refused(
+            raise InputError(
                 "python -OO drops the texts that transformers builds its models from: run"
                 " without -OO"
             )
         code = command()
         sys.stdout.flush()
         return code
-    except Refused as reason:
+    except InputError as reason:
         sys.stderr.write(f"{_sentence(str(reason))}\n")
         return 2
     except ModuleNotFoundError as fault:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.bench import measure
-from specvl_demo.bench.measure import Asked
+from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.methods.base import Choice, Models, Value, choose
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.pairs import fingerprints
@@ -51,7 +51,7 @@ class Trained:
         return replace(chosen, method=method, drafter=replace(part, build=build))
 
 
-def report(asked: Asked) -> dict[str, Any]:
+def report(asked: BenchOptions) -> dict[str, Any]:
     """`machine, settings, rows` as `measure.bench` has them, a row a head and shape.
 
     heads: name, parameters and steps of each; unlike: sentences on what was not trained alike.

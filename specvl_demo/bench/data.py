@@ -35,7 +35,7 @@ ANSWER = ("reference", "answer", "answers", "label", "gpt_answer", "caption")
 
 
 @dataclass(frozen=True)
-class Question:
+class DataRow:
     """A row as it is read, before anything that it shows is opened. shown: names of files, or
     pictures as data. before: the questions and answers that came first, about what is shown.
     """
@@ -192,7 +192,7 @@ def _case(
     return Case(name, one.text, (*decoded, *opened), reference=one.reference, kind=one.kind)
 
 
-def question(name: str, row: Mapping[str, Any], ask: str = "") -> Question:
+def question(name: str, row: Mapping[str, Any], ask: str = "") -> DataRow:
     """What a row asks. ask: the question of all rows. ValueError where there is none."""
     text = ask or _first(row, QUESTION)
     if isinstance(text, list) and text:
@@ -215,7 +215,7 @@ def question(name: str, row: Mapping[str, Any], ask: str = "") -> Question:
         answer = LETTERS[answer]
     if isinstance(answer, list | tuple):
         answer = answer[0] if answer else None
-    return Question(
+    return DataRow(
         name,
         "\n".join(lines),
         (*_all(row, PICTURES), *_all(row, CLIPS)),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from specvl_demo.bench import cases, lossless, measure, provenance, steps
-from specvl_demo.bench.measure import Asked
+from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.bench.peers import PEERS
 from specvl_demo.decoders.timing import peak_bytes
 from specvl_demo.serving.loader import Loaded
@@ -37,7 +37,7 @@ FAULTS = (
 Rows = list[dict[str, Any]]
 
 
-def report(asked: Asked) -> dict[str, Any]:
+def report(asked: BenchOptions) -> dict[str, Any]:
     """`machine, settings, rows`: a row a part with its own rows, or with what went wrong."""
     watch = provenance.Watch()
     machine, rows = _in_own_type(asked)
@@ -53,7 +53,7 @@ def report(asked: Asked) -> dict[str, Any]:
     return {"machine": {**machine, **_gpu(), **watch.read()}, "settings": settings, "rows": rows}
 
 
-def _in_own_type(asked: Asked) -> tuple[dict[str, Any], Rows]:
+def _in_own_type(asked: BenchOptions) -> tuple[dict[str, Any], Rows]:
     """The machine with what was loaded, and the parts in the device's own type; the models go with
     the call, before they are loaded in another one."""
     loaded = asked.load(asked.roles, None)
@@ -109,7 +109,7 @@ def _steps(loaded: Loaded, repeats: int) -> Rows:
     return rows
 
 
-def _beside(loaded: Loaded, asked: Asked) -> Rows:
+def _beside(loaded: Loaded, asked: BenchOptions) -> Rows:
     """Every method and every way of the library on a few held-out scenes, with the limits found."""
     sizes = asked.repeats, asked.max_new_tokens
     found = measure.bench(
@@ -135,7 +135,7 @@ def _memory(loaded: Loaded) -> Rows:
     ]
 
 
-def _exact(asked: Asked, dtype: str) -> Rows:
+def _exact(asked: BenchOptions, dtype: str) -> Rows:
     loaded, questions = asked.load(asked.roles, dtype), cases.mixed(asked.prompts)
     found = lossless.lossless(loaded, questions, asked.choices, asked.max_new_tokens, asked.tell)
     return [{key: row.get(key) for key in lossless.COLUMNS} for row in found["rows"]]

@@ -11,7 +11,7 @@ from typing import Any
 
 from specvl_demo.bench import provenance
 from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import GREEDY, Asked, Tell, requests, silent
+from specvl_demo.bench.measure import GREEDY, BenchOptions, Tell, requests, silent
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
@@ -37,7 +37,7 @@ COLUMNS = (
 )
 
 
-def report(asked: Asked) -> dict[str, Any]:
+def report(asked: BenchOptions) -> dict[str, Any]:
     """What `lossless` finds on the pair's questions of every kind, or on the user's file.
 
     When sampling, fewer questions than `asked.prompts` are repeated, each time with another seed.

@@ -19,7 +19,7 @@ from specvl_demo.bench.peers import PEERS, Library
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice
-from specvl_demo.pairs import Pair, Role
+from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import gather
 from specvl_demo.report import answers as folds
@@ -36,7 +36,7 @@ GREEDY = Sampling()
 
 
 @dataclass(frozen=True)
-class Asked:
+class BenchOptions:
     """What a bench was asked for. choices: `ar` first.
 
     prompts: how many, where a suite can ask any number. busy: figures are wanted even where others
@@ -44,7 +44,7 @@ class Asked:
     claim: of the papers suite; None for all.
     """
 
-    pair: Pair
+    pair: PairSpec
     choices: Sequence[Choice]
     repeats: int
     max_new_tokens: int
@@ -94,7 +94,7 @@ def requests(
     ]
 
 
-def answers(asked: Asked) -> dict[str, Any]:
+def answers(asked: BenchOptions) -> dict[str, Any]:
     """Every method on the shipped cases, or on the person's own, beside the library's ways."""
     small: list[Role] = (
         ["small"] if asked.peers and "small" in choosing.roles_here(asked.pair) else []

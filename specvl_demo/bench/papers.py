@@ -12,7 +12,7 @@ from typing import Any
 
 from specvl_demo.bench import cases, provenance
 from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import Asked, requests
+from specvl_demo.bench.measure import BenchOptions, requests
 from specvl_demo.core import engine
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import METHODS, Choice, Value, choose, shape
@@ -41,7 +41,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MustExceed:
     """The arm's figure must be more than so many times the control's."""
 
     arm: str
@@ -60,17 +60,17 @@ class Claim:
     paper: str
     says: str
     control: str
-    asks: Callable[[Asked], list[Case]]
+    asks: Callable[[BenchOptions], list[Case]]
     arms: tuple[Arm, ...]
-    needs: tuple[Comparison, ...]
+    needs: tuple[MustExceed, ...]
     lacking: str = ""
 
 
-def every_kind(asked: Asked) -> list[Case]:
+def every_kind(asked: BenchOptions) -> list[Case]:
     return asked.cases("all")[: asked.prompts]
 
 
-def shifting(asked: Asked) -> list[Case]:
+def shifting(asked: BenchOptions) -> list[Case]:
     """What changes from question to question, and drafters of single pictures never saw: five
     pictures at once, two pictures, second turns, text only."""
     found = [one for one in asked.cases("all") if len(one.shown) > 1 or one.before or not one.shown]
@@ -82,7 +82,7 @@ def shifting(asked: Asked) -> list[Case]:
     return [*five, *found][: asked.prompts]
 
 
-def clips(asked: Asked) -> list[Case]:
+def clips(asked: BenchOptions) -> list[Case]:
     """Clips of 16 frames, 576 visual tokens on the drawn-scene pair."""
     asks = ("What happens in the clip?", "Describe the clip.")
     return [
@@ -154,7 +154,7 @@ CLAIMS = (
         every_kind,
         (*_trees(0.0), *_trees(1.0)),
         tuple(
-            Comparison(f"SAGE, {growth}, T = {t}", f"{other} of 10, T = {t}")
+            MustExceed(f"SAGE, {growth}, T = {t}", f"{other} of 10, T = {t}")
             for growth, other in (("template", "static tree"), ("online", "EAGLE-2's tree"))
             for t in (0, 1)
         ),
@@ -175,9 +175,9 @@ CLAIMS = (
             Arm("random weights", "tabed", {**CHAIN_OF_8, "weights": "random"}),
         ),
         (
-            Comparison("learnt weights", "picture only", 1.05),
-            Comparison("learnt weights", "text only", 1.05),
-            Comparison("learnt weights", "random weights"),
+            MustExceed("learnt weights", "picture only", 1.05),
+            MustExceed("learnt weights", "text only", 1.05),
+            MustExceed("learnt weights", "random weights"),
         ),
     ),
     Claim(
@@ -194,9 +194,9 @@ CLAIMS = (
             Arm("FLy", "fly", {"gamma": 10, "window": 4}),
         ),
         (
-            Comparison("LVSpec, λ 0.3", "strict"),
-            Comparison("LVSpec, λ 0.3", "strict", 0.99, "quality"),
-            Comparison("LVSpec, λ 0.3", "random, λ 0.3", 1.0, "quality"),
+            MustExceed("LVSpec, λ 0.3", "strict"),
+            MustExceed("LVSpec, λ 0.3", "strict", 0.99, "quality"),
+            MustExceed("LVSpec, λ 0.3", "random, λ 0.3", 1.0, "quality"),
         ),
     ),
     Claim(
@@ -208,7 +208,7 @@ CLAIMS = (
         "an EAGLE-2 head and the same trees of 16, over clips of 576 visual tokens",
         clips,
         (Arm("HiViS", "hivis", HEAD), Arm("EAGLE-2", "eagle2", HEAD)),
-        (Comparison("HiViS", "EAGLE-2"),),
+        (MustExceed("HiViS", "EAGLE-2"),),
         "An EAGLE-2 head that fed itself in training as HiViS does is not shipped, so what hiding"
         " brings cannot be told from what self-feeding brings.",
     ),
@@ -225,8 +225,8 @@ CLAIMS = (
             Arm("EAGLE-2", "eagle2", HEAD),
         ),
         (
-            Comparison("DREAM, keeps 0.75", "EAGLE-2"),
-            Comparison("DREAM, keeps 0.75", "DREAM, keeps 1", LEAST_LIKE),
+            MustExceed("DREAM, keeps 0.75", "EAGLE-2"),
+            MustExceed("DREAM, keeps 0.75", "DREAM, keeps 1", LEAST_LIKE),
         ),
         "Heads with one fixed layer at 25, 50 and 75 % of the depth are not shipped.",
     ),
@@ -238,7 +238,7 @@ CLAIMS = (
         "nothing left out; guided pruning, static trees of 12",
         clips,
         tuple(map(_pruned, (0.0, 0.5, 0.8, 0.9, 0.95))),
-        (Comparison("90% left out", "0% left out", LEAST_LIKE),),
+        (MustExceed("90% left out", "0% left out", LEAST_LIKE),),
     ),
 )
 
@@ -251,7 +251,7 @@ def find(name: str | None) -> Sequence[Claim]:
     return found
 
 
-def report(asked: Asked) -> dict[str, Any]:
+def report(asked: BenchOptions) -> dict[str, Any]:
     """`machine, settings, rows, claims`: a row an arm, a claim with what it needs. ValueError for
     an unknown claim or a pair that lacks a drafter."""
     wanted = find(asked.claim)
@@ -278,7 +278,7 @@ Answered = Mapping[str, Sequence[papers.Sums]]
 
 
 def _answered(
-    loaded: Loaded, claim: Claim, asked: Asked, done: float
+    loaded: Loaded, claim: Claim, asked: BenchOptions, done: float
 ) -> tuple[Answered, list[dict[str, Any]]]:
     """What every arm's answers add up to, and a row for each."""
     found, answered, rows = claim.asks(asked), {}, []

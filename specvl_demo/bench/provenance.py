@@ -15,7 +15,7 @@ import psutil
 import torch
 
 from specvl_demo import places
-from specvl_demo.pairs import Pair, fingerprints
+from specvl_demo.pairs import PairSpec, fingerprints
 from specvl_demo.pairs.machine import Load, detect
 from specvl_demo.serving import loader
 from specvl_demo.serving.loader import Loaded
@@ -76,7 +76,7 @@ def commit() -> str | None:
     return f"{head}+" if changed else head
 
 
-def weights(pair: Pair) -> dict[str, str | None]:
+def weights(pair: PairSpec) -> dict[str, str | None]:
     """What the figures were measured with: of every checkpoint the hash of its files, or the hub's
     revision.
 

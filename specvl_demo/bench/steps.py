@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from specvl_demo.bench import cases, forwards, measure, provenance
-from specvl_demo.bench.measure import Asked
+from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.sequence import prefill
@@ -143,7 +143,7 @@ def suite(
     return {"machine": machine, "settings": settings, "rows": found}
 
 
-def report(asked: Asked) -> dict[str, Any]:
+def report(asked: BenchOptions) -> dict[str, Any]:
     """What a step costs: a pair on disk as it is, hub pairs by shape with random weights, nothing
     fetched.
     """
@@ -178,7 +178,7 @@ def _draft_rows(loaded: Loaded, choices: Sequence[Choice]) -> list[Cost]:
     return rows
 
 
-def _decoders(asked: Asked, graphs: bool) -> tuple[Loaded | None, dict[str, Backend]]:
+def _decoders(asked: BenchOptions, graphs: bool) -> tuple[Loaded | None, dict[str, Backend]]:
     """The target's decoder by its name and a small drafter's, with the pair where it was loaded for
     them.
     """

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specvl_demo.bench import ablations, device, lossless, measure, pages, papers, steps, tune
-from specvl_demo.bench.measure import Asked
+from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.bench.pages import Page, Report
 from specvl_demo.methods.base import Choice
-from specvl_demo.pairs import PAIRS, Pair
+from specvl_demo.pairs import PAIRS, PairSpec
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.serving import availability, ceilings, choosing
 from specvl_demo.serving.availability import Quantised
@@ -46,7 +46,7 @@ def derived() -> Report:
     return {"machine": {}, "settings": {"acceptance": acceptance}, "rows": rows}
 
 
-def _best(pair: Pair, choices: Sequence[Choice], device: Device) -> str | None:
+def _best(pair: PairSpec, choices: Sequence[Choice], device: Device) -> str | None:
     """The highest ceiling with its method; None where the pair does not fit."""
     found = []
     for choice in choices:
@@ -66,7 +66,7 @@ def _best(pair: Pair, choices: Sequence[Choice], device: Device) -> str | None:
 class Suite:
     """One row of the table. repeats, max_new_tokens, prompts: what is taken where nobody says."""
 
-    run: Callable[[Asked], Report]
+    run: Callable[[BenchOptions], Report]
     page: Callable[[Report], Page]
     repeats: int = 5
     max_new_tokens: int = 160

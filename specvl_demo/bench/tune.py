@@ -13,12 +13,12 @@ from typing import Any
 
 from specvl_demo.bench import measure, provenance
 from specvl_demo.bench.cases import Case
-from specvl_demo.bench.measure import Asked, Tell, silent
+from specvl_demo.bench.measure import BenchOptions, Tell, silent
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Request
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
-from specvl_demo.pairs import Pair
+from specvl_demo.pairs import PairSpec
 from specvl_demo.records import gather
 from specvl_demo.report.metrics import Metrics
 from specvl_demo.report.metrics import measure as metrics
@@ -61,7 +61,7 @@ class Trial:
     speedup: float
 
 
-class Bench:
+class Trials:
     """One method on one set of requests; each setting is tried once."""
 
     def __init__(self, loaded: Loaded, name: str, asked: Sequence[Request]) -> None:
@@ -116,7 +116,7 @@ def tune(
     session.warm(loaded, asked[0], [choosing.choose(loaded.pair, name) for name in names])
     rows = []
     for number, name in enumerate(names):
-        bench = Bench(loaded, name, asked)
+        bench = Trials(loaded, name, asked)
 
         def note(text: str, name: str = name, done: float = number / len(names)) -> None:
             tell(f"{name}: {text}", done)
@@ -128,7 +128,7 @@ def tune(
     return rows
 
 
-def report(asked: Asked) -> dict[str, Any]:
+def report(asked: BenchOptions) -> dict[str, Any]:
     """Tune, and write what was found where the page and the command line look for it."""
     names = [name for name in tunable(asked.pair) if name in {c.method.name for c in asked.choices}]
     if not names:
@@ -158,7 +158,7 @@ def report(asked: Asked) -> dict[str, Any]:
     }
 
 
-def tunable(pair: Pair) -> list[str]:
+def tunable(pair: PairSpec) -> list[str]:
     """The speculative methods of a pair whose policy has something to tune."""
     return [
         name for name in choosing.served(pair) if choosing.choose(pair, name).policy.name in LADDERS
@@ -203,7 +203,7 @@ def _next(ladder: Sequence[float], value: float, way: int) -> float | None:
 
 
 def _final(
-    bench: Bench, cases: Sequence[Case], repeats: int, max_new_tokens: int
+    bench: Trials, cases: Sequence[Case], repeats: int, max_new_tokens: int
 ) -> dict[str, Any]:
     """Finalists and presets run interleaved with AR; what there was stays where nothing beats
     it.

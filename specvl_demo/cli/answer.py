@@ -18,11 +18,11 @@ import msgspec
 
 from specvl_demo import pairs, records
 from specvl_demo.cli import progress
-from specvl_demo.cli.parse import Refused
+from specvl_demo.cli.parse import InputError
 from specvl_demo.media import Visual, load_media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
-from specvl_demo.pairs import Pair, Role
+from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.records import LaneRecords, Record, Round, gather
 from specvl_demo.report import remarks, tables
 from specvl_demo.serving import availability, choosing
@@ -62,9 +62,9 @@ def batch(options: argparse.Namespace) -> int:
     any did.
     """
     if not options.json:
-        raise Refused("--batch prints JSON lines; add --json.")
+        raise InputError("--batch prints JSON lines; add --json.")
     if options.prompt or options.image or options.video or options.trace:
-        raise Refused(
+        raise InputError(
             "--batch takes prompts and files from its lines; leave --prompt, --image, --video and"
             " --trace."
         )
@@ -77,11 +77,11 @@ def batch(options: argparse.Namespace) -> int:
             if line.strip()
         ]
     except OSError as fault:
-        raise Refused(
+        raise InputError(
             f"--batch {options.batch} cannot be read: {fault.strerror or fault}."
         ) from None
     except ValueError:
-        raise Refused(f"--batch {options.batch} is not UTF-8 text.") from None
+        raise InputError(f"--batch {options.batch} is not UTF-8 text.") from None
     from specvl_demo.serving import session
 
     def beside(name: str) -> Path:
@@ -109,7 +109,7 @@ def batch(options: argparse.Namespace) -> int:
     return int(wrong > 0)
 
 
-class Question(msgspec.Struct, forbid_unknown_fields=True):
+class BatchLine(msgspec.Struct, forbid_unknown_fields=True):
     """A line of --batch. kind, split and answer are the bench's, and are read over here."""
 
     id: str | int
@@ -121,7 +121,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
     answer: str = ""
 
 
-def _question(line: str, answer: dict[str, object]) -> Question:
+def _question(line: str, answer: dict[str, object]) -> BatchLine:
     """The question of a line; its id goes into the answer as soon as it is known. ValueError on bad
     lines.
     """
@@ -129,7 +129,7 @@ def _question(line: str, answer: dict[str, object]) -> Question:
         data = msgspec.json.decode(line)
         if isinstance(data, dict) and isinstance(data.get("id"), str | int):
             answer["id"] = data["id"]
-        asked = msgspec.convert(data, Question)
+        asked = msgspec.convert(data, BatchLine)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
         raise ValueError(
             f'A line is {{"id", "prompt", "images", "video"}} in JSON: {fault}'
@@ -140,7 +140,7 @@ def _question(line: str, answer: dict[str, object]) -> Question:
 
 
 def pick(
-    names: Sequence[str], settings: Sequence[tuple[str, str]], pair: Pair, temperature: float
+    names: Sequence[str], settings: Sequence[tuple[str, str]], pair: PairSpec, temperature: float
 ) -> list[Choice]:
     """Each method with its settings, checked against the pair; ValueError with a sentence.
 
@@ -154,7 +154,7 @@ def pick(
         for key, value in settings:
             owner, dot, inner = key.rpartition(".")
             if dot and owner not in names:
-                raise Refused(
+                raise InputError(
                     f"--set {key}: {owner} does not run here; running: {', '.join(names)}."
                 )
             if owner == name or (not dot and (len(names) == 1 or inner in known)):
@@ -163,16 +163,16 @@ def pick(
         chosen.append(choosing.choose(pair, name, mine, temperature))
     for key, _ in settings:
         if key not in used:
-            raise Refused(f"--set {key}: none of {', '.join(names)} has this parameter.")
+            raise InputError(f"--set {key}: none of {', '.join(names)} has this parameter.")
     return chosen
 
 
-def find_pair(options: argparse.Namespace) -> Pair:
+def find_pair(options: argparse.Namespace) -> PairSpec:
     """The pair that was named, or one of the two models that were; ValueError with what is
     wrong.
     """
     if options.drafter is not None and options.target is None:
-        raise Refused("--drafter drafts for a --target; name that too.")
+        raise InputError("--drafter drafts for a --target; name that too.")
     if options.target is not None:
         return custom_pair(options.target, options.drafter)
     return pairs.find(options.pair) if options.pair else choosing.default_pair()
@@ -184,10 +184,10 @@ def _names(options: argparse.Namespace) -> list[str]:
     else:
         names = [name.strip() for name in options.methods.split(",") if name.strip()]
     if not names:
-        raise Refused("--methods names no method.")
+        raise InputError("--methods names no method.")
     for name in names:
         if names.count(name) > 1:
-            raise Refused(f"--methods names {name} twice.")
+            raise InputError(f"--methods names {name} twice.")
     return names if "ar" in names else ["ar", *names]
 
 
@@ -198,7 +198,7 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[LaneRecords]:
     pair = find_pair(options)
     chosen = pick(names, options.set, pair, options.temperature)
     if not options.prompt.strip() and not options.image and not options.video:
-        raise Refused("There is nothing to answer: give --prompt, --image or --video.")
+        raise InputError("There is nothing to answer: give --prompt, --image or --video.")
     pictures, clips = load_media(options.image, options.video, pair.n_frames)
     with _opened(options.trace) as saved:
         from specvl_demo.serving import session
@@ -210,7 +210,7 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[LaneRecords]:
 
 
 def load(
-    options: argparse.Namespace, pair: Pair, roles: Sequence[Role], dtype: str | None = None
+    options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role], dtype: str | None = None
 ) -> Loaded:
     """The pair with drafters of these roles, as the options ask; dtype goes before theirs."""
     from specvl_demo.serving import loader
@@ -224,7 +224,7 @@ def load(
     return loader.load(pair, roles, progress.tell, settings)
 
 
-def _load(options: argparse.Namespace, pair: Pair, chosen: Sequence[Choice]) -> Loaded:
+def _load(options: argparse.Namespace, pair: PairSpec, chosen: Sequence[Choice]) -> Loaded:
     try:
         loaded = load(options, pair, choosing.roles_of(chosen))
     finally:
@@ -281,8 +281,8 @@ def _opened(path: str | None) -> Iterator[TextIO | None]:
             file.close()
 
 
-def _unwritable(path: str, fault: Exception) -> Refused:
-    return Refused(
+def _unwritable(path: str, fault: Exception) -> InputError:
+    return InputError(
         f"--trace {path} cannot be written: {getattr(fault, 'strerror', None) or fault}."
     )
 

@@ -14,16 +14,16 @@ from typing import Any
 
 from specvl_demo.cli import progress
 from specvl_demo.cli.answer import find_pair, load, pick, print_json
-from specvl_demo.cli.parse import Refused
+from specvl_demo.cli.parse import InputError
 from specvl_demo.methods.base import METHODS, Choice
-from specvl_demo.pairs import Pair
+from specvl_demo.pairs import PairSpec
 from specvl_demo.serving import choosing
 
 
 def run(options: argparse.Namespace) -> int:
     for file in filter(None, (options.plots, options.report)):
         if not Path(file).parent.is_dir():
-            raise Refused(f"{file} cannot be written: there is no folder {Path(file).parent}.")
+            raise InputError(f"{file} cannot be written: there is no folder {Path(file).parent}.")
     if options.recorded:
         return _show(options, _recorded("--from", options.recorded))
     pair = find_pair(options)
@@ -67,7 +67,7 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
         if options.report:
             Path(options.report).write_text(page.markdown(), encoding="utf-8")
     except OSError as fault:
-        raise Refused(f"{fault.filename} cannot be written: {fault.strerror}.") from None
+        raise InputError(f"{fault.filename} cannot be written: {fault.strerror}.") from None
     if options.json:
         print_json(report)
     elif not (options.write or options.plots or options.report):
@@ -76,7 +76,7 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
 
 
 def _choices(
-    options: argparse.Namespace, pair: Pair, recorded: Mapping[str, Any] | None
+    options: argparse.Namespace, pair: PairSpec, recorded: Mapping[str, Any] | None
 ) -> list[Choice]:
     """`ar`, then the methods that were named, all that the pair serves, or those of the record."""
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
@@ -91,7 +91,7 @@ def _choices(
 
 def _asked(
     options: argparse.Namespace,
-    pair: Pair,
+    pair: PairSpec,
     chosen: Sequence[Choice],
     name: str,
     recorded: Mapping[str, Any],
@@ -100,16 +100,17 @@ def _asked(
     does.
     """
     from specvl_demo.bench.guard import REPEATS
-    from specvl_demo.bench.suites import Asked, find
+    from specvl_demo.bench.measure import BenchOptions
+    from specvl_demo.bench.suites import find
     from specvl_demo.core.sampling import Sampling
 
     if options.temperature and name != "lossless":
-        raise Refused(
+        raise InputError(
             "--temperature goes with --suite lossless: the others compare speeds of greedy answers."
         )
     suite = find(name)
 
-    return Asked(
+    return BenchOptions(
         pair=pair,
         choices=chosen,
         repeats=options.repeats or (REPEATS if recorded else suite.repeats),
@@ -135,9 +136,9 @@ def _recorded(option: str, path: str) -> dict[str, Any]:
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as fault:
-        raise Refused(f"{option} {path} cannot be read: {fault.strerror or fault}.") from None
+        raise InputError(f"{option} {path} cannot be read: {fault.strerror or fault}.") from None
     except ValueError:
-        raise Refused(f"{option} {path} is no JSON document.") from None
+        raise InputError(f"{option} {path} is no JSON document.") from None
     if not isinstance(found, dict) or not {"suite", "machine", "settings", "rows"} <= set(found):
-        raise Refused(f"{option} {path} is no report of `bench --json`.")
+        raise InputError(f"{option} {path} is no report of `bench --json`.")
     return found

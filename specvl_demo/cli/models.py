@@ -11,9 +11,9 @@ from typing import Any
 
 from specvl_demo import pairs
 from specvl_demo.cli.answer import print_json
-from specvl_demo.cli.parse import Refused
+from specvl_demo.cli.parse import InputError
 from specvl_demo.methods import base
-from specvl_demo.pairs import Pair
+from specvl_demo.pairs import PairSpec
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.report import tables
 from specvl_demo.serving import availability, choosing
@@ -43,14 +43,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def fetch(options: argparse.Namespace) -> int:
-    """Fetch what is missing and say where it lies; Refused with a sentence where it cannot be
+    """Fetch what is missing and say where it lies; InputError with a sentence where it cannot be
     had.
     """
     from specvl_demo.vlm import photo_assembly
 
     target = pairs.find(options.what).target
     if not target.folder.is_dir():
-        raise Refused(
+        raise InputError(
             f"The weights of {target.id} are missing from assets; train or copy them first."
         )
 
@@ -61,7 +61,7 @@ def fetch(options: argparse.Namespace) -> int:
     return 0
 
 
-def pair_row(pair: Pair, machine: Machine) -> dict[str, Any]:
+def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     """A pair, with a verdict for every method it serves. Bytes are estimates from rounded sizes."""
     verdict = availability.available(pair, machine, roles=())
     methods = {

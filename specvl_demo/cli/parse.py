@@ -19,18 +19,18 @@ from specvl_demo.records import MAX_NEW_TOKENS, MAX_SEED, MAX_TEMPERATURE, MIN_T
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-class Refused(ValueError):
+class InputError(ValueError):
     """Input that cannot be served; the message is the sentence for standard error."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose mistakes are one sentence, raised as Refused."""
+    """An argument parser whose mistakes are one sentence, raised as InputError."""
 
     def error(self, message: str) -> NoReturn:
         # argparse would print a page of usage first; the sentence alone is easier to read, and to
         # test.
         message = re.sub(r"^argument (\S+): ", r"\1: ", message)
-        raise Refused(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
+        raise InputError(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -393,9 +393,7 @@ def add(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command that was parsed; gives its exit code. Refused where what was asked cannot be
-    served.
-    """
+    """Run the command that was parsed and return its exit code; InputError if it cannot."""
     module, _, function = COMMANDS[options.command].run.partition(":")
     try:
         # Within: what SPECVL_METHODS names is read with the command's imports, and may not be
@@ -403,4 +401,4 @@ def run(options: argparse.Namespace) -> int:
         command = getattr(importlib.import_module(f"specvl_demo.{module}"), function)
         return int(command(options))
     except (ValueError, FileNotFoundError) as reason:
-        raise Refused(str(reason)) from None
+        raise InputError(str(reason)) from None

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from specvl_demo import records
-from specvl_demo.cli.parse import Refused
+from specvl_demo.cli.parse import InputError
 from specvl_demo.report import imported, tables, trace
 
 
@@ -25,9 +25,9 @@ def run(options: argparse.Namespace) -> int:
         try:
             records.write(out, imported.from_vllm(trace.read(Path(options.file))))
         except records.RecordError as fault:
-            raise Refused(f"{name} {fault}.") from None
+            raise InputError(f"{name} {fault}.") from None
         except OSError as fault:
-            raise Refused(f"--out {out} cannot be written: {fault.strerror or fault}.") from None
+            raise InputError(f"--out {out} cannot be written: {fault.strerror or fault}.") from None
         sys.stdout.write(f"{out}\n")
         return 0
     lanes, problems = trace.inspect(options.file)
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         if options.action == "check" and problems[0].line is not None:
             sys.stdout.writelines(f"{problem}\n" for problem in problems)
         more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise Refused(f"{name} is not a sound trace: {problems[0]}{more}.")
+        raise InputError(f"{name} is not a sound trace: {problems[0]}{more}.")
     if options.action == "show":
         sys.stdout.write(trace.summary(lanes) + "\n")
     elif options.action in ("html", "plot"):
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
         out = Path(options.out or Path(options.file).with_suffix(".plots.html"))
         if out.suffix.lower() not in (".html", ".htm"):
-            raise Refused(
+            raise InputError(
                 f"--out {out} must end in .html: a page with its charts is written, no picture."
             )
         text = (
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             out.write_text(text, encoding="utf-8")
         except (OSError, ValueError) as fault:
-            raise Refused(
+            raise InputError(
                 f"--out {out} cannot be written: {getattr(fault, 'strerror', None) or fault}."
             ) from None
         sys.stdout.write(f"{out}\n")

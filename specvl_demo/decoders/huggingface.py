@@ -147,7 +147,9 @@ class HFDecoder:
             "attention_mask": self._masks(call),
             "past_key_values": cast(HFCache, call.cache).adapter,
             "use_cache": True,
-            "specvl": _Asked(self.device, call.kept, call.mask is not None, call.columns),
+            "specvl": _AttentionContext(
+                self.device, call.kept, call.mask is not None, call.columns
+            ),
         }
         if call.deepstack is not None:
             arguments["visual_pos_masks"] = call.visual
@@ -227,7 +229,7 @@ class _CacheLayer(CacheLayerMixin):
 
 
 @dataclass
-class _Asked:
+class _AttentionContext:
     """Travels through the decoder's keyword arguments to the attention function. device: for what
     is kept.
     """
@@ -246,7 +248,7 @@ def _attention(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    specvl: _Asked | None = None,
+    specvl: _AttentionContext | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """The library's fused attention; on request also probabilities, and query heads packed as rows.

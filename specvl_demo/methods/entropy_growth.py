@@ -32,7 +32,7 @@ def threshold(level: int, depth: int) -> float:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TreePlan:
     """The tree one confidence `alpha` asks for. max_nodes: of the tree, the root included; top_k:
     the most children of a node."""
 
@@ -58,7 +58,7 @@ class Plan:
         return path_probability > threshold(level, self.depth)
 
 
-def template(top: Sequence[float], want: Plan, order: str = "best-first") -> list[RankPath]:
+def template(top: Sequence[float], want: TreePlan, order: str = "best-first") -> list[RankPath]:
     """The tree as rank paths, parents before children, from one distribution alone (Algorithm 1,
     line 18).
 
@@ -76,7 +76,7 @@ def template(top: Sequence[float], want: Plan, order: str = "best-first") -> lis
 
 
 def _offspring(
-    top: Sequence[float], want: Plan, path: RankPath, own: float, product: float
+    top: Sequence[float], want: TreePlan, path: RankPath, own: float, product: float
 ) -> Iterator[tuple[RankPath, float]]:
     """All nodes below one, depth first, each with the probability of its path.
 
@@ -131,7 +131,7 @@ class _Node:
 
 
 def grown(
-    drafter: Listener, root: Tensor, room: int, want: Plan, draws: Sampler | None
+    drafter: Listener, root: Tensor, room: int, want: TreePlan, draws: Sampler | None
 ) -> DraftTree:
     """Online growth: one drafter forward and one host read a level.
 
@@ -166,7 +166,11 @@ def grown(
 
 
 def _born(
-    nodes: list[_Node], fed: Sequence[int], probs: Sequence[Sequence[float]], level: int, want: Plan
+    nodes: list[_Node],
+    fed: Sequence[int],
+    probs: Sequence[Sequence[float]],
+    level: int,
+    want: TreePlan,
 ) -> list[int]:
     """Adds the children of the fed nodes; gives where each one stands in `probs` read line by
     line.
@@ -198,7 +202,7 @@ def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
     return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
 
 
-def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: Plan) -> DraftTree:
+def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: TreePlan) -> DraftTree:
     """The tree of the most probable candidates; tokens and logps are those of all, in their
     order.
     """

@@ -23,7 +23,7 @@ from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
 from specvl_demo.methods.entropy_growth import (
     Listener,
-    Plan,
+    TreePlan,
     grown,
     template,
     threshold,
@@ -151,10 +151,10 @@ def width_for(alpha: float, settings: SageSettings) -> float:
     return settings.min_width + (1.0 - alpha) * (settings.max_width - settings.min_width)
 
 
-def plan(alpha: float, settings: SageSettings, cap: int) -> Plan:
+def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
     """Depth and width for a confidence; `cap` is the history's present limit on the depth."""
     depth, width = depth_for(alpha, settings, cap), width_for(alpha, settings)
-    return Plan(alpha, depth, width, settings.top_k, settings.max_nodes)
+    return TreePlan(alpha, depth, width, settings.top_k, settings.max_nodes)
 
 
 class DepthFeedback:

@@ -70,7 +70,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PairSpec:
     """A target with the drafters that fit it: same vocabulary, or heads trained on its features.
 
     knows: what its target was shown. questions: the file of examples/ that it is measured with.
@@ -108,7 +108,7 @@ class Pair:
         return all(one.shipped for one in self.checkpoints)
 
 
-def _listed() -> tuple[Pair, ...]:
+def _listed() -> tuple[PairSpec, ...]:
     """What `pairs.json` lists: checkpoints once by id, and pairs that name theirs."""
     found = json.loads(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
     checkpoints = {}
@@ -122,14 +122,14 @@ def _listed() -> tuple[Pair, ...]:
     for row in found["pairs"]:
         target = checkpoints[row.pop("target")]
         drafters = {role: checkpoints[name] for role, name in row.pop("drafters").items()}
-        listed.append(Pair(target=target, drafters=drafters, **row))
+        listed.append(PairSpec(target=target, drafters=drafters, **row))
     return tuple(listed)
 
 
-PAIRS: tuple[Pair, ...] = _listed()
+PAIRS: tuple[PairSpec, ...] = _listed()
 
 
-def find(pair_id: str) -> Pair:
+def find(pair_id: str) -> PairSpec:
     """The pair of this id; ValueError with the known ids where there is none."""
     for pair in PAIRS:
         if pair.id == pair_id:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from specvl_demo.pairs import Checkpoint, Pair, Role, base_weights, fingerprints
+from specvl_demo.pairs import Checkpoint, PairSpec, Role, base_weights, fingerprints
 from specvl_demo.pairs.machine import Machine, gb
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -99,7 +99,7 @@ class Availability:
 
 
 def available(
-    pair: Pair,
+    pair: PairSpec,
     machine: Machine,
     options: Options | None = None,
     roles: Collection[Role] | None = None,
@@ -130,7 +130,7 @@ def available(
 
 
 def needs_bytes(
-    pair: Pair,
+    pair: PairSpec,
     dtype: str,
     roles: Collection[Role] | None = None,
     quantised: Quantised = "none",
@@ -163,7 +163,7 @@ def needs_bytes(
 
 
 def too_many_lanes(
-    pair: Pair, place: Availability, machine: Machine, n_lanes: int, roles: Collection[Role]
+    pair: PairSpec, place: Availability, machine: Machine, n_lanes: int, roles: Collection[Role]
 ) -> str | None:
     """Why so many lanes cannot race where the pair was loaded, in a sentence that says how many
     can; None where they can."""
@@ -186,7 +186,7 @@ def too_many_lanes(
     )
 
 
-def exact_cost(pair: Pair, place: Availability) -> float:
+def exact_cost(pair: PairSpec, place: Availability) -> float:
     """What exact steps add to an AR step there, as a share of the bytes that it reads.
 
     Derived, not measured: on a GPU they write keys and values of the whole cache in float32 in
@@ -202,7 +202,7 @@ def exact_cost(pair: Pair, place: Availability) -> float:
     return cached * 2 * DTYPE_BYTES["float32"] / (read + cached * each)
 
 
-def drafters(pair: Pair, roles: Collection[Role] | None) -> list[Checkpoint]:
+def drafters(pair: PairSpec, roles: Collection[Role] | None) -> list[Checkpoint]:
     """The pair's drafters of these roles, None for all."""
     return [one for role, one in pair.drafters.items() if roles is None or role in roles]
 
@@ -234,7 +234,7 @@ def config(one: Checkpoint) -> dict[str, Any] | None:
     )
 
 
-def _not_here(pair: Pair, wanted: Collection[Checkpoint], machine: Machine) -> str | None:
+def _not_here(pair: PairSpec, wanted: Collection[Checkpoint], machine: Machine) -> str | None:
     if pair.target.local and not there(pair.target):
         lost = (
             "are missing from assets; train or copy them"
@@ -252,7 +252,7 @@ def _not_here(pair: Pair, wanted: Collection[Checkpoint], machine: Machine) -> s
     return None
 
 
-def _not_packed(pair: Pair, machine: Machine, quantised: Quantised | None) -> str | None:
+def _not_packed(pair: PairSpec, machine: Machine, quantised: Quantised | None) -> str | None:
     if quantised in (None, "none"):
         return None
     if not machine.gpus and quantised == "8bit":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from specvl_demo.pairs import Checkpoint, Pair
+from specvl_demo.pairs import Checkpoint, PairSpec
 
 if TYPE_CHECKING:
     from specvl_demo.methods.base import Choice
@@ -119,7 +119,7 @@ def shape_of(choice: Choice) -> Shape:
 
 
 def ceiling(
-    pair: Pair,
+    pair: PairSpec,
     choice: Choice,
     device: Device,
     weight_bytes: float = 2.0,

@@ -12,13 +12,13 @@ from specvl_demo import pairs
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value
 from specvl_demo.methods.heads.files import compare, flattened
-from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, Pair, Role, base_weights
+from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, PairSpec, Role, base_weights
 from specvl_demo.pairs.machine import Machine
 from specvl_demo.serving import availability, ceilings, tuned
 from specvl_demo.serving.availability import Availability, available, there
 
 
-def default_pair() -> Pair:
+def default_pair() -> PairSpec:
     """The pair a visitor starts with: the photo pair where its weights and a drafter are, else the
     drawn scenes'."""
     photo = pairs.find("photo")
@@ -28,7 +28,7 @@ def default_pair() -> Pair:
     return photo if ready else pairs.find("pocket")
 
 
-def roles_here(pair: Pair) -> dict[Role, Checkpoint]:
+def roles_here(pair: PairSpec) -> dict[Role, Checkpoint]:
     """The drafters of a pair that can be had: local ones only where their weights are really
     there.
     """
@@ -42,7 +42,7 @@ def roles_of(choices: Sequence[Choice]) -> list[Role]:
 
 
 def choose(
-    pair: Pair, name: str, settings: Mapping[str, Value] | None = None, temperature: float = 0.0
+    pair: PairSpec, name: str, settings: Mapping[str, Value] | None = None, temperature: float = 0.0
 ) -> Choice:
     """A method set up for a pair. ValueError with a sentence where something is unknown or does not
     fit.
@@ -74,20 +74,20 @@ def choose(
     return choice
 
 
-def _held(pair: Pair) -> str:
+def _held(pair: PairSpec) -> str:
     """Of two models that a user named what the drafter is; "none" of a listed pair."""
     found = [f"the {ROLES[role]}" for role in roles_here(pair)]
     return " and ".join(found) if found and pair.id == CUSTOM else "none"
 
 
-def standard(pair: Pair, name: str) -> str | None:
+def standard(pair: PairSpec, name: str) -> str | None:
     """The preset a method starts from: the one made for the pair, or for the same with a drafter
     that sees, else the paper's, where it has any."""
     names = (pair.id, pair.id.removesuffix("-text"), "paper")
     return next((one for one in names if one in base.find(name).presets), None)
 
 
-def presets(pair: Pair, name: str) -> dict[str, Mapping[str, Value]]:
+def presets(pair: PairSpec, name: str) -> dict[str, Mapping[str, Value]]:
     """The presets of a method by name, with the one that `bench tune` found for this pair on this
     machine.
     """
@@ -96,7 +96,7 @@ def presets(pair: Pair, name: str) -> dict[str, Mapping[str, Value]]:
     return own | {key: {**start, **found} for key, found in tuned.presets(pair.id, name).items()}
 
 
-def served(pair: Pair, temperature: float = 0.0) -> list[str]:
+def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:
     """The methods that the pair's drafters serve with the parts they have by default, `custom` left
     out.
 
@@ -105,7 +105,7 @@ def served(pair: Pair, temperature: float = 0.0) -> list[str]:
     return [name for name in _possible(pair, temperature) if name != "custom"]
 
 
-def _possible(pair: Pair, temperature: float) -> list[str]:
+def _possible(pair: PairSpec, temperature: float) -> list[str]:
     """Those that `served` gives, and `custom` where its own parts can be chosen."""
     tuned.entry(
         pair.id
@@ -120,7 +120,7 @@ def _possible(pair: Pair, temperature: float) -> list[str]:
     return names
 
 
-def availability_of(pair: Pair, name: str, machine: Machine) -> Availability:
+def availability_of(pair: PairSpec, name: str, machine: Machine) -> Availability:
     """Whether a method runs on the pair here: with the drafter that it asks for and no other.
 
     ValueError with a sentence where the pair does not serve it at all.
@@ -130,7 +130,7 @@ def availability_of(pair: Pair, name: str, machine: Machine) -> Availability:
 
 
 def ceiling(
-    pair: Pair, name: str, machine: Machine, runs: Availability
+    pair: PairSpec, name: str, machine: Machine, runs: Availability
 ) -> tuple[str, ceilings.Ceiling] | None:
     """The most that a method can gain where it would run, and for which device that is derived;
     None where it does not run, or nothing says."""
@@ -146,7 +146,7 @@ def ceiling(
         return None  # no data sheet of this GPU is here
 
 
-def remarks(pair: Pair) -> list[str]:
+def remarks(pair: PairSpec) -> list[str]:
     """What the heads' configurations leave out or have otherwise than the target's, as far as files
     are here.
 

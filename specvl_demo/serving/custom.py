@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import cast
 
 from specvl_demo.methods.heads import checkpoints
-from specvl_demo.pairs import CUSTOM, Checkpoint, Pair, Role
+from specvl_demo.pairs import CUSTOM, Checkpoint, PairSpec, Role
 from specvl_demo.pairs.machine import offline
 from specvl_demo.vlm import compatibility, sizes
 
 
-def custom_pair(target: str, drafter: str | None = None) -> Pair:
+def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
     """A pair of any two models of a known family, by folder or hub id, checked before weights are
     fetched.
 
@@ -40,7 +40,7 @@ def custom_pair(target: str, drafter: str | None = None) -> Pair:
             own = second.family in compatibility.ASSISTANTS
             drafters["assistant" if own else "small"] = _checkpoint(second)
     name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
-    return Pair(CUSTOM, name, first.title, _checkpoint(first), drafters)
+    return PairSpec(CUSTOM, name, first.title, _checkpoint(first), drafters)
 
 
 def _head_in(folder: Path) -> Role | None:

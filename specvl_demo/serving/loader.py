@@ -14,7 +14,7 @@ from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.native import Assistant
-from specvl_demo.pairs import ROLES, Checkpoint, Pair, Role
+from specvl_demo.pairs import ROLES, Checkpoint, PairSpec, Role
 from specvl_demo.pairs.machine import detect
 from specvl_demo.serving.availability import (
     MOST_EXACT_COST,
@@ -27,7 +27,7 @@ from specvl_demo.serving.availability import (
 from specvl_demo.serving.choosing import roles_here
 from specvl_demo.vlm import compatibility, florence, loading, photo_assembly, shared_drafter
 from specvl_demo.vlm.encoder import VLM, LanguageModel
-from specvl_demo.vlm.loading import Plan
+from specvl_demo.vlm.loading import LoadPlan
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 
@@ -41,7 +41,7 @@ class Loaded:
     it all.
     """
 
-    pair: Pair
+    pair: PairSpec
     models: Models
     prompter: PromptBuilder
     token_texts: TokenTexts
@@ -77,7 +77,7 @@ class Loaded:
 
 
 def load(
-    pair: Pair,
+    pair: PairSpec,
     roles: Sequence[Role] | None = None,
     progress: Callable[[str], None] | None = None,
     options: Options | None = None,
@@ -102,7 +102,7 @@ def load(
     tell = progress or (lambda text: None)
     in_8_bits = place.device == "cpu" and place.quantised == "8bit"
     packing = "none" if in_8_bits else place.quantised
-    plan = loading.Plan(place.dtype, place.device, place.split, packing, options.pickles)
+    plan = loading.LoadPlan(place.dtype, place.device, place.split, packing, options.pickles)
 
     def folder(one: Checkpoint, pickles: bool = options.pickles) -> Path:
         if one.base:
@@ -197,7 +197,7 @@ def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
 
 
 def _captioner(
-    plan: Plan, prompter: PromptBuilder, tell: Callable[[str], None], offline: bool
+    plan: LoadPlan, prompter: PromptBuilder, tell: Callable[[str], None], offline: bool
 ) -> Any:
     """Brings Florence-2 up when it is first asked for, and keeps it: by the longest caption, a
     captioner.

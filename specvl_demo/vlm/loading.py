@@ -55,7 +55,7 @@ _OTHERS = ("*/*", "consolidated*")
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """How weights are brought up.
 
     device: where they go; with `split`, bytes by CUDA device, they are spread over these devices
@@ -70,7 +70,7 @@ class Plan:
     pickles: bool = False
 
 
-def model(folder: Path, plan: Plan, name: str, sees: bool = True) -> nn.Module:
+def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Module:
     """The model in a folder, ready to compute: a vision-language model, else a language model."""
     check(folder, name)
     efficientnet_lite.register()
@@ -279,7 +279,7 @@ def explained(name: str) -> Iterator[None]:
         ) from fault
 
 
-def _quantisation(plan: Plan) -> BitsAndBytesConfig:
+def _quantisation(plan: LoadPlan) -> BitsAndBytesConfig:
     if plan.quantised == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True)
     return BitsAndBytesConfig(

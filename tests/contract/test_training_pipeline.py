@@ -127,7 +127,7 @@ def test_heads_follow_their_target(pair: Path) -> None:
     ) == 1
     stores = {"held-out-dream", "train-dream"}
     assert {path.name for path in (pair / "work").iterdir()} == {"answers-held-out.jsonl", *stores}
-    target = loading.model(pair / "target", loading.Plan(), "target")
+    target = loading.model(pair / "target", loading.LoadPlan(), "target")
     for method in ("dream", "eagle2", "hivis"):
         open_head(pair / f"head-{method}", VLM(target, "target").decoder, (method,))
     small = shared_drafter.load(pair / "head-drafter", target)

@@ -58,7 +58,9 @@ def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path) -> None:
         json.loads(line)["prompt"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()
     ]
     assert len(said) == len(set(said)) == N, "every question is answered once, not once a process"
-    decoder = VLM(loading.model(tmp_path / "target", loading.Plan(), "target"), "target").decoder
+    decoder = VLM(
+        loading.model(tmp_path / "target", loading.LoadPlan(), "target"), "target"
+    ).decoder
     card = json.loads((tmp_path / f"head-{METHOD}" / "card.json").read_text())
     assert card["finished"] and card["steps"] == 4 and card["conversations"] <= N
     open_head(tmp_path / f"head-{METHOD}", decoder, (METHOD,))

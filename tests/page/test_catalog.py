@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specvl_demo.methods.base import METHODS
-from specvl_demo.pairs import PAIRS, Checkpoint, Pair
+from specvl_demo.pairs import PAIRS, Checkpoint, PairSpec
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.ui.page import catalog
 
@@ -16,7 +16,7 @@ def test_drawn_scenes_are_offered_to_what_learnt_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shipped models were trained on them; a person's own, in a folder too, was not."""
-    own = Pair("own", "Own", "LLaVA", Checkpoint(str(tmp_path), 1e6, "own", local=True), {})
+    own = PairSpec("own", "Own", "LLaVA", Checkpoint(str(tmp_path), 1e6, "own", local=True), {})
     assert own.local and not own.shipped
     few = (*(pair for pair in PAIRS if pair.shipped), own)
     monkeypatch.setattr(catalog, "PAIRS", few)

@@ -65,13 +65,16 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(
     pair, loads = pairs.find("llava-1.6-7b"), []
 
     def load(
-        pair: pairs.Pair, roles: list[pairs.Role], progress: object, options: availability.Options
+        pair: pairs.PairSpec,
+        roles: list[pairs.Role],
+        progress: object,
+        options: availability.Options,
     ) -> loader.Loaded:
         loads.append(list(roles))
         return loader.Loaded(pair, None, None, None, None, {})
 
     def available(
-        pair: pairs.Pair, machine: object, options: object, roles: list
+        pair: pairs.PairSpec, machine: object, options: object, roles: list
     ) -> availability.Availability:
         return availability.Availability(len(roles) <= 2, "")
 

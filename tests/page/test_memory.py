@@ -15,7 +15,7 @@ from PIL import Image
 
 from specvl_demo import pairs
 from specvl_demo.core.prefix_cache import PrefixCache
-from specvl_demo.pairs import Checkpoint, Pair
+from specvl_demo.pairs import Checkpoint, PairSpec
 from specvl_demo.serving import loader
 from specvl_demo.ui.serve import decoding
 from specvl_demo.ui.serve.jobs import Job, PastTurn
@@ -39,7 +39,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[loader.Loaded]:
     """A tiny random pair."""
     folder = save_pair(tmp_path_factory.mktemp("pair"))
     target = Checkpoint(str(folder / "target"), 1e6, "", True)
-    made = loader.load(Pair("light", "light", "llava", target, {}), [])
+    made = loader.load(PairSpec("light", "light", "llava", target, {}), [])
     gc.freeze()  # what the libraries hold need not be looked through for memories
     yield made
     gc.unfreeze()

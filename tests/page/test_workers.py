@@ -23,7 +23,7 @@ from specvl_demo import pairs
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import workers, zerogpu
 from specvl_demo.ui.serve.child import Tell
-from specvl_demo.ui.serve.cluster import Engine, Parcel, RayWorkers
+from specvl_demo.ui.serve.cluster import Actor, Parcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job, PastTurn
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
@@ -165,13 +165,13 @@ class Loading:
 
 
 @pytest.fixture
-def actor(monkeypatch: pytest.MonkeyPatch) -> Engine:
+def actor(monkeypatch: pytest.MonkeyPatch) -> Actor:
     """What an actor is, in this process, over `Loading`."""
     monkeypatch.setattr("specvl_demo.ui.serve.decoding.Engine", Loading)
-    return Engine(None)
+    return Actor(None)
 
 
-def test_an_actor_says_how_far_loading_is_while_it_loads(actor: Engine) -> None:
+def test_an_actor_says_how_far_loading_is_while_it_loads(actor: Actor) -> None:
     running = actor.run("r", Parcel.of(job(2)))
     assert next(running) == {"k": "status", "stage": "loading", "detail": "1 of 2"}
     actor._compute.go_on.set()  # only now can it go on
@@ -184,7 +184,7 @@ def test_an_actor_says_how_far_loading_is_while_it_loads(actor: Engine) -> None:
     ]
 
 
-def test_an_actor_raises_what_its_run_raised(actor: Engine) -> None:
+def test_an_actor_raises_what_its_run_raised(actor: Actor) -> None:
     actor._compute.go_on.set()
     with pytest.raises(KeyError, match="a mistake of ours"):
         list(actor.run("r", Parcel.of(replace(job(), question="fault"))))
@@ -195,7 +195,7 @@ def test_an_actor_raises_what_its_run_raised(actor: Engine) -> None:
     ]
 
 
-def test_an_actor_that_is_no_longer_listened_to_ends_its_run(actor: Engine) -> None:
+def test_an_actor_that_is_no_longer_listened_to_ends_its_run(actor: Actor) -> None:
     before = set(threading.enumerate())
     actor._compute.go_on.set()
     running = actor.run("r", Parcel.of(job(10**9)))

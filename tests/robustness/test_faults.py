@@ -20,7 +20,7 @@ import torch
 
 from specvl_demo import pairs
 from specvl_demo.methods.chain import Chain
-from specvl_demo.pairs import Checkpoint, Pair
+from specvl_demo.pairs import Checkpoint, PairSpec
 from specvl_demo.records import Begin, Round
 from specvl_demo.serving import availability, loader
 from specvl_demo.ui import messages
@@ -41,9 +41,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pair(folder: Path) -> Pair:
+def pair(folder: Path) -> PairSpec:
     small = Checkpoint(str(folder / "drafter"), 1e6, "", True)
-    return Pair(
+    return PairSpec(
         "light",
         "light",
         "llava",
@@ -53,14 +53,14 @@ def pair(folder: Path) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def models(pair: Pair) -> decoding.Engine:
+def models(pair: PairSpec) -> decoding.Engine:
     made = decoding.Engine()
     made.get(pair, ["small"], lambda _: None)
     return made
 
 
 @pytest.fixture
-def queue(models: decoding.Engine, pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Queue:
+def queue(models: decoding.Engine, pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue whose runs are computed in a thread of this process, where faults can be put in."""
     monkeypatch.setattr(pairs, "find", lambda _: pair)
 
@@ -215,11 +215,11 @@ def half(folder: Path) -> None:
 
 
 def test_a_checkpoint_that_is_not_whole(
-    folder: Path, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, pair: PairSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The visitor reads what is missing; once it is there the same worker serves the pair."""
     copy = tmp_path / "target"
-    damaged = Pair("light", "t", pair.family, Checkpoint(str(copy), 1e6, "", True), {})
+    damaged = PairSpec("light", "t", pair.family, Checkpoint(str(copy), 1e6, "", True), {})
     monkeypatch.setattr(pairs, "find", lambda _: damaged)
     for room in (availability, loader):
         monkeypatch.setattr(room, "available", lambda *_: availability.Availability(True, ""))

@@ -39,7 +39,7 @@ from spaces.zero.torch import patching  # noqa: E402
 
 from specvl_demo import pairs  # noqa: E402
 from specvl_demo.decoders import trials  # noqa: E402
-from specvl_demo.pairs import Checkpoint, Pair, machine  # noqa: E402
+from specvl_demo.pairs import Checkpoint, PairSpec, machine  # noqa: E402
 from specvl_demo.ui.serve import workers  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 from specvl_demo.ui.serve.queue import Queue  # noqa: E402
@@ -106,7 +106,7 @@ def main() -> None:
     machine.gpus = lambda: (machine.Gpu("emulated", 24 * 10**9, (9, 0)),)
     folder = save_pair(Path(sys.argv[1]))
     one, other = (Checkpoint(str(folder / name), 1e6, "", True) for name in ("target", "drafter"))
-    tiny = Pair(PAIR, PAIR, "llava", one, {"small": other, "eagle2": other})
+    tiny = PairSpec(PAIR, PAIR, "llava", one, {"small": other, "eagle2": other})
     pairs.find = lambda _: tiny
     os.environ["SPECVL_ROLES"] = "small"
     queue = Queue(workers.make(PAIR, workers.Cluster()), 16, 500, 5)

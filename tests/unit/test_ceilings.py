@@ -20,7 +20,7 @@ def test_a_ceiling_is_tau_over_the_round_in_steps() -> None:
     steps.
     """
     target = pairs.Checkpoint("t", 6e9, "x")
-    pair = pairs.Pair("p", "P", "none", target, {"small": pairs.Checkpoint("s", 1e9, "x")})
+    pair = pairs.PairSpec("p", "P", "none", target, {"small": pairs.Checkpoint("s", 1e9, "x")})
     found = ceiling(pair, choose("chain", {"gamma": 3}), DEVICES[3], acceptance=0.5)
     assert found.tau == 1 + 0.5 + 0.25 + 0.125 == tau(0.5, 3)
     assert found.speedup == pytest.approx(found.tau / 1.5)

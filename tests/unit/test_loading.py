@@ -42,7 +42,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_folder_is_known_without_its_weights(pair: Path) -> None:
     card = compatibility.read(str(pair / "target"))
-    model = loading.model(pair / "target", loading.Plan(), "target")
+    model = loading.model(pair / "target", loading.LoadPlan(), "target")
     assert card.family == "llava"
     stored = {p.data_ptr(): p.numel() for p in model.parameters()}
     assert card.params == sum(stored.values())
@@ -81,11 +81,11 @@ def test_pickled_weights_are_read_only_when_asked(pair: Path, tmp_path: Path) ->
     for path in (pair / "target").iterdir():
         if path.suffix != ".safetensors":
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    model = loading.model(pair / "target", loading.Plan(), "target")
+    model = loading.model(pair / "target", loading.LoadPlan(), "target")
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="allow-pickle"):
-        loading.model(tmp_path, loading.Plan(), "pickled")
-    again = loading.model(tmp_path, loading.Plan(pickles=True), "pickled")
+        loading.model(tmp_path, loading.LoadPlan(), "pickled")
+    again = loading.model(tmp_path, loading.LoadPlan(pickles=True), "pickled")
     assert all(
         torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True)
     )
@@ -95,7 +95,7 @@ def test_nothing_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no config.json"):
         compatibility.read(str(tmp_path))
     with pytest.raises(ValueError, match="empty could not be had"):
-        loading.model(tmp_path, loading.Plan(), "empty")
+        loading.model(tmp_path, loading.LoadPlan(), "empty")
     with pytest.raises(ValueError, match="not in the local cache"):
         compatibility.read("nobody/nothing", offline=True)
 
@@ -214,7 +214,7 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     """The prompt without its visual positions; its table of embeddings has padding rows of its
     own.
     """
-    eyes = loading.model(pair / "drafter", loading.Plan(), "drafter")
+    eyes = loading.model(pair / "drafter", loading.LoadPlan(), "drafter")
     words = AutoModelForCausalLM.from_config(eyes.config.text_config)
     words.model.load_state_dict(eyes.get_decoder().state_dict())
     words.tie_weights()
@@ -259,14 +259,14 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     one = pairs.Checkpoint(str(tmp_path / "words"), 10, "", True)
     target = pairs.Checkpoint(str(pair / "target"), 20, "", True)
     with pytest.raises(ValueError, match="words has another vocabulary than .*2 ids differ"):
-        loader.load(pairs.Pair("two", "two", "LLaVA", target, {"small": one}))
+        loader.load(pairs.PairSpec("two", "two", "LLaVA", target, {"small": one}))
 
 
 def test_a_folder_with_a_trained_head_drafts_for_its_target(
     pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever trains a head for a target of their own can use it at once."""
-    model = loading.model(pair / "target", loading.Plan(), "target")
+    model = loading.model(pair / "target", loading.LoadPlan(), "target")
     geometry = Shared.of(model, torch.device("cpu")).geometry
     head = write(
         tmp_path / "head",

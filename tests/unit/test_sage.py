@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Verdict
-from specvl_demo.methods.entropy_growth import Plan, template, threshold
+from specvl_demo.methods.entropy_growth import TreePlan, template, threshold
 from specvl_demo.methods.sage import (
     DepthFeedback,
     EntropyTree,
@@ -90,7 +90,7 @@ def test_the_papers_numbers_at_both_ends() -> None:
     assert depth_for(0.5, LIMITS, 8) == 6  # 5.5, rounded half up
 
 
-def in_tree(path: tuple[int, ...], top: Sequence[float], want: Plan) -> bool:
+def in_tree(path: tuple[int, ...], top: Sequence[float], want: TreePlan) -> bool:
     """The formal definition (section 3.2): every level within its width, every prefix above its
     threshold.
     """
@@ -126,7 +126,7 @@ def test_a_full_tree_keeps_the_most_probable_paths() -> None:
     assert all(path[:-1] == () or path[:-1] in few for path in few)
 
 
-def best_first_by_hand(toy: Toy, root: int, want: Plan, room: int) -> set[tuple[int, ...]]:
+def best_first_by_hand(toy: Toy, root: int, want: TreePlan, room: int) -> set[tuple[int, ...]]:
     """One node at a time: take the most probable candidate, ask the drafter about it, add its
     children.
     """

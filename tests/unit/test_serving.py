@@ -51,7 +51,7 @@ def test_ids_are_unique() -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
-def test_every_pair_is_complete(pair: pairs.Pair) -> None:
+def test_every_pair_is_complete(pair: pairs.PairSpec) -> None:
     assert set(pair.drafters) <= set(ROLES)
     for one in pair.checkpoints:
         assert one.licence and one.params > 1e5
@@ -270,7 +270,7 @@ def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(
     monkeypatch.setattr(loading, "model", lambda folder, plan, name: "model")
     monkeypatch.setattr(loading, "processor", processor)
     monkeypatch.setattr(florence, "FlorenceCaptions", lambda *parts: parts)
-    make = loader._captioner(loading.Plan(), SimpleNamespace(ids="ids"), print, False)
+    make = loader._captioner(loading.LoadPlan(), SimpleNamespace(ids="ids"), print, False)
     with pytest.raises(ValueError, match="no connection"):
         make(8)
     assert make(8) == ("model", "processor", "ids", 8) and make(9) == (

@@ -18,7 +18,7 @@ from specvl_demo import __version__, media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
-from specvl_demo.pairs import PAIRS, Pair, find
+from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import MAX_NEW_TOKENS_SERVED
@@ -150,7 +150,7 @@ def file(path: Path) -> dict[str, Any]:
     return {"path": str(name), "url": f"gradio_api/file={name}", "name": path.name}
 
 
-def _pair(pair: Pair, machine: Machine) -> dict[str, Any]:
+def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     verdict = availability.available(pair, machine, roles=())
     device, gains = _gains(pair, machine)
     served = choosing.served(pair)
@@ -175,7 +175,7 @@ def _pair(pair: Pair, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _gains(pair: Pair, machine: Machine) -> tuple[str, dict[str, float]]:
+def _gains(pair: PairSpec, machine: Machine) -> tuple[str, dict[str, float]]:
     """The GPU that the pair would run on, and the most that lossless methods could gain there, best
     first; nothing on a CPU, where figures are measured."""
     device, found = "", {}
@@ -198,7 +198,7 @@ def _at_most(device: str, gains: Mapping[str, float]) -> str:
     )
 
 
-def _loading(pair: Pair, machine: Machine) -> dict[str, Any]:
+def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
     """How the weights can be brought up: what is taken by itself, and of every other way True or
     the sentence that says why not here."""
     said = availability.Options.of_environment()
@@ -216,7 +216,7 @@ def _loading(pair: Pair, machine: Machine) -> dict[str, Any]:
     }
 
 
-def _words(pair: Pair) -> list[str]:
+def _words(pair: PairSpec) -> list[str]:
     """The words that a drawn-scene model was taught: those of its vocabulary, letters only."""
     vocabulary = json.loads((pair.target.folder / "tokenizer.json").read_text(encoding="utf-8"))
     starts = (
@@ -226,7 +226,7 @@ def _words(pair: Pair) -> list[str]:
     return sorted({(found[1] or found[2]).lower() for found in starts if found})
 
 
-def _served(pair: Pair, method: Method, machine: Machine) -> bool | str:
+def _served(pair: PairSpec, method: Method, machine: Machine) -> bool | str:
     """True, or the sentence that says why the method does not run on the pair here."""
     try:
         verdict = choosing.availability_of(pair, method.name, machine)

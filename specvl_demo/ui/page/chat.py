@@ -45,7 +45,7 @@ class Refusal(Exception):
 
 
 @dataclass
-class Asked:
+class ChatRequest:
     """A request in the page's form. Its files go with what its caller listens to."""
 
     model: str
@@ -106,7 +106,7 @@ class Chat:
         (lane,) = validate_trace(heard)
         return JSONResponse(_completion(asked, lane))
 
-    def _read(self, body: Mapping[str, Any], caller: Caller) -> Asked:
+    def _read(self, body: Mapping[str, Any], caller: Caller) -> ChatRequest:
         """Refusal where something is asked for that is not served; files are written."""
         known = {*OWN, *LENGTH, *IDLE}
         for name, value in body.items():
@@ -123,7 +123,7 @@ class Chat:
         }
         length = next((body[name] for name in LENGTH if body.get(name) is not None), None)
         options = body.get("stream_options")
-        return Asked(
+        return ChatRequest(
             model=model,
             stream=body.get("stream") is True,
             with_usage=isinstance(options, Mapping) and options.get("include_usage") is True,
@@ -200,7 +200,7 @@ class Chat:
             raise Refusal(507, str(fault), "messages") from None
 
     async def _records(
-        self, asked: Asked, request: Request
+        self, asked: ChatRequest, request: Request
     ) -> AsyncGenerator[Sequence[Record], None]:
         """The records as they come, at least an empty list a second; files go at the end."""
         caller, listeners = asked.caller, self._behaviour.listeners
@@ -222,7 +222,7 @@ class Chat:
 
 
 async def _chunks(
-    asked: Asked, first: Sequence[Record], records: AsyncGenerator[Sequence[Record], None]
+    asked: ChatRequest, first: Sequence[Record], records: AsyncGenerator[Sequence[Record], None]
 ) -> AsyncGenerator[bytes, None]:
     """An answer as server-sent events; a comment says that it waits."""
     base = _head(asked, "chat.completion.chunk")
@@ -253,7 +253,7 @@ async def _chunks(
     yield b"data: [DONE]\n\n"
 
 
-def _completion(asked: Asked, lane: LaneRecords) -> dict[str, Any]:
+def _completion(asked: ChatRequest, lane: LaneRecords) -> dict[str, Any]:
     """A whole answer; `specvl` holds what `generate --json` tells besides."""
     told = tables.lane_row(lane)
     choice = {
@@ -270,7 +270,7 @@ def _completion(asked: Asked, lane: LaneRecords) -> dict[str, Any]:
     }
 
 
-def _head(asked: Asked, kind: str) -> dict[str, Any]:
+def _head(asked: ChatRequest, kind: str) -> dict[str, Any]:
     name = f"chatcmpl-{secrets.token_hex(12)}"
     return {"id": name, "object": kind, "created": int(time.time()), "model": asked.model}
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from specvl_demo import records
 from specvl_demo.bench import data
-from specvl_demo.bench.data import Question
+from specvl_demo.bench.data import DataRow
 from specvl_demo.bench.provenance import BUSY_SHARE
 from specvl_demo.methods import base
 from specvl_demo.pairs import find
@@ -50,7 +50,7 @@ class Bench:
     id: str
     client: str | None
     pair: str
-    questions: Sequence[Question]
+    questions: Sequence[DataRow]
     names: Sequence[str]
     temperatures: Sequence[float]
     repeats: int
@@ -263,7 +263,7 @@ def read(
     if not isinstance(given, list):
         raise ValueError(messages.WRONG_KIND.format(what="Files", wanted="a list", kind="one"))
     files = {str(item.get("name")): item for item in given if isinstance(item, Mapping)}
-    questions: list[Question] = []
+    questions: list[DataRow] = []
     jobs: list[list[Job]] = [[] for _ in temperatures]
     names: list[str] = []
     folders = [*folders, EXAMPLES]
@@ -321,10 +321,10 @@ def _ways(
     return names, tuple(lanes)
 
 
-def _own(pair: str) -> Iterator[Question]:
+def _own(pair: str) -> Iterator[DataRow]:
     """The pair's own held-out questions, one of each kind in turn."""
     path = EXAMPLES / find(pair).questions
-    by_kind: dict[str, list[Question]] = {}
+    by_kind: dict[str, list[DataRow]] = {}
     with path.open(encoding="utf-8") as file:
         for one in data.each(
             file, path.name, data.question, lambda row: row["split"] == "evaluate"

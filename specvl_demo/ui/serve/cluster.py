@@ -61,7 +61,7 @@ class Parcel:
         return replace(self.job, media=tuple(there[p] for p in self.job.media), history=turns)
 
 
-class Engine:
+class Actor:
     """What an actor is: models of its own, one job at a time; Stop comes in beside it."""
 
     def __init__(self, first_pair: str | None) -> None:
@@ -150,7 +150,7 @@ class RayWorkers:
         first_pair: str | None = None,
         address: str | None = None,
         gpus: float = 0.0,
-        engine: type = Engine,
+        engine: type = Actor,
     ) -> None:
         # A call that comes after the end must fail; by default it would start a cluster of its own.
         os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")

@@ -266,12 +266,12 @@ class Engine:
             loading.release()  # only now is everything gone that the run held
             yield {"k": "error", "text": said}
 
-    def has(self, pair: pairs.Pair, roles: list[pairs.Role], options: Options) -> bool:
+    def has(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
         return self._is(pair, options) and set(roles) <= set(self._roles)
 
     def get(
         self,
-        pair: pairs.Pair,
+        pair: pairs.PairSpec,
         roles: list[pairs.Role] | None,
         tell: Tell,
         options: Options | None = None,
@@ -301,7 +301,7 @@ class Engine:
                 self._loaded = loader.load(pair, self._roles, progress=told, options=options)
         return self._loaded
 
-    def _is(self, pair: pairs.Pair, options: Options) -> bool:
+    def _is(self, pair: pairs.PairSpec, options: Options) -> bool:
         return self._loaded is not None and self._loaded.pair == pair and self._options == options
 
     def prefix_cache(self, visit: str | None, follows: bool) -> PrefixCache:

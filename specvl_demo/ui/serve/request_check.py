@@ -30,7 +30,7 @@ interrupt.
 LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """(status, sentence): the request goes no further."""
 
 
@@ -78,25 +78,25 @@ def read_body(
     """A JSON body that is an object of a bearable size whose files lie in these folders.
 
     arguments: of the endpoint that is called; the body names them where by_name, else lists all of
-    them. Refused where it is not. Takes up to some tens of milliseconds: not for the event loop
+    them. RefusedRequest if not. Takes up to some tens of milliseconds: not for the event loop
     where the body is large.
     """
     if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MOST_MARKS:
-        raise Refused(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
+        raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
     try:
         data = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise Refused(400, messages.NOT_JSON) from None
+        raise RefusedRequest(400, messages.NOT_JSON) from None
     if not isinstance(data, dict):
-        raise Refused(400, messages.NOT_JSON)
+        raise RefusedRequest(400, messages.NOT_JSON)
     if arguments is not None and (sentence := _arguments_refusal(data, arguments, by_name)):
-        raise Refused(400, sentence)
+        raise RefusedRequest(400, sentence)
     level: list[dict | list] = [data]
     containers, paths = 0, []
     for _ in range(MOST_DEPTH):
         containers += len(level)
         if containers > MOST_CONTAINERS:
-            raise Refused(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
+            raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))
         paths += [
             item["path"]
             for item in level
@@ -104,7 +104,7 @@ def read_body(
         ]
         if len(paths) > MOST_PATHS:
             n = f"more than {MOST_PATHS}"
-            raise Refused(400, messages.TOO_MANY_FILES.format(most=MOST_PATHS, n=n))
+            raise RefusedRequest(400, messages.TOO_MANY_FILES.format(most=MOST_PATHS, n=n))
         inner = (
             value for item in level for value in (item.values() if isinstance(item, dict) else item)
         )
@@ -112,9 +112,9 @@ def read_body(
         if not level:
             break
     else:
-        raise Refused(400, messages.TOO_DEEP.format(most=MOST_DEPTH))
+        raise RefusedRequest(400, messages.TOO_DEEP.format(most=MOST_DEPTH))
     if any(located(path, folders) is None for path in paths):
-        raise Refused(400, messages.NOT_UPLOADED)
+        raise RefusedRequest(400, messages.NOT_UPLOADED)
     return data
 
 

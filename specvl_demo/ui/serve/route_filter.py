@@ -25,8 +25,13 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve.answer import Answer, Receive, Send
-from specvl_demo.ui.serve.request_check import Refused, host_refusal, origin_refusal, read_body
+from specvl_demo.ui.serve.request_check import (
+    RefusedRequest,
+    host_refusal,
+    origin_refusal,
+    read_body,
+)
+from specvl_demo.ui.serve.response import Receive, Response, Send
 from specvl_demo.ui.serve.uploads import MOST_PATH, Uploads
 
 Scope = MutableMapping[str, Any]
@@ -121,12 +126,12 @@ class RouteFilter:
         logging_in, uploading = bool(LOGIN.fullmatch(path)), bool(UPLOAD.fullmatch(path))
         # What a login says is for the person who logs in; chat programs are told in their own form.
         own = logging_in or CHAT.fullmatch(path)
-        answer = Answer(send, {} if own else messages.BY_STATUS, keep=uploading)
+        answer = Response(send, {} if own else messages.BY_STATUS, keep=uploading)
         try:
             scope = self._known(scope, path, client)
             receive = await self._checked(scope, path, client, receive, answer)
             size = await self._expect(scope, client) if uploading else 0
-        except Refused as refused:
+        except RefusedRequest as refused:
             await answer.say(*refused.args)
             return
         listened = _listened(scope, path)
@@ -146,36 +151,36 @@ class RouteFilter:
                 self._guesses.right(client)
 
     def _known(self, scope: Scope, path: str, client: str) -> Scope:
-        """The request as the app may see it. Refused where it comes under a foreign name, from
+        """The request as the app may see it. RefusedRequest if it comes under a foreign name, from
         another site, or without a login."""
         site = self._site
         told = {key: value.decode("latin-1") for key, value in scope["headers"]}
         if sentence := host_refusal(told.get(b"host", ""), site.hosts):
-            raise Refused(421, sentence)
+            raise RefusedRequest(421, sentence)
         # Anybody can write such a header: it counts where it says one of the page's own names.
         named = [one for one in site.hosts if one != "*"]
         forged = {key for key in FORWARDED if host_refusal(told.get(key, ""), named)}
         hosts = [told.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
         if sentence := origin_refusal(told.get(b"origin", ""), hosts, site.hosts):
-            raise Refused(403, sentence)
+            raise RefusedRequest(403, sentence)
         if not PUBLIC.fullmatch(path):
             keyed = b"authorization" in told
             if keyed:  # a password that may be guessed
                 self._guesses.check(client)
             if not site.admitted(scope):
-                raise Refused(401, messages.NOT_LOGGED_IN)
+                raise RefusedRequest(401, messages.NOT_LOGGED_IN)
             if keyed:
                 self._guesses.right(client)
         headers = [(key, value) for key, value in scope["headers"] if key not in forged]
         return {**scope, "headers": headers}
 
     async def _checked(
-        self, scope: Scope, path: str, client: str, receive: Receive, answer: Answer
+        self, scope: Scope, path: str, client: str, receive: Receive, answer: Response
     ) -> Receive:
-        """How the app reads the body of a request that may pass. Refused where it may not."""
+        """How the app reads the body of a request that may pass. RefusedRequest if it may not."""
         method = scope["method"]
         if len(path) > MOST_PATH or any(len(one.encode()) > MOST_NAME for one in path.split("/")):
-            raise Refused(404, messages.NOT_FOUND)
+            raise RefusedRequest(404, messages.NOT_FOUND)
         if method in ("GET", "HEAD", "OPTIONS") and READ.fullmatch(path):
             if found := FILE.fullmatch(path):
                 self._place(scope, *found.groups())
@@ -183,7 +188,7 @@ class RouteFilter:
                 self._check_streams(client)
             return receive
         if method != "POST":
-            raise Refused(404, messages.NOT_FOUND)
+            raise RefusedRequest(404, messages.NOT_FOUND)
         if UPLOAD.fullmatch(path):
             return answer.limited(receive, self._most, self._too_large)
         if LOGIN.fullmatch(path):
@@ -191,9 +196,9 @@ class RouteFilter:
             too_large = messages.BODY_TOO_LARGE.format(most=FORM_BYTES)
             return answer.limited(receive, FORM_BYTES, too_large)
         if not WRITE_JSON.fullmatch(path):
-            raise Refused(404, messages.NOT_FOUND)
+            raise RefusedRequest(404, messages.NOT_FOUND)
         if dict(scope["headers"]).get(b"content-type", b"").startswith(b"multipart/"):
-            raise Refused(415, messages.NOT_JSON)
+            raise RefusedRequest(415, messages.NOT_JSON)
         most = CHAT_BYTES if CHAT.fullmatch(path) else JSON_BYTES
         body = await _read(receive, _declared(scope) or 0, most)
         called = CALL.fullmatch(path)
@@ -215,10 +220,10 @@ class RouteFilter:
         size = _declared(scope)
         size = self._most if size is None else size  # one of undeclared size may be the largest
         if size > self._most:
-            raise Refused(413, self._too_large)
+            raise RefusedRequest(413, self._too_large)
         # In a thread: to look at every file takes a while.
         if sentence := await asyncio.to_thread(self._site.uploads.expect, client, size):
-            raise Refused(507, sentence)
+            raise RefusedRequest(507, sentence)
         return size
 
     def _place(self, scope: Scope, place: str, rest: str) -> None:
@@ -229,9 +234,9 @@ class RouteFilter:
 
     def _check_streams(self, client: str) -> None:
         if self._streams[client] >= MOST_STREAMS:
-            raise Refused(429, messages.TOO_MANY_STREAMS)
+            raise RefusedRequest(429, messages.TOO_MANY_STREAMS)
         if self._streams.total() >= self._site.streams:
-            raise Refused(503, messages.BY_STATUS[503])
+            raise RefusedRequest(503, messages.BY_STATUS[503])
 
     def _count(self, listened: str | None, client: str, streams: bool, one: int) -> None:
         _add(self._site.listeners, listened, one)
@@ -246,7 +251,7 @@ class Guesses:
         self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def check(self, client: str) -> None:
-        """Count a guess as wrong until it is found `right`. Refused where it comes too soon."""
+        """Count a guess as wrong until it is found `right`. RefusedRequest if it comes too soon."""
         wrong, last = self._wrong.pop(client, (0, 0.0))
         wait_s = min(2.0 ** (wrong - FREE_GUESSES), LONGEST_WAIT_S) if wrong >= FREE_GUESSES else 0
         rest_s = last + wait_s - time.monotonic()
@@ -254,7 +259,7 @@ class Guesses:
         if len(self._wrong) > MOST_CLIENTS:
             self._wrong.popitem(last=False)
         if rest_s > 0:
-            raise Refused(429, messages.TOO_MANY_GUESSES.format(seconds=rest_s))
+            raise RefusedRequest(429, messages.TOO_MANY_GUESSES.format(seconds=rest_s))
 
     def right(self, client: str) -> None:
         self._wrong.pop(client, None)
@@ -268,7 +273,7 @@ def _add(counter: Counter[Any], key: Any, one: int) -> None:
 
 def _one_of(number: Any, known: frozenset[int]) -> None:
     if not isinstance(number, int) or number not in known:
-        raise Refused(404, messages.NOT_FOUND)
+        raise RefusedRequest(404, messages.NOT_FOUND)
 
 
 def _declared(scope: Scope) -> int | None:
@@ -277,25 +282,25 @@ def _declared(scope: Scope) -> int | None:
     return int(told) if told.isdecimal() and len(told) < 20 else None
 
 
-def _paths(answer: Answer) -> list[str]:
+def _paths(answer: Response) -> list[str]:
     """The files that an upload has become."""
     paths = orjson.loads(answer.body) if answer.status == 200 else []
     return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
 
 
 async def _read(receive: Receive, declared: int, most: int) -> bytes:
-    """The whole body. Refused as soon as it is, or says it is, more than `most` bytes."""
+    """The whole body. RefusedRequest as soon as it is, or says it is, more than `most` bytes."""
     body, more = bytearray(), True
     while more:
         if max(declared, len(body)) > most:
-            raise Refused(413, messages.BODY_TOO_LARGE.format(most=most))
+            raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=most))
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(400, messages.NOT_JSON)
+            raise RefusedRequest(400, messages.NOT_JSON)
         body += message.get("body", b"")
         more = message.get("more_body", False)
     if len(body) > most:
-        raise Refused(413, messages.BODY_TOO_LARGE.format(most=most))
+        raise RefusedRequest(413, messages.BODY_TOO_LARGE.format(most=most))
     return bytes(body)
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from specvl_demo import pairs
-from specvl_demo.pairs import Pair, Role
+from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.pairs.machine import detect
 from specvl_demo.records import End
 from specvl_demo.serving import availability, choosing
@@ -56,7 +56,7 @@ def prepare() -> None:
         import spaces  # noqa: F401, PLC0415 - installed only there
 
 
-def token_s(pair: Pair) -> float:
+def token_s(pair: PairSpec) -> float:
     """The most seconds that a token of the pair is taken to need on the card that is lent."""
     drafters = max((one.params for one in pair.drafters.values()), default=0.0)
     read = availability.DTYPE_BYTES["bfloat16"] * (pair.target.params + drafters)
@@ -98,7 +98,7 @@ def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
     return ZeroGpuWorker(pair_id, lend, lent, token_s(pair), roles)
 
 
-def prepared(pair: Pair) -> list[Role]:
+def prepared(pair: PairSpec) -> list[Role]:
     """The roles whose drafters are loaded beside the target: those of SPECVL_ROLES, else as many as
     fit, in the pair's order."""
     here = choosing.roles_here(pair)

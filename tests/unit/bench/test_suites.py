@@ -117,7 +117,7 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
         write(tmp_path / name, tensors, num_attention_heads=2)
         (tmp_path / name / "card.json").write_text(json.dumps(one))
     monkeypatch.setattr(cases, "pocket", lambda: cases.scenes_alone(1))
-    asked = measure.Asked(
+    asked = measure.BenchOptions(
         loaded.pair, [], 1, 12, 1, lambda *_: loaded, measure.silent, heads=tmp_path
     )
     found = ablations.report(asked)
@@ -187,7 +187,7 @@ def test_differences_are_counted_and_placed(
 def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_path: Path) -> None:
     one = tmp_path / "one.jsonl"
     one.write_text('{"question": "What is shown?"}\n')
-    asked = measure.Asked(
+    asked = measure.BenchOptions(
         loaded.pair,
         [choose("ar"), CHAIN],
         1,
@@ -207,7 +207,9 @@ def test_few_questions_are_sampled_again_with_other_seeds(loaded: Loaded, tmp_pa
 def test_a_papers_claim_is_answered_by_its_arms_and_reads_from_the_record(
     loaded: Loaded, tmp_path: Path
 ) -> None:
-    asked = measure.Asked(loaded.pair, [], 1, 6, 3, lambda *_: loaded, measure.silent, claim="sage")
+    asked = measure.BenchOptions(
+        loaded.pair, [], 1, 6, 3, lambda *_: loaded, measure.silent, claim="sage"
+    )
     found = {"suite": "papers", **papers.report(asked)}
     rows = {row["method"]: row for row in found["rows"]}
     (claim,) = found["claims"]

@@ -44,7 +44,7 @@ HEADERS = [
 ]
 
 
-class Answer:
+class Response:
     """The answer to one request: with our headers, and our sentences where the app refuses or
     fails.
     """
