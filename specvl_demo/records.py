@@ -181,11 +181,20 @@ class Question(_Part, frozen=True):
     media: list[Thumbnail] = []
 
 
+class Prefix(_Part, frozen=True):
+    """The beginning of an answer that was given with the question, not decided by the target."""
+
+    ids: Annotated[list[Int], Meta(max_length=MAX_NEW_TOKENS)] = []
+    text: str = ""
+
+
 class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
     """The start of a lane. Its seconds are charged in full even if lanes shared the computation.
 
+    n_prompt: Positions of the prompt, those of the answer's prefix included.
     exactness: One sentence on what a lossless lane guarantees here.
     charts: The charts that its method declares.
+    prefix: What the answer had to begin with; the rounds' tokens follow it.
     """
 
     request: str
@@ -212,6 +221,7 @@ class Begin(_Part, frozen=True, tag_field="kind", tag="begin"):
     charts: Annotated[list[Chart], Meta(max_length=8)] = []
     exactness: str = ""
     notes: Question = Question()
+    prefix: Prefix = Prefix()
     schema: Literal[1] = 1
 
     @property

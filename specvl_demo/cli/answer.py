@@ -244,7 +244,10 @@ def _request(
     from specvl_demo.serving import session
 
     sampling = Sampling(options.temperature, options.top_p, seed=options.seed)
-    return session.request(loaded, [session.turn(prompt, media)], options.max_new_tokens, sampling)
+    turns = [session.turn(prompt, media)]
+    return session.request(
+        loaded, turns, options.max_new_tokens, sampling, prefix=options.answer_prefix
+    )
 
 
 def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> Iterator[Record]:

@@ -181,6 +181,7 @@ SAMPLING = (
 )
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
+    option("--answer-prefix", "TEXT", "what every answer has to go on from", default=""),
     many("--image", "FILE", "a picture"),
     many("--video", "FILE", "a clip"),
     option(

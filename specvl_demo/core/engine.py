@@ -38,6 +38,7 @@ from specvl_demo.records import (
     Begin,
     Chart,
     End,
+    Prefix,
     Record,
     Round,
     Seen,
@@ -237,6 +238,7 @@ class Lane:
         self._device = device
         self._eos = target.vocabulary.eos
         self._sampler = Sampler(request.sampling, device, own=parts.draws == "own")
+        self._sampler.advance(len(prompt.prefix))  # the draws of a place do not depend on its past
         drawn = parts.draws != "argmax" and not request.sampling.greedy
         self._draws = self._sampler if drawn else None
         self._root = int(prompt.ids[-1])
@@ -266,7 +268,16 @@ class Lane:
             seen=self._seen(),
             charts=list(parts.charts),
             exactness=self._exactness(),
+            prefix=self._prefix(),
         )
+
+    def _prefix(self) -> Prefix:
+        """Return what the answer had to begin with."""
+        prompt, ids = self._request.prompt, self._request.prompt.prefix
+        if not ids:
+            return Prefix()
+        before = int(prompt.ids[-len(ids) - 1])
+        return Prefix(list(ids), self._request.token_texts.after(before, ids))
 
     def _exactness(self) -> str:
         if not self.parts.lossless:

@@ -35,6 +35,7 @@ class Prompt:
         visual: [n] bool, True at visual tokens.
         text: The user's question after the chat template.
         inputs: What the processor returned (ids, pixels, grids), passed to the model unread.
+        prefix: Ids at the end of the prompt that begin the answer; the model goes on from them.
         source: What the prompt was made from, for models that prepare pictures differently; opaque.
         cache: The conversation's prefix cache. With None everything is computed afresh and nothing
             is kept.
@@ -46,6 +47,7 @@ class Prompt:
     spans: tuple[Span, ...] = ()
     text: str = ""
     source: Any = None
+    prefix: tuple[int, ...] = ()
     cache: PrefixCache | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:

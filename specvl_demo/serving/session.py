@@ -94,14 +94,17 @@ def request(
     detail: Literal["full", "light"] = "full",
     cancelled: Callable[[], bool] = bool,
     cache: PrefixCache | None = None,
+    prefix: str | Sequence[int] = (),
 ) -> Request:
     """A request to the loaded target. ValueError with a sentence where the prompt does not fit it.
 
-    cache: of the conversation; what its questions have in common is computed once.
+    cache: of the conversation; what its questions have in common is computed once. prefix: text or
+    ids that the answer has to begin with.
     """
+    begun = loaded.prompter.ids(whole(prefix)) if isinstance(prefix, str) else prefix
     return Request(
         id=secrets.token_hex(6),
-        prompt=loaded.prompter.prompt(turns, whole(system), max_new_tokens, cache),
+        prompt=loaded.prompter.prompt(turns, whole(system), max_new_tokens, cache, begun),
         target=loaded.models.target,
         token_texts=loaded.token_texts,
         sampling=sampling or Sampling(),
@@ -254,10 +257,12 @@ class Pair:
         temperature: float = 0.0,
         top_p: float = 1.0,
         seed: int = 0,
+        prefix: str | Sequence[int] = (),
     ) -> Race:
         """A race of methods on one question about picture and clip files.
 
-        settings: parameters by method. ValueError with a sentence where something is unknown or
+        settings: parameters by method. prefix: text or token ids that every answer goes on from,
+        such as another race's `token_ids` up to a token with another one behind. ValueError with a sentence where something is unknown or
         does not fit, before anything is computed.
         """
         pair = self._loaded.pair
@@ -283,6 +288,8 @@ class Pair:
                 raise ValueError(
                     f'settings[{name!r}] is no dictionary such as {{"gamma": 4}}, but {own!r}.'
                 )
+        if not isinstance(prefix, str):
+            prefix = _listed("prefix", prefix, (int,), "token ids, or one text")
         if not 0 <= seed <= records.MAX_SEED:
             raise ValueError(f"seed is from 0 to {records.MAX_SEED}, not {seed}.")
         if not methods:
@@ -295,7 +302,11 @@ class Pair:
         pictures, clips = load_media(images, videos, pair.n_frames)
         turns = [turn(question, [*pictures, *clips])]
         asked = request(
-            self._loaded, turns, max_new_tokens, Sampling(temperature, top_p=top_p, seed=seed)
+            self._loaded,
+            turns,
+            max_new_tokens,
+            Sampling(temperature, top_p=top_p, seed=seed),
+            prefix=prefix,
         )
         return Race(race(self._loaded, asked, chosen, notes=Question(question)), self._lock)
 

@@ -113,6 +113,7 @@ BY_STATUS = {
 }
 """What is said where the web server's libraries refuse or fail."""
 TOO_MUCH_TEXT = "{what} is too long: {n} characters, at most {most} are taken."
+LONG_PREFIX = "The answer goes on from {n} tokens; at most {most} are taken."
 NOTHING_ASKED = "Ask a question or add a picture first."
 NO_PAIR = "There is no pair {name!r}. Known: {known}."
 PAIRS_ELSEWHERE = "{known}; not on this machine: {others}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from specvl_demo.core.detokenizer import TokenTexts
@@ -90,12 +91,14 @@ class PromptBuilder:
         system: str = "",
         room: int = 128,
         cache: PrefixCache | None = None,
+        prefix: Sequence[int] = (),
     ) -> Prompt:
         """The prompt for a conversation whose last turn is open.
 
         room: how many tokens the answer may take. cache: of the conversation; pictures that its
-        last prompt showed too are not made ready again. ValueError where prompt and answer do not
-        fit the context, or where the model has no place for a system prompt.
+        last prompt showed too are not made ready again. prefix: ids of text that the answer has to
+        begin with. ValueError where prompt and answer do not fit the context, where the model has
+        no place for a system prompt, or where the prefix holds ids that are no text.
         """
         messages = []
         if system.strip():
@@ -118,17 +121,19 @@ class PromptBuilder:
         if cache is not None:
             cache[self] = prepared
         inputs = self._process(text, prepared)
-        ids = inputs["input_ids"][0]
+        visual = torch.isin(inputs["input_ids"][0], torch.tensor(self._visual))
+        sizes = [self._shown(item) for item in shown]
+        where = spans(self._processor, inputs, visual, sizes, self._words)
+        prefix = self._text(prefix)
+        inputs = _continued(inputs, prefix)
+        ids, visual = inputs["input_ids"][0], F.pad(visual, (0, len(prefix)))
         if len(ids) + room > self.context:
             raise ValueError(
                 f"The prompt has {len(ids)} tokens and the answer may take {room}; "
                 f"together this model takes at most {self.context}."
             )
-        visual = torch.isin(ids, torch.tensor(self._visual))
-        sizes = [self._shown(item) for item in shown]
         made_of = (tuple(turns), system)
-        where = spans(self._processor, inputs, visual, sizes, self._words)
-        return Prompt(ids, visual, inputs, where, text, made_of, cache)
+        return Prompt(ids, visual, inputs, where, text, made_of, prefix, cache)
 
     def again(self, prompt: Prompt) -> Prompt:
         """What another model's prompt was made of, the way this model wants to be asked."""
@@ -137,7 +142,17 @@ class PromptBuilder:
                 "This prompt does not say what it was made of; no other model can be asked it."
             )
         turns, system = prompt.source
-        return self.prompt(turns, system, room=0, cache=prompt.cache)
+        return self.prompt(turns, system, 0, prompt.cache, prompt.prefix)
+
+    def _text(self, prefix: Sequence[int]) -> tuple[int, ...]:
+        """The ids of an answer's beginning; ValueError where one is no piece of text."""
+        for one in prefix:
+            if not 0 <= one < len(self._tokenizer) or one in self.special_ids or one in self._visual:
+                raise ValueError(
+                    f"An answer cannot go on from token {one}: it is no piece of text of this"
+                    " model."
+                )
+        return tuple(prefix)
 
     def _message(
         self, role: str, text: str, shown: Sequence[Image.Image | VideoFrames] = ()
@@ -199,6 +214,21 @@ class PromptBuilder:
                 "video", frame.height, frame.width, len(item.frames), as_clip=self._films
             )
         return MediaSize("image", item.height, item.width)
+
+
+def _continued(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]:
+    """What the processor made of a prompt, with text behind it: [1, n] become [1, n + prefix]."""
+    if not prefix:
+        return inputs
+    shape, more = inputs["input_ids"].shape, torch.tensor([prefix])
+    fill = {"input_ids": more, "attention_mask": torch.ones_like(more)}
+    # What else there is of each token says of which kind it is; text is 0.
+    return {
+        name: torch.cat((value, fill.get(name, torch.zeros_like(more)).to(value.dtype)), dim=1)
+        if getattr(value, "shape", None) == shape
+        else value
+        for name, value in inputs.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ class Job:
     dtype: Dtype | None = None
     quantised: Quantised | None = None
     picture_detail: float | None = None
+    prefix: tuple[int, ...] = ()
+    """Ids of the tokens that every answer goes on from."""
     alone: bool = False
     """The lanes run one after the other with their forwards timed, as in a bench."""
     names: tuple[str, ...] = field(default=(), compare=False)
@@ -111,7 +113,17 @@ def read_job(
         dtype=_one_of(data, "dtype", get_args(Dtype), "The dtype"),
         quantised=_one_of(data, "quantised", get_args(Quantised), "The packing of weights"),
         picture_detail=_number(data, "picture_detail", None, *PICTURE_DETAIL, "The picture detail"),
+        prefix=_prefix(data.get("prefix")),
     )
+
+
+def _prefix(value: Any) -> tuple[int, ...]:
+    """Token ids; which of them are text, the loaded model knows."""
+    ids = _list(value, int, "The prefix", "a list of token ids")
+    if len(ids) > MAX_NEW_TOKENS_SERVED:
+        most = MAX_NEW_TOKENS_SERVED
+        raise ValueError(messages.LONG_PREFIX.format(n=len(ids), most=most))
+    return tuple(ids)
 
 
 def _settings(values: Any, pair: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
