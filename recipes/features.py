@@ -46,8 +46,8 @@ class Needs:
     """What a recipe wants kept. visual: rows of visual tokens. middle: an intermediate layer and
     importance. levels: the inputs of three layers.
 
-    select: the intermediate layer is the calmest of a token, or of a sample on average. state: its
-    input or its output.
+    select: the intermediate layer is the calmest of a token, or of a sample on average, or the one
+    at so many percent of the depth. state: its input or its output.
     """
 
     visual: bool
@@ -105,6 +105,9 @@ def chosen_layers(n_layers: int, select: str = "token") -> range:
     tokens; its # code takes it for every token among the layers 1 .. int(0.4 L) - 2, here at least
     layer 1.
     """
+    if select.isdecimal():
+        layer = n_layers * int(select) // 100
+        return range(layer, layer + 1)
     return range(n_layers) if select == "sample" else range(1, max(2, int(0.4 * n_layers) - 1))
 
 

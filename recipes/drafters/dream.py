@@ -31,8 +31,9 @@ from specvl_demo.methods.heads.blocks import Geometry
 class DreamRecipe(Recipe):
     """middle: weight of the loss on the intermediate layer. keep: share of visual tokens among the
     queries. gate: where the gates start. cross: False learns without the cross-attention. select:
-    that layer is chosen for every token (as the published code does) or for a sample (as the paper
-    says); state: its input or output.
+    that layer is chosen for every `token` (as the published code does) or for a `sample` (as the
+    paper says), or is always the one at so many percent of the depth; state: its `input` or
+    `output`.
     """
 
     middle: float = 0.2
@@ -43,9 +44,13 @@ class DreamRecipe(Recipe):
     state: str = "input"
 
     def __post_init__(self) -> None:
-        for name, known in {"select": ("token", "sample"), "state": ("input", "output")}.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"--{name} is {' or '.join(known)}, not {getattr(self, name)!r}.")
+        fixed = self.select.isdecimal() and int(self.select) < 100
+        if self.select not in ("token", "sample") and not fixed:
+            raise ValueError(
+                f"--select is token, sample, or percent of the depth, not {self.select!r}."
+            )
+        if self.state not in ("input", "output"):
+            raise ValueError(f"--state is input or output, not {self.state!r}.")
 
     def wanted(self, needs: Needs) -> Needs:
         return replace(needs, select=self.select, state=self.state)

@@ -15,7 +15,7 @@ from typing import Any
 
 from specvl_demo.bench import measure
 from specvl_demo.bench.measure import BenchOptions
-from specvl_demo.methods.base import Choice, Models, Value, choose
+from specvl_demo.methods.base import METHODS, Choice, Models, Part, Value, choose
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.pairs import fingerprints
 from specvl_demo.serving.loader import Loaded
@@ -39,16 +39,21 @@ class Trained:
     def name(self) -> str:
         return self.folder.name
 
-    def drafting(self, shape: str) -> Choice:
-        """Its method with this head and one of SHAPES."""
-        chosen = choose(self.role, SHAPES[shape])
-        part = chosen.drafter
+    @property
+    def part(self) -> Part:
+        """Its method's drafter with this head in place of the pair's."""
+        part = METHODS[self.role].drafter
 
         def build(models: Models, *rest: Any) -> Any:
             return part.build(replace(models, drafters={self.role: self.head}), *rest)
 
+        return replace(part, build=build)
+
+    def drafting(self, shape: str) -> Choice:
+        """Its method with this head and one of SHAPES."""
+        chosen = choose(self.role, SHAPES[shape])
         method = replace(chosen.method, name=f"{self.name} {shape}")
-        return replace(chosen, method=method, drafter=replace(part, build=build))
+        return replace(chosen, method=method, drafter=self.part)
 
 
 def report(asked: BenchOptions) -> dict[str, Any]:
@@ -66,14 +71,19 @@ def report(asked: BenchOptions) -> dict[str, Any]:
     measured = measure.bench(
         loaded, found, choices, asked.repeats, asked.max_new_tokens, peers=(), tell=asked.tell
     )
-    told = [
-        {"head": one.name, "parameters": one.card["parameters"], "steps": one.card["steps"]}
-        for one in heads
-    ]
     own = {one.name: fingerprints.of_folder(one.folder) for one in heads}
     machine = measured["machine"]
     machine |= {"weights": {"target": machine["weights"]["target"], **own}}
-    return {**measured, "heads": told, "unlike": unlike({one.name: one.card for one in heads})}
+    return {
+        **measured,
+        "heads": [{"head": one.name, **told(one)} for one in heads],
+        "unlike": unlike({one.name: one.card for one in heads}),
+    }
+
+
+def told(one: Trained) -> dict[str, Any]:
+    """How large a head is, and how long it learnt."""
+    return {key: one.card[key] for key in ("parameters", "steps")}
 
 
 def opened(loaded: Loaded, folder: Path) -> list[Trained]:

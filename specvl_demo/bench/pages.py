@@ -14,7 +14,7 @@ from specvl_demo.bench import lossless, tune
 from specvl_demo.methods.base import shape
 from specvl_demo.report import answers as folds
 from specvl_demo.report import html, tables
-from specvl_demo.report.papers import verdict
+from specvl_demo.report.papers import beside, verdict
 
 Report = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -61,6 +61,7 @@ HEADS = {
     "bound_ms": "bound, ms",
     "bound_by": "bound by",
     "at_paper_costs": "× at the paper's costs",
+    "visual": "visual tokens",
     "alpha_lag_1": "α, a round later",
     "alpha_and_kept": "α and tokens kept",
     "first_case": "first in",
@@ -74,7 +75,7 @@ ASKED = (
     " much of it was reached."
 )
 CLAIMED = (
-    *("method", "drafts", "questions", "tau", "nodes", "at_paper_costs", "quality"),
+    *("method", "drafts", "questions", "visual", "tau", "nodes", "at_paper_costs", "quality"),
     *("alpha_lag_1", "alpha_and_kept"),
 )
 PAPERS = (
@@ -260,10 +261,21 @@ def papers(report: Report) -> Page:
     shown: list[tuple[str, Rows, Sequence[str]]] = []
     said = []
     for claim in report["claims"]:
-        rows = [row for row in report["rows"] if row["claim"] == claim["name"]]
-        columns = [name for name in CLAIMED if any(row[name] is not None for row in rows)]
-        shown.append((f"{claim['paper']}: {verdict(claim)[1]}", rows, columns))
-        told = (f"{claim['paper']}: {claim['says']} Control: {claim['control']}.", claim["lacking"])
+        rows = [
+            {**row, **{f"τ, {part}": tau for part, tau in row.get("parts", {}).items()}}
+            for row in report["rows"]
+            if row["claim"] == claim["name"]
+        ]
+        parts = [
+            f"τ, {part}" for part in dict.fromkeys(p for row in rows for p in row.get("parts", {}))
+        ]
+        columns = [name for name in CLAIMED if any(row.get(name) is not None for row in rows)]
+        shown.append((f"{claim['paper']}: {verdict(claim)[1]}", rows, [*columns, *parts]))
+        told = (
+            f"{claim['paper']}: {claim['says']} Control: {claim['control']}.",
+            beside(claim),
+            claim["lacking"],
+        )
         cost = claim["draft_cost"]
         priced = f"A draft forward costs {cost[0]:.3g} of a step ({cost[1]})." if cost else ""
         said.append(" ".join(filter(None, (*told, priced))))

@@ -19,6 +19,7 @@ from torch import Tensor
 from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NOTHING, Capture, Decoder, Start
 from specvl_demo.decoders.backend import Backend, ForwardInput
+from specvl_demo.decoders.fixed_shapes import FixedSteps
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
@@ -54,6 +55,9 @@ class DreamSettings(ModelSettings):
     ancestry: bool = setting(
         True, "branches of a tree are apart in cross-attention; false: as published"
     )
+    cross: bool = setting(
+        True, "look across at the target's features; false: not at all, a control", last=True
+    )
 
 
 class DreamHead(FeatureHead):
@@ -83,13 +87,18 @@ class DreamHead(FeatureHead):
         self._cross = CrossBlock(t, "layers.1", g)
         self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
 
-    def _look(self, keep: float, ancestry: bool = True) -> None:
-        """keep: at this share of the visual tokens. ancestry: whether branches are apart.
+    def _look(self, keep: float, ancestry: bool = True, cross: bool = True) -> None:
+        """keep: at this share of the visual tokens. ancestry: whether branches are apart. cross:
+        whether it looks at features at all.
 
         The published code has no tree mask there: a row sees all earlier levels and the rows of its
         own level up to itself. Drafts stay lossless either way.
         """
-        self._keep, self._ancestry, self.capture = keep, ancestry, NOTHING
+        self._keep, self._ancestry, self._crosses = keep, ancestry, cross
+        self.capture = NOTHING
+        if not cross:
+            # Those of the head itself look across.
+            self._steps = FixedSteps(cast("Any", self))
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
             # choice: the paper sums over all queries; the last rows bound the cost for long
@@ -99,7 +108,8 @@ class DreamHead(FeatureHead):
 
     def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
         twin = super().told(settings, commonest)
-        cast("DreamHead", twin)._look(settings.keep or self._keep, settings.ancestry)
+        keep = settings.keep or self._keep
+        cast("DreamHead", twin)._look(keep, settings.ancestry, settings.cross)
         return twin
 
     def join(
@@ -196,7 +206,8 @@ class DreamHead(FeatureHead):
         own, mask = masks
         turns, causal = self._rotary(positions), own is None and x.shape[0] > 1
         x = self._first(x, x, turns, slots[0], keys[0], values[0], own, causal)
-        x = self._cross(x, keys[2], values[2], mask)
+        if self._crosses:
+            x = self._cross(x, keys[2], values[2], mask)
         x = self._last(self._last.normed(x), x, turns, slots[1], keys[1], values[1], own, causal)
         return direction(x, self._eps).mul_(self._norm)
 

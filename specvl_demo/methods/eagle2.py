@@ -4,20 +4,22 @@ tree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler, best
 from specvl_demo.core.tree import DraftTree, chain, shape_of
-from specvl_demo.core.types import Drafter, Policy
+from specvl_demo.core.types import Drafter, Policy, Start
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN
-from specvl_demo.methods.declare import Learn, PolicySettings, setting
+from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting
 from specvl_demo.methods.heads import vispec as vispec  # its heads draft as EAGLE-2's do
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, add_format, columns
-from specvl_demo.methods.heads.features import FeatureHead, head_part
+from specvl_demo.methods.heads.features import FeatureHead, Opening, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
 
@@ -109,18 +111,46 @@ class BestFirst(Policy):
         )
 
 
+@dataclass(frozen=True)
+class Eagle2Settings(ModelSettings):
+    """What the head sees."""
+
+    hide: bool = setting(
+        False,
+        "hide visual tokens from the head, as HiViS does from one that learnt so: a control",
+        last=True,
+    )
+
+
+class Eagle2Head(FeatureHead):
+    """An EAGLE-2 head, which sees text and visual rows alike unless these are hidden from it."""
+
+    _hide = False
+
+    def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+        twin = cast("Eagle2Head", super().told(settings, commonest))
+        if settings.hide:
+            twin._hide, twin.view = True, "text only"
+        return twin
+
+    def open(self, start: Start, before: Tensor | None = None) -> Opening:
+        if not self._hide:
+            return super().open(start, before)
+        return self.open_without(start, start.encoded.visual)
+
+
 add_format(
     Format(
         "eagle2",
         "an EAGLE-2 head",
         "eagle2",
-        FeatureHead,
+        Eagle2Head,
         lambda tensors: columns(tensors) == 2 and "img_fc.weight" not in tensors,
         FIRST | {"fc.weight"},
     )
 )
 
-EAGLE2 = head_part("eagle2", "EAGLE-2 head")
+EAGLE2 = head_part("eagle2", "EAGLE-2 head", Eagle2Settings)
 BEST_FIRST = Part(
     "policy",
     "best-first",

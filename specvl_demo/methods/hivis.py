@@ -4,7 +4,6 @@ hidden.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from specvl_demo.core.types import Decoder, Start
@@ -37,7 +36,7 @@ class HiViSHead(FeatureHead):
         self._published = not head.own
 
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
-        """Text only: visual rows are dropped before tokens and features are paired.
+        """Text only.
 
         # choice: several pictures or clips are all hidden (the published code knows one). Positions
         are compact. Published heads of models with three-axis positions also drop the tokens that
@@ -48,15 +47,7 @@ class HiViSHead(FeatureHead):
         hidden = encoded.visual.clone()
         for first, stop in visual_runs(encoded.visual) if with_gaps else ():
             hidden[max(0, first - 1) : stop + 2] = True
-        seen = (~hidden[:-1]).nonzero()[:, 0]
-        if not len(seen):
-            raise ValueError(
-                f"{self.name} drafts from text before the prompt's last token; here is none"
-            )
-        features = self.features(start.prefill)[seen]
-        places = seen if with_gaps else torch.arange(len(seen), device=self.device)
-        x = self.join(encoded.embeds[seen[1:]], features[:-1])
-        return Opening(x, places[:-1], features[-1:], places[-1:], seen)
+        return self.open_without(start, hidden, with_gaps)
 
 
 add_format(

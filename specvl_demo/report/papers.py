@@ -144,11 +144,18 @@ def verdict(claim: Mapping[str, Any]) -> tuple[bool, str]:
     held: list[str] = []
     missed: list[str] = []
     for one in claim["comparisons"]:
-        (held if holds(one) else missed).append(_told(one))
+        if not one.get("beside"):
+            (held if holds(one) else missed).append(_told(one))
     if not missed:
         return True, f"Holds here: {'; '.join(held)}."
     rest = f" What does hold: {'; '.join(held)}." if held else ""
     return False, f"Does not hold here, because {'; '.join(missed)}.{rest}"
+
+
+def beside(claim: Mapping[str, Any]) -> str:
+    """The comparisons of a claim that decide nothing, in a sentence; empty without any."""
+    told = [_told(one) for one in claim["comparisons"] if one.get("beside")]
+    return f"Beside it: {'; '.join(told)}." if told else ""
 
 
 def _told(one: Mapping[str, Any]) -> str:
@@ -157,7 +164,8 @@ def _told(one: Mapping[str, Any]) -> str:
         return f"{name} of {one['arm']} could not be compared with {one['control']}"
     low, high = one["interval"]
     open_ = ", which these questions do not decide" if low <= one["least"] <= high else ""
+    needed = "" if one.get("beside") else f"; above {one['least']:g} is needed{open_}"
     return (
         f"{name} of {one['arm']} is {one['ratio']:.2f} times that of {one['control']}"
-        f" ({low:.2f} to {high:.2f}; above {one['least']:g} is needed{open_})"
+        f" ({low:.2f} to {high:.2f}{needed})"
     )

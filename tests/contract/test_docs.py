@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo.bench import pages, papers
+from specvl_demo.bench import claims, pages
 from specvl_demo.methods.base import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,4 +128,4 @@ def test_the_papers_verdicts_are_those_of_the_record(tmp_path: Path) -> None:
     pages.write(pages.papers(record), path, "papers")
     text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     assert path.read_text(encoding="utf-8") == text
-    assert {one["name"] for one in record["claims"]} == {claim.name for claim in papers.CLAIMS}
+    assert {one["name"] for one in record["claims"]} == {claim.name for claim in claims.CLAIMS}

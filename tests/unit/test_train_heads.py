@@ -272,7 +272,9 @@ def test_the_output_of_a_layer_is_the_input_of_the_next(deep: Asked) -> None:
         features._rows(deep.model, next(iter(deep.examples())), needs, seen)
     assert all(torch.equal(seen.outputs[i], seen.inputs[i + 1]) for i in range(7))
     assert not needs.covers(Needs(True, middle=True)) and needs.covers(Needs(visual=True))
-    with pytest.raises(ValueError, match="--select is token or sample, not 'word'"):
+    with pytest.raises(
+        ValueError, match="--select is token, sample, or percent of the depth, not 'word'"
+    ):
         recipe_of("dream", select="word")
 
 
@@ -288,6 +290,7 @@ def test_dream_learns_the_calmest_layer() -> None:
         assert seen.calmest([1, 2], Needs(True, middle=True, select=select))[:, 0].tolist() == found
     assert list(features.chosen_layers(4, "sample")) == [0, 1, 2, 3]
     assert list(features.chosen_layers(32)) == list(range(1, 11))
+    assert list(features.chosen_layers(16, "25")) == [4]
     assert list(features.chosen_layers(2)) == [1]
 
 

@@ -153,6 +153,20 @@ class FeatureHead:
             positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
         )
 
+    def open_without(self, start: Start, hidden: Tensor, with_gaps: bool = False) -> Opening:
+        """As if the prompt had not the rows that are hidden, [n] bool: they are dropped before
+        tokens and features are paired. with_gaps: positions count them all the same.
+        """
+        seen = (~hidden[:-1]).nonzero()[:, 0]
+        if not len(seen):
+            raise ValueError(
+                f"{self.name} drafts from text before the prompt's last token; here is none"
+            )
+        features = self.features(start.prefill)[seen]
+        places = seen if with_gaps else torch.arange(len(seen), device=self.device)
+        x = self.join(self.prompt_embeds(start.encoded)[seen[1:]], features[:-1])
+        return Opening(x, places[:-1], features[-1:], places[-1:], seen)
+
     def prefill(self, start: Start, opening: Opening, room: int) -> CachedSequence:
         """The rows before the root, in a cache of so many."""
         cache = self.new_cache(1, room)

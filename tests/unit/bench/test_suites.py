@@ -16,6 +16,7 @@ from specvl_demo.__main__ import main
 from specvl_demo.bench import (
     ablations,
     cases,
+    claims,
     forwards,
     guard,
     lossless,
@@ -222,11 +223,11 @@ def test_a_papers_claim_is_answered_by_its_arms_and_reads_from_the_record(
     assert main(command) == 0
     assert claim["paper"] in charts.read_text() and verdict(claim)[1] in text.read_text()
     with pytest.raises(ValueError, match="no claim 'magic'; known: sage"):
-        papers.find("magic")
+        claims.find("magic")
 
 
-@pytest.mark.parametrize("claim", papers.CLAIMS, ids=lambda claim: claim.name)
-def test_a_claim_compares_arms_that_it_has(claim: papers.Claim) -> None:
+@pytest.mark.parametrize("claim", claims.CLAIMS, ids=lambda claim: claim.name)
+def test_a_claim_compares_arms_that_it_has(claim: claims.Claim) -> None:
     names = [arm.choice().method.name for arm in claim.arms]
     assert len(set(names)) == len(names)
     assert {name for one in claim.needs for name in (one.arm, one.control)} <= set(names)

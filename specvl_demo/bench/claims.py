@@ -1,0 +1,342 @@
+"""The papers' claims as data: arms, controls, questions, and what a claim needs to hold.
+
+To add a claim: one row of CLAIMS. Its sentence is decided in `report.papers`, never written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from PIL import Image
+
+from specvl_demo.bench.cases import Case
+from specvl_demo.bench.measure import BenchOptions
+from specvl_demo.media import VideoFrames
+from specvl_demo.methods.base import Choice, Value, choose
+
+Asks = Callable[[BenchOptions], list[Case]]
+"""The questions of a claim or an arm, from what the bench was asked for."""
+
+LEAST_LIKE = 0.95
+"""# choice: what "hardly loses" means where a paper gives no number: the share that must stay."""
+LONG = 25
+"""# choice: tokens above which an answer counts as long; the questions divide about equally."""
+SIDE = 256
+"""Pixels of a clip's frames: those of one clip have one size, whatever the pictures had."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method with settings, under the name that the tables give it. temperature: of its answers.
+
+    asks: its own questions, in place of its claim's. head: the folder below `--heads` with the head
+    that takes the place of the pair's; an arm with one runs only where it is there.
+    """
+
+    name: str
+    method: str
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    temperature: float = 0.0
+    asks: Asks | None = None
+    head: str | None = None
+
+    def choice(self) -> Choice:
+        chosen = choose(self.method, self.settings, temperature=self.temperature)
+        return replace(chosen, method=replace(chosen.method, name=self.name))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The arm's figure must be more than so many times the control's. beside: it is told and
+    decides nothing."""
+
+    arm: str
+    control: str
+    least: float = 1.0
+    figure: str = "tau"
+    beside: bool = False
+
+
+@dataclass(frozen=True)
+class Claim:
+    """says: what the paper says and where. method: whose paper it is. lacking: a sentence on
+    controls that are not shipped. parts: into which part an answer of so many tokens falls; its τ
+    is told part by part."""
+
+    name: str
+    method: str
+    paper: str
+    says: str
+    control: str
+    asks: Asks
+    arms: tuple[Arm, ...]
+    needs: tuple[Comparison, ...]
+    lacking: str = ""
+    parts: Callable[[Case, int], str] | None = None
+
+
+def every_kind(asked: BenchOptions) -> list[Case]:
+    return asked.cases("all")[: asked.prompts]
+
+
+def shifting(asked: BenchOptions) -> list[Case]:
+    """What changes from question to question, and drafters of single pictures never saw: five
+    pictures at once, two pictures, second turns, text only."""
+    found = [one for one in asked.cases("all") if len(one.shown) > 1 or one.before or not one.shown]
+    pictures = [one.shown[0] for one in asked.cases("all") if len(one.shown) == 1]
+    five = [
+        Case(f"five-{at}", "What do the pictures show?", tuple(pictures[at : at + 5]), kind="five")
+        for at in range(0, min(20, len(pictures) - 4), 5)
+    ]
+    return [*five, *found][: asked.prompts]
+
+
+def clips(asked: BenchOptions, frames: int = 16) -> list[Case]:
+    """Clips of so many of the pair's pictures that have nothing to do with each other; on the
+    drawn-scene pair each is 36 visual tokens."""
+    asks = ("What happens in the clip?", "Describe the clip.")
+    pictures = [
+        picture.resize((SIDE, SIDE))
+        for case in asked.cases("all")
+        for picture in case.shown
+        if isinstance(picture, Image.Image)
+    ]
+    return [
+        Case(
+            f"clip-{at}",
+            asks[at % 2],
+            (VideoFrames(tuple(pictures[(3 * at + i) % len(pictures)] for i in range(frames))),),
+            kind="clip",
+        )
+        for at in range(min(8, asked.prompts))
+    ]
+
+
+def length(case: Case, tokens: int) -> str:
+    return f"answers over {LONG} tokens" if tokens > LONG else f"up to {LONG}"
+
+
+def kind(case: Case, tokens: int) -> str:
+    return case.kind
+
+
+HALF: dict[str, Value] = {"drop_image": 0.5, "drop_video": 0.5}
+PRUNED: dict[str, Value] = {"views": "pruned", **HALF}
+SAGE: dict[str, Value] = {**HALF, "max_nodes": 12}
+ONLINE: dict[str, Value] = {
+    **SAGE,
+    **{"growth": "online", "first": "entropy", "min_width": 1, "max_depth": 10, "max_width": 6},
+}
+STATIC: dict[str, Value] = {**PRUNED, "policy": "static-tree"}
+BEST: dict[str, Value] = {**PRUNED, "policy": "best-first", "width": 3, "loops": 7}
+LOOSE: dict[str, Value] = {**HALF, "gamma": 10, "anchors": 5}
+CHAIN_OF_8: dict[str, Value] = {"gamma": 8}
+CHAIN_OF_10: dict[str, Value] = {**PRUNED, "gamma": 10}
+HEAD: dict[str, Value] = {"policy": "best-first", "nodes": 16, "width": 3, "loops": 5}
+FRAMES = (1, 4, 16, 64)
+"""Of the clips that HiViS and EAGLE-2 are asked about."""
+
+
+def _trees(temperature: float) -> tuple[Arm, ...]:
+    """Trees of at most 12 nodes, and fixed ones of 10: entropy trees of at most 12 nodes verify
+    about 10."""
+    at = f", T = {temperature:g}"
+    return (
+        Arm(f"SAGE, template{at}", "sage", SAGE, temperature),
+        Arm(f"SAGE, online{at}", "sage", ONLINE, temperature),
+        *(
+            arm
+            for nodes in (10, 12)
+            for arm in (
+                Arm(
+                    f"static tree of {nodes}{at}",
+                    "custom",
+                    STATIC | {"tree_nodes": nodes},
+                    temperature,
+                ),
+                Arm(
+                    f"EAGLE-2's tree of {nodes}{at}", "custom", BEST | {"nodes": nodes}, temperature
+                ),
+            )
+        ),
+    )
+
+
+def _relaxed(loose: float) -> tuple[Arm, ...]:
+    drawn = {**LOOSE, "loose": loose}
+    return (
+        Arm(f"LVSpec, λ {loose:g}", "lvspec", drawn),
+        Arm(f"random, λ {loose:g}", "lvspec", {**drawn, "verifier": "random"}),
+    )
+
+
+def _pruned(drop: float) -> Arm:
+    settings: dict[str, Value] = {"drop_image": drop, "drop_video": drop, "tree_nodes": 12}
+    return Arm(f"{drop:.0%} left out", "specvlm", settings)
+
+
+def _seen(frames: int) -> tuple[Arm, ...]:
+    """Heads that see a clip of so many frames, or do not."""
+    asks, of = partial(clips, frames=frames), f", {frames} frame{'s' if frames > 1 else ''}"
+    return (
+        Arm(f"HiViS{of}", "hivis", HEAD, asks=asks),
+        Arm(f"EAGLE-2{of}", "eagle2", HEAD, asks=asks),
+        Arm(f"EAGLE-2, pictures hidden{of}", "eagle2", {**HEAD, "hide": True}, asks=asks),
+        Arm(f"EAGLE-2, self-fed{of}", "eagle2", HEAD, asks=asks, head="eagle2-fed"),
+    )
+
+
+CLAIMS = (
+    Claim(
+        "sage",
+        "sage",
+        "SAGE (arXiv 2602.00523)",
+        "A tree shaped by the drafter's entropy is accepted longer than a static tree and than"
+        " EAGLE-2's (sections 4 and 6.3).",
+        "the same drafter, the same half of the picture, fixed trees of as many nodes as SAGE"
+        " verifies on average, and of its bound of 12",
+        every_kind,
+        (*_trees(0.0), *_trees(1.0)),
+        tuple(
+            Comparison(f"SAGE, {growth}, T = {t}", f"{other} of 10, T = {t}")
+            for growth, other in (("template", "static tree"), ("online", "EAGLE-2's tree"))
+            for t in (0, 1)
+        ),
+        parts=length,
+    ),
+    Claim(
+        "tabed",
+        "tabed",
+        "TABED (arXiv 2601.20357)",
+        "Learnt weights of the views bring over 5 % beside the best single view where the kind of"
+        " input shifts (section 1, Table 1).",
+        "the picture only, the text only, equal and random weights, chains of 8",
+        shifting,
+        (
+            Arm("learnt weights", "tabed", CHAIN_OF_8),
+            Arm("picture only", "chain", CHAIN_OF_8),
+            Arm("text only", "custom", {**CHAIN_OF_8, "views": "text-only"}),
+            Arm("equal weights", "tabed", {**CHAIN_OF_8, "weights": "uniform"}),
+            Arm("random weights", "tabed", {**CHAIN_OF_8, "weights": "random"}),
+        ),
+        (
+            Comparison("learnt weights", "picture only", 1.05),
+            Comparison("learnt weights", "text only", 1.05),
+            Comparison("learnt weights", "random weights"),
+            Comparison("learnt weights", "equal weights", beside=True),
+        ),
+        parts=kind,
+    ),
+    Claim(
+        "lvspec",
+        "lvspec",
+        "LVSpec (arXiv 2604.05650)",
+        "Tokens little related to the picture may differ: longer rounds with over 99 % of the"
+        " quality, which relaxing by chance does not keep (Figures 6 and 7).",
+        "strict verification, random relaxation, FLy's gate and typical acceptance of the same"
+        " drafts",
+        every_kind,
+        (
+            Arm("strict", "lvspec", {**HALF, "gamma": 10, "verifier": "strict"}),
+            *(arm for loose in (0.2, 0.3, 0.5, 0.7, 0.9) for arm in _relaxed(loose)),
+            *(
+                Arm(f"LVSpec, λ 0.3, N {n}", "lvspec", {**LOOSE, "loose": 0.3, "anchors": n})
+                for n in (1, 10, 100)
+            ),
+            Arm("LVSpec, λ 0.3, no shift", "lvspec", {**LOOSE, "loose": 0.3, "shift": False}),
+            Arm("FLy", "custom", {**CHAIN_OF_10, "verifier": "entropy-gate", "window": 4}),
+            Arm("typical acceptance", "custom", {**CHAIN_OF_10, "verifier": "typical"}),
+        ),
+        (
+            Comparison("LVSpec, λ 0.3", "strict"),
+            Comparison("LVSpec, λ 0.3", "strict", 0.99, "quality"),
+            Comparison("LVSpec, λ 0.3", "random, λ 0.3", 1.0, "quality"),
+            Comparison("LVSpec, λ 0.3", "FLy", 1.0, "quality", beside=True),
+        ),
+    ),
+    Claim(
+        "hivis",
+        "hivis",
+        "HiViS (arXiv 2509.23928)",
+        "A head from which visual tokens are hidden is accepted longer than EAGLE-2's, which sees"
+        " them (Table 1).",
+        "an EAGLE-2 head and the same trees of 16, over clips of 1 to 64 frames; the same head with"
+        " pictures hidden in drafting only; one that went on to feed itself in training as HiViS's"
+        " does, which tells what hiding brings from what self-feeding brings",
+        clips,
+        tuple(arm for frames in FRAMES for arm in _seen(frames)),
+        (
+            Comparison("HiViS, 16 frames", "EAGLE-2, 16 frames"),
+            *(
+                Comparison(f"HiViS, {frames}", f"EAGLE-2, {frames}", beside=True)
+                for frames in ("1 frame", "64 frames")
+            ),
+            Comparison("HiViS, 16 frames", "EAGLE-2, pictures hidden, 16 frames", beside=True),
+            Comparison("HiViS, 16 frames", "EAGLE-2, self-fed, 16 frames", beside=True),
+        ),
+        "The self-fed head is not shipped.",
+    ),
+    Claim(
+        "dream",
+        "dream",
+        "DREAM (arXiv 2505.19201)",
+        "Cross-attention to the target's features is accepted longer than EAGLE-2, also with a"
+        " quarter of the visual tokens left out, and a layer chosen by entropy teaches better than"
+        " a fixed one (Table 1, section 3.3, Figure 4a).",
+        "an EAGLE-2 head and the same trees of 16; all visual tokens; the same head with its"
+        " cross-attention's gates shut; heads that learnt alike from the calmest layer, from those"
+        " at 25, 50 and 75 % of the depth, and without cross-attention",
+        every_kind,
+        (
+            *(
+                Arm(f"DREAM, keeps {k:g}", "dream", {**HEAD, "keep": k})
+                for k in (1.0, 0.75, 0.5, 0.25)
+            ),
+            Arm("DREAM, gates shut", "dream", {**HEAD, "cross": False}),
+            *(
+                Arm(f"DREAM, learnt {how}", "dream", {**HEAD, **more}, head=f"dream-{folder}")
+                for how, folder, more in (
+                    ("from the calmest layer", "token", {}),
+                    *((f"from {at} % of the depth", f"{at}", {}) for at in (25, 50, 75)),
+                    ("without cross-attention", "blind", {"cross": False}),
+                )
+            ),
+            Arm("EAGLE-2", "eagle2", HEAD),
+        ),
+        (
+            Comparison("DREAM, keeps 0.75", "EAGLE-2"),
+            Comparison("DREAM, keeps 0.75", "DREAM, keeps 1", LEAST_LIKE),
+            Comparison("DREAM, keeps 0.75", "DREAM, gates shut", beside=True),
+            *(
+                Comparison(
+                    "DREAM, learnt from the calmest layer", f"DREAM, learnt {how}", beside=True
+                )
+                for how in (
+                    *(f"from {at} % of the depth" for at in (25, 50, 75)),
+                    "without cross-attention",
+                )
+            ),
+        ),
+        "Heads that learnt otherwise are not shipped.",
+    ),
+    Claim(
+        "pruning",
+        "specvlm",
+        "SpecVLM (arXiv 2508.16201)",
+        "With 90 % of a clip's tokens left out the drafter is accepted hardly less.",
+        "nothing left out; guided pruning, static trees of 12, clips of 16 frames",
+        clips,
+        tuple(map(_pruned, (0.0, 0.25, 0.5, 0.8, 0.9, 0.95))),
+        (Comparison("90% left out", "0% left out", LEAST_LIKE),),
+    ),
+)
+
+
+def find(name: str | None) -> Sequence[Claim]:
+    """The claim of this name, all without one. ValueError with the known ones."""
+    found = [one for one in CLAIMS if name in (None, one.name)]
+    if not found:
+        raise ValueError(f"There is no claim {name!r}; known: {', '.join(c.name for c in CLAIMS)}.")
+    return found
