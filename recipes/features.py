@@ -102,7 +102,7 @@ def chosen_layers(n_layers: int, select: str = "token") -> range:
     """Layers whose attention is compared for the intermediate one.
 
     # choice: arXiv 2505.19201 eq. 2 takes the minimum over all layers, averaged over a sample's
-    tokens; its # code takes it for every token among the layers 1 .. int(0.4 L) - 2, here at least
+    tokens; its code takes it for every token among the layers 1 .. int(0.4 L) - 2, here at least
     layer 1.
     """
     if select.isdecimal():

@@ -21,7 +21,7 @@ class HivisRecipe(Recipe):
     """Top-K distillation as in HASS. step_rows: step embeddings.
 
     # choice: the paper keeps answers of more than five words, and few texts about programs in stage
-    2; # here all answers stay, since short ones are asked for too and none is about programs.
+    2; here all answers stay, since short ones are asked for too and none is about programs.
     """
 
     step_rows: int = 4

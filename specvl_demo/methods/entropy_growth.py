@@ -63,7 +63,7 @@ def template(top: Sequence[float], want: TreePlan, order: str = "best-first") ->
     line 18).
 
     # choice: one distribution is all that is known before the next round drafts, so every level
-    reuses it: a # node of rank r has probability top[r], a path the product. The root's best child
+    reuses it: a node of rank r has probability top[r], a path the product. The root's best child
     always stays. # choice: a full tree keeps the most probable paths; "depth-first" is the paper's
     recursion to the letter.
     """

@@ -41,7 +41,7 @@ class Occurrences:
     """Tokens in order, and where the latest occurrence of every short run among them ended.
 
     # choice: the latest occurrence; Hugging Face's `prompt_lookup_num_tokens` takes the earliest.
-    What was # said last is likelier to go on as before.
+    What was said last is likelier to go on as before.
     """
 
     def __init__(self, settings: NGramSettings, vocabulary: Vocabulary) -> None:

@@ -162,7 +162,7 @@ class DepthFeedback:
 
     Below `lower` the cap falls by one a round, above `upper` it rises by one, between it stays
     (section 3.3). # choice: the window counts accepted drafted tokens without the target's own; it
-    acts from the first round # on, one step a round, from D_max down to D_min. The paper raises it
+    acts from the first round on, one step a round, from D_max down to D_min. The paper raises it
     too and names no bound: `cap_max`.
     """
 

@@ -124,7 +124,7 @@ class Mixture:
         """Adds the positions that were verified and computes the next round's weights.
 
         # choice: positions are the accepted ones and the first mismatch. The token after a fully
-        accepted # block has no draft distribution; behind a mismatch the context never came true.
+        accepted block has no draft distribution; behind a mismatch the context never came true.
         """
         if not tokens:
             return
@@ -166,7 +166,7 @@ class Mixture:
         own matches.
 
         # choice: right means the target's likeliest token. The reference compares single views with
-        emitted # tokens; the same under greedy, and so a relaxed verifier cannot praise a view for
+        emitted tokens; the same under greedy, and so a relaxed verifier cannot praise a view for
         its own mistakes.
         """
         if self.settings.weights == "w-grid":
@@ -294,7 +294,7 @@ def beam(settings: BeamSettings) -> BestFirst:
     """A tree `gamma` deep with about `beams` nodes a level (section 6.1).
 
     # choice: the paper gives a width d and no shape; here the d likeliest nodes of every level are
-    expanded # and the gamma * d likeliest paths stay, so that width 1 is the chain.
+    expanded and the gamma * d likeliest paths stay, so that width 1 is the chain.
     """
     nodes = 1 + settings.gamma * settings.beams
     return BestFirst(BestFirstSettings(nodes=nodes, width=settings.beams, loops=settings.gamma - 1))

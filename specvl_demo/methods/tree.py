@@ -34,7 +34,7 @@ def trimmed(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
     """At most `size` paths of a fixed tree.
 
     # choice: those with the smallest sum of (rank + 1) stay, which keeps every prefix of a path
-    that stays # and gives up improbable siblings before depth.
+    that stays and gives up improbable siblings before depth.
     """
     return sorted(map(tuple, paths), key=lambda path: (sum(path) + len(path), path))[:size]
 

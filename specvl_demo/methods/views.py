@@ -42,7 +42,7 @@ class TextView:
     """No picture: every run of visual positions becomes the `stand_in` tokens, one newline.
 
     # choice: the reference puts one newline in place of a picture's single placeholder; an expanded
-    prompt # holds a run of them instead, and pictures side by side make one run.
+    prompt holds a run of them instead, and pictures side by side make one run.
     """
 
     stand_in: tuple[int, ...]
@@ -154,7 +154,7 @@ class PrunedView:
         question.
 
         # choice: at most the last 32 text tokens ask; SpecVLM lets all text behind the picture ask,
-        which is # the same for a short question and would need an attention map of the whole prompt
+        which is the same for a short question and would need an attention map of the whole prompt
         for a long one.
         """
         return (
