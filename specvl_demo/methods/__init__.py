@@ -1,5 +1,4 @@
-"""Decoding methods, one file each. Importing the package fills the tables of `base` from every file
-in it.
+"""Decoding methods, one file each. Importing the package registers the methods of all its files.
 
 Files named in the environment variable SPECVL_METHODS are read after them; see
 docs/adding-a-method.md.
@@ -16,11 +15,11 @@ OUTSIDE = "SPECVL_METHODS"
 
 
 def _read(path: str) -> None:
-    """Run a file that registers methods, once, under its own name."""
+    """Run a file that registers methods, once, as a module named after the file."""
     name = Path(path).stem
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not Path(path).is_file():
-        raise FileNotFoundError(f"{OUTSIDE} names {path}, which is no Python file")
+        raise FileNotFoundError(f"{OUTSIDE} names {path}, which is not a Python file")
     if name in sys.modules:
         there = getattr(sys.modules[name], "__file__", None)
         if there is None or not Path(there).exists() or not Path(there).samefile(path):
@@ -33,7 +32,7 @@ def _read(path: str) -> None:
         spec.loader.exec_module(sys.modules[name])
     except SyntaxError as fault:
         raise ValueError(
-            f"{OUTSIDE} names {path}, whose line {fault.lineno} is no Python: {fault.msg}"
+            f"{OUTSIDE} names {path}, whose line {fault.lineno} is not valid Python: {fault.msg}"
         ) from fault
 
 

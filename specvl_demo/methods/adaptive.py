@@ -1,8 +1,7 @@
-"""How far to draft, learnt from the last round: a chain that grows while all of it is accepted and
-shrinks when it is not.
+"""Adaptive draft length: a chain that grows after a full acceptance and shrinks after a rejection.
 
-The rule of transformers' assisted generation (`num_assistant_tokens_schedule="heuristic"`), after
-Leviathan et al. (arXiv 2211.17192); vLLM and SGLang adapt the length by like rules.
+The rule is that of transformers' assisted generation (`num_assistant_tokens_schedule="heuristic"`),
+after Leviathan et al. (arXiv 2211.17192); vLLM and SGLang adapt the length by similar rules.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from specvl_demo.records import Chart, Series
 
 @dataclass(frozen=True)
 class AdaptiveSettings(PolicySettings):
-    """Where the length begins, how it changes, and how long it may become."""
+    """The initial length, how it changes, and its maximum."""
 
-    first: int = setting(5, "tokens that the first round drafts", 1, 64)
-    most: int = setting(20, "most tokens drafted in a row", 1, 64)
-    more: int = setting(2, "tokens more after a chain that was accepted whole", 0, 16)
-    fewer: int = setting(1, "tokens fewer after a refusal", 0, 16)
+    first: int = setting(5, "tokens drafted in the first round", 1, 64)
+    most: int = setting(20, "maximum tokens drafted in a row", 1, 64)
+    more: int = setting(2, "tokens added after a chain was fully accepted", 0, 16)
+    fewer: int = setting(1, "tokens removed after a rejection", 0, 16)
 
 
 class AdaptiveChain(Policy):
-    """Drafts `more` tokens after a round that accepted all, `fewer` after one that did not."""
+    """Drafts `more` tokens more after a fully accepted round, else `fewer` tokens fewer."""
 
     def __init__(self, settings: AdaptiveSettings) -> None:
         self._settings = settings
@@ -48,8 +47,10 @@ class AdaptiveChain(Policy):
         return replace(tree, notes={"length": self._length})
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
-        """# choice: a draft that was cut short, by the end of the answer or a silent drafter, says
-        nothing about the length unless some of it was refused.
+        """Adapt the length.
+
+        # choice: a draft that was cut short, by the end of the answer or by a drafter with nothing
+        to propose, does not change the length unless some of it was rejected.
         """
         if verdict.n_accepted < len(tree) - 1:
             self._length = max(1, self._length - self._settings.fewer)
@@ -69,7 +70,7 @@ ADAPTIVE_CHAIN = Part(
         Chart(
             "length",
             "Length of the draft",
-            "How many tokens each round set out to draft, over how many it accepted.",
+            "How many tokens each round planned to draft, and how many it accepted.",
             "steps",
             [Series("notes.length", "length")],
             "tokens",
@@ -82,7 +83,7 @@ register(
     Method(
         "adaptive",
         "Adaptive chain",
-        "A chain that grows while all of it is accepted and shrinks after a refusal.",
+        "A chain that grows after a full acceptance and shrinks after a rejection.",
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=ADAPTIVE_CHAIN,
@@ -96,17 +97,21 @@ register(
         learn=Learn(
             does=(
                 "How many tokens should be drafted? Too few waste verifications, too many waste"
-                " drafts. Here the last round decides: two more after a chain that was accepted"
-                " whole, one fewer after a refusal. It is what most engines do who adapt at all."
+                " drafts. Here the last round decides: two more after a full acceptance, one"
+                " fewer after a rejection. Most engines that adapt the length use a rule like"
+                " this."
             ),
-            shines="Answers with long easy and long hard stretches; pairs that were never tuned.",
+            shines=(
+                "Answers with long easy and long hard stretches; pairs whose length was never"
+                " tuned."
+            ),
             struggles=(
-                "Certainty that changes from word to word: the last round then says little about"
-                " the next. A floor on the drafter’s own probability sees it coming."
+                "Certainty that changes from word to word: the last round then predicts little"
+                " about the next. A floor on the drafter’s own probability reacts at once."
             ),
             look="The length follows acceptance with a delay of a few rounds.",
             formula=r"γ ← γ + 2 \text{  if all γ were accepted, else  } max ( 1 , γ − 1 )",
-            aloud="gamma grows by two if all were accepted, else it shrinks by one",
+            aloud="gamma grows by two if all were accepted, otherwise it shrinks by one",
             url="https://huggingface.co/docs/transformers/generation_strategies",
         ),
     )

@@ -1,6 +1,4 @@
-"""Autoregressive decoding, the baseline: the same loop with a tree of one node and nothing
-drafted.
-"""
+"""Autoregressive decoding, the baseline: the same loop with a tree of one node and no draft."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ class OneNode(Policy):
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """The root alone; the drafter is not asked."""
+        """Return only the root, without calling the drafter."""
         return DraftTree(root, chain(0))
 
 
@@ -32,25 +30,27 @@ AR = register(
     Method(
         "ar",
         "Autoregressive",
-        "The target alone, one token a step: what every other method is measured against.",
+        "The target without a drafter, one token per step: the baseline of all other methods.",
         drafter=NONE,
         policy=ONE_NODE,
         verifier=STRICT,
         order=0,
         learn=Learn(
             does=(
-                "The target writes one token, reads it back, writes the next. Each token costs a"
-                " full pass over all its weights, and on most machines moving those weights is what"
-                " takes the time: the arithmetic units wait. A pass over six tokens costs little"
-                " more than a pass over one. Every other method here makes use of that."
+                "The target writes one token, reads it back and writes the next. Each token costs"
+                " a full pass over all its weights. On most machines, moving those weights takes"
+                " most of the time while the arithmetic units wait, so a pass over six tokens"
+                " costs little more than a pass over one. Every other method here makes use of"
+                " that."
             ),
             shines=(
-                "Where nothing can be guessed, and where every unit is busy already: large batches."
+                "Text that cannot be guessed, and large batches, which keep every unit busy"
+                " already."
             ),
-            struggles="Alone with one question: most of the machine idles.",
+            struggles="A single question: most of the machine idles.",
             look=(
-                "One node per tree, one token per round, τ = 1. Its speed is the measure for all"
-                " others: same model, same loop, same kernels."
+                "One node per tree, one token per round, τ = 1. All speedups are measured against"
+                " it, with the same model, loop and kernels."
             ),
             formula=r"y_t = \text{argmax } p_target \text{( · | } y_{< t} \text{ )}",
             aloud="the next token is the target’s likeliest",

@@ -1,9 +1,9 @@
-"""Methods as data: drafter x views x tree policy x verifier, with presets, charts and what Learn
-says.
+"""Methods as data: drafter x views x tree policy x verifier, with presets, charts and texts for
+Learn.
 
 Every file of this folder declares settings and parts and registers its method here; `register` does
-the same for a file outside the package. Command line, page and docs read these tables. `assemble`
-turns a choice into the parts of a lane.
+the same for a file outside the package. The command line, the page and the docs read these tables.
+`assemble` turns a choice into the parts of a lane.
 """
 
 from __future__ import annotations
@@ -26,30 +26,34 @@ T = TypeVar("T")
 Slot = Literal["drafter", "views", "policy", "verifier", "mixture"]
 
 SLOTS: tuple[Slot, ...] = ("drafter", "views", "policy", "verifier")
-"""What can be chosen by name. The mixture is not: several views bring it."""
+"""What can be chosen by name. The mixture cannot: it is added if there are several views."""
 AND = "+"
 """Joins several views in one setting: views=multimodal+text-only."""
 
 OFFERS = {
     "chain": "proposes tokens",
-    "tree": "gives the probabilities of several tokens at every place",
-    "views": "looks at the prompt through views",
+    "tree": "returns the probabilities of several tokens at every position",
+    "views": "reads the prompt through views",
 }
 CHAIN, TREE = frozenset({"chain"}), frozenset({"chain", "tree"})
-"""What a drafter gives, or a policy or verifier needs of it: names in OFFERS."""
+"""What a drafter offers, or what a policy or verifier needs of it: names in OFFERS."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
     """A drafter, view, mixture, tree policy or verifier that methods are made of.
 
-    build: makes a new object for one lane. Drafters are called with (models, views, mixer,
-    settings), views with (models, settings), mixtures, policies and verifiers with (settings);
-    settings is an instance of `settings`. gives: what a drafter offers; needs: what a policy or
-    verifier asks of the drafter (names in OFFERS). role: which of a pair's models a drafter runs
-    on, None for none. label: names a policy with its settings in the title of a method whose own
-    policy is another. sampled: a verifier of chains that the drafter samples by itself, which gives
-    the target's law but not AR's answer from the same seed.
+    Attributes:
+        build: Makes a new object for one lane. Drafters are called with (models, views, mixer,
+            settings), views with (models, settings), mixtures, policies and verifiers with
+            (settings); settings is an instance of the class `settings`.
+        gives: What a drafter offers (names in OFFERS).
+        needs: What a policy or verifier requires of the drafter (names in OFFERS).
+        role: Which of a pair's models a drafter runs on, None for none.
+        label: Names a policy and its settings in the title of a method that has another policy by
+            default.
+        sampled: For a verifier of chains that the drafter samples independently: the answer follows
+            the target's distribution but differs from AR's with the same seed.
     """
 
     slot: Slot
@@ -68,22 +72,25 @@ class Part:
 
     @property
     def runs_a_model(self) -> bool:
-        """Whether a drafter makes forwards; one that looks tokens up makes none."""
+        """Whether a drafter runs forwards; one that looks tokens up does not."""
         return self.role is not None or "views" in self.gives
 
 
 STRICT = Part("verifier", "strict", "strict verification", lambda settings: Strict())
-"""Keeps exactly what the target would have said: every method's, unless it says otherwise."""
+"""Keeps exactly what the target would have emitted: the verifier of every method by default."""
 
 
 @dataclass(frozen=True, eq=False)
 class Method:
     """One row of the method table.
 
-    views: empty for drafters that have none. defaults: parameters that differ from the parts' own.
-    options: other parts that may take the place of its own, or the names of parts of other files;
-    None allows all. presets: named changes of parameters and, by slot, of parts. order: where it
-    stands among the others.
+    Attributes:
+        views: Empty for drafters that have none.
+        defaults: Parameters that differ from the parts' own defaults.
+        options: Other parts that may replace the method's own, or the names of parts from other
+            files; None allows all.
+        presets: Named changes of parameters and, by slot, of parts.
+        order: Its place in the list of methods.
     """
 
     name: str
@@ -102,11 +109,11 @@ class Method:
 
     @property
     def lossless(self) -> bool:
-        """Whether it gives the target's own answer, with the parts it has by default."""
+        """Whether it returns the target's own answer with its default parts."""
         return self.verifier.lossless
 
     def own(self, slot: Slot) -> str:
-        """The part it has by default, by name; views joined."""
+        """Return the name of the default part of a slot; names of several views are joined."""
         return (
             AND.join(view.name for view in self.views)
             if slot == "views"
@@ -115,7 +122,7 @@ class Method:
 
     @property
     def parts(self) -> list[Part]:
-        """All parts it brings, its own first."""
+        """All parts it declares, the default ones first."""
         options = [part for part in self.options or () if isinstance(part, Part)]
         return [self.drafter, *self.views, self.policy, self.verifier, *options]
 
@@ -125,20 +132,22 @@ METHODS: dict[str, Method] = {}
 
 
 def register(method: Method) -> Method:
-    """Add a method and its parts to the tables. ValueError where a name is taken, or the row is not
-    legal.
+    """Add a method and its parts to the tables.
+
+    Raises:
+        ValueError: If a name is taken or the method is not valid.
     """
     if not isinstance(method, Method):
         raise ValueError(f"register takes a Method, not an object of type {type(method).__name__}.")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", method.name):
         raise ValueError(
-            f"A method's name has letters, digits, - and _ alone, not {method.name!r}."
+            f"A method's name may have only letters, digits, - and _, not {method.name!r}."
         )
     if method.name in METHODS:
-        raise ValueError(f"There is a method {method.name!r} already; choose another name.")
+        raise ValueError(f"There is already a method {method.name!r}; choose another name.")
     for part in method.parts:
         if PARTS[part.slot].get(part.name, part) is not part:
-            raise ValueError(f"There is a {part.slot} {part.name!r} already; choose another name.")
+            raise ValueError(f"There is already a {part.slot} {part.name!r}; choose another name.")
     new = [part for part in method.parts if part.name not in PARTS[part.slot]]
     for part in new:
         PARTS[part.slot][part.name] = part
@@ -156,9 +165,7 @@ def register(method: Method) -> Method:
 
 
 def _check(method: Method) -> None:
-    """ValueError or TypeError where defaults, presets, charts or the policy are not what they must
-    be.
-    """
+    """Raise ValueError or TypeError if defaults, presets, charts or the policy are not valid."""
     policy = assembled_policy(choose(method.name))
     lacking = [
         name for name in ("max_nodes", "begin", "propose", "update") if not hasattr(policy, name)
@@ -170,7 +177,7 @@ def _check(method: Method) -> None:
         )
     for name, preset in method.presets.items():
         try:
-            # As settings, not as what to start from: then a name that nothing has is refused.
+            # As settings, not as a starting point, so that unknown names are refused.
             choose(method.name, dict(preset))
         except ValueError as fault:
             raise ValueError(f"preset {name!r}: {fault}") from fault
@@ -196,8 +203,11 @@ class Choice:
 
     @property
     def title(self) -> str:
-        """The method's, with the policy where that is not its own or draws a tree of some size:
-        "EAGLE-2, chain of 8", "Static tree of 12"."""
+        """The method's title, with the policy if it is not the default or draws a tree of some
+        size.
+
+        Examples: "EAGLE-2, chain of 8", "Static tree of 12".
+        """
         own, drawn = self.policy is self.method.policy, shape(self.settings)
         if own and (self.policy.label is None or not self.policy.needs >= TREE):
             return self.method.title
@@ -206,7 +216,7 @@ class Choice:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """All that has parameters: several views bring the mixture."""
+        """All parts that have parameters; several views add the mixture."""
         mixture = PARTS["mixture"].values() if len(self.views) > 1 else ()
         return (self.drafter, *self.views, self.policy, self.verifier, *mixture)
 
@@ -216,7 +226,7 @@ class Choice:
 
     @property
     def settings(self) -> dict[str, Value]:
-        """Parts and parameters as plain values: what a record says about the method."""
+        """Parts and parameters as plain values, as stored in a record."""
         return {
             "drafter": self.drafter.name,
             "views": AND.join(view.name for view in self.views),
@@ -226,14 +236,14 @@ class Choice:
         }
 
     def of(self, part: Part) -> Settings:
-        """The settings of one of its parts."""
+        """Return the settings of one of its parts."""
         return part.settings(
             **{param.name: self.params[param.name] for param in part.settings.params()}
         )
 
 
 def shape(settings: Mapping[str, Value]) -> str:
-    """What is drafted in a round with these settings, as records and reports have them: "chain of
+    """Return what a round drafts with these settings, as named in records and reports: "chain of
     8".
     """
     part = PARTS["policy"][str(settings["policy"])]
@@ -244,11 +254,11 @@ def shape(settings: Mapping[str, Value]) -> str:
 
 
 def find(name: str) -> Method:
-    """The method of this name; ValueError with the known ones."""
+    """Return the method of this name; ValueError with the known names if there is none."""
     if name not in METHODS:
         raise ValueError(
-            f"There is no method {name!r}; known: {', '.join(METHODS)}. Your own are read from "
-            "the files that SPECVL_METHODS names."
+            f"There is no method {name!r}; known: {', '.join(METHODS)}. Your own are read from the"
+            " files named in SPECVL_METHODS."
         )
     return METHODS[name]
 
@@ -259,11 +269,15 @@ def choose(
     preset: Mapping[str, Value] | None = None,
     temperature: float = 0.0,
 ) -> Choice:
-    """A method with these settings; ValueError with a sentence where something is unknown or does
-    not fit.
+    """Return a method with these settings.
 
-    settings: parameters by name, and parts by slot (drafter, views, policy, verifier; views joined
-    with "+"). preset: the changes of parameters and parts to start from.
+    Args:
+        settings: Parameters by name, and parts by slot (drafter, views, policy, verifier; views
+            joined with "+").
+        preset: Changes of parameters and parts to start from.
+
+    Raises:
+        ValueError: With a sentence if a name is unknown or the parts do not fit together.
     """
     method, settings, start = find(name), dict(settings or {}), preset or {}
     views_asked = "views" in settings
@@ -273,7 +287,7 @@ def choose(
     )
     views = tuple(_part(method, "views", view) for view in names["views"].split(AND) if view)
     if not views_asked and "views" not in drafter.gives:
-        # Another drafter was asked for, and the views go with the method's own one.
+        # Another drafter was chosen, and the views belong to the method's default one.
         views = ()
     choice = Choice(method, drafter, views, policy, verifier, {})
     changes = {**method.defaults, **start}
@@ -296,7 +310,7 @@ def parameters(
     settings: Mapping[str, Value] | None = None,
     preset: Mapping[str, Value] | None = None,
 ) -> list[Param]:
-    """What can be set on a method with these parts, each with its value there as default."""
+    """Return what can be set on a method with these parts, with the current value as default."""
     choice = choose(name, settings, preset)
     declared = {param.name: param for part in choice.parts for param in part.settings.params()}
     found = [replace(param, default=choice.params[key]) for key, param in declared.items()]
@@ -304,7 +318,7 @@ def parameters(
 
 
 def alternatives(name: str, slot: Slot) -> list[Part]:
-    """The parts that may stand in a slot of a method, its own first."""
+    """Return the parts that may fill a slot of a method, its default ones first."""
     method, known = find(name), PARTS[slot]
     others = (
         known if method.options is None else [getattr(one, "name", one) for one in method.options]
@@ -314,7 +328,7 @@ def alternatives(name: str, slot: Slot) -> list[Part]:
 
 
 def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
-    """Why these parts do not work together, in a sentence; None when they do."""
+    """Return why these parts do not work together, in a sentence; None if they do."""
     drafter, policy, verifier = choice.drafter, choice.policy, choice.verifier
     lacking = sorted((policy.needs | verifier.needs) - drafter.gives)
     if lacking:
@@ -324,16 +338,16 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
         return f"{_a(verifier)} judges chains; policy {policy.name!r} drafts trees."
     if not policy.needs and drafter.gives:
         return (
-            f"Policy {policy.name!r} drafts nothing: {drafter.title} would never be asked; choose"
-            " another."
+            f"Policy {policy.name!r} drafts nothing, so {drafter.title} would never be used;"
+            " choose another policy."
         )
     if choice.views and "views" not in drafter.gives:
-        return f"The drafter {drafter.name!r} sees the prompt in its own way; leave views empty."
+        return f"The drafter {drafter.name!r} does not use views; leave views empty."
     if not choice.views and "views" in drafter.gives:
         known = ", ".join(PARTS["views"])
         return f"The drafter {drafter.name!r} needs at least one view of the prompt: {known}."
     if len(set(choice.views)) < len(choice.views):
-        return "A view is named twice; each view of the prompt counts once."
+        return "A view is named twice; name each view of the prompt once."
     if verifier.greedy_only and temperature > 0:
         return (
             f"{_a(verifier)} compares drafts with the target's likeliest token and is not defined"
@@ -346,12 +360,14 @@ def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
 class Models:
     """What a pair has loaded.
 
-    drafters: by role ("small": a VLM; heads by their names). words: token ids that views put in
-    place of pictures, by purpose: "newline"; "caption", what stands before one; "describe", what
-    follows a picture to have the drafter caption it, up to where its answer begins. captioner:
-    brings up a model that describes pictures, called when a caption view is first wanted; None
-    where the drafter does it itself. commonest: ids, those that the target says most first, as far
-    as anybody knows.
+    Attributes:
+        drafters: By role ("small": a VLM; heads by their names).
+        words: Token ids that views put in place of pictures, by purpose: "newline"; "caption",
+            which precedes a caption; "describe", which follows a picture and makes the drafter
+            caption it, up to where its answer begins.
+        captioner: Loads a model that describes pictures; called when a caption view is first
+            needed. None if the drafter captions pictures itself.
+        commonest: Ids, the ones the target emits most often first, as far as known.
     """
 
     target: VLMTarget
@@ -362,13 +378,13 @@ class Models:
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gives, the same object for all lanes that name it by this key."""
+        """Return what `make` returns, the same object for all lanes that use this key."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
 
     def drafter(self, role: str) -> Any:
-        """The model of a role; ValueError where the pair has none."""
+        """Return the model of a role; ValueError if the pair has none."""
         if role not in self.drafters:
             known = ", ".join(self.drafters) or "none"
             raise ValueError(
@@ -378,21 +394,21 @@ class Models:
         return self.drafters[role]
 
     def word(self, purpose: str) -> tuple[int, ...]:
-        """The token ids for a purpose; ValueError where the pair gives none."""
+        """Return the token ids for a purpose; ValueError if the pair has none."""
         if purpose not in self.words:
             raise ValueError(
-                f"The pair of {self.target.name} says no {purpose!r} words for this view."
+                f"The pair of {self.target.name} has no {purpose!r} words, which this view needs."
             )
         return tuple(self.words[purpose])
 
 
 def assembled_policy(choice: Choice) -> Any:
-    """A new policy for one lane."""
+    """Return a new policy for one lane."""
     return choice.policy.build(choice.of(choice.policy))
 
 
 def assemble(choice: Choice, models: Models) -> Parts:
-    """New parts for one lane."""
+    """Return new parts for one lane."""
     views = [view.build(models, choice.of(view)) for view in choice.views]
     mixer = next(
         (part.build(choice.of(part)) for part in choice.parts if part.slot == "mixture"), None
@@ -424,7 +440,9 @@ def _part(method: Method, slot: Slot, name: str) -> Part:
     allowed = alternatives(method.name, slot)
     if known[name] not in allowed:
         names = ", ".join(part.name for part in allowed) or "nothing"
-        raise ValueError(f"{method.title} can have as {slot}: {names}; for {name!r} take custom.")
+        raise ValueError(
+            f"{method.title} can have as {slot}: {names}; to use {name!r}, take the method custom."
+        )
     return known[name]
 
 

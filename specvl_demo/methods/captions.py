@@ -1,7 +1,7 @@
-"""The caption view: words in place of a picture, a captioner's or the drafter's own (arXiv
-2601.20357).
+"""The caption view: words in place of a picture, from a captioner or from the drafter itself.
 
-The drafter's own captions take one forward of all pictures a token; the question comes as ids.
+Source: arXiv 2601.20357. The drafter's own captions take one forward per token for all pictures
+together; the request for a caption is given as token ids.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from specvl_demo.methods.views import spliced
 from specvl_demo.vlm.layouts import visual_runs
 
 Captioner = Callable[[Encoded, VisionEncoder], Sequence[Sequence[int]]]
-"""Token ids of a caption for every run of visual positions, from the drafter's encoding and its
-encoder.
+"""Returns the token ids of a caption for every run of visual positions, given the drafter's
+encoding and its encoder.
 """
 
 
 @dataclass(frozen=True)
 class CaptionSettings(Settings):
-    """How long captions are."""
+    """The length of captions."""
 
-    caption_length: int = setting(24, "longest caption, in tokens", 1, 256)
+    caption_length: int = setting(24, "maximum length of a caption, in tokens", 1, 256)
 
 
 @dataclass(frozen=True)
 class CaptionView:
     """Words instead of a picture: every run of visual positions becomes `prefix` and a caption.
 
-    ahead: begins the captions from the prompt alone, while the target prefills; None where the
-    captioner wants the drafter's encoding first.
+    ahead: Starts captioning from the prompt only, while the target prefills; None if the captioner
+    needs the drafter's encoding first.
 
-    # choice: an empty caption leaves the prefix ("image: ") alone.
+    # choice: an empty caption leaves only the prefix ("image: ").
     """
 
     captioner: Captioner
@@ -59,12 +59,13 @@ class CaptionView:
     ahead: Callable[[Prompt], None] | None = None
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Text positions and captions, renumbered without gaps."""
+        """Return text positions and captions, renumbered without gaps."""
         runs = visual_runs(encoded.visual)
         captions = self.captioner(encoded, encoder) if runs else []
         if len(captions) != len(runs):
             raise ValueError(
-                f"the captioner gave {len(captions)} captions for {len(runs)} runs of visual tokens"
+                f"the captioner returned {len(captions)} captions for {len(runs)} runs of visual"
+                " tokens"
             )
         inserts = [
             (run, (*self.prefix, *caption)) for run, caption in zip(runs, captions, strict=True)
@@ -76,9 +77,12 @@ class CaptionView:
 class OwnCaptions:
     """A `Captioner`: greedy answers of the drafter itself.
 
-    ask: token ids that follow a picture to have it described, up to where the answer begins. stop:
-    ids that end it. banned: ids that never stand in a text (placeholders). length: longest caption,
-    in tokens.
+    Attributes:
+        ask: Token ids that follow a picture and request its description, up to where the answer
+            begins.
+        stop: Ids that end it.
+        banned: Ids that never occur in text (placeholders).
+        length: Maximum length of a caption, in tokens.
     """
 
     ask: Sequence[int]
@@ -87,17 +91,17 @@ class OwnCaptions:
     length: int = 24
 
     def __call__(self, encoded: Encoded, encoder: VisionEncoder) -> list[list[int]]:
-        """One caption for every run, cut before its end token.
+        """Return one caption for every run, cut before its end token.
 
-        # choice: a picture is described in the context of what stands before it, as the drafter has
-        learnt.
+        # choice: a picture is described in the context of what precedes it, as in the drafter's
+        training.
         """
         runs, decoder = visual_runs(encoded.visual), encoder.decoder
         if not runs:
             return []
         at = torch.arange(len(encoded.ids), device=encoded.ids.device)
         contexts = [
-            # The question takes the place of the prompt's own text behind the picture.
+            # The request replaces the prompt's own text after the picture.
             replace(
                 encoded.context("captioned", at[:stop]),
                 next_position=int(encoded.positions[..., stop].max()),
@@ -134,7 +138,10 @@ def _caption_view(models: Models, settings: CaptionSettings) -> CaptionView:
 CAPTION = Part(
     "views",
     "caption",
-    "a caption in place of the picture: Florence-2's, of the shipped pairs the drafter's own",
+    (
+        "a caption in place of the picture: by Florence-2, or by the drafter itself in the shipped"
+        " pairs"
+    ),
     _caption_view,
     CaptionSettings,
 )

@@ -1,6 +1,6 @@
 """Chain drafting: a small model drafts a few tokens in a row (Leviathan et al., arXiv 2211.17192).
 
-Also `custom`, which begins as a chain and lets every part be another one.
+Also defines `custom`, which starts as a chain and allows any other parts.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from specvl_demo.methods.views import MULTIMODAL
 
 @dataclass(frozen=True)
 class DepthSettings(PolicySettings):
-    """How deep a draft is."""
+    """The depth of a draft."""
 
     gamma: int = setting(5, "tokens drafted in a row", 1, 64)
 
 
 @dataclass(frozen=True)
 class ChainSettings(DepthSettings):
-    """How long a chain is, at most and where the drafter grows unsure.
+    """The maximum length of a chain, and when to stop earlier.
 
     # choice: `floor` bounds the product of the drafter's probabilities, the value of a path in
-    EAGLE-2 (arXiv
-    2406.16858, §4.1); DISCO (arXiv 2405.04304) learns when to stop instead. The token that falls
-    below it is still verified, for a row costs a target less than the forward that drafted it.
+    EAGLE-2 (arXiv 2406.16858, §4.1); DISCO (arXiv 2405.04304) learns when to stop instead. The
+    token that falls below the floor is still verified, since a row costs the target less than the
+    forward that drafted it.
     """
 
     floor: float = setting(
-        0.0, "probability of the whole chain below which drafting stops", 0.0, 1.0
+        0.0, "stop drafting when the probability of the whole chain falls below this", 0.0, 1.0
     )
 
 
 class Chain(Policy):
-    """Drafts up to `gamma` tokens in a row: each the drafter's at the target's draw, or its
+    """Drafts up to `gamma` tokens in a row, sampled with the target's random numbers or the
     likeliest.
     """
 
@@ -56,7 +56,9 @@ class Chain(Policy):
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """Shorter where there is less room, or the drafter is unsure or has nothing to propose."""
+        """Draft a chain; it is shorter if there is less room, or if the drafter is unsure or has
+        nothing to propose.
+        """
         tokens, logps = [root], []
         total = 0.0
         for i in range(min(self.gamma, room)):
@@ -71,7 +73,7 @@ class Chain(Policy):
             tokens.append(token)
             logps.append(logp)
             if self.floor is not None:
-                # Read only where it decides: on a GPU each reading waits for the drafter.
+                # Read only if it decides: on a GPU each read waits for the drafter.
                 total += logp.item()
                 if total < self.floor:
                     break
@@ -100,7 +102,7 @@ register(
     Method(
         "chain",
         "Chain",
-        "A small model drafts a few tokens in a row, the target checks them in one step.",
+        "A small model drafts a few tokens in a row; the target checks them in one step.",
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=CHAIN,
@@ -111,25 +113,23 @@ register(
         learn=Learn(
             does=(
                 "A small model guesses the next few tokens in a row. The target reads them all in"
-                " one pass and says at each place what it would have written. Guesses are kept up"
-                " to the first that differs; there the target’s own token stands. The answer is"
-                " exactly the target’s, for every temperature."
+                " one pass and computes at each position what it would have written. Guesses are"
+                " kept up to the first that differs, which the target’s own token replaces. The"
+                " answer is exactly the target’s, at every temperature."
             ),
-            shines=(
-                "Text that follows from its own words: long accepted runs at the price of one pass."
-            ),
+            shines=("Predictable text: long accepted runs for the price of one pass."),
             struggles=(
-                "Where the picture decides each word: every guess after the first wrong one is"
-                " lost."
+                "Text in which the picture decides each word: every guess after the first wrong"
+                " one is lost."
             ),
             look=(
-                "γ nodes in a line. Where the text follows from its own words, long runs are kept;"
-                " where the picture decides, short ones. Too large a γ pays for guesses that fall"
-                " with the first wrong one; with a floor drafting stops where the drafter itself"
+                "γ nodes in a line. Long runs are kept where the text is predictable, short ones"
+                " where the picture decides. If γ is too large, it pays for guesses that are lost"
+                " with the first wrong one; with a floor, drafting stops once the drafter itself"
                 " doubts its chain."
             ),
             formula=r"S = \frac{τ}{ρ_draft + ρ_verify} ≤ τ",
-            aloud="speedup equals tau over the cost of drafting and verifying, at most tau",
+            aloud="speedup equals tau divided by the cost of drafting and verifying, at most tau",
             url="https://arxiv.org/abs/2404.08856",
         ),
     )
@@ -147,14 +147,14 @@ register(
         order=1000,
         learn=Learn(
             does=(
-                "A method is a drafter, the views through which it sees the prompt, a shape for"
-                " what it drafts, and a verifier. Any combination that makes sense runs: a mixture"
-                " of views in an entropy tree, a fixed tree with relaxed verification. What does"
-                " not fit together is refused with the reason."
+                "A method is a drafter, the views through which it sees the prompt, the shape of"
+                " its drafts, and a verifier. Any combination that makes sense runs: a mixture of"
+                " views in an entropy tree, a fixed tree with relaxed verification. Parts that do"
+                " not fit together are refused with the reason."
             ),
             look=(
                 "Which part makes the difference: change one menu at a time and race the two"
-                " against each other."
+                " versions against each other."
             ),
         ),
     )

@@ -1,7 +1,7 @@
-"""What a method's file declares: settings with bounds, choices and help, and what Learn says.
+"""What a method's file declares: settings with bounds, choices and help, and its texts for Learn.
 
-The command line, the page and the docs read `Settings.params`; the part that the settings are for
-receives the instance itself.
+The command line, the page and the docs read `Settings.params`; a part receives an instance of its
+settings.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ def setting(
     choices: tuple[str, ...] = (),
     last: bool = False,
 ) -> Any:
-    """A field of a `Settings` class. low and high are inclusive; choices: for text, all that it may
-    be.
+    """Declare a field of a `Settings` class.
 
-    last: shown behind the others, and only given by name.
+    Args:
+        low, high: Inclusive bounds of a number.
+        choices: All allowed values of a text.
+        last: Shown after the others, and keyword-only.
     """
     about = {"help": help, "low": low, "high": high, "choices": tuple(choices), "last": last}
     return field(default=default, metadata=about, kw_only=last)
@@ -32,7 +34,7 @@ def setting(
 
 @dataclass(frozen=True)
 class Param:
-    """One number or choice that a part can be given: a field of its settings, as data."""
+    """One number or choice that a part accepts: a field of its settings, as data."""
 
     name: str
     default: Value
@@ -44,7 +46,7 @@ class Param:
 
     @property
     def kind(self) -> Literal["bool", "int", "float", "choice"]:
-        """What its values are."""
+        """The type of its values."""
         if isinstance(self.default, bool):
             return "bool"
         if isinstance(self.default, int):
@@ -52,45 +54,48 @@ class Param:
         return "float" if isinstance(self.default, float) else "choice"
 
     def read(self, value: Value) -> Value:
-        """A value of this parameter from itself or from text; ValueError with a sentence."""
+        """Return the value, parsed if it is text; ValueError with a sentence if it is invalid."""
         text = str(value).strip()
         if self.kind == "choice":
             if text not in self.choices:
-                raise ValueError(f"{self.name} is one of {', '.join(self.choices)}, not {text!r}.")
+                raise ValueError(
+                    f"{self.name} must be one of {', '.join(self.choices)}, not {text!r}."
+                )
             return text
         if self.kind == "bool":
             words = {"true": True, "1": True, "yes": True, "on": True}
             words |= {"false": False, "0": False, "no": False, "off": False}
             if text.lower() not in words:
-                raise ValueError(f"{self.name} is true or false, not {text!r}.")
+                raise ValueError(f"{self.name} must be true or false, not {text!r}.")
             return words[text.lower()]
         try:
             number = int(text) if self.kind == "int" else float(text)
         except ValueError:
             what = "a whole number" if self.kind == "int" else "a number"
-            raise ValueError(f"{self.name} is {what}, not {text!r}.") from None
-        # Written so that a NaN is refused too.
+            raise ValueError(f"{self.name} must be {what}, not {text!r}.") from None
+        # Written so that NaN is refused too.
         if not (self.low is None or number >= self.low) or not (
             self.high is None or number <= self.high
         ):
-            raise ValueError(f"{self.name} is {_between(self.low, self.high)}, not {text}.")
+            raise ValueError(f"{self.name} must be {_between(self.low, self.high)}, not {text}.")
         return number
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a part that has none; others derive from it and declare fields with
-    `setting`.
+    """Base of a part's settings, as it stands for parts without any.
+
+    Subclasses declare their fields with `setting`.
     """
 
     def __post_init__(self) -> None:
-        """ValueError with a sentence where a value is out of bounds."""
+        """Raise ValueError with a sentence if a value is out of bounds."""
         for param in self.params():
             param.read(getattr(self, param.name))
 
     @classmethod
     def params(cls) -> tuple[Param, ...]:
-        """What can be set, with defaults."""
+        """Return what can be set, with defaults."""
         in_order = sorted(fields(cls), key=lambda one: one.kw_only is True)
         return tuple(
             Param(one.name, cast("Value", one.default), **one.metadata) for one in in_order
@@ -101,10 +106,16 @@ class Settings:
 class Learn:
     """What the page teaches about a method.
 
-    does: the idea. shines, struggles: where it is fast and where not. look: what to watch in its
-    charts. formula: in the notation of `tex`; aloud: how it is read to those who do not see it.
-    url: of the paper. published: the paper's own speedup and the setting it was measured in.
-    draft_cost: of a draft forward in the target's steps on the paper's models, and its source.
+    Attributes:
+        does: The idea.
+        shines: Where it is fast.
+        struggles: Where it is not.
+        look: What to watch in its charts.
+        formula: In the notation of `tex`.
+        aloud: The formula in words, for screen readers.
+        url: Of the paper.
+        published: The paper's speedup and the setting in which it was measured.
+        draft_cost: A draft forward's cost in target steps with the paper's models, and its source.
     """
 
     does: str
@@ -119,9 +130,10 @@ class Learn:
 
 
 def tex(formula: str) -> list[Any]:
-    r"""A formula in a little of TeX's notation as the page sets it (ui/assets/js/formula.js).
+    r"""Parse a formula in a small subset of TeX into what the page draws (ui/assets/js/formula.js).
 
-    Symbols stand apart; known are a_b, a^b, \frac{a}{b}, \sum_a, \text{words} and {groups}.
+    Symbols are separated by spaces. Supported are a_b, a^b, \frac{a}{b}, \sum_a, \text{words} and
+    {groups}.
     """
     parts = re.findall(r"\\text{[^}]*}|\\frac|\\sum_|[{}_^]|[^\s{}_^\\]+", formula)
 
@@ -151,12 +163,12 @@ def tex(formula: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class ModelSettings(Settings):
-    """What every drafter with an output head can be told."""
+    """Settings of every drafter with an output head."""
 
     draft_vocab: int = setting(
         0,
-        "tokens it can say, those that the target says most: a smaller output head, the same"
-        " answer; 0: all",
+        "size of the draft vocabulary: the tokens that the target emits most often. A smaller"
+        " output head, the same answer; 0: all tokens",
         0,
         1_000_000,
         last=True,
@@ -165,12 +177,12 @@ class ModelSettings(Settings):
 
 @dataclass(frozen=True)
 class PolicySettings(Settings):
-    """What every drafting policy can be told."""
+    """Settings of every drafting policy."""
 
     draws: str = setting(
         "shared",
-        "at a temperature above 0 draft the drafter's token at the target's own draw (shared), or"
-        " its likeliest (argmax)",
+        "at a temperature above 0, draft the token that the drafter samples with the target's"
+        " random numbers (shared), or its likeliest (argmax)",
         choices=("shared", "argmax"),
         last=True,
     )

@@ -1,9 +1,9 @@
 """DFlash (arXiv 2602.06036): a block of tokens drafted in one forward.
 
-A few layers read the root and masks behind it, all at once, and in every layer the target's states
-of the text before the root as further keys and values. Every drafted token has a distribution that
-does not know the drafted tokens before it: a chain takes the likeliest of each; a tree of several
-each is Ringel and Romano's (DDTree, arXiv 2604.12989).
+A few layers read the root and the masks after it, all at once. In every layer, the target's states
+of the text before the root serve as further keys and values. The distribution of a drafted token
+does not depend on the drafted tokens before it: a chain takes the likeliest token of each; a tree
+takes several of each, as in Ringel and Romano (DDTree, arXiv 2604.12989).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ NORMS = frozenset(("self_attn.q_norm.weight", "self_attn.k_norm.weight", "input_
 
 
 def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
-    """The layers whose inputs a head reads; ValueError where the target does not have them.
+    """Return the layers whose inputs a head reads; ValueError if the target does not have them.
 
-    `dflash_config.target_layer_ids` numbers layers by their outputs, as z-lab's code does; without
-    it as many layers as the head has, spread from the second to the fourth from the end.
+    `dflash_config.target_layer_ids` numbers layers by their outputs, as z-lab's code does. Without
+    it, as many layers as the head has are spread from the second to the fourth from the end.
     """
     ids = (config.get("dflash_config") or {}).get("target_layer_ids")
     if ids is None:
@@ -63,13 +63,13 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
 
 
 class InjectedLayer:
-    """A Qwen3-type layer whose rows also attend to rows that only have keys and values."""
+    """A Qwen3-type layer whose rows also attend to rows that have only keys and values."""
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, g: Geometry) -> None:
         attention, scale = f"{prefix}.self_attn.", g.width**0.5
         self._geometry, self._eps = g, root_of(g, tensors[f"{attention}q_proj.weight"])
         self._head_eps = self._eps.new_tensor((g.head_width * g.eps) ** 0.5)
-        # Rotary pairs lie side by side, in rows of q and k and in their norms.
+        # Rotary pairs are adjacent, in rows of q and k and in their norms.
         order = torch.arange(g.head_width, device=self._eps.device).view(2, -1).t().reshape(-1)
 
         def rows(name: str) -> Tensor:
@@ -88,8 +88,10 @@ class InjectedLayer:
         self._mlp = MLP(tensors, prefix, self._eps, scale)
 
     def write(self, states: Tensor, turns: Tensor, slot: Tensor) -> None:
-        """Keys and values of known rows into slot [2, 1, kv_heads, r, width]. states: without
-        their lengths [r, D]."""
+        """Write keys and values of known rows into slot [2, 1, kv_heads, r, width].
+
+        states: Normalized to unit length [r, D].
+        """
         g = self._geometry
         kv = self._kv(states).view(len(states), 2 * g.kv_heads, g.head_width)
         slot[0].copy_(self._turned(kv[:, : g.kv_heads], self._norms[g.heads :], turns))
@@ -98,7 +100,9 @@ class InjectedLayer:
     def __call__(
         self, x: Tensor, turns: Tensor, slot: Tensor, keys: Tensor, values: Tensor
     ) -> Tensor:
-        """x [k, D] -> [k, D]; every row sees all keys and values, which include the slot."""
+        """Return [k, D] for x [k, D]; every row attends to all keys and values, which include the
+        slot.
+        """
         g, rows = self._geometry, x.shape[0]
         h = self._qkv(direction(x, self._eps)).view(rows, -1, g.head_width)
         turned = self._turned(h[:, : g.heads + g.kv_heads], self._norms, turns)
@@ -111,7 +115,7 @@ class InjectedLayer:
         return self._mlp(x, x)
 
     def _turned(self, h: Tensor, norms: Tensor, turns: Tensor) -> Tensor:
-        """Rows [k, heads, width], normed and turned, as [heads, k, width]."""
+        """Norm and rotate rows [k, heads, width] -> [heads, k, width]."""
         h = direction(h, self._head_eps).mul_(norms)
         rotate(h, turns)
         return h.transpose(0, 1)
@@ -120,8 +124,8 @@ class InjectedLayer:
 class DflashHead:
     """The weights of a DFlash head, shared by lanes, never changed.
 
-    # choice: positions are counted along the text, as published heads do, also where the target's
-    have three axes.
+    # choice: positions are counted along the text, as in published heads, even if the target's have
+    three axes.
     """
 
     view = "full"
@@ -136,14 +140,14 @@ class DflashHead:
         self.capture = Capture(layers=tuple(sorted(self._read)))
         if t["fc.weight"].shape[1] != len(self._read) * g.width:
             raise ValueError(
-                f"{head.source} fuses {t['fc.weight'].shape[1] // g.width} layers, its config names"
-                f" {len(self._read)}"
+                f"{head.source} fuses {t['fc.weight'].shape[1] // g.width} layers, but its config"
+                f" names {len(self._read)}"
             )
         mask = (config.get("dflash_config") or {}).get("mask_token_id")
         self.block = int(config.get("block_size") or 0)
         if mask is None or not 0 <= mask < decoder.vocab or self.block < 2:
             raise ValueError(
-                f"the config.json of {head.source} must say block_size, and in dflash_config a"
+                f"the config.json of {head.source} must have block_size, and in dflash_config a"
                 f" mask_token_id below {decoder.vocab}"
             )
         self._mask = decoder.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
@@ -157,11 +161,11 @@ class DflashHead:
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are now."""
+        """The device its weights are on now."""
         return self.decoder.device
 
     def told(self, settings: Any, commonest: Sequence[int]) -> DflashHead:
-        """The same head as these settings want it (see `FeatureHead.told`)."""
+        """Return the same head with these settings (see `FeatureHead.told`)."""
         if not settings.draft_vocab:
             return self
         twin = copy(self)
@@ -169,21 +173,21 @@ class DflashHead:
         return twin
 
     def calibrate(self) -> str | None:
-        """Its steps have one form only."""
+        """Do nothing: its steps have only one form."""
         return None
 
     def new_cache(self, room: int) -> KVCache:
-        """An empty cache for one lane."""
+        """Return an empty cache for one lane."""
         g = self._geometry
         layout = Layout(self.device, g.kv_heads, g.head_width)
         return KVCache([layout] * len(self._layers), 1, room, self.dtype)
 
     def states(self, known: Prefill | Scores) -> Tensor:
-        """What it reads of every prompt position or node [r, layers read x D]."""
+        """Return what it reads of every prompt position or node [r, layers read x D]."""
         return torch.cat([known.layers[i] for i in self._read], -1)
 
     def know(self, cache: KVCache, states: Tensor) -> None:
-        """Put rows that are decided behind the others."""
+        """Append committed rows."""
         rows = direction(self._fuse(states), self._eps)
         at = torch.arange(cache.length, cache.length + len(rows), device=self.device)
         turns, (slots, _, _) = self._rotary(at), cache.spans(len(rows))
@@ -192,7 +196,7 @@ class DflashHead:
         cache.advance(len(rows))
 
     def draft(self, cache: KVCache, root: Tensor) -> Tensor:
-        """What follows the root [1] and each of the unknown tokens [block - 1, D]."""
+        """Return the states after the root [1] and after each unknown token [block - 1, D]."""
         x = torch.cat((self.decoder.embed(root), self._mask))
         at = torch.arange(cache.length, cache.length + self.block, device=self.device)
         turns, spans = self._rotary(at), cache.spans(self.block)
@@ -201,27 +205,28 @@ class DflashHead:
         return direction(x[1:], self._eps) * self._norm
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """[k, D] -> log-probabilities [k, size] of a token, never a banned one."""
+        """Return a function from [k, D] to log-probabilities [k, size]; `banned` is at -inf."""
         return log_probabilities(self._output, size, banned)
 
 
 class BlockDrafter(NoDrafter):
     """A `core.types.Drafter` over a DFlash head: the first `extend` of a round drafts the block,
-    the others read it.
+    later calls read it.
     """
 
     def __init__(self, head: DflashHead) -> None:
         self.name, self.capture, self._head = head.name, head.capture, head
 
     def begin(self, start: Start) -> None:
-        """Read the prompt. # choice: a conversation's next question reads all of it again: a row
-        costs keys and values only."""
+        """Read the prompt.
+
+        # choice: a conversation's next question reads all of it again: a row costs only keys and
+        values.
+        """
         head, states = self._head, self._head.states(start.prefill)
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
         if room >= POSITIONS:
-            raise ValueError(
-                f"{self.name} counts to {POSITIONS} positions, this request needs more"
-            )
+            raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
         self._cache, self._rows = head.new_cache(room), len(states)
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
         self._pending, self._depth = states, [0]
@@ -230,7 +235,7 @@ class BlockDrafter(NoDrafter):
         return {self._head.view: torch.arange(self._rows)}
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """None below the last token of the block."""
+        """Return None below the last token of the block."""
         above = parents.tolist() if isinstance(parents, Tensor) else list(parents)
         if above[0] < 0:
             if len(self._pending):
@@ -246,7 +251,7 @@ class BlockDrafter(NoDrafter):
         return self._said[[min(one, last) for one in depth]]
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Take the target's states of the root and the accepted tokens for the next round."""
+        """Keep the target's states of the root and the accepted tokens for the next round."""
         new = self._head.states(scores)[verdict.path]
         self._pending = torch.cat((self._pending, new)) if len(self._pending) else new
 
@@ -276,35 +281,38 @@ register(
     Method(
         "dflash",
         "DFlash",
-        "A few layers draft a whole block in one forward, every token beside the others.",
+        "A few layers draft a whole block in one forward, all tokens at once.",
         drafter=DFLASH,
         policy=CHAIN,
         reference="Chen et al., arXiv 2602.06036",
         options=(STATIC_TREE, BEST_FIRST, "greedy-tree"),
         order=92,
         presets={
-            # All that a block of sixteen drafts.
+            # As many as a block of sixteen can draft.
             "paper": {"gamma": 15},
             "pocket": {"gamma": 9},
         },
         learn=Learn(
             does=(
-                "Other drafters say one token after another. Here the last token and masks behind"
-                " it go through a few layers once, and every mask becomes a token. What the"
-                " target's own layers made of the text so far is put into each of these layers as"
+                "Other drafters produce one token after another. Here the last token and the"
+                " masks after it go through a few layers once, and every mask becomes a token."
+                " The target’s own hidden states of the text so far enter each of these layers as"
                 " keys and values, so that the block knows the picture and the text."
             ),
             shines=(
-                "Long drafts: nine tokens cost one forward. A tree of the likeliest tokens of each"
-                " position needs no further forward either."
+                "Long drafts: nine tokens cost one forward. A tree of the likeliest tokens at"
+                " each position needs no further forward either."
             ),
             struggles=(
                 "Places where two continuations are equally good: the tokens of a block do not"
-                " know of one another which was taken, and may mix both."
+                " know which one the others take, and may mix both."
             ),
-            look="Drafting time a round beside EAGLE-2’s, which pays for each token of its chain.",
+            look=(
+                "Drafting time per round compared with EAGLE-2’s, which pays for each token of"
+                " its chain."
+            ),
             formula=r"q_k = q ( · | \text{text} , m_1 … m_B ) \text{ for all } k \text{ at once}",
-            aloud="the k-th drafted token's distribution depends on the text and the masks only",
+            aloud="the k-th drafted token’s distribution depends only on the text and the masks",
             url="https://arxiv.org/abs/2602.06036",
         ),
     )

@@ -1,10 +1,10 @@
 """DREAM (Hu et al., arXiv 2505.19201): block, gated cross-attention to the target's features,
 block, norm.
 
-Given the target's last hidden states, which come out of forwards that are made anyway, and its
-attention over the prompt, drafts from token embeddings; what the target knows enters by
-cross-attention alone. Query i is token i: it sees features of tokens before i and predicts feature
-i, hence token i + 1; a drafted row sees its ancestors' predictions in their place.
+Given the target's last hidden states, which the forwards compute anyway, and its attention over the
+prompt, drafts from token embeddings; the target's features enter only by cross-attention. Query i
+is token i: it attends to features of tokens before i and predicts feature i, hence token i + 1; a
+drafted row attends to its ancestors' predictions instead.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from specvl_demo.methods.heads.features import IMPORTANCE_ROWS, FeatureHead, Ope
 from specvl_demo.methods.tree import STATIC_TREE
 
 PAPER_KEEP = 0.75
-"""Share of the visual tokens that are kept (DREAM §3.3)."""
+"""Share of the visual tokens that is kept (DREAM §3.3)."""
 
 
 @dataclass(frozen=True)
 class DreamSettings(ModelSettings):
-    """What the head looks at."""
+    """What the head attends to."""
 
     keep: float = setting(
         0.0,
-        "share of the visual tokens it looks at, those the target attends to most; 1: all, "
-        "0: as the head was trained, or the paper's 0.75 where it does not say",
+        "share of the visual tokens the head reads, those the target attends to most; 1: all, 0:"
+        " as trained, or the paper's 0.75 if the head does not specify it",
         0.0,
         1.0,
     )
     ancestry: bool = setting(
-        True, "branches of a tree are apart in cross-attention; false: as published"
+        True, "separate the branches of a tree in cross-attention; false: as in the published code"
     )
     cross: bool = setting(
         True, "look across at the target's features; false: not at all, a control", last=True
@@ -64,9 +64,9 @@ class DreamHead(FeatureHead):
     """The weights of a DREAM head. A row is a token's embedding and the feature before it [k, 2D].
 
     A row of its cache holds a query's keys and values in the two blocks and, in the third layer,
-    those of the feature before the query, so that a row sees features where it sees queries. Visual
-    tokens whose queries are left out have their features alone: as many holes lie before the first
-    query. No feature lies before the prompt's first token, so that row 0 has none.
+    those of the feature before the query, so that features are visible wherever queries are. Visual
+    tokens whose queries are left out have only features: as many holes precede the first query. No
+    feature precedes the prompt's first token, so row 0 has none.
     """
 
     n_layers = 3
@@ -78,8 +78,8 @@ class DreamHead(FeatureHead):
     def __init__(self, head: Head, decoder: Decoder) -> None:
         super().__init__(head, decoder)
         self.input_width = 2 * self.width
-        # choice: ours say what they were trained with; of published ones the paper does, though
-        # their code leaves compression out (the preset `published-code`).
+        # choice: our heads store the share they were trained with. For published heads it is the
+        # paper's, although their code leaves compression out (the preset `published-code`).
         self._look(head.own.get("keep", PAPER_KEEP))
 
     def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
@@ -88,11 +88,11 @@ class DreamHead(FeatureHead):
         self._norm, self._eps = t["norm.weight"] * g.width**0.5, root_of(g, t["norm.weight"])
 
     def _look(self, keep: float, ancestry: bool = True, cross: bool = True) -> None:
-        """keep: at this share of the visual tokens. ancestry: whether branches are apart. cross:
-        whether it looks at features at all.
+        """Set the share of visual tokens to keep, whether branches are separated, and whether to
+        attend to features at all.
 
-        The published code has no tree mask there: a row sees all earlier levels and the rows of its
-        own level up to itself. Drafts stay lossless either way.
+        The published code has no tree mask there: a row attends to all earlier levels and to the
+        rows of its own level up to itself. Drafts stay lossless either way.
         """
         self._keep, self._ancestry, self._crosses = keep, ancestry, cross
         self.capture = NOTHING
@@ -101,8 +101,8 @@ class DreamHead(FeatureHead):
             self._steps = FixedSteps(cast("Any", self))
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
-            # choice: the paper sums over all queries; the last rows bound the cost for long
-            # prompts.
+            # choice: the paper sums over all queries; only the last rows are used, to bound the
+            # cost of long prompts.
             rows = tuple(range(-IMPORTANCE_ROWS, 0))
             self.capture = Capture(attention=(self.decoder.n_layers - 1,), rows=rows)
 
@@ -115,14 +115,14 @@ class DreamHead(FeatureHead):
     def join(
         self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
     ) -> Tensor:
-        """Both side by side [k, 2D]."""
+        """Concatenate both [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
-        """A row for every token that is left after compression.
+        """Return a row for every token that is left after compression.
 
-        # choice: the visual tokens that a conversation's first question chose stay; choosing anew
-        would cost all rows. Positions are compact, as the published code counts what it fed.
+        # choice: the visual tokens chosen for a conversation's first question stay; choosing again
+        would cost all rows. Positions are compact, as the published code counts the tokens it fed.
         """
         visual, features = start.encoded.visual[:-1], start.prefill.hidden
         n = features.shape[0]
@@ -138,13 +138,15 @@ class DreamHead(FeatureHead):
         return Opening(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))
 
     def prefill(self, start: Start, opening: Opening, room: int) -> CachedSequence:
-        """Queries are the kept tokens' embeddings, keys and values come from all features."""
+        """Prefill with the kept tokens' embeddings as queries; keys and values come from all
+        features.
+        """
         cache, features, seen = self.new_cache(1, room), start.prefill.hidden, opening.seen
         n = features.shape[0]
         cache.holes = opening.holes
         slots, keys, values = cache.spans(n + 1)
         self._cross.write(features, slots[2][..., 1:, :])
-        # The first query sees nothing; equal scores make it see everything alike, as in training.
+        # The first query has no keys; equal scores make it attend to all equally, as in training.
         later = torch.arange(n, device=self.device) >= seen[:, None]
         low = torch.finfo(self.dtype).min
         mask = torch.zeros(later.shape, dtype=self.dtype, device=self.device).masked_fill_(
@@ -174,8 +176,10 @@ class DreamHead(FeatureHead):
         return hidden
 
     def decode(self, call: ForwardInput, holes: int = 0) -> Tensor:
-        """Predicted features [1, T, D]; the cache is written but not yet longer. holes: rows of
-        queries to look past; a step of fixed shape has them in its mask."""
+        """Return predicted features [1, T, D]; the cache is written but its length unchanged.
+
+        holes: Rows of queries to skip; a step of fixed shape has them in its mask.
+        """
         x, features = call.x[0].chunk(2, -1)
         size, own, mask = x.shape[0], call.window_mask, call.mask
         if mask is None and size > 1:
@@ -200,8 +204,9 @@ class DreamHead(FeatureHead):
         values: Sequence[Tensor],
         masks: tuple[Tensor | None, Tensor | None],
     ) -> Tensor:
-        """x [k, D] -> [k, D]. masks: over queries, None where they are many and causal; over
-        features.
+        """Apply the blocks to x [k, D] -> [k, D].
+
+        masks: Over queries, None if there are many and causal; over features.
         """
         own, mask = masks
         turns, causal = self._rotary(positions), own is None and x.shape[0] > 1
@@ -213,10 +218,12 @@ class DreamHead(FeatureHead):
 
 
 def compressed(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:
-    """Positions left [c] int64, ascending: all text and the share `keep` of the visual ones that
-    matter most.
+    """Return the remaining positions [c] int64, ascending: all text and the share `keep` of the
+    most important visual ones.
 
-    visual [P] bool; importance [P]: attention a position was given (DREAM §3.3).
+    Args:
+        visual: [P] bool.
+        importance: [P] attention that each position received (DREAM §3.3).
     """
     every = torch.arange(visual.shape[0], device=visual.device)
     n_visual = int(visual.sum())
@@ -257,7 +264,7 @@ register(
     Method(
         "dream",
         "DREAM",
-        "Three blocks; the middle one looks up the target's features of everything said and seen.",
+        "Three blocks; the middle one attends to the target’s features of text and pictures.",
         drafter=DREAM,
         policy=BEST_FIRST,
         reference="Hu et al., arXiv 2505.19201",
@@ -275,15 +282,14 @@ register(
         order=100,
         learn=Learn(
             does=(
-                "A head of three blocks; the middle one looks across at the target’s features of"
-                " everything said and seen, over the visual tokens the target found worth"
-                " attending to."
+                "A head of three blocks. The middle one attends to the target’s features of all"
+                " text so far and of the visual tokens that the target attended to most."
             ),
-            shines="Long answers about one picture: it can look again at any time.",
-            struggles="Its three blocks cost more than one; short answers do not pay them back.",
+            shines="Long answers about one picture: the head can look at it again at any time.",
+            struggles="Its three blocks cost more than one; short answers do not pay for them.",
             look=(
-                "Which patches stay after compression, and how acceptance falls when the"
-                " cross-attention is taken away."
+                "Which patches remain after compression, and how much acceptance drops without"
+                " cross-attention."
             ),
             formula=r"L = 0.2 L_out + 0.2 L_mid + KL ( p ‖ q )",
             aloud=(

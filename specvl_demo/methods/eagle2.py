@@ -25,12 +25,14 @@ from specvl_demo.methods.tree import STATIC_TREE
 
 @dataclass(frozen=True)
 class BestFirstSettings(PolicySettings):
-    """nodes counts the root. loops: levels below the first, so the tree is at most loops + 1
-    deep.
+    """`nodes` counts the root. `loops` counts the levels below the first, so the tree is at most
+    loops + 1 deep.
     """
 
     nodes: int = setting(60, "nodes of the tree, the root included", 2, 1025)
-    width: int = setting(10, "nodes expanded a level, and likeliest tokens taken after each", 1, 64)
+    width: int = setting(
+        10, "nodes expanded per level, and likeliest tokens taken after each", 1, 64
+    )
     loops: int = setting(5, "levels below the first", 0, 64)
 
     def __post_init__(self) -> None:
@@ -38,8 +40,8 @@ class BestFirstSettings(PolicySettings):
         candidates = self.width + self.loops * self.width * self.width
         if self.nodes - 1 > candidates:
             raise ValueError(
-                f"a tree of {self.nodes} nodes needs more candidates than width {self.width} and "
-                f"{self.loops} loops give: {candidates}"
+                f"a tree of {self.nodes} nodes needs more candidates than the {candidates} that"
+                f" width {self.width} and {self.loops} loops make"
             )
 
 
@@ -58,7 +60,7 @@ class BestFirst(Policy):
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """At most min(loops + 1, room) deep."""
+        """Draft a tree at most min(loops + 1, room) deep."""
         said = drafter.extend(root, (-1,)) if room else None
         if said is None:
             return DraftTree(root, chain(0), rows=(-1,))
@@ -90,15 +92,16 @@ class BestFirst(Policy):
     def _select(
         self, root: Tensor, tokens: Tensor, logps: Tensor, scores: Tensor, fed: Tensor
     ) -> DraftTree:
-        """The best candidates overall, parents first. fed: flat number of every drafter row, root
-        -1.
+        """Return the tree of the best candidates overall, parents first.
+
+        fed: Flat number of every drafter row, -1 for the root.
         """
-        # A child's score is never above its parent's, and the stable sort lets the earlier win a
+        # A child's score is never above its parent's, and the stable sort prefers the earlier in a
         # tie: a chosen node's parent is always chosen.
         order = scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
         order = order[scores[order].isfinite()].sort().values
         above = fed[order // (len(scores) // len(fed))]
-        # Flat numbers are chosen numbers' places, counted behind the root's.
+        # The places of the parents among the chosen, counted after the root.
         parent = torch.searchsorted(order, above, right=True)
         row_of = torch.full((len(scores),), -1, device=order.device)
         row_of[fed[1:]] = torch.arange(1, len(fed), device=order.device)
@@ -165,7 +168,7 @@ register(
     Method(
         "eagle2",
         "EAGLE-2",
-        "One layer guesses the target's next features from its last; the likeliest paths form a"
+        "One layer predicts the target’s next features from its last; the likeliest paths form a"
         " tree.",
         drafter=EAGLE2,
         policy=BEST_FIRST,
@@ -181,21 +184,21 @@ register(
         order=80,
         learn=Learn(
             does=(
-                "The drafter is a single layer that continues the target’s own hidden states, which"
-                " know more than words. Its tree grows where it is most confident: at each level"
-                " the likeliest paths are expanded, at the end the best nodes of all are kept."
+                "The drafter is a single layer that continues the target’s own hidden states,"
+                " which hold more than words do. Its tree grows where it is most confident: at"
+                " each level the likeliest paths are expanded, and in the end the best nodes"
+                " overall are kept."
             ),
             shines=(
-                "Where a trained head is at hand: it has seen what the target saw, for the price of"
-                " one layer."
+                "Pairs with a trained head: it reads what the target has computed, for the price"
+                " of one layer."
             ),
             struggles=(
-                "On other texts than it was trained on; deep trees pay for levels that are seldom "
-                "kept."
+                "Texts unlike its training data; deep trees, whose last levels are seldom kept."
             ),
             look=(
-                "Trees whose shape follows the text. Acceptance by depth stays high longer than a"
-                " small model’s."
+                "Trees whose shape follows the text. Acceptance stays high at greater depth than"
+                " with a small model."
             ),
             formula=r"V ( node ) = \sum_{\text{path}} log q",
             aloud="a node’s value is the sum of log-probabilities along its path",

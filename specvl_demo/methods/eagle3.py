@@ -1,8 +1,8 @@
 """EAGLE-3 (Li et al., arXiv 2503.01840): features of low, middle and high layers, a draft
 vocabulary.
 
-The head feeds itself its own output instead of predicted features. Weights come in any of the
-formats that exist, with or without 3.1's norms.
+The head feeds itself its own output instead of predicted features. Weights may be in any of the
+published formats, with or without the norms of version 3.1.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from specvl_demo.methods.tree import STATIC_TREE
 
 
 def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
-    """The layers whose inputs a head reads; ValueError where the target does not have them.
+    """Return the layers whose inputs a head reads; ValueError if the target does not have them.
 
     Two conventions number the layers. speculators and vLLM write `eagle_aux_hidden_state_layer_ids`
     at the top level and mean the input of layer j; SGLang, SpecForge and AngelSlim write it inside
-    `eagle_config` and mean the output of layer j, which is the input of layer j + 1. Without either
-    the authors' code reads the inputs of layers 2, L // 2 and L - 3.
+    `eagle_config` and mean the output of layer j, which is the input of layer j + 1. Without
+    either, the authors' code reads the inputs of layers 2, L // 2 and L - 3.
     """
     nested = config.get("eagle_config") or {}
     outputs = nested.get("eagle_aux_hidden_state_layer_ids")
@@ -47,15 +47,15 @@ def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[
         layers = default_layers(n_layers)
     if len(set(layers)) < len(layers) or not all(0 <= i < n_layers for i in layers):
         raise ValueError(
-            f"{source} reads the inputs of layers {', '.join(map(str, layers))} of its target; "
-            f"{n_layers} layers are too few"
+            f"{source} reads the inputs of layers {', '.join(map(str, layers))} of its target,"
+            f" which has only {n_layers} layers"
         )
     return layers
 
 
 def default_layers(n_layers: int) -> tuple[int, int, int]:
-    """The layers whose inputs the authors' code reads; ValueError where a target has too few
-    layers.
+    """Return the layers whose inputs the authors' code reads; ValueError if the target has
+    too few.
     """
     low, middle, high = 2, n_layers // 2, n_layers - 3
     if not low < middle < high:
@@ -64,7 +64,7 @@ def default_layers(n_layers: int) -> tuple[int, int, int]:
 
 
 class OwnOutput:
-    """A head's own rows of an output head [R, D], asked as a `backend.Backend`'s."""
+    """A head's own rows of an output head [R, D], with the interface of a `backend.Backend`'s."""
 
     def __init__(self, rows: Tensor) -> None:
         self._rows, self.vocab, self.device = rows, len(rows), rows.device
@@ -75,7 +75,7 @@ class OwnOutput:
 
 
 class Eagle3Head(FeatureHead):
-    """The weights of an EAGLE-3 head. Positions follow the target's axes where its config has
+    """The weights of an EAGLE-3 head. Positions follow the target's axes if its config has
     sections.
     """
 
@@ -85,7 +85,7 @@ class Eagle3Head(FeatureHead):
         n_read = t["fc.weight"].shape[1] // decoder.width
         if n_read != len(self._layers):
             raise ValueError(
-                f"{head.source} fuses {n_read} layers, its config names {len(self._layers)}"
+                f"{head.source} fuses {n_read} layers, but its config names {len(self._layers)}"
             )
         super().__init__(head, decoder)
         self.input_width = 2 * g.width
@@ -113,19 +113,21 @@ class Eagle3Head(FeatureHead):
         elif "d2t" in t:
             raise ValueError(f"{head.source} is an EAGLE-3 head but lacks lm_head.weight")
         if "d2t" in t:
-            # A drafted id i stands for i + d2t[i].
+            # Draft id i stands for target id i + d2t[i].
             ids = torch.arange(len(t["d2t"]), device=self.device) + t["d2t"]
             self._output = DraftVocabulary(self._output, ids, decoder.vocab)
         self._sees = True
 
     def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
-        """The same head, which may read placeholders where pictures are."""
+        """Return the same head with these settings; it may read placeholders instead of
+        pictures.
+        """
         twin = super().told(settings, commonest)
         cast("Eagle3Head", twin)._sees = settings.pictures == "embeddings"
         return twin
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
-        """Text by the head's own table; pictures have no other embedding than the target's."""
+        """Embed text by the head's own table; pictures have only the target's embeddings."""
         if self._table is None and self._sees:
             return encoded.embeds
         rows = self.decoder.vocab if self._table is None else self._table.shape[0]
@@ -133,11 +135,11 @@ class Eagle3Head(FeatureHead):
         return torch.where(encoded.visual[:, None] & self._sees, encoded.embeds, text)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """By the head's own table where it has one that differs from the target's."""
+        """Embed ids by the head's own table if it has one that differs from the target's."""
         return self.decoder.embed(ids) if self._table is None else self._table[ids]
 
     def features(self, known: Prefill | Scores) -> Tensor:
-        """The states of the layers it reads, fused [r, D]."""
+        """Return the fused states [r, D] of the layers it reads."""
         parts = [known.layers[i] for i in self._layers]
         if self._layer_norms:
             parts = [
@@ -152,23 +154,27 @@ class Eagle3Head(FeatureHead):
     def join(
         self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
     ) -> Tensor:
-        """Both side by side [k, 2D]."""
+        """Concatenate both [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
     def inputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Each half is normed for itself; the feature, normed or not, is the residual."""
+        """Norm each half separately; the feature, normed or not, is the residual."""
         embeds, features = x.chunk(2, -1)
         normed = self._block.normed(features)
         residual = normed * self._residual_norm if self._norm_before_residual else features
         return torch.cat((self._block.normed(embeds), normed), -1), residual
 
     def decode(self, call: ForwardInput) -> Tensor:
-        """The block's output [1, T, D], normed where the head feeds itself so."""
+        """Return the block's output [1, T, D], normed if the head feeds itself the normed
+        output.
+        """
         out = super().decode(call)
         return self._normed(out) if self._norm_output else out
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """Log-probabilities [k, size]; ids outside the draft vocabulary are at -inf."""
+        """Return a function to log-probabilities [k, size]; ids outside the draft vocabulary are at
+        -inf.
+        """
         said = super().log_probabilities(size, banned)
         return said if self._norm_output else lambda hidden: said(self._normed(hidden))
 
@@ -177,7 +183,7 @@ class Eagle3Head(FeatureHead):
 
 
 _MOST_LAYERS = 8
-"""Layers that a head may fuse; published ones fuse three."""
+"""Most layers that a head may fuse; published ones fuse three."""
 
 
 def _shapes(width: int, tensors: Mapping[str, Tensor]) -> Mapping[str, tuple[int, ...]]:
@@ -215,12 +221,12 @@ add_format(
 
 @dataclass(frozen=True)
 class DrafterSettings(ModelSettings):
-    """What a head cannot say about its training."""
+    """What a checkpoint does not record about its training."""
 
     pictures: str = setting(
         "embeddings",
-        "what the head reads where pictures are: their embeddings, or the placeholder's, as it was"
-        " trained",
+        "what the head reads in place of pictures, as in its training: their embeddings or the"
+        " placeholder's",
         choices=("embeddings", "placeholders"),
     )
 
@@ -231,20 +237,20 @@ register(
     Method(
         "eagle3",
         "EAGLE-3",
-        "One layer reads three of the target's layers; published heads say a reduced vocabulary.",
+        "One layer reads three of the target’s layers; published heads have a reduced vocabulary.",
         drafter=EAGLE3,
         policy=BEST_FIRST,
         reference="Li et al., arXiv 2503.01840",
         options=(CHAIN, STATIC_TREE, "entropy-tree"),
         presets={
             "paper": {"nodes": 60, "width": 10, "loops": 7},
-            # AngelSlim's heads were trained so: its trainer leaves the pictures' embeddings out.
+            # As AngelSlim's heads were trained: its trainer omits the pictures' embeddings.
             **dict.fromkeys(
                 ("qwen3-vl-2b", "qwen3-vl-4b", "qwen3-vl-30b-a3b"),
                 {"nodes": 60, "width": 10, "loops": 7, "pictures": "placeholders"},
             ),
-            # The pocket pair's head fed itself three times in training, and is lost beyond;
-            # at a temperature its own draws agree less often than its likeliest tokens.
+            # In training, the pocket pair's head fed itself three times, and it is not accurate
+            # beyond. At a temperature, its samples agree less often than its likeliest tokens.
             "pocket": {"policy": "chain", "gamma": 3, "draws": "argmax"},
             "pocket-tree": {"nodes": 10, "width": 3, "loops": 2},
         },
@@ -252,18 +258,17 @@ register(
         learn=Learn(
             does=(
                 "The drafter is one layer over a mixture of the target’s low, middle and high"
-                " hidden states. It learns to go on from its own output, as it must when it drafts,"
-                " and the output head of a published one knows only the words that the target says"
-                " most."
+                " hidden states. It is trained on its own output, which is what it reads when it"
+                " drafts. The output head of a published one covers only the tokens that the"
+                " target emits most often."
             ),
-            shines="Where such a head is published for the target: most serving engines run it.",
+            shines="Targets with a published head: most serving engines run it.",
             struggles=(
-                "On rare words, which its vocabulary leaves out; on pictures, where it was trained"
-                " on text alone."
+                "Rare words, which its vocabulary lacks; pictures, if it was trained only on text."
             ),
             look=(
                 "Acceptance by depth. The head of the pocket pair was trained briefly and fed"
-                " itself three times: it holds for three tokens and then breaks off."
+                " itself three times: it is accurate for three tokens and then breaks off."
             ),
             formula=r"g = W [ l ‖ m ‖ h ]",
             aloud="its feature is a projection of a low, a middle and a high layer’s states",

@@ -1,7 +1,6 @@
-"""The two ways of growing an entropy tree (arXiv 2602.00523): from one distribution, or level by
-level.
+"""Two ways of growing an entropy tree (arXiv 2602.00523): from one distribution, or level by level.
 
-A plan answers how many children a node may have and which paths are kept (section 3.2, equation
+A plan decides how many children a node may have and which paths are kept (section 3.2, equation
 12).
 """
 
@@ -24,7 +23,8 @@ RankPath = tuple[int, ...]
 
 
 def threshold(level: int, depth: int) -> float:
-    """θ_l = 0.1·l/D(α): a node stays if the product of the probabilities along its path exceeds it.
+    """Return θ_l = 0.1·l/D(α): a node stays if the product of probabilities along its path exceeds
+    it.
 
     # choice: D is the depth that is really drafted, a whole number.
     """
@@ -33,8 +33,10 @@ def threshold(level: int, depth: int) -> float:
 
 @dataclass(frozen=True)
 class TreePlan:
-    """The tree one confidence `alpha` asks for. max_nodes: of the tree, the root included; top_k:
-    the most children of a node."""
+    """The shape of a tree at one confidence `alpha`.
+
+    max_nodes: Of the tree, including the root. top_k: The most children of a node.
+    """
 
     alpha: float
     depth: int
@@ -43,29 +45,33 @@ class TreePlan:
     max_nodes: int
 
     def children(self, level: int, parent: float) -> int:
-        """W_l = W(α)/l · (0.5 + P_parent) (eq. 12), `level` 1 holding the root's children.
+        """Return W_l = W(α)/l · (0.5 + P_parent) (eq. 12); `level` 1 holds the root's children.
 
-        # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, the
-        root's is 1. # choice: level 1 follows the equation too, and so is 1.5 times as wide as the
-        paper's text reads, whose width decays "beyond the first level" (W_1 = W(α)).
+        # choice: rounded down, at least 1, at most k; P_parent is the parent's own probability, 1
+        for the root.
+
+        # choice: level 1 follows the equation too, so it is 1.5 times as wide as in the paper's
+        text, where the width decays "beyond the first level" (W_1 = W(α)).
         """
         return min(self.top_k, max(1, math.floor(self.width / level * (0.5 + parent) + 1e-9)))
 
     def keeps(self, level: int, path_probability: float) -> bool:
-        """Whether a candidate at `level` belongs to the tree, by the probability of its whole
+        """Whether a candidate at `level` belongs to the tree, given the probability of its whole
         path.
         """
         return path_probability > threshold(level, self.depth)
 
 
 def template(top: Sequence[float], want: TreePlan, order: str = "best-first") -> list[RankPath]:
-    """The tree as rank paths, parents before children, from one distribution alone (Algorithm 1,
-    line 18).
+    """Return the tree as rank paths, parents before children, from one distribution only (Algorithm
+    1, line 18).
 
-    # choice: one distribution is all that is known before the next round drafts, so every level
-    reuses it: a node of rank r has probability top[r], a path the product. The root's best child
-    always stays. # choice: a full tree keeps the most probable paths; "depth-first" is the paper's
-    recursion to the letter.
+    # choice: only one distribution is known before the next round drafts, so every level reuses it:
+    a node of rank r has probability top[r], and a path the product. The root's best child always
+    stays.
+
+    # choice: a full tree keeps the most probable paths; "depth-first" is the paper's literal
+    recursion.
     """
     found = list(_offspring(top, want, (), 1.0, 1.0))
     if order == "best-first":
@@ -78,9 +84,10 @@ def template(top: Sequence[float], want: TreePlan, order: str = "best-first") ->
 def _offspring(
     top: Sequence[float], want: TreePlan, path: RankPath, own: float, product: float
 ) -> Iterator[tuple[RankPath, float]]:
-    """All nodes below one, depth first, each with the probability of its path.
+    """Yield all nodes below one, depth first, each with the probability of its path.
 
-    There are few: the paths of a level share at most 1 and each exceeds the level's threshold.
+    There are few: the probabilities of a level's paths sum to at most 1, and each exceeds the
+    level's threshold.
     """
     level = len(path) + 1
     if level > want.depth:
@@ -93,8 +100,7 @@ def _offspring(
 
 
 class Listener:
-    """Passes questions on to a drafter and remembers the answers, so that the root is asked only
-    once.
+    """Forwards calls to a drafter and caches its results, so that the root is fed only once.
 
     rows: [V] log-probabilities of every row that was fed in this round.
     """
@@ -104,7 +110,7 @@ class Listener:
         self.rows: list[Tensor] = []
 
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
-        """As the drafter's; a second question about the root is answered from memory."""
+        """Like the drafter's; a second call for the root returns the cached result."""
         if tuple(parents) == (-1,) and self.rows:
             return self.rows[0][None]
         said = self._drafter.extend(tokens, parents)
@@ -114,14 +120,14 @@ class Listener:
 
 
 def top_probabilities(said: Tensor, k: int) -> Tensor:
-    """The k largest probabilities [..., k]."""
+    """Return the k largest probabilities [..., k]."""
     return said.float().topk(min(k, said.shape[-1]), dim=-1).values.exp()
 
 
 @dataclass
 class _Node:
-    """A candidate of online growth: its parent, its own probability, its path's, the row it was fed
-    as.
+    """A candidate of online growth: its parent, its own and its path's probability, the row it was
+    fed as.
     """
 
     parent: int
@@ -133,11 +139,11 @@ class _Node:
 def grown(
     drafter: Listener, root: Tensor, room: int, want: TreePlan, draws: Sampler | None
 ) -> DraftTree:
-    """Online growth: one drafter forward and one host read a level.
+    """Grow a tree online: one drafter forward and one host read per level.
 
-    A candidate is fed only while it is among the max_nodes - 1 most probable paths found so far;
-    the others could not be in the tree at the end. So the result is the best-first tree, drafted in
-    as few forwards as it has levels.
+    A candidate is fed only while it is among the max_nodes - 1 most probable paths found so far,
+    since the others cannot be in the final tree. The result is the best-first tree, drafted in as
+    few forwards as it has levels.
     """
     nodes = [_Node(-1, 1.0, 1.0)]
     tokens, logps = [root], [torch.zeros_like(root, dtype=torch.float32)]
@@ -172,14 +178,12 @@ def _born(
     level: int,
     want: TreePlan,
 ) -> list[int]:
-    """Adds the children of the fed nodes; gives where each one stands in `probs` read line by
-    line.
-    """
+    """Add the children of the fed nodes; return the place of each in `probs`, read line by line."""
     born = []
     for slot, i in enumerate(fed):
         for rank, own in enumerate(probs[slot][: want.children(level, nodes[i].own)]):
             product = nodes[i].product * own
-            # choice: the root's best child always stays, so that a round never drafts nothing.
+            # choice: the root's best child always stays, so that no round drafts nothing.
             if want.keeps(level, product) or (level == 1 and rank == 0):
                 born.append(slot * len(probs[slot]) + rank)
                 nodes.append(_Node(i, own, product))
@@ -187,8 +191,8 @@ def _born(
 
 
 def _at(flat: Tensor, places: Sequence[int]) -> Tensor:
-    """The elements at these ascending places; where they are the first ones, a view, which costs
-    little.
+    """Return the elements at these ascending places; a view, which costs little, if they are the
+    first.
     """
     if places[-1] == len(places) - 1:
         return flat[: len(places)]
@@ -196,14 +200,14 @@ def _at(flat: Tensor, places: Sequence[int]) -> Tensor:
 
 
 def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:
-    """The `size` nodes with the most probable paths, ascending; of equals the earlier, so parents
-    first.
+    """Return the `size` nodes with the most probable paths, ascending; ties go to the earlier, so
+    parents come first.
     """
     return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].product)[:size])
 
 
 def _selected(nodes: Sequence[_Node], tokens: Tensor, logps: Tensor, want: TreePlan) -> DraftTree:
-    """The tree of the most probable candidates; tokens and logps are those of all, in their
+    """Return the tree of the most probable candidates; tokens and logps cover all candidates, in
     order.
     """
     chosen = [0, *_most_probable(nodes, want.max_nodes - 1)]

@@ -1,5 +1,5 @@
-"""FLy (Li et al., arXiv 2511.22972): a token may differ where the target is unsure and agrees again
-at once.
+"""FLy (Li et al., arXiv 2511.22972): a token may differ if the target is unsure and agrees again at
+once.
 
 Not lossless.
 """
@@ -30,14 +30,12 @@ from specvl_demo.records import Chart, Series
 class FlySettings(Settings):
     """When a mismatch may stay."""
 
-    gate: float = setting(
-        0.3, "entropy of the target (nats) below which a mismatch is rejected", 0.0, 2.0
-    )
-    window: int = setting(6, "tokens, the mismatch included, that must agree again; 0: none", 0, 64)
+    gate: float = setting(0.3, "target entropy (nats) below which a mismatch is rejected", 0.0, 2.0)
+    window: int = setting(6, "tokens that must agree again, including the mismatch; 0: none", 0, 64)
 
 
 class EntropyVerifier(RelaxedVerifier):
-    """A mismatch may stay where the target is unsure and agrees again at once."""
+    """A mismatch may stay if the target is unsure and agrees again at once."""
 
     name = "FLy"
 
@@ -45,7 +43,7 @@ class EntropyVerifier(RelaxedVerifier):
         self.settings = settings
 
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
-        """Entropy [T] of the distribution each token was judged by, that is the one at its parent.
+        """Return the entropy [T] of the distribution that judged each token, that is, its parent's.
 
         # choice: the published code's −Σ p ln p over the three largest probabilities, not
         renormalised.
@@ -55,7 +53,9 @@ class EntropyVerifier(RelaxedVerifier):
         return entropy[tree.shape.parent_on(entropy.device)]
 
     def accepts(self, branch: Branch) -> list[bool]:
-        """Exact, or unsure there and right again for the rest of the window."""
+        """Accept exact tokens, and mismatches where the target is unsure and the rest of the window
+        agrees.
+        """
         return [
             exact or (free and unsure >= self.settings.gate and self._agrees_again(branch.exact, i))
             for i, (exact, free, unsure) in enumerate(
@@ -66,14 +66,14 @@ class EntropyVerifier(RelaxedVerifier):
     def _agrees_again(self, exact: Sequence[bool], i: int) -> bool:
         if not self.settings.window:
             return True
-        # choice: as published, a mismatch among the last W is refused, even the one whose window
+        # choice: as published, a mismatch among the last W is rejected, even the one whose window
         # just fits.
         return i + self.settings.window < len(exact) and all(
             exact[i + 1 : i + self.settings.window]
         )
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:
-        """Entropy of the branch's tokens, by node."""
+        """Return the entropy of the branch's tokens, by node."""
         return {
             "nodes": list(branch.nodes),
             "entropy": [round(value, 4) for value in branch.signal],
@@ -94,8 +94,8 @@ ENTROPY_GATE = Part(
         Chart(
             "entropy",
             "Entropy of the target",
-            "How undecided the target is at each drafted token; only undecided mismatches may"
-            " pass.",
+            "How undecided the target is at each drafted token; mismatches pass only where it is"
+            " undecided.",
             "points",
             [
                 Series(
@@ -116,7 +116,7 @@ register(
     Method(
         "fly",
         "FLy",
-        "A token may differ where the target is undecided and agrees again at once: not lossless.",
+        "A token may differ if the target is undecided and agrees again at once: not lossless.",
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=CHAIN,
@@ -125,7 +125,7 @@ register(
         defaults={"gamma": 15},
         options=(SELF, SMALL_LOOKUP, PRUNED, STRICT),
         presets={
-            # The published code drafts with lookup; what is drafted is the same.
+            # The published code drafts with lookup; the drafts are the same.
             "paper": {"drafter": "small-lookup"},
             "lvspec-paper": {"gamma": 10, "window": 4, "gate": 0.2},
             "gate-only": {"gamma": 10, "window": 0, "gate": 0.2},
@@ -136,20 +136,21 @@ register(
         learn=Learn(
             does=(
                 "A token may differ where the target itself hesitates, if both agree again right"
-                " after: then it was a matter of wording. Where the target is sure, a difference is"
-                " a mistake and is rejected. The answer may differ from the target’s."
+                " after it: it was then only a matter of wording. Where the target is sure, a"
+                " difference is a mistake and is rejected. The answer may differ from the"
+                " target’s."
             ),
-            shines="Free prose, where many wordings will do.",
-            struggles="Short answers: the window needs tokens behind the mismatch.",
+            shines="Free prose, where many wordings are fine.",
+            struggles="Short answers: the window needs tokens after the mismatch.",
             look=(
-                "The target’s entropy at each drafted token, and the gate: relaxed tokens can only"
-                " lie above it."
+                "The target’s entropy at each drafted token, and the gate: relaxed tokens are"
+                " always above it."
             ),
             formula=(
                 r"H = - \sum_{\text{top 3}} p ln p ≥ \text{gate,  and the next W−1 tokens match}"
             ),
             aloud=(
-                "a mismatch passes where the entropy is at least the gate and the following tokens"
+                "a mismatch passes if the entropy is at least the gate and the following tokens"
                 " match"
             ),
             url="https://arxiv.org/abs/2511.22972",

@@ -1,5 +1,5 @@
-"""HiViS (Xie et al., arXiv 2509.23928): a one-layer head from which all visual positions are
-hidden.
+"""HiViS (Xie et al., arXiv 2509.23928): a one-layer head that all visual positions are
+hidden from.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from specvl_demo.vlm.layouts import visual_runs
 
 
 class HiViSHead(FeatureHead):
-    """A HiViS head: visual rows are hidden, and step embeddings say how far below the root a row
-    is.
+    """A HiViS head: visual rows are hidden, and step embeddings encode a row's depth below the
+    root.
 
     With step embeddings r [R, D], a row drafted d levels below the root is fed r[min(d, R - 1)];
     rows of known features, the root's among them, r[0] (arXiv 2509.23928, eq. 4).
@@ -36,11 +36,11 @@ class HiViSHead(FeatureHead):
         self._published = not head.own
 
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
-        """Text only.
+        """Use text only: visual rows are dropped before tokens and features are paired.
 
-        # choice: several pictures or clips are all hidden (the published code knows one). Positions
-        are compact. Published heads of models with three-axis positions also drop the tokens that
-        frame a picture and one more behind it, and count positions with the gaps.
+        # choice: several pictures or clips are all hidden (the published code supports one).
+        Positions are compact. Published heads of models with three-axis positions also drop the
+        tokens that frame a picture and one more after it, and count positions with the gaps.
         """
         encoded = start.encoded
         with_gaps = self._published and encoded.positions.ndim > 1
@@ -69,7 +69,10 @@ register(
     Method(
         "hivis",
         "HiViS",
-        "A head that sees no picture: what it must know is in the target's features of the text.",
+        (
+            "A head that sees no picture: what it needs to know is in the target’s features of the"
+            " text."
+        ),
         drafter=HIVIS,
         policy=BEST_FIRST,
         reference="Xie et al., arXiv 2509.23928",
@@ -86,22 +89,21 @@ register(
         order=90,
         learn=Learn(
             does=(
-                "The target’s hidden states at the words have already looked at the picture. So the"
-                " drafter need not: HiViS hides every visual token from it and gives it the words,"
-                " the target’s states, and an embedding that tells how many steps it has been on"
-                " its own."
+                "The target’s hidden states at the words already depend on the picture, so the"
+                " drafter need not see it. HiViS hides every visual token and feeds the drafter"
+                " the words, the target’s states, and an embedding that counts the steps it has"
+                " drafted."
             ),
             shines=(
                 "Large pictures, many pictures and long clips: the drafter’s prompt stays a few"
                 " dozen tokens."
             ),
             struggles=(
-                "Details that no word has asked about yet: the states carry only what the text"
-                " needed."
+                "Details that no word has mentioned yet: the states hold only what the text needed."
             ),
             look=(
-                "The drafter’s prompt is a few dozen tokens however large the picture. Watch"
-                " whether colours and places are still guessed: the states carry them."
+                "The drafter’s prompt is a few dozen tokens, however large the picture. Watch"
+                " whether colours and places are still predicted: the target’s states carry them."
             ),
             formula=r"x = W [ e_{t + 1} ‖ f_t ‖ r_s ]",
             aloud=(

@@ -1,7 +1,7 @@
 """Lookup where the text repeats itself, any drafter elsewhere (SAM-Decoding, Hu et al., arXiv
 2411.10666, §4.3).
 
-A policy: it reads the text itself and asks the drafter only where no match is long enough.
+A policy: it searches the text itself and calls the drafter only if no match is long enough.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from specvl_demo.records import Chart, Series
 class HybridSettings(ChainSettings):
     """When a match is long enough, and how far it is followed."""
 
-    enough: int = setting(5, "tokens of a match from which it is followed", 1, 64)
-    copied: int = setting(8, "most tokens drafted from a match", 1, 64)
+    enough: int = setting(5, "shortest match that is followed, in tokens", 1, 64)
+    copied: int = setting(8, "maximum tokens drafted from a match", 1, 64)
 
 
 class LookupFirst(Policy):
-    """Drafts what most often followed the longest repeated ending if that is long enough, else the
-    drafter's chain.
+    """Drafts what most often followed the longest repeated ending if that is long enough, else a
+    chain of the drafter.
 
-    In a round of lookup the drafter is not asked; it reads the accepted tokens with its next root.
+    In a round of lookup the drafter is not called; it reads the accepted tokens with its next root.
     """
 
     def __init__(self, settings: HybridSettings) -> None:
@@ -90,8 +90,8 @@ LOOKUP_FIRST = Part(
         Chart(
             "copied",
             "Match and copy",
-            "How long the match with earlier text is, and how much of it was drafted: where that"
-            " is 0, the drafter was asked.",
+            "How long the match with earlier text is, and how much of it was drafted: 0 where the"
+            " drafter was used instead.",
             "steps",
             [Series("notes.matched", "matched"), Series("notes.copied", "copied")],
             "tokens",
@@ -104,11 +104,11 @@ register(
     Method(
         "hybrid",
         "Lookup or drafter",
-        "Where the text repeats itself it is copied for nothing; elsewhere the drafter is asked.",
+        "Where the text repeats itself, it is copied at no cost; elsewhere the drafter is used.",
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=LOOKUP_FIRST,
-        # Its drafters may be any.
+        # Any drafter is allowed.
         options=None,
         reference="Hu et al., arXiv 2411.10666",
         order=113,
@@ -120,18 +120,21 @@ register(
         },
         learn=Learn(
             does=(
-                "Two drafters, one that costs nothing and one that can think. Where the last"
-                " tokens occurred before in just this order, what followed then is drafted and the"
-                " drafter rests; where not, it drafts as ever."
+                "Two drafters: one that costs nothing and one that computes. If the last tokens"
+                " occurred before in the same order, what followed then is drafted and the"
+                " drafter does not run; otherwise it drafts as usual."
             ),
-            shines="Documents, lists, second turns: much is quoted, the rest is still drafted.",
+            shines=(
+                "Documents, lists, second turns: much of them is quoted, and the rest is still"
+                " drafted."
+            ),
             struggles=(
-                "Answers that never repeat five tokens: then it is its drafter. A wrong copy costs"
-                " a round that the drafter might have used better."
+                "Answers that never repeat five tokens: it is then no faster than its drafter. A"
+                " wrong copy costs a round that the drafter might have used better."
             ),
             look="Rounds that copied something, and how much of it was accepted.",
             formula=r"\text{draft} = \text{copy if match} ≥ l , \text{else the drafter’s}",
-            aloud="copy if the match has at least l tokens, otherwise ask the drafter",
+            aloud="copy if the match has at least l tokens, otherwise use the drafter",
             url="https://arxiv.org/abs/2411.10666",
         ),
     )

@@ -36,15 +36,15 @@ class LvspecSettings(Settings):
         0.7, "λ: share of a draft, least visual tokens first, that need not match", 0.0, 1.0
     )
     anchors: int = setting(
-        10, "N: visual tokens most like a token whose mean is its relevance", 1, 4096
+        10, "N: number of most similar visual tokens whose mean is a token's relevance", 1, 4096
     )
     shift: bool = setting(
-        True, "also keep a token where the target's own stands elsewhere in the draft (section 3.3)"
+        True, "also keep a token if the target's own occurs elsewhere in the draft (section 3.3)"
     )
 
 
 class VisualVerifier(RelaxedVerifier):
-    """The tokens of a draft least related to the picture need not match, the others must."""
+    """The drafted tokens least related to the picture need not match; the others must."""
 
     name = "LVSpec"
 
@@ -52,13 +52,14 @@ class VisualVerifier(RelaxedVerifier):
         self.settings = settings
 
     def begin(self, start: Start) -> None:
-        """Keeps the unit vectors of the last hidden states at visual positions (H_V, eq. 7)."""
+        """Keep the unit vectors of the last hidden states at visual positions (H_V, eq. 7)."""
         super().begin(start)
         visual = start.encoded.visual[: len(start.prefill.hidden)]
         self._visual = normalize(start.prefill.hidden[visual].float(), dim=-1)
 
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
-        """Visual relevance A [T]: mean of the N largest cosines with visual positions (eq. 8).
+        """Return the visual relevance A [T]: the mean of the N largest cosines with visual
+        positions (eq. 8).
 
         The hidden state is the one at the position whose input is the drafted token.
         """
@@ -68,8 +69,8 @@ class VisualVerifier(RelaxedVerifier):
         return cosine.topk(min(self.settings.anchors, len(self._visual)), dim=-1).values.mean(-1)
 
     def accepts(self, branch: Branch) -> list[bool]:
-        """Exact, or least relevant, or (shift) the target's token stands elsewhere in the branch
-        (eq. 11).
+        """Accept exact tokens, the least relevant ones, and (shift) those whose target token occurs
+        elsewhere in the branch (eq. 11).
 
         # choice: without a picture there is no relevance, so everything is strict.
         """
@@ -85,7 +86,9 @@ class VisualVerifier(RelaxedVerifier):
         ]
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:
-        """Relevance of the branch's tokens by node, nodes loosened, their highest relevance."""
+        """Return the relevance of the branch's tokens by node, the loosened nodes, and their
+        highest relevance.
+        """
         if not len(self._visual):
             return {"strict": "the prompt shows no picture, so every token must match"}
         loosened = sorted(least_relevant(branch.signal, self.settings.loose))
@@ -98,14 +101,14 @@ class VisualVerifier(RelaxedVerifier):
 
 
 class RandomVerifier(VisualVerifier):
-    """As many tokens need not match as LVSpec would let differ, drawn by chance: the control of its
-    figure 7.
+    """As many tokens as LVSpec loosens need not match, drawn at random: the control of its figure
+    7.
     """
 
     name = "Random relaxation"
 
     def begin(self, start: Start) -> None:
-        """One stream of chance for the lane, from the request's seed."""
+        """Create one random generator for the lane, seeded by the request."""
         super().begin(start)
         self._chance = torch.Generator().manual_seed(start.sampling.seed)
 
@@ -114,10 +117,10 @@ class RandomVerifier(VisualVerifier):
 
 
 def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
-    """Places of the λ·K least relevant of K tokens (eq. 9).
+    """Return the places of the λ·K least relevant of K tokens (eq. 9).
 
-    # choice: λ·K rounded down, K being what this branch really has; of equals the earlier one is
-    loosened.
+    # choice: λ·K is rounded down, where K is the real length of the branch; ties go to the earlier
+    token.
     """
     order = sorted(range(len(relevance)), key=lambda i: relevance[i])
     return set(order[: math.floor(loose * len(relevance) + 1e-6)])
@@ -131,7 +134,9 @@ class BranchesSettings(DepthSettings):
 
 
 def branches(settings: BranchesSettings) -> RankedTree:
-    """`count` chains of `gamma` tokens that part at the root's likeliest tokens (appendix E)."""
+    """Make `count` chains of `gamma` tokens that start at the root's likeliest tokens
+    (appendix E).
+    """
     chains = range(settings.count)
     return RankedTree(
         [(first, *[0] * depth) for first in chains for depth in range(settings.gamma)]
@@ -151,8 +156,8 @@ VISUAL = Part(
         Chart(
             "relevance",
             "Visual relevance of drafted tokens",
-            "How much each drafted token leans on the picture; the least relevant ones may be"
-            " relaxed.",
+            "How closely each drafted token is related to the picture; the least relevant ones"
+            " may be relaxed.",
             "points",
             [
                 Series(
@@ -212,16 +217,16 @@ register(
         learn=Learn(
             does=(
                 "Most words of a description have little to do with the picture: “there is”, “at"
-                " the”. Those need not match to the letter. LVSpec measures for each drafted token"
-                " how close the target’s state at it comes to the picture’s states, and lets the"
-                " least visual ones through. The answer may differ from the target’s."
+                " the”. Those need not match exactly. LVSpec measures for each drafted token how"
+                " similar the target’s state at it is to the picture’s states, and lets the least"
+                " visual ones pass. The answer may differ from the target’s."
             ),
-            shines="Long descriptions of clips, most of whose words carry no picture.",
-            struggles="Answers made of facts; without a picture everything must match.",
+            shines="Long descriptions of clips, in which most words are not about the picture.",
+            struggles="Factual answers; without a picture, everything must match.",
             look=(
-                "Relevance of every drafted token with λ’s cut: colours, shapes and places should"
-                " stand above, “there” and “is” below. Relaxed tokens are marked in the text and"
-                " counted."
+                "Relevance of every drafted token, with λ’s threshold: colours, shapes and places"
+                " should lie above it, “there” and “is” below. Relaxed tokens are marked in the"
+                " text and counted."
             ),
             formula=r"A_k = \frac{1}{N} \sum_{\text{top N}} cos ( h_k , v_j )",
             aloud=(
@@ -233,7 +238,7 @@ register(
                 "2.70×",
                 "Qwen2.5-VL 32B with 7B, VDC clips, K 10, λ 0.7; 99.6 % of the score kept",
             ),
-            draft_cost=(7 / 32, "by parameters, 7B to 32B; the paper measures none"),
+            draft_cost=(7 / 32, "by parameters, 7B to 32B; the paper does not measure it"),
         ),
     )
 )

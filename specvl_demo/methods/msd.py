@@ -1,7 +1,7 @@
-"""MSD (Lin et al., arXiv 2505.14260): an EAGLE-2 head that takes pictures for themselves.
+"""MSD (Lin et al., arXiv 2505.14260): an EAGLE-2 head that reads pictures separately from features.
 
-At text rows it joins embedding and feature as EAGLE-2's does; at visual rows it reads the target's
-projected visual tokens only. Given published weights; not trained here.
+At text rows it joins embedding and feature as EAGLE-2's does; at visual rows it reads only the
+target's projected visual tokens. Runs published weights; not trained here.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ NORM = "layers.0.input_layernorm.weight"
 
 
 class MSDHead(FeatureHead):
-    """The weights of an MSD head; those for Qwen2-VL have a norm in front of their block."""
+    """The weights of an MSD head; those for Qwen2-VL have a norm before their block."""
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
         super().__init__(head, decoder)
         self._norm_in_front = NORM in head.tensors
 
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
-        """As EAGLE-2's, but a visual token's row is its projected embedding (its §3.1).
+        """Like EAGLE-2's, but a visual token's row is its projected embedding (§3.1).
 
-        # choice: tokens are shifted by one at visual rows too, as EAGLE's code shifts all; newer
-        cards squeeze pictures into 32 rows by k-means, which is not done here.
+        # choice: tokens are shifted by one at visual rows too, as EAGLE's code shifts all. Newer
+        model cards squeeze pictures into 32 rows by k-means, which is not done here.
         """
         opening = super().open(start)
         visual = start.encoded.visual[1:-1, None]
@@ -46,8 +46,9 @@ class MSDHead(FeatureHead):
 
 
 def _recognised(tensors: Mapping[str, Tensor]) -> bool:
-    """Only by the norm in front: without it the file looks like EAGLE-2's, and the pair or its
-    config.json must say what it is.
+    """Whether the tensors include the norm before the block.
+
+    Without it, the file looks like EAGLE-2's, and the pair or its config.json must name the format.
     """
     return NORM in tensors and {"fc.weight", *FIRST} <= tensors.keys()
 
@@ -68,7 +69,7 @@ register(
     Method(
         "msd",
         "MSD",
-        "An EAGLE-2 head that reads pictures apart from features: text joined, pictures alone.",
+        "An EAGLE-2 head that reads pictures without features: joined at words, plain at patches.",
         drafter=head_part("msd", "MSD head"),
         policy=BEST_FIRST,
         reference="Lin et al., arXiv 2505.14260",
@@ -77,14 +78,14 @@ register(
         order=82,
         learn=Learn(
             does=(
-                "Words and patches are different things: a word’s embedding says little, so"
-                " EAGLE-2’s join with the target’s feature helps; a patch’s embedding already says"
-                " all that was seen. MSD’s head joins at words and takes patches as they are, and"
-                " learns first from text, then from more and more pictures."
+                "Words and patches differ: a word’s embedding holds little, so it helps to join"
+                " it with the target’s feature, as EAGLE-2 does; a patch’s embedding already"
+                " holds all that was seen. MSD’s head joins at words, reads patches as they are,"
+                " and is trained first on text, then on more and more pictures."
             ),
-            shines="Published heads for LLaVA-1.5 and Qwen2-VL.",
-            struggles="Long pictures: every patch is a row of the head.",
-            look="Acceptance on pictures beside EAGLE-2’s, for the same target.",
+            shines="Targets with a published head: LLaVA-1.5 and Qwen2-VL.",
+            struggles="Large pictures: every patch is a row of the head.",
+            look="Acceptance on pictures compared with EAGLE-2’s, for the same target.",
             formula=r"\text{words } x_i = fc ( [ e_i , f_{i − 1} ] ) \text{, patches } x_i = e_i",
             aloud="the input joins embedding and feature at words; at patches it is the embedding",
             url="https://arxiv.org/abs/2505.14260",

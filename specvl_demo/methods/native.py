@@ -1,10 +1,10 @@
-"""The drafter that a family brings itself: Gemma 4's assistant, which reads its target's keys and
+"""The drafter released with a family: Gemma 4's assistant, which reads its target's keys and
 values.
 
 Given the target's hidden states and, from the lane's own session, the keys and values of its last
-layer of each kind, drafts without a cache of its own: every drafted row stands at the root's
-position and sees all decided rows; what was drafted before it is in the state that it is fed with.
-As transformers drives it (`SinglePositionMultiTokenCandidateGenerator`), with trees beside chains.
+layer of each kind, drafts without a cache: every drafted row has the root's position and attends to
+all committed rows; what was drafted before it is in the state that it is fed with. It runs as in
+transformers (`SinglePositionMultiTokenCandidateGenerator`), but supports trees as well as chains.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from specvl_demo.methods.tree import STATIC_TREE
 class Assistant:
     """An assistant's model and what it reads of its target. Shared by lanes, never changed.
 
-    layers: by kind of attention, the target's layer whose keys and values are read. ValueError with
-    a sentence where it was made for another target.
+    layers: By kind of attention, the target's layer whose keys and values are read. Raises
+    ValueError with a sentence if it was made for another target.
     """
 
     def __init__(self, model: nn.Module, target: nn.Module, name: str) -> None:
@@ -51,9 +51,13 @@ class Assistant:
     def step(
         self, rows: Tensor, shared: dict[str, tuple[Tensor, Tensor]], position: int
     ) -> tuple[Tensor, Tensor]:
-        """Embeddings and states [k, 2D] -> logits [k, V] of the next token, and the state it is fed
-        with [k, D]. shared: keys and values [1, heads, n, width] of all decided rows, by kind of
-        attention."""
+        """Return logits [k, V] of the next token and the state it is fed with [k, D].
+
+        Args:
+            rows: Embeddings and states [k, 2D].
+            shared: Keys and values [1, heads, n, width] of all committed rows, by kind of
+                attention.
+        """
         k = len(rows)
         made = self.model(
             inputs_embeds=rows[:, None],
@@ -74,10 +78,10 @@ class AssistantDrafter(NoDrafter):
         self.name, self._assistant = assistant.name, assistant
 
     def begin(self, start: Start) -> None:
-        """Needs the state before the root; there is nothing to prefill."""
+        """Take the state before the root; there is nothing to prefill."""
         if start.session is None:
             raise ValueError(
-                f"{self.name} reads its target's keys and values; it was given no session."
+                f"{self.name} reads its target's keys and values, but the lane has no session."
             )
         self._session, self._decoder = start.session, start.target_decoder
         self._size = start.vocabulary.size
@@ -103,7 +107,7 @@ class AssistantDrafter(NoDrafter):
         return said.log_softmax(-1)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """The target's state behind which the next root was said."""
+        """Keep the target's state that predicted the next root."""
         self._known = scores.hidden[verdict.path[-1]][None]
 
 
@@ -120,8 +124,8 @@ register(
     Method(
         "native",
         "Native assistant",
-        "The drafter that the family brings itself: it reads the target's keys and values and keeps"
-        " none.",
+        "The drafter released with the model family: it reads the target’s keys and values and"
+        " keeps none itself.",
         drafter=ASSISTANT,
         policy=CHAIN,
         reference="Gemma 4 assistants, as transformers runs them",
@@ -129,17 +133,17 @@ register(
         order=105,
         learn=Learn(
             does=(
-                "A few layers that were trained with the target and released beside it. They have"
-                " no memory of their own: they attend to the keys and values that the target has"
-                " already computed, pictures included, and start from its last hidden state."
+                "A few layers that were trained with the target and released with it. They have"
+                " no cache: they attend to the keys and values that the target has already"
+                " computed, including those of pictures, and start from its last hidden state."
             ),
             shines="Long prompts and large pictures: nothing is prefilled, and nothing is kept.",
             struggles=(
-                "Deep chains: every draft stands at the same position and knows of the drafts"
-                " before it only what one vector carries."
+                "Deep chains: every draft has the same position, and a single vector is all it"
+                " knows of the drafts before it."
             ),
             look=(
-                "The prefill: it is the target's alone. Acceptance by depth tells how far one"
+                "The prefill: only the target has one. Acceptance by depth shows how far one"
                 " vector reaches."
             ),
             formula=r"s_i = A ( e_{i - 1} ‖ s_{i - 1} , K , V )",

@@ -1,9 +1,9 @@
 """Prompt lookup: drafts what followed the same words earlier (Saxena 2023). No model; chains only.
 
-Also a small model that drafts chains faster by it (FLy's n-gram acceleration, arXiv 2511.22972):
-what followed the same words earlier is fed behind a drafted token in the same forward; as long as
-the model says just that, the next tokens of the chain are there already. What is drafted is the
-same as without.
+Also a small model that drafts chains faster with it (FLy's n-gram acceleration, arXiv 2511.22972):
+what followed the same words earlier is fed after a drafted token in the same forward. As long as
+the model's own tokens match, the next tokens of the chain are already computed. The drafts are the
+same as without it.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ from specvl_demo.methods.small_vlm import SmallVLM, small_part
 class NGramSettings(Settings):
     """How much must have occurred before."""
 
-    longest: int = setting(3, "most last tokens that must have occurred before", 1, 10)
-    shortest: int = setting(1, "fewest last tokens that must have occurred before", 1, 10)
+    longest: int = setting(3, "longest run of last tokens to look up", 1, 10)
+    shortest: int = setting(1, "shortest run of last tokens to look up", 1, 10)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.shortest > self.longest:
-            raise ValueError(f"shortest is {self.shortest}, above longest, which is {self.longest}")
+            raise ValueError(
+                f"shortest ({self.shortest}) must not be above longest ({self.longest})"
+            )
 
 
 class Occurrences:
     """Tokens in order, and where the latest occurrence of every short run among them ended.
 
-    # choice: the latest occurrence; Hugging Face's `prompt_lookup_num_tokens` takes the earliest.
-    What was said last is likelier to go on as before.
+    # choice: the latest occurrence, since recent text is likelier to continue as before; Hugging
+    Face's `prompt_lookup_num_tokens` takes the earliest.
     """
 
     def __init__(self, settings: NGramSettings, vocabulary: Vocabulary) -> None:
@@ -49,11 +51,11 @@ class Occurrences:
         self._size, self._banned = vocabulary.size, set(vocabulary.banned)
         self._tokens: list[int] = []
         # Runs with a placeholder are not kept: all visual tokens look the same, so they would match
-        # and promise another one.
+        # and propose another placeholder.
         self._ends: dict[tuple[int, ...], int] = {}
 
     def add(self, tokens: Iterable[int]) -> None:
-        """These come next. A run is kept when its successor is known: it never matches itself."""
+        """Append tokens. A run is kept once its successor is known, so it never matches itself."""
         for token in tokens:
             for length in range(self._shortest, self._longest + 1):
                 run = tuple(self._tokens[-length:])
@@ -62,8 +64,8 @@ class Occurrences:
             self._tokens.append(token)
 
     def following(self, drafted: Sequence[int] = ()) -> list[int]:
-        """What followed the longest known ending of all tokens and the drafted ones; empty without
-        any.
+        """Return what followed the longest known ending of all tokens and the drafted ones; empty
+        if there is none.
         """
         ending = (*self._tokens[-self._longest :], *drafted)
         for length in range(self._longest, self._shortest - 1, -1):
@@ -78,8 +80,8 @@ class Occurrences:
 
 
 class NGram(NoDrafter):
-    """Proposes what followed the longest ending of the text at its latest earlier occurrence, as
-    certain.
+    """Proposes what followed the longest ending of the text at its latest earlier occurrence, with
+    probability 1.
     """
 
     name = "prompt lookup"
@@ -95,8 +97,8 @@ class NGram(NoDrafter):
         self._draft: list[int] = []
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """Log-probabilities [1, V] with all mass on the proposed token, on the host; None without a
-        match.
+        """Return log-probabilities [1, V] with all mass on the proposed token, on the host; None
+        without a match.
         """
         if parents[0] < 0:
             self._draft = self._text.following()
@@ -112,26 +114,26 @@ class NGram(NoDrafter):
 
 @dataclass(frozen=True)
 class LookupSettings(ModelSettings):
-    """How much is looked up; as in the published code."""
+    """How much is looked up; defaults as in the published code."""
 
     ahead: int = setting(
-        6, "tokens fed ahead of the small model where the same words occurred before", 1, 32
+        6, "tokens fed ahead to the small model if the same words occurred before", 1, 32
     )
-    occurred: int = setting(4, "most last tokens that must have occurred before", 1, 10)
+    occurred: int = setting(4, "longest run of last tokens to look up", 1, 10)
 
 
 class SmallLookup(SmallVLM):
-    """A `core.types.Drafter`: a small model whose chains need fewer forwards where the text repeats
+    """A `core.types.Drafter`: a small model whose chains need fewer forwards if the text repeats
     itself.
 
-    Rows fed ahead become rows of the chain when they are drafted, else they are cut off before the
-    next forward. The root is fed alone.
+    Rows fed ahead become rows of the chain when they are drafted; otherwise they are removed before
+    the next forward. The root is fed by itself.
     """
 
     settings = LookupSettings()
 
     def begin(self, start: Start) -> None:
-        """As the small model, and index the prompt."""
+        """Begin the small model and index the prompt."""
         super().begin(replace(start, max_nodes=start.max_nodes + self.settings.ahead))
         self._text = Occurrences(NGramSettings(self.settings.occurred), start.vocabulary)
         self._text.add(start.prompt.ids.tolist())
@@ -141,8 +143,8 @@ class SmallLookup(SmallVLM):
         self._branches, self._spared = False, 0
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """Log-probabilities [k, V] of the token after each fed node; guesses go behind those of a
-        chain.
+        """Return log-probabilities [k, V] of the token after each fed node; guesses follow those of
+        a chain.
         """
         if not isinstance(parents, Tensor) and parents[0] < 0:
             self._branches, self._spared = False, 0
@@ -165,17 +167,17 @@ class SmallLookup(SmallVLM):
         return first
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """As the small model; the answer has grown."""
+        """Commit to the small model and index the new tokens."""
         super().commit(tree, verdict, scores)
         self._text.add(verdict.tokens)
         self._drafted, self._guessed, self._answers = [], [], []
 
     def notes(self) -> Mapping[str, Any]:
-        """`spared`: forwards of the small model that a lookup made needless in this round."""
+        """Return the small model's notes and `spared`: forwards that lookup saved in this round."""
         return {**super().notes(), "spared": self._spared}
 
     def _cut(self, rows: int) -> None:
-        """Forget what was fed ahead and not drafted."""
+        """Remove what was fed ahead and not drafted."""
         if self._answers:
             self._stream.forget(rows)
             self._said = [torch.cat(self._said, dim=1)[:, :rows]]
@@ -200,19 +202,19 @@ register(
     Method(
         "ngram",
         "Prompt lookup",
-        "No model: what followed the same words earlier is guessed to follow again.",
+        "No model: drafts what followed the same words earlier.",
         drafter=LOOKUP,
         policy=CHAIN,
         reference="Saxena 2023, prompt lookup decoding",
         order=110,
         learn=Learn(
             does=(
-                "No drafter at all: find where the last words occurred before, in the question or"
-                " in the answer, and guess that what followed then follows again. Drafting costs"
-                " next to nothing; a miss costs the rows that it adds to the verification."
+                "No drafter model: find where the last words occurred before, in the question or"
+                " in the answer, and draft what followed them. Drafting costs next to nothing; a"
+                " miss costs the rows that it adds to the verification."
             ),
             shines="Answers that repeat the question or themselves.",
-            struggles="Everything that is said for the first time.",
+            struggles="Text that is new.",
             look=(
                 "Nothing is drafted until the answer begins to repeat itself; then whole phrases"
                 " come at once. It shows how much of an answer is repetition."

@@ -1,8 +1,8 @@
-"""Token Recycling (Luo et al., arXiv 2408.08696): what the target held likely after a token is
-drafted when that token comes again.
+"""Token Recycling (Luo et al., arXiv 2408.08696): drafts the target's earlier candidates after a
+token.
 
-A table of candidates for every token, filled from the logits of every verified tree; a fixed tree
-is read from it. No model; knows token ids and logits only.
+A table of candidates for every token is filled from the logits of every verified tree; a fixed tree
+is read from it. No model; knows only token ids and logits.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from specvl_demo.records import Chart, Series
 class RecyclingSettings(Settings):
     """How much of every distribution is kept."""
 
-    keep: int = setting(8, "likeliest tokens kept after every token", 1, 64)
+    keep: int = setting(8, "likeliest next tokens kept for every token", 1, 64)
 
 
 class Recycling(NoDrafter):
-    """Says after a token what the target last held likely after it.
+    """Proposes after a token what the target last found likely after it.
 
     # choice: the paper ranks candidates without weights; the target's own log-probabilities are
-    kept beside them, so that trees of other policies can weigh them too.
-    # choice: every answer begins with an empty table. The paper carries it over from other
-    questions, which on a page are other visitors', and reads the prompt's logits, which are not
-    computed here.
+    kept with them, so that other tree policies can use them too.
+
+    # choice: every answer begins with an empty table. The paper keeps it across questions, which on
+    a page come from other visitors, and reads the prompt's logits, which are not computed here.
     """
 
     name = "token recycling"
@@ -47,18 +47,18 @@ class Recycling(NoDrafter):
         self._keep = settings.keep
 
     def begin(self, start: Start) -> None:
-        """An empty table."""
+        """Start with an empty table."""
         self._size, self._banned = start.vocabulary.size, list(start.vocabulary.banned)
         self._rows: dict[int, tuple[Tensor, Tensor]] = {}
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """Log-probabilities [k, V] of the kept candidates; None where all of these tokens are
+        """Return log-probabilities [k, V] of the kept candidates; None if all of these tokens are
         new.
         """
         known = [self._rows.get(token) for token in tokens.tolist()]
         if not any(known):
             return None
-        # A token that is new among known ones must still have a distribution.
+        # A new token among known ones must still have a distribution.
         said = torch.full((len(known), self._size), -torch.inf, device=tokens.device)
         for row, kept in zip(said, known, strict=True):
             if kept is None:
@@ -69,8 +69,8 @@ class Recycling(NoDrafter):
         return said.log_softmax(-1)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Keep the candidates after every node, the refused ones too; of equal tokens the last
-        counts (its eq. 2).
+        """Keep the candidates after every node, including rejected ones; of equal tokens the last
+        counts (eq. 2).
         """
         logits = scores.logits[:, : self._size].float()
         if self._banned:
@@ -80,7 +80,7 @@ class Recycling(NoDrafter):
             self._rows[token] = (kept[0], kept[1])
 
     def notes(self) -> Mapping[str, Any]:
-        """`known`: tokens that the table has candidates for."""
+        """Return `known`: how many tokens the table has candidates for."""
         return {"known": len(self._rows)}
 
 
@@ -95,7 +95,7 @@ RECYCLING = Part(
         Chart(
             "known",
             "Tokens in the table",
-            "How many tokens the table has candidates for, over how many each round accepted.",
+            "How many tokens the table has candidates for, and how many each round accepted.",
             "lines",
             [Series("notes.known", "known")],
             "tokens",
@@ -108,7 +108,7 @@ register(
     Method(
         "recycling",
         "Token Recycling",
-        "No model: what the target once held likely after a token is drafted after it again.",
+        "No model: drafts what the target found likely the last time a token occurred.",
         drafter=RECYCLING,
         policy=STATIC_TREE,
         options=(CHAIN, BEST_FIRST, "greedy-tree"),
@@ -117,16 +117,16 @@ register(
         presets={"photo": {"tree_nodes": 5, "keep": 4}, "pocket": {"tree_nodes": 9, "keep": 4}},
         learn=Learn(
             does=(
-                "In every step the target says not one token but how likely all are; what is not"
-                " taken is thrown away. Here the likeliest few after each token are kept in a"
-                " table, also those of refused drafts, and when the token comes again a tree of"
-                " candidates is read off the table: no drafter, and no need for whole phrases to"
-                " repeat."
+                "In every step the target computes not one token but how likely all of them are;"
+                " what is not taken is thrown away. Here the likeliest few after each token are"
+                " kept in a table, including those after rejected drafts. When the token comes"
+                " again, a tree of candidates is read from the table: no drafter is needed, and"
+                " no phrase has to repeat."
             ),
-            shines="Long answers: the table fills while the text is written.",
+            shines="Long answers: the table fills as the text is written.",
             struggles=(
-                "Short answers, whose table is nearly empty; and words whose successor depends on"
-                " more than one word."
+                "Short answers, which leave the table nearly empty; words whose successor depends"
+                " on more than one word."
             ),
             look="Acceptance rises as the table fills.",
             formula=r"M_t = \text{top k of } p ( · | … t )",

@@ -1,9 +1,9 @@
-"""Rejection sampling of a chain that the drafter sampled itself, as engines verify (Leviathan et
-al., arXiv 2211.17192; Chen et al., arXiv 2302.01318), and block verification (Sun et al., arXiv
-2403.10444).
+"""Rejection sampling of a chain that the drafter sampled independently, as engines do, and block
+verification.
 
-Both give the target's law; neither gives AR's draw of the same seed, as strict verification does.
-At temperature 0 all are the same.
+Sources: Leviathan et al. (arXiv 2211.17192), Chen et al. (arXiv 2302.01318); for block
+verification, Sun et al. (arXiv 2403.10444). Both follow the target's distribution. Neither returns
+AR's sample for the same seed, as strict verification does. At temperature 0 all are the same.
 """
 
 from __future__ import annotations
@@ -26,35 +26,40 @@ from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, Series
 
 _STREAM = 0x5EED
-"""Parts the verifier's chance from the drafter's, which has the request's seed too."""
+"""Separates the verifier's random stream from the drafter's, which uses the request's seed too."""
 
 
 class SampledVerifier(Verifier, ABC):
-    """Decides how many tokens of a sampled chain stay, then draws one more where they end."""
+    """Decides how many tokens of a sampled chain stay, then samples one more at its end."""
 
     lossless = True
 
     def begin(self, start: Start) -> None:
-        """One stream of chance for the lane."""
+        """Create one random generator for the lane."""
         self._chance = torch.Generator().manual_seed(start.sampling.seed ^ _STREAM)
 
     @abstractmethod
     def chances(self, p: Tensor, q: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
-        """[k + 1] the probability that exactly the first n of k tokens stay, and [k + 1, V] what
-        the next token is drawn from then.
+        """Return [k + 1] the probability that exactly the first n of k tokens stay, and [k + 1, V]
+        the distribution of the next token in that case.
 
-        p [k + 1, V], q [k, V]: the target's and the drafter's processed distributions at the root
-        and behind every token; drafted [k].
+        Args:
+            p: [k + 1, V] the target's processed distributions at the root and after every token.
+            q: [k, V] the drafter's.
+            drafted: [k].
         """
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
-        """ValueError for a tree that branches. A token that was not drawn from a distribution (a
-        lookup's) counts as certain.
+        """Verify a chain; ValueError for a tree that branches.
+
+        A token that was not sampled from a distribution (a lookup's) counts as certain.
         """
         if sampler.sampling.greedy:
             return Strict().verify(tree, scores, sampler)
         if not tree.shape.is_chain:
-            raise ValueError("rejection sampling verifies chains; this policy drafted a tree")
+            raise ValueError(
+                "rejection sampling verifies only chains, but this policy drafted a tree"
+            )
         p = probabilities(scores.logits, sampler.sampling).double().cpu()
         drafted = tree.tokens[1:].cpu()
         k, size = len(drafted), p.shape[-1]
@@ -84,7 +89,9 @@ class RejectionVerifier(SampledVerifier):
     """Every token stays with probability min(1, p / q), up to the first that does not."""
 
     def chances(self, p: Tensor, q: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
-        """After a refusal max(p - q, 0) is drawn from, after the last token p."""
+        """The next token is sampled from max(p - q, 0) after a rejection, from p after the last
+        token.
+        """
         rows = torch.arange(len(drafted))
         ratio = (p[rows, drafted] / q[rows, drafted]).clamp_max(1.0)
         kept = torch.cat((p.new_ones(1), ratio.cumprod(0)))
@@ -93,15 +100,17 @@ class RejectionVerifier(SampledVerifier):
 
 
 class BlockVerifier(SampledVerifier):
-    """Tokens are judged together: the longest prefix that passes stays (Algorithm 2).
+    """Judges tokens together: the longest prefix that passes stays (Algorithm 2).
 
-    With w_i = min(1, w_(i-1) p_i / q_i) a prefix of i tokens passes with probability R_i / (R_i + 1
-    - w_i), where R_i = sum max(w_i p - q, 0) behind it, the whole chain with w_k. It keeps at least
-    as many tokens as judging each by itself.
+    With w_i = min(1, w_(i-1) p_i / q_i), a prefix of i tokens passes with probability R_i / (R_i +
+    1 - w_i), where R_i = sum max(w_i p - q, 0) after it; the whole chain passes with w_k. It keeps
+    at least as many tokens as judging each separately.
     """
 
     def chances(self, p: Tensor, q: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
-        """After i tokens max(w_i p - q, 0) is drawn from, after the last p."""
+        """The next token is sampled from max(w_i p - q, 0) after i tokens, from p after the
+        last.
+        """
         k = len(drafted)
         weight = [p.new_ones(())]
         for i, token in enumerate(drafted.tolist()):
@@ -110,8 +119,8 @@ class BlockVerifier(SampledVerifier):
         rest = (w[:k, None] * p[:k] - q).clamp_min(0.0)
         mass = rest.sum(-1)
         passes = torch.cat(((mass / (mass + (1 - w[:k]))).nan_to_num(1.0), w[k:]))
-        passes[0] = 1.0  # no token at all always passes
-        # Exactly n stay: n passes and no longer prefix does.
+        passes[0] = 1.0  # the empty prefix always passes
+        # Exactly n stay: n pass and no longer prefix does.
         fails = (1 - passes).flip(0).cumprod(0).flip(0)
         stay = passes * torch.cat((fails[1:], p.new_ones(1)))
         return stay, torch.cat((_normed(rest, p[:k]), p[k:]))
@@ -122,7 +131,7 @@ def _rest(p: Tensor, q: Tensor) -> Tensor:
 
 
 def _normed(rest: Tensor, p: Tensor) -> Tensor:
-    """Rows that sum to one; where nothing is left, which is never drawn from but by rounding, p."""
+    """Normalize rows; a row without any mass, which is sampled from only by rounding, becomes p."""
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
 
 
@@ -130,7 +139,7 @@ _CHARTS = (
     Chart(
         "ratio",
         "Target against drafter",
-        "min(1, p / q) of every drafted token: the probability that it stays if judged by itself.",
+        "min(1, p / q) of every drafted token: the probability that it stays if judged separately.",
         "points",
         [Series("notes.ratio", "drafted token", nodes="notes.nodes")],
         "probability",
@@ -160,7 +169,7 @@ register(
     Method(
         "rejection",
         "Rejection sampling",
-        "The drafter samples by itself; each token stays with probability min(1, p/q).",
+        "The drafter samples independently; each token stays with probability min(1, p/q).",
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=CHAIN,
@@ -171,17 +180,19 @@ register(
         presets=_PRESETS,
         learn=Learn(
             does=(
-                "How most engines sample: the drafter draws its own token d and the target keeps it"
-                " with probability min(1, p/q). A refused one is replaced by a draw from what p has"
-                " more than q. The law is exactly the target’s, but from one seed the answer is"
-                " another than plain decoding’s. Here other methods draw with the target’s own"
-                " noise instead, and give its very answer."
+                "How most engines sample: the drafter samples its own token d, and the target"
+                " keeps it with probability min(1, p/q). A rejected one is replaced by a sample"
+                " from what p has in excess of q. The distribution is exactly the target’s, but"
+                " with the same seed the answer differs from plain decoding’s. Other methods here"
+                " use the target’s own random numbers instead and return its very answer."
             ),
-            shines="Temperature: it keeps Σ min(p, q) of the drafts, the most any verifier can.",
-            struggles="Nothing at temperature 0, where it is strict verification.",
-            look="Race it against Chain at temperature 1: who keeps more drafts?",
+            shines="Sampling: it keeps Σ min(p, q) of the drafts, the most that any verifier can.",
+            struggles="Temperature 0, where it is the same as strict verification.",
+            look="Race it against Chain at temperature 1: which of them keeps more drafts?",
             formula=r"P ( d \text{ stays} ) = min ( 1 , \frac{p ( d )}{q ( d )} )",
-            aloud="a drafted token stays with the smaller of one and p over q",
+            aloud=(
+                "a drafted token stays with a probability of one or p over q, whichever is smaller"
+            ),
             url="https://arxiv.org/abs/2211.17192",
         ),
     )
@@ -191,7 +202,7 @@ register(
     Method(
         "block",
         "Block verification",
-        "As rejection sampling, but the tokens of a draft are judged together.",
+        "Like rejection sampling, but the tokens of a draft are judged together.",
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=CHAIN,
@@ -202,14 +213,15 @@ register(
         presets=_PRESETS,
         learn=Learn(
             does=(
-                "Judging token by token throws luck away: where one token was drafted too seldom"
-                " and the next too often, the two together may be just right. Block verification"
-                " judges whole prefixes and keeps the longest that passes. Its law is the target’s,"
-                " and it never keeps fewer tokens than rejection sampling on average."
+                "Judging token by token wastes drafts: where one token was drafted too rarely and"
+                " the next too often, the two together may be just right. Block verification"
+                " judges whole prefixes and keeps the longest that passes. Its distribution is"
+                " the target’s, and on average it never keeps fewer tokens than rejection"
+                " sampling."
             ),
-            shines="Long sampled drafts of a drafter that is nearly right.",
-            struggles="Short drafts and temperature 0: the same as rejection sampling.",
-            look="τ beside rejection sampling’s over several seeds.",
+            shines="Long sampled drafts from a drafter that is nearly right.",
+            struggles="Short drafts and temperature 0, where it equals rejection sampling.",
+            look="τ compared with rejection sampling’s over several seeds.",
             formula=r"w_i = min ( 1 , w_{i − 1} \frac{p_i}{q_i} )",
             aloud="the weight of a prefix is its parent's times p over q, at most one",
             url="https://arxiv.org/abs/2403.10444",

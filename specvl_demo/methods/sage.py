@@ -1,8 +1,8 @@
-"""SAGE (Tong et al., arXiv 2602.00523): a tree that is deep where the drafter is sure, wide where
-it is not.
+"""SAGE (Tong et al., arXiv 2602.00523): a tree that is deep if the drafter is sure, wide if it is
+not.
 
-First the formulas on plain numbers (section 3, equations 7 to 11), then the policy that puts them
-to a drafter (Algorithm 1).
+First the formulas on plain numbers (section 3, equations 7 to 11), then the policy that applies
+them to a drafter (Algorithm 1).
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ START_ALPHA = 0.5
 
 @dataclass(frozen=True)
 class SageSettings(PolicySettings):
-    """The paper's constants, and what it leaves to its reader.
+    """The paper's constants, and what it leaves open.
 
-    growth: "template" plans the whole tree from one earlier distribution and fills it (Algorithm
-    1); "online"
-        asks the same formulas with the probabilities that are really drafted, level by level.
-    first: the first tree, while nothing is known: SpecVLM's static one, or grown at α = 0.5 (online
-    only).
+    Attributes:
+        growth: "template" plans the whole tree from one earlier distribution and fills it
+            (Algorithm 1); "online" applies the same formulas to the probabilities that are really
+            drafted, level by level.
+        first: The first tree, before anything is known: SpecVLM's static one, or grown at α = 0.5
+            (online only).
     """
 
     min_depth: int = setting(3, "levels at confidence 0", 1, 32)
@@ -54,41 +55,46 @@ class SageSettings(PolicySettings):
     min_width: int = setting(2, "width at confidence 1", 1, 32)
     max_width: int = setting(10, "width at confidence 0", 1, 32)
     top_k: int = setting(
-        10, "likeliest tokens whose entropy is the confidence; most children", 2, 64
+        10,
+        ("number of likeliest tokens whose entropy is the confidence; maximum children of a node"),
+        2,
+        64,
     )
-    max_nodes: int = setting(64, "nodes of the tree, the root included", 2, 512)
+    max_nodes: int = setting(64, "nodes of the tree, including the root", 2, 512)
     growth: str = setting(
         "template",
-        "template: planned from an earlier distribution; online: from what is drafted",
+        "template: planned from an earlier distribution; online: grown from what is drafted",
         choices=("template", "online"),
     )
     confidence: str = setting(
         "root",
-        "where confidence is read: at the root, the last accepted node, over all nodes",
+        "where confidence is measured: at the root, at the last accepted node, or over all nodes",
         choices=("root", "accepted", "mean"),
     )
     immediate: bool = setting(
-        False, "confidence of this round instead of the last (not in the paper)"
+        False, "use this round's confidence instead of the last round's (not in the paper)"
     )
     order: str = setting(
         "best-first",
-        "what a full template gives up: improbable paths, or the last of a depth-first walk",
+        "what a full template drops: improbable paths, or the last of a depth-first walk",
         choices=("best-first", "depth-first"),
     )
     first: str = setting(
         "static",
-        "first tree: the static one, or grown at confidence 0.5",
+        "the first tree: the static one, or grown at confidence 0.5",
         choices=("static", "entropy"),
     )
     cap_max: int = setting(
-        0, "largest depth that the history may raise the cap to; 0: the largest depth itself", 0, 32
+        0, "depth up to which the history may raise the limit; 0: max_depth", 0, 32
     )
-    track: int = setting(10, "rounds whose accepted lengths move the largest depth", 1, 1000)
+    track: int = setting(
+        10, "number of last rounds whose accepted lengths adjust the limit on the depth", 1, 1000
+    )
     lower: float = setting(
-        2.0, "mean accepted length below which the largest depth falls", 0.0, 64.0
+        2.0, "mean accepted length below which the limit on the depth falls", 0.0, 64.0
     )
     upper: float = setting(
-        3.0, "mean accepted length above which the largest depth rises", 0.0, 64.0
+        3.0, "mean accepted length above which the limit on the depth rises", 0.0, 64.0
     )
 
     def __post_init__(self) -> None:
@@ -100,7 +106,7 @@ class SageSettings(PolicySettings):
         ):
             if getattr(self, low) > getattr(self, high):
                 raise ValueError(
-                    f"{low} is {getattr(self, low)}, above {high}, which is {getattr(self, high)}"
+                    f"{low} ({getattr(self, low)}) must not be above {high} ({getattr(self, high)})"
                 )
         if self.order == "depth-first" and self.growth == "online":
             raise ValueError(
@@ -114,10 +120,10 @@ class SageSettings(PolicySettings):
 
     @property
     def most_fed(self) -> int:
-        """Most nodes that online growth can feed to a drafter, the root included.
+        """Most nodes that online growth can feed to a drafter, including the root.
 
-        The paths of a level have probabilities that sum to at most 1, so fewer than 1/θ_l of them
-        exceed θ_l.
+        The probabilities of a level's paths sum to at most 1, so fewer than 1/θ_l of them exceed
+        θ_l.
         """
         deepest = max(self.max_depth, self.cap_max)
         levels = range(1, deepest)
@@ -127,8 +133,8 @@ class SageSettings(PolicySettings):
 
 
 def confidence(top: Sequence[float]) -> float:
-    """α = 1 − H(P̃)/log k of the renormalised k largest probabilities, within [0, 1] (eq. 7, 8,
-    9).
+    """Return α = 1 − H(P̃)/log k of the renormalised k largest probabilities, within [0, 1] (eq. 7,
+    8, 9).
     """
     total = sum(top)
     if len(top) < 2 or total <= 0:
@@ -139,7 +145,7 @@ def confidence(top: Sequence[float]) -> float:
 
 
 def depth_for(alpha: float, settings: SageSettings, cap: int) -> int:
-    """D(α) = D_min + α·(cap − D_min), eq. 10 with the history's cap in place of D_max.
+    """Return D(α) = D_min + α·(cap − D_min), eq. 10 with the history's cap in place of D_max.
 
     # choice: rounded half up; the paper gives no rule for whole numbers.
     """
@@ -147,23 +153,29 @@ def depth_for(alpha: float, settings: SageSettings, cap: int) -> int:
 
 
 def width_for(alpha: float, settings: SageSettings) -> float:
-    """W(α) = W_min + (1 − α)·(W_max − W_min), eq. 11; only W_l is made a whole number."""
+    """Return W(α) = W_min + (1 − α)·(W_max − W_min), eq. 11; only W_l is rounded to a whole
+    number.
+    """
     return settings.min_width + (1.0 - alpha) * (settings.max_width - settings.min_width)
 
 
 def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
-    """Depth and width for a confidence; `cap` is the history's present limit on the depth."""
+    """Return depth and width for a confidence; `cap` is the history's current limit on the
+    depth.
+    """
     depth, width = depth_for(alpha, settings, cap), width_for(alpha, settings)
     return TreePlan(alpha, depth, width, settings.top_k, settings.max_nodes)
 
 
 class DepthFeedback:
-    """SAGE's history tracking: the largest depth allowed, moved by how much was accepted lately.
+    """SAGE's history tracking: the largest depth allowed, adjusted by recent accepted lengths.
 
-    Below `lower` the cap falls by one a round, above `upper` it rises by one, between it stays
-    (section 3.3). # choice: the window counts accepted drafted tokens without the target's own; it
-    acts from the first round on, one step a round, from D_max down to D_min. The paper raises it
-    too and names no bound: `cap_max`.
+    Below `lower` the cap falls by one per round, above `upper` it rises by one, and in between it
+    stays (section 3.3).
+
+    # choice: the window counts accepted drafted tokens without the target's own. It acts from the
+    first round on, one step per round, from D_max down to D_min. The paper also raises the cap but
+    gives no bound: `cap_max`.
     """
 
     def __init__(self, settings: SageSettings) -> None:
@@ -172,7 +184,7 @@ class DepthFeedback:
         self.cap = settings.max_depth
 
     def update(self, accepted: int) -> None:
-        """One round accepted this many drafted tokens."""
+        """Record that one round accepted this many drafted tokens."""
         self.recent.append(accepted)
         mean = sum(self.recent) / len(self.recent)
         if mean < self.settings.lower:
@@ -182,7 +194,7 @@ class DepthFeedback:
 
 
 class EntropyTree(Policy):
-    """SAGE's policy, one object a lane."""
+    """SAGE's policy, one object per lane."""
 
     def __init__(self, settings: SageSettings) -> None:
         self.settings = settings
@@ -197,7 +209,7 @@ class EntropyTree(Policy):
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """The tree that the confidence asks for, no deeper than `room`."""
+        """Draft the tree for the current confidence, no deeper than `room`."""
         self._heard = listener = Listener(drafter)
         heard = cast("Drafter", listener)
         if room == 0:
@@ -228,7 +240,7 @@ class EntropyTree(Policy):
         return replace(tree, notes=notes)
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
-        """Confidence for the next round, and the history (Algorithm 1, phase 3)."""
+        """Update the confidence for the next round, and the history (Algorithm 1, phase 3)."""
         heard = self._heard
         if heard is None or not heard.rows or tree.rows is None:
             return
@@ -240,8 +252,7 @@ class EntropyTree(Policy):
                 [top_probabilities(row, self.settings.top_k) for row in heard.rows]
             ).mean(0)
         else:
-            # choice: the paper names no position; the root's output is the one that every round
-            # has.
+            # choice: the paper names no position; every round has the root's output.
             row = 0
             if self.settings.confidence == "accepted":
                 row = max(tree.rows[node] for node in verdict.path)
@@ -268,8 +279,8 @@ ENTROPY_TREE = Part(
         Chart(
             "shape",
             "Confidence and tree shape",
-            "α is the drafter's confidence: a sure drafter gets a deep tree, an unsure one a wide"
-            " tree.",
+            "α is the drafter's confidence: a sure drafter drafts a deep tree, an unsure one a"
+            " wide tree.",
             "steps",
             [
                 Series("notes.alpha", "confidence α"),
@@ -297,7 +308,7 @@ register(
     Method(
         "sage",
         "SAGE",
-        "A tree that is deep where the small model is sure and wide where it is not.",
+        "A tree that is deep where the small model is sure, and wide where it is not.",
         drafter=SMALL,
         # choice: evenly pruned; the paper prunes "following SpecVLM" (guided=true), which needs the
         # target's attention in every layer.
@@ -314,17 +325,20 @@ register(
         learn=Learn(
             does=(
                 "A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE"
-                " measures how sure the drafter is by the entropy of its ten likeliest tokens, and"
-                " shapes the next tree by it: deep and thin, or shallow and wide."
+                " measures confidence by the entropy of the drafter’s ten likeliest tokens and"
+                " shapes the next tree by it: deep and narrow, or shallow and wide."
             ),
             shines=(
-                "Answers whose certainty comes and goes; where a static tree wastes either depth or"
-                " width."
+                "Answers whose certainty varies; a static tree wastes either depth or width on"
+                " them."
             ),
-            struggles="Where nodes are dear (a CPU), or the drafter is sure and wrong.",
+            struggles=(
+                "Machines on which nodes are expensive (a CPU), and drafters that are sure but"
+                " wrong."
+            ),
             look=(
-                "α with depth and width: depth follows it, width opposes it. In the tree a sure"
-                " round is a long line, an unsure one a fan."
+                "α with depth and width: depth follows it, width opposes it. The tree of a sure"
+                " round is a long line, that of an unsure one a fan."
             ),
             formula=r"α = 1 - \frac{H ( P )}{log k} , \text{   D = } D_min + α ( D_max - D_min )",
             aloud="alpha is one minus entropy over log k; depth grows with alpha",
@@ -333,7 +347,7 @@ register(
                 "3.36×",
                 "LLaVA-OneVision 72B with 7B, greedy, drafter sees a tenth of the clip",
             ),
-            draft_cost=(7 / 72, "by parameters, 7B to 72B; the paper measures none"),
+            draft_cost=(7 / 72, "by parameters, 7B to 72B; the paper does not measure it"),
         ),
     )
 )

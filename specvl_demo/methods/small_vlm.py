@@ -1,9 +1,9 @@
-"""A small vision-language model as drafter, looking at the prompt through one or several views at
+"""A small vision-language model as drafter, reading the prompt through one or several views at
 once.
 
-Given a VLM and views, keeps one sequence per view in one batch and drafts with a mixture of what
-they say. Accepted rows stay in its cache: nothing is fed twice. Serves chains and trees. Knows no
-tree policy and no acceptance rule.
+Given a VLM and views, keeps one sequence per view in one batch and drafts with a mixture of their
+distributions. Accepted rows stay in its cache: nothing is fed twice. Supports chains and trees.
+Knows no tree policy and no acceptance rule.
 """
 
 from __future__ import annotations
@@ -36,49 +36,53 @@ from specvl_demo.vlm.encoder import VLM
 
 
 class View(Protocol):
-    """Chooses what the drafter sees of a prompt."""
+    """Chooses what the drafter reads of a prompt."""
 
     name: str
     capture: Capture
     """What the view needs of the target's prefill."""
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """From the drafter's own encoding, its vision encoder and the target's prefill, what it
-        shall see.
+        """Return the context the drafter reads, from its own encoding, its vision encoder and the
+        target's prefill.
         """
 
 
 class Mixer(Protocol):
-    """Mixes what m views of one drafter say into one distribution. A mixer object serves one
-    lane.
-    """
+    """Mixes the distributions of one drafter's m views into one. A mixer object serves one lane."""
 
     def begin(self, start: Start, views: Sequence[str]) -> None:
-        """The lane begins; views by name, in batch order."""
+        """Start a lane; views by name, in batch order."""
 
     def mix(self, logp: Tensor) -> Tensor:
-        """Log-probabilities of views [m, k, V] -> of the mixture [k, V]; fixed weights within a
-        round.
-        """
+        """Mix log-probabilities of views [m, k, V] -> [k, V]; weights are fixed within a round."""
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
-        """After verification: the views' log-probabilities [m, p, V], the target's raw logits [p,
-        V] and the emitted ids at the first p nodes of the accepted path, all that were fed to the
+        """Learn from a verified round.
+
+        The arguments cover the first p nodes of the accepted path, all that were fed to the
         drafter: every accepted position and the first mismatch, not the bonus of a fully accepted
         chain.
+
+        Args:
+            logp: The views' log-probabilities [m, p, V].
+            logits: The target's raw logits [p, V].
+            tokens: The emitted ids.
         """
 
     def notes(self) -> Mapping[str, Any]:
-        """The weights used in this round, by view."""
+        """Return the weights used in this round, by view."""
 
 
 class SmallVLM:
     """A `core.types.Drafter`.
 
-    vlm: the drafting model; the target itself is allowed (self-speculation), it is never changed; a
-    text-only language model is given no visual position of any view. views: at least one. mixer:
-    needed for more than one view. output: whose output head gives the next token, None for its own
-    whole one.
+    Args:
+        vlm: The drafting model, never changed. It may be the target itself (self-speculation). A
+            text-only language model is given no visual positions.
+        views: At least one.
+        mixer: Required for more than one view.
+        output: Whose output head computes the next token, None for its own whole one.
     """
 
     settings: Any = ModelSettings()
@@ -104,7 +108,7 @@ class SmallVLM:
             self.capture = self.capture.union(view.capture)
 
     def begin(self, start: Start) -> None:
-        """Look at the prompt through every view, in one batched prefill of what is new to it."""
+        """Read the prompt through every view, in one batched prefill of what is new to it."""
         encoded = start.encode(self.vlm)
         contexts = [view.see(encoded, self.vlm, start.prefill) for view in self._views]
         if not self.vlm.sees:
@@ -130,7 +134,9 @@ class SmallVLM:
             self._mixer.begin(start, [context.name for context in contexts])
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor:
-        """Log-probabilities [k, V] of the token after each fed node, mixed over the views."""
+        """Return log-probabilities [k, V] of the token after each fed node, mixed over the
+        views.
+        """
         if not isinstance(parents, Tensor) and parents[0] < 0:
             if self._pending:
                 tokens = torch.cat((sent(self._pending, tokens.device), tokens))
@@ -161,7 +167,7 @@ class SmallVLM:
         self._said = []
 
     def close(self, said: Tensor) -> None:
-        """Leave the rows of all views to the next question of the conversation."""
+        """Leave the rows of all views to the conversation's next question."""
         if self._cache is not None:
             self._cache[self._key] = Prefix.of(self._stream, self._contexts, said)
 
@@ -178,22 +184,22 @@ class SmallVLM:
         return {} if self._mixer is None else self._mixer.notes()
 
     def _embed(self, tokens: Tensor) -> Tensor:
-        """[k] -> [m, k, D]"""
+        """Embed [k] -> [m, k, D]."""
         if self._foreign:
-            # The target may say an id this smaller vocabulary lacks; any row will do, the draft
-            # behind it is lost.
+            # The target may emit an id that this smaller vocabulary lacks; any row will do, since
+            # the draft after it is lost.
             tokens = tokens.clamp_max(self.vlm.decoder.vocab - 1)
         return self.vlm.decoder.embed(tokens).expand(len(self._views), -1, -1)
 
     def _at(self, rows: Sequence[int]) -> Tensor:
-        """Log-probabilities of the views [m, len(rows), V] at these rows."""
+        """Return the views' log-probabilities [m, len(rows), V] at these rows."""
         said = torch.cat(self._said, dim=1)
         in_a_row = len(rows) > 0 and rows[-1] == len(rows) - 1
         return said[:, : len(rows)] if in_a_row else said[:, list(rows)]
 
 
 def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:
-    """Drafter rows of the accepted nodes, as far down the path as they were fed."""
+    """Return the drafter's rows of the accepted nodes, as far down the path as they were fed."""
     if tree.rows is None:
         return []
     rows = [tree.rows[node] for node in path]
@@ -207,8 +213,8 @@ def small_part(
     settings: type[ModelSettings] = ModelSettings,
     role: str | None = "small",
 ) -> Part:
-    """A drafter of this kind over a pair's model of a role, or over the target itself where that is
-    None.
+    """Make a drafter over a pair's model of a role, or over the target itself if the role
+    is None.
     """
 
     def build(
@@ -226,5 +232,5 @@ def small_part(
 
 
 SMALL = small_part("small", "small model with the same vocabulary")
-# Through views that spare it most of the picture.
+# Used with views that omit most of the picture.
 SELF = small_part("self", "the target itself", role=None)

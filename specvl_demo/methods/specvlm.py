@@ -1,8 +1,8 @@
 """SpecVLM (Ji et al., arXiv 2508.16201): the static tree, drafted by a model that sees a pruned
 picture.
 
-The pruning, guided by the target's attention or even, is the view `pruned` in `views`, which others
-use too.
+The pruning, guided by the target's attention or even, is the view `pruned` in `views`, which other
+methods use too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ register(
     Method(
         "specvlm",
         "SpecVLM",
-        "The static tree, drafted by a small model that sees what the target looks at in the"
-        " picture.",
+        "The static tree, drafted by a small model that sees only what the target attends to in"
+        " the picture.",
         drafter=SMALL,
         views=(PRUNED,),
         policy=STATIC_TREE,
@@ -34,27 +34,28 @@ register(
         order=30,
         learn=Learn(
             does=(
-                "Most of a clip’s tokens repeat others. The drafter gets a part of them, a tenth in"
-                " the paper: those the target attends to while it reads the question, and some"
-                " evenly spaced ones for the rest. It drafts faster and hardly worse."
+                "Most tokens of a clip repeat others. The drafter reads only some of them, a"
+                " tenth in the paper: those the target attends to while it reads the question,"
+                " and evenly spaced ones for the rest. It drafts faster and hardly less"
+                " accurately."
             ),
-            shines="Long clips and large pictures, whose tokens are most of what a drafter reads.",
+            shines="Long clips and large pictures, which make up most of a drafter’s prompt.",
             struggles=(
-                "Small pictures: there is little to leave out, and the small thing asked about"
-                " may go."
+                "Small pictures: there is little to leave out, and the small thing in question"
+                " may be lost."
             ),
             look=(
-                "Over the picture, the patches that stay. Where acceptance falls, see whether the"
-                " thing asked about is among them."
+                "The patches that remain, shown over the picture. Where acceptance falls, check"
+                " whether the thing in question is among them."
             ),
             formula=r"keep = \text{top-attended (share 0.4)} ∪ \text{evenly spaced}",
-            aloud="kept tokens are the best attended ones and evenly spaced ones",
+            aloud="kept tokens are the most attended ones and evenly spaced ones",
             url="https://arxiv.org/abs/2508.16201",
             published=(
                 "2.68×",
                 "at best; LLaVA-OneVision 72B with 7B, drafter sees a tenth of the clip",
             ),
-            draft_cost=(7 / 72, "by parameters, 7B to 72B; the paper measures none"),
+            draft_cost=(7 / 72, "by parameters, 7B to 72B; the paper does not measure it"),
         ),
     )
 )

@@ -1,8 +1,8 @@
 """Suffix lookup: an automaton over prompt and answer drafts a tree weighted by how often each
 continuation occurred.
 
-The frequency-weighted tree is SuffixDecoding's (Oliaro et al., arXiv 2411.04975), the automaton
-SAM-Decoding's (Hu et al., arXiv 2411.10666). No model; knows token ids only.
+The frequency-weighted tree is SuffixDecoding's (Oliaro et al., arXiv 2411.04975), the automaton is
+SAM-Decoding's (Hu et al., arXiv 2411.10666). No model; knows only token ids.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from specvl_demo.methods.declare import Learn, PolicySettings, Settings, setting
 from specvl_demo.records import Chart, Series
 
 _COUNTED = 64
-"""Suffixes whose count grows with a token, the longest first: bounds the work where one token
-repeats for thousands of positions."""
+"""Number of suffixes, longest first, whose counts are updated per token: bounds the work if one
+token repeats for thousands of positions.
+"""
 
 
 class Automaton:
     """A suffix automaton with occurrence counts, grown token by token.
 
-    A state stands for strings that end at the same places; `count` is how many places these are.
-    `states` are followed from a match to what came after it.
+    A state represents strings that end at the same places; its count is the number of these places.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -45,8 +45,10 @@ class Automaton:
         self._walls = count(1)
 
     def add(self, tokens: Iterable[int]) -> None:
-        """These come next. All visual tokens look the same, so a run of placeholders becomes one
-        wall that occurs nowhere else: no match crosses it, and nothing behind it is drafted.
+        """Append tokens.
+
+        All visual tokens look the same, so a run of placeholders becomes one separator that occurs
+        nowhere else: no match crosses it, and it is never drafted.
         """
         walled = False
         for token in tokens:
@@ -58,15 +60,16 @@ class Automaton:
             walled = outside
 
     def match(self) -> tuple[int, int]:
-        """State and length of the longest ending of the text that occurred before; (0, 0) for
-        none.
+        """Return state and length of the longest ending of the text that occurred before; (0, 0)
+        for none.
         """
         state = self._link[self._last] if self._last else 0
         return state, self._length[state]
 
     def followers(self, state: int) -> tuple[int, dict[int, int]]:
-        """What followed a state's strings, by count, and the state that was asked: a shorter one
-        where nothing did. Empty without any.
+        """Return what followed a state's strings, by count, and the state it was found at.
+
+        That is a shorter state if nothing followed the given one; (0, {}) if there is none.
         """
         while state > 0:
             after = {t: self._count[s] for t, s in self._next[state].items() if t >= 0}
@@ -76,11 +79,13 @@ class Automaton:
         return 0, {}
 
     def after(self, state: int, token: int) -> int:
-        """The state behind a follower; 0 for a token that never followed."""
+        """Return the state after a follower; 0 for a token that never followed."""
         return self._next[state].get(token, 0)
 
     def _append(self, token: int) -> None:
-        """Blumer et al. 1985: one state a token, and at most one that is split off another."""
+        """Add one state per token, and at most one that is split off another (Blumer et al.
+        1985).
+        """
         new = self._state({}, self._length[self._last] + 1, 0, 0)
         above = self._last
         while above >= 0 and token not in self._next[above]:
@@ -122,19 +127,19 @@ class Automaton:
 class SuffixSettings(Settings):
     """How long a match must be, and how far it is trusted."""
 
-    matched: int = setting(1, "fewest last tokens that must have occurred before", 1, 64)
-    trust: float = setting(
-        1.0, "tokens drafted in a row for every token of the match (alpha)", 0.1, 64.0
-    )
+    matched: int = setting(1, "shortest match, in tokens", 1, 64)
+    trust: float = setting(1.0, "tokens drafted in a row per token of the match (alpha)", 0.1, 64.0)
 
 
 class Suffix(NoDrafter):
-    """Says how often each token followed the longest ending of the text that occurred before.
+    """Proposes tokens by how often each followed the longest ending of the text that occurred
+    before.
 
     # choice: SuffixDecoding spends alpha * p nodes on a match of p tokens; here its drafts are that
-    deep, so that chains and trees of any policy keep to it.
-    # choice: it keeps earlier answers to other questions too; on a page these are other visitors',
-    so only prompt (with the conversation's earlier turns) and answer are read.
+    deep, so that the bound holds for chains and for trees of any policy.
+
+    # choice: it also keeps earlier answers to other questions; on a page these come from other
+    visitors, so only the prompt (with the conversation's earlier turns) and the answer are read.
     """
 
     name = "suffix lookup"
@@ -150,8 +155,9 @@ class Suffix(NoDrafter):
         self._text.add(start.prompt.ids.tolist())
 
     def extend(self, tokens: Tensor, parents: Sequence[int] | Tensor) -> Tensor | None:
-        """Log-frequencies [k, V] of what followed, on the host; None where nothing is proposed: all
-        of these tokens are new, or too far from the match.
+        """Return log-frequencies [k, V] of what followed, on the host.
+
+        None if nothing is proposed: all of these tokens are new, or too far from the match.
         """
         if parents[0] < 0:
             self._rows: list[tuple[int, int]] = []
@@ -183,22 +189,24 @@ class Suffix(NoDrafter):
         self._text.add(verdict.tokens)
 
     def notes(self) -> Mapping[str, Any]:
-        """`matched`: tokens of the match that this round's draft follows."""
+        """Return `matched`: the length of the match that this round's draft follows."""
         return {"matched": self._matched}
 
 
 @dataclass(frozen=True)
 class GreedySettings(PolicySettings):
-    """How large the tree is, and below which probability nothing is drafted."""
+    """The size of the tree, and the probability below which nothing is drafted."""
 
-    size: int = setting(8, "nodes of the tree, the root included", 2, 129)
-    least: float = setting(0.1, "probability of a path below which it is not drafted", 0.0, 1.0)
+    size: int = setting(8, "nodes of the tree, including the root", 2, 129)
+    least: float = setting(
+        0.1, "stop drafting a path when its probability falls below this", 0.0, 1.0
+    )
 
 
 class GreedyTree(Policy):
-    """The likeliest path of all grows by one token at a time (SuffixDecoding §4.2).
+    """Grows the overall likeliest path by one token at a time (SuffixDecoding §4.2).
 
-    The drafter is asked once a node: for one that looks up, not for one that computes.
+    The drafter is called once per node, which suits lookup but not a model.
     """
 
     def __init__(self, settings: GreedySettings) -> None:
@@ -208,7 +216,7 @@ class GreedyTree(Policy):
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """At most `room` deep; smaller where the drafter knows less."""
+        """Draft a tree at most `room` deep; smaller if the drafter proposes less."""
         tokens, parent, logps, rows = [int(root)], [-1], [0.0], [-1]
         depths, fed = [0], count()
         waiting: list[tuple[float, int, int, int, float]] = []
@@ -257,7 +265,7 @@ SUFFIX = Part(
         Chart(
             "matched",
             "Length of the match",
-            "How many of the last tokens had occurred before in just this order.",
+            "How many of the last tokens had occurred before in the same order.",
             "steps",
             [Series("notes.matched", "matched")],
             "tokens",
@@ -286,26 +294,26 @@ register(
         reference="Oliaro et al., arXiv 2411.04975; Hu et al., arXiv 2411.10666",
         order=111,
         presets={
-            # vLLM's defaults, but for its limit of 32 tokens.
+            # vLLM's defaults, except its limit of 32 tokens.
             "paper": {"size": 33, "trust": 1.0, "least": 0.1},
             "photo": {"size": 6, "trust": 2.0, "least": 0.2},
             "pocket": {"size": 6, "trust": 2.0, "least": 0.2},
         },
         learn=Learn(
             does=(
-                "An automaton knows every run of tokens that has occurred in the question and in"
-                " the answer so far, and what followed it how often. The longest ending of the text"
-                " that occurred before is continued: by the commonest token first, by others where"
-                " it was continued in several ways. The longer the match, the longer the draft."
+                "An automaton indexes every run of tokens that has occurred in the question and"
+                " in the answer so far, and counts what followed it. The longest ending of the"
+                " text that occurred before is continued: by the most frequent token first, and"
+                " by others if it was continued in several ways. The longer the match, the longer"
+                " the draft."
             ),
             shines=(
-                "Answers that quote, count through or repeat: documents, code, tables, long"
-                " reasoning."
+                "Answers that quote, enumerate or repeat: documents, code, tables, long reasoning."
             ),
-            struggles="Short descriptions: little has been said yet that could come again.",
+            struggles="Short descriptions: little text yet that could repeat.",
             look=(
-                "The length of the match beside what was accepted: a long match is seldom wrong, a"
-                " match of one token mostly is."
+                "The length of the match compared with what was accepted: a long match is seldom"
+                " wrong, a match of one token usually is."
             ),
             formula=r"D ( node ) = D ( parent ) · \frac{n ( node )}{n ( parent )}",
             aloud="a node's value is its parent's times the share of times that it followed",

@@ -1,8 +1,8 @@
-"""TABED (Lee et al., arXiv 2601.20357): one small drafter through several views, mixed by learnt
+"""TABED (Lee et al., arXiv 2601.20357): one small drafter through several views, mixed by learned
 weights.
 
-The mixture learns from what the target has just verified: from the views' log-probabilities [m, p,
-V] and the target's logits [p, V] at the p verified positions of a round it keeps running sums on
+The mixture learns from what the target has just verified. From the views' log-probabilities [m, p,
+V] and the target's logits [p, V] at the p verified positions of a round, it updates running sums on
 the device (no distributions, no host reads) and the weights of the next round (section 5, Algorithm
 1, appendix B).
 """
@@ -32,18 +32,19 @@ from specvl_demo.methods.views import MULTIMODAL, POOLED, PRUNED, TEXT_ONLY
 from specvl_demo.records import Chart, Series
 
 _LIKELY, _RIVALS = 64, 8
-"""How many of the target's likeliest tokens a mixture's error is counted over, and how many of
-every view's can outdo the target's own."""
+"""How many of the target's likeliest tokens a mixture's error is summed over, and how many tokens
+of each view can outrank the target's own.
+"""
 
 
 @dataclass(frozen=True)
 class MixtureSettings(Settings):
-    """How weights are found: by a rule, over the last `history` verified positions."""
+    """How weights are computed: by a rule, over the last `history` verified positions."""
 
     weights: str = setting(
         "w-grid",
-        "rule: search a grid, inverse divergence (two forms), count matches, boost, equal or random"
-        " weights",
+        "how weights are found: search a grid, inverse divergence (two forms), count matches,"
+        " boost, equal or random weights",
         choices=(
             "w-grid",
             "kld",
@@ -55,8 +56,8 @@ class MixtureSettings(Settings):
             "random",
         ),
     )
-    history: int = setting(0, "verified tokens that count; 0: all", 0, 4096)
-    grid_steps: int = setting(10, "w-grid: parts into which a weight is divided", 1, 20)
+    history: int = setting(0, "number of last verified tokens that count; 0: all", 0, 4096)
+    grid_steps: int = setting(10, "w-grid: number of steps into which a weight is divided", 1, 20)
     weight_temperature: float = setting(
         1.0, "above 1 evens the weights out, below 1 sharpens them", 0.05, 20.0
     )
@@ -64,32 +65,33 @@ class MixtureSettings(Settings):
 
 
 def weight_grid(views: int, steps: int) -> Tensor:
-    """All weight vectors `[G, views]` with entries in {0, 1/steps, …, 1} that sum to 1 (TABED B.2).
+    """Return all weight vectors `[G, views]` with entries in {0, 1/steps, …, 1} that sum to 1
+    (TABED B.2).
 
     Ordered as nested loops with view 0 outermost: the first vector gives it no weight, the last
-    gives it all.
+    all.
     """
-    # A vector is where views - 1 bars stand among as many parts.
+    # A vector is given by where views - 1 bars stand among as many steps.
     last = steps + views - 1
     bars = torch.tensor([(-1, *bar, last) for bar in combinations(range(last), views - 1)])
     return (bars.diff() - 1).float() / steps
 
 
 def divergence(target: Tensor, draft: Tensor) -> Tensor:
-    """KL(target ‖ draft) in nats over the last dimension (TABED section 5.1: the target comes
+    """Return KL(target ‖ draft) in nats over the last dimension (TABED section 5.1: the target is
     first).
     """
     error = torch.xlogy(target, target).sum(-1) - (target * _log(draft)).sum(-1)
-    # Rounding can take the divergence of two equal distributions a hair below 0.
+    # Rounding can make the divergence of two equal distributions slightly negative.
     return error.clamp_min(0)
 
 
 class Mixture:
-    """A `small_vlm.Mixer`: weights `[m]` for the views, and the history they are computed from.
+    """A `small_vlm.Mixer`: weights `[m]` of the views, and the history they are computed from.
 
     The history is a row of statistics per verified position: what the rule needs, then whether each
-    view's own likeliest token was the target's. Only sums of rows are kept, and with a window its
-    last rows.
+    view's likeliest token was the target's. Only sums of rows are kept, and the last rows if there
+    is a window.
     """
 
     def __init__(self, settings: MixtureSettings) -> None:
@@ -101,7 +103,7 @@ class Mixture:
         self._sums: Tensor | None = None
 
     def begin(self, start: Start, views: Sequence[str]) -> None:
-        """Equal weights for the first block (TABED: no history yet)."""
+        """Start with equal weights (TABED: no history yet)."""
         device = start.target_decoder.device
         self.views = tuple(views)
         self.grid = weight_grid(len(views), self.settings.grid_steps).to(device)
@@ -114,22 +116,22 @@ class Mixture:
         self._vocabulary = start.vocabulary.size
 
     def mix(self, logp: Tensor) -> Tensor:
-        """`[m, k, V]` → `[k, V]`: the weighted average in probability space (Algorithm 1, line
-        6).
+        """Mix `[m, k, V]` → `[k, V]`: the weighted average of probabilities (Algorithm 1,
+        line 6).
         """
         self._used = self.weights
         return torch.tensordot(self.weights, logp.exp(), dims=1).log()
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
-        """Adds the positions that were verified and computes the next round's weights.
+        """Add the verified positions and compute the next round's weights.
 
         # choice: positions are the accepted ones and the first mismatch. The token after a fully
-        accepted block has no draft distribution; behind a mismatch the context never came true.
+        accepted block has no draft distribution; after a mismatch, the drafted context is void.
         """
         if not tokens:
             return
-        # choice: the distribution that the target chooses from, after temperature and cuts (the
-        # reference's).
+        # choice: the distribution that the target samples from, after temperature and cuts (as in
+        # the reference).
         target = probabilities(logits[:, : logp.shape[-1]], self._sampling)
         rows = self._statistics(logp, target)
         if self._recent is None:
@@ -142,8 +144,8 @@ class Mixture:
         self.weights = self._solve(self._sums)
 
     def notes(self) -> Mapping[str, Any]:
-        """`weights` of this round by view, and `matches`: how often each alone was right, of
-        `counted`.
+        """Return this round's `weights` by view, and `matches`: how often each view alone was
+        right, of `counted`.
         """
         notes: dict[str, Any] = {
             "weights": dict(zip(self.views, self._used.tolist(), strict=True)),
@@ -162,12 +164,12 @@ class Mixture:
         return self._positions if self._recent is None else len(self._recent)
 
     def _statistics(self, logp: Tensor, target: Tensor) -> Tensor:
-        """`[p, S]`: a row per position, S depends on the rule; the last m columns are the views'
-        own matches.
+        """Return `[p, S]`: a row per position, whose width depends on the rule; the last m columns
+        are the views' own matches.
 
-        # choice: right means the target's likeliest token. The reference compares single views with
-        emitted tokens; the same under greedy, and so a relaxed verifier cannot praise a view for
-        its own mistakes.
+        # choice: a view is right if it predicts the target's likeliest token. The reference
+        compares single views with emitted tokens. Under greedy decoding this is the same, and
+        otherwise a relaxed verifier cannot reward a view for its own mistakes.
         """
         if self.settings.weights == "w-grid":
             return self._on_grid(logp, target)
@@ -180,13 +182,13 @@ class Mixture:
         return own
 
     def _on_grid(self, logp: Tensor, target: Tensor) -> Tensor:
-        """[p, 2G + m]: by weight vector, whether the mixture says the target's token, and its
-        error; then the views' own matches. The error lacks the target's own entropy, the same for
-        all vectors.
+        """Return [p, 2G + m]: by weight vector, whether the mixture predicts the target's token,
+        and its error; then the views' own matches. The error omits the target's own entropy, which
+        is the same for all vectors.
 
-        # choice: the target's likeliest tokens alone are counted in the error, and the likeliest of
-        every view beside them can outdo the target's token. Over the whole vocabulary this took
-        longer than everything else that is no forward.
+        # choice: the error is summed only over the target's likeliest tokens, and only each view's
+        likeliest other tokens can outrank the target's token. Over the whole vocabulary, this took
+        longer than everything else outside the forwards.
         """
         size = target.shape[-1]
         weight, likely = target.topk(min(_LIKELY, size))
@@ -199,7 +201,7 @@ class Mixture:
         return torch.cat((counts, errors, counts[:, self._alone]), dim=1)
 
     def _solve(self, sums: Tensor) -> Tensor:
-        """Weights `[m]` from the summed statistics, by the rule in the settings."""
+        """Return weights `[m]` from the summed statistics, by the rule in the settings."""
         rule, views, temperature = (
             self.settings.weights,
             len(self.views),
@@ -208,7 +210,7 @@ class Mixture:
         if rule == "uniform":
             return self.weights
         if rule == "random":
-            # The paper's Random baseline: a new vector of the grid every block.
+            # The paper's Random baseline: a new vector of the grid for every block.
             at = torch.randint(len(self.grid), (), generator=self._random)
             return self.grid[at]
         if rule == "w-grid":
@@ -227,14 +229,13 @@ class Mixture:
         return weights if temperature == 1 else _normalised(weights.pow(1 / temperature))
 
     def _best_on_grid(self, sums: Tensor) -> Tensor:
-        """Most matches, then the least divergence, then the first vector (the reference's
-        objective).
+        """Return the vector with most matches; ties go to the least divergence, then to the first
+        vector (the reference's objective).
         """
         size = self.grid.shape[0]
         counts, errors = sums[:size], sums[size : 2 * size]
         error = errors.masked_fill(counts < counts.max(), torch.inf)
-        # Equal up to rounding; argmax gives the first of them, which has the least weight on view
-        # 0.
+        # Ties up to rounding; argmax returns the first, which has the least weight on view 0.
         return self.grid[(error <= error.min() * (1 + 1e-6)).int().argmax()]
 
     def _boosted(self, right: Tensor) -> Tensor:
@@ -250,31 +251,29 @@ class Mixture:
 
 
 def _log(probabilities: Tensor) -> Tensor:
-    """Logarithms; a probability that underflowed to 0 counts as the smallest float, not as
-    infinitely far.
-    """
+    """Return logarithms; a probability that underflowed to 0 counts as the smallest float."""
     return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log_()
 
 
 def _inverse(error: Tensor) -> Tensor:
-    """1 / error.
+    """Return 1 / error.
 
-    # choice: a view without any error gets a huge finite weight instead of an infinite one, as
-    published.
+    # choice: a view without any error gets a huge finite weight instead of an infinite one, as in
+    the published code.
     """
     return error.reciprocal().clamp_max(1e11)
 
 
 def _says(probabilities: Tensor, tokens: Tensor) -> Tensor:
-    """[p, r]: 1.0 where of [p, r, V] no token is likelier than the given one [p]; far cheaper than
-    argmax.
+    """Return [p, r]: 1.0 where no token of [p, r, V] is likelier than the given one [p]; far
+    cheaper than argmax.
     """
     index = tokens[:, None, None].expand(-1, probabilities.shape[1], 1)
     return (probabilities.gather(-1, index).squeeze(-1) >= probabilities.amax(-1)).float()
 
 
 def _normalised(raw: Tensor) -> Tensor:
-    """`raw / sum`; uniform where no view has any weight, that is where none was ever right."""
+    """Return `raw / sum`; uniform if no view has any weight, that is, if none was ever right."""
     total = raw.sum()
     return torch.where(
         total > 0,
@@ -287,13 +286,13 @@ def _normalised(raw: Tensor) -> Tensor:
 class BeamSettings(DepthSettings):
     """`gamma` is the number of levels."""
 
-    beams: int = setting(2, "nodes a level", 1, 15)
+    beams: int = setting(2, "nodes per level", 1, 15)
 
 
 def beam(settings: BeamSettings) -> BestFirst:
-    """A tree `gamma` deep with about `beams` nodes a level (section 6.1).
+    """Make a tree `gamma` deep with about `beams` nodes per level (section 6.1).
 
-    # choice: the paper gives a width d and no shape; here the d likeliest nodes of every level are
+    # choice: the paper gives a width d but no shape; here the d likeliest nodes of every level are
     expanded and the gamma * d likeliest paths stay, so that width 1 is the chain.
     """
     nodes = 1 + settings.gamma * settings.beams
@@ -303,14 +302,14 @@ def beam(settings: BeamSettings) -> BestFirst:
 MIXTURE = Part(
     "mixture",
     "mixture",
-    "a mixture weighted by what was right lately",
+    "a mixture weighted by recent accuracy",
     Mixture,
     MixtureSettings,
     charts=(
         Chart(
             "weights",
             "Ensemble weights",
-            "How much each view of the drafter counts, learnt from what the target has just"
+            "The weight of each view of the drafter, learned from what the target has just"
             " verified.",
             "steps",
             [Series("notes.weights", "weight")],
@@ -321,7 +320,7 @@ MIXTURE = Part(
         Chart(
             "matches",
             "Who was right",
-            "Positions so far at which each view's own likeliest token was the target's.",
+            "Positions so far at which each view’s likeliest token was the target’s.",
             "lines",
             [Series("notes.matches", "matches")],
             "positions",
@@ -336,7 +335,7 @@ register(
     Method(
         "tabed",
         "TABED",
-        "One small model drafts through several views of the prompt; those that were right count"
+        "One small model drafts through several views of the prompt; views that were right count"
         " more.",
         drafter=SMALL,
         views=(MULTIMODAL, TEXT_ONLY),
@@ -355,22 +354,23 @@ register(
         order=40,
         learn=Learn(
             does=(
-                "A small model that sees the picture is sometimes worse than the same model that"
-                " does not: which one helps changes within one answer. TABED drafts with all its"
+                "A small model that sees the picture is sometimes worse than the same model"
+                " without it, and which one helps changes within an answer. TABED drafts with all"
                 " views in one batch, mixes their probabilities, and learns from every verified"
                 " token how much each view should count."
             ),
             shines=(
-                "Answers that change between describing and reasoning, and small drafters of mixed "
-                "talent."
+                "Answers that alternate between description and reasoning; small drafters that do"
+                " not always use the picture well."
             ),
             struggles=(
-                "A drafter that always sees better with the picture: the other views only cost"
-                " their batch."
+                "A drafter that is always better with the picture: the other views then only add"
+                " cost."
             ),
             look=(
-                "The weights over the rounds, with the kept drafts behind them. Text-only rises"
-                " where words follow from words, the picture where a colour or a place is due."
+                "The weights over the rounds, with the accepted drafts behind them. Text-only"
+                " rises where words follow from words, the picture where a colour or a place"
+                " comes next."
             ),
             formula=r"q = \sum_i w_i q^{( i )} \text{,   w = argmax of past matches, "
             r"then least KL( p ‖ } q_w \text{ )}",

@@ -27,14 +27,14 @@ EAGLE_TREE: tuple[tuple[int, ...], ...] = (
     *((0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 0, 2)),
     *((0, 0, 0, 0, 0), (0, 0, 0, 0, 1)),
 )
-"""The 25-path tree of EAGLE-1 (in its descendants' code: mc_sim_7b_63)."""
+"""The 25-path tree of EAGLE-1 (mc_sim_7b_63 in derived code)."""
 
 
 def trimmed(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
-    """At most `size` paths of a fixed tree.
+    """Return at most `size` paths of a fixed tree.
 
     # choice: those with the smallest sum of (rank + 1) stay, which keeps every prefix of a path
-    that stays and gives up improbable siblings before depth.
+    that stays, and gives up improbable siblings before depth.
     """
     return sorted(map(tuple, paths), key=lambda path: (sum(path) + len(path), path))[:size]
 
@@ -43,15 +43,16 @@ def trimmed(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
 class StaticSettings(PolicySettings):
     """How much of the tree is drafted."""
 
-    tree_nodes: int = setting(1 + len(EAGLE_TREE), "nodes of the tree, the root included", 2, 26)
+    tree_nodes: int = setting(1 + len(EAGLE_TREE), "nodes of the tree, including the root", 2, 26)
 
 
 class RankedTree(Policy):
     """Fills a fixed tree, given as rank paths: (a, b) is the b-th likeliest token after the a-th
     likeliest.
 
-    One drafter forward a level, over the level's inner nodes. Every prefix of a path must be a path
-    too. With the target's draws, the coupled token has the first rank everywhere.
+    Runs one drafter forward per level, over the level's inner nodes. Every prefix of a path must be
+    a path too. At a temperature with shared draws, the token sampled with the target's random
+    numbers has the first rank everywhere.
     """
 
     def __init__(self, paths: Sequence[Sequence[int]] = EAGLE_TREE) -> None:
@@ -65,7 +66,7 @@ class RankedTree(Policy):
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """Branches deeper than `room` are left out."""
+        """Draft the tree; branches deeper than `room` are left out."""
         if self._levels is None:
             self._levels = tuple(self._made(root.device))
         tokens, logps, shape = [root], [torch.zeros(1, device=root.device)], chain(0)
@@ -85,7 +86,7 @@ class RankedTree(Policy):
 
     def _made(self, device: torch.device) -> Iterator[_Level]:
         whole, ranks = self._shape, self._ranks
-        first = 0  # number of the first node of the level that is fed
+        first = 0  # index of the first node of the level that is fed
         for depth in range(max(whole.depth)):
             stop = first + whole.depth.count(depth)
             born = range(stop, stop + whole.depth.count(depth + 1))
@@ -103,16 +104,19 @@ class RankedTree(Policy):
 
 
 def static_tree(settings: StaticSettings) -> RankedTree:
-    """The 25-path tree, or as much of it as fits."""
+    """Make the 25-path tree, or as much of it as fits."""
     return RankedTree(trimmed(EAGLE_TREE, settings.tree_nodes - 1))
 
 
 class _Level(NamedTuple):
-    """One level of a fixed tree: who is fed, and who is born of whom.
+    """One level of a fixed tree.
 
-    feed: [k] which of the nodes born last are fed. parents: the drafter rows of their parents. top:
-    how many ranks are wanted. born: where every new node stands in the `top` ranks of the fed, read
-    line by line. shape: the whole tree down to the new nodes.
+    Attributes:
+        feed: [k] which of the previous level's nodes are fed.
+        parents: The drafter rows of their parents.
+        top: How many ranks are needed.
+        born: Where each new node is in the `top` ranks of the fed nodes, read line by line.
+        shape: The whole tree down to the new nodes.
     """
 
     feed: Tensor
@@ -145,13 +149,13 @@ register(
         order=20,
         learn=Learn(
             does=(
-                "One line of guesses dies with its first mistake. A tree keeps second and third"
-                " choices open: all branches are checked in the same pass, each seeing only its own"
-                " ancestors. The shape is fixed, found once on other texts."
+                "A single line of guesses ends at its first mistake. A tree keeps second and"
+                " third choices open: all branches are checked in the same pass, each seeing only"
+                " its own ancestors. The shape is fixed and was found once on other texts."
             ),
-            shines="On a GPU, where more nodes in a pass are nearly free.",
-            struggles="On a CPU every node costs, and a chain may win.",
-            look="Which branch survives: mostly the first, sometimes the second.",
+            shines="GPUs, on which more nodes in a pass cost almost nothing.",
+            struggles="CPUs, on which every node costs time and a chain may win.",
+            look="Which branch is accepted: mostly the first, sometimes the second.",
             formula=r"S = \frac{τ ( T )}{ρ_draft + ρ_verify ( T )}",
             aloud="speedup of a tree with T nodes",
             url="https://arxiv.org/abs/2401.15077",

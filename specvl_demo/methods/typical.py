@@ -1,5 +1,5 @@
-"""Typical acceptance (Medusa, Cai et al., arXiv 2401.10774, §2.3.1): a drafted token may stay where
-the target finds it likely enough for how sure it is.
+"""Typical acceptance (Medusa, Cai et al., arXiv 2401.10774, §2.3.1): a drafted token may stay if
+the target finds it likely enough, given its own certainty.
 
 Not lossless.
 """
@@ -27,16 +27,17 @@ from specvl_demo.records import Chart, Series
 
 @dataclass(frozen=True)
 class TypicalSettings(Settings):
-    """How likely is likely enough; the published code's constants."""
+    """How likely is likely enough; defaults are the published code's constants."""
 
-    epsilon: float = setting(0.09, "probability that is always enough", 0.0, 1.0)
-    delta: float = setting(0.3, "share of exp(-entropy) that is enough", 0.0, 1.0)
+    epsilon: float = setting(0.09, "probability that is always enough (ε)", 0.0, 1.0)
+    delta: float = setting(0.3, "share of exp(-entropy) that is enough (δ)", 0.0, 1.0)
 
 
 class TypicalVerifier(RelaxedVerifier):
     """A token stays if p(token) > min(epsilon, delta * exp(-H(p))).
 
-    # choice: with the plain distribution, at temperature 0; Medusa takes the one it samples from.
+    # choice: with the unmodified distribution, at temperature 0; Medusa uses the one it samples
+    from.
     """
 
     name = "Typical acceptance"
@@ -45,7 +46,9 @@ class TypicalVerifier(RelaxedVerifier):
         self.settings = settings
 
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
-        """[T] how far each token's probability lies above what is enough, at its parent."""
+        """Return how far [T] each token's probability lies above the required one, at its
+        parent.
+        """
         above = tree.shape.parent_on(scores.logits.device)
         logp = scores.logits.float().log_softmax(-1)
         entropy = -torch.where(logp > -torch.inf, logp.exp() * logp, 0.0).sum(-1)
@@ -54,8 +57,9 @@ class TypicalVerifier(RelaxedVerifier):
         return own - enough[above]
 
     def accepts(self, branch: Branch) -> list[bool]:
-        """Exact, or likely enough. The target's own choice always is: no p has its largest value
-        below exp(-H).
+        """Accept exact and likely enough tokens.
+
+        The target's own choice always passes, since the largest value of p is never below exp(-H).
         """
         return [
             exact or (free and margin > 0)
@@ -63,7 +67,7 @@ class TypicalVerifier(RelaxedVerifier):
         ]
 
     def notes(self, branch: Branch) -> Mapping[str, Any]:
-        """How far the branch's tokens lie above what is enough, by node."""
+        """Return how far the branch's tokens lie above the required probability, by node."""
         return {
             "nodes": list(branch.nodes),
             "margin": [round(margin, 4) for margin in branch.signal],
@@ -83,9 +87,9 @@ TYPICAL = Part(
     charts=(
         Chart(
             "margin",
-            "Probability above what is enough",
+            "Probability above the required one",
             "How far the target's probability of each drafted token lies above the least that"
-            " typical acceptance asks for.",
+            " typical acceptance requires.",
             "points",
             [
                 Series(
@@ -106,7 +110,7 @@ register(
     Method(
         "typical",
         "Typical acceptance",
-        "A drafted token may stay where the target finds it likely enough: not lossless.",
+        "A drafted token may stay if the target finds it likely enough: not lossless.",
         drafter=SMALL,
         views=(MULTIMODAL,),
         policy=CHAIN,
@@ -121,14 +125,14 @@ register(
         order=71,
         learn=Learn(
             does=(
-                "Instead of the target’s own choice any token will do that it finds typical: likely"
-                " in itself, or likely for how undecided the target is. It was made for sampling,"
-                " where variety is wanted; here it shows what an answer loses by it. The answer may"
-                " differ from the target’s."
+                "Instead of the target’s own choice, any token passes that it finds typical:"
+                " likely in itself, or likely given how undecided the target is. The rule was"
+                " made for sampling, where variety is wanted; here it shows how an answer changes"
+                " by it. The answer may differ from the target’s."
             ),
             shines="Creative text with many good continuations.",
-            struggles="Facts: “red” may be likely enough where “blue” is true.",
-            look="Relaxed tokens lie just above the line; raise ε to have fewer.",
+            struggles="Facts: “red” may be likely enough although “blue” is true.",
+            look="Relaxed tokens lie just above the line; raise ε to get fewer.",
             formula=r"p ( x ) > min ( ε , δ e^{− H ( p )} )",
             aloud="p of x exceeds the smaller of epsilon and delta times e to the minus entropy",
             url="https://arxiv.org/abs/2401.10774",

@@ -1,4 +1,4 @@
-"""Views: what a drafter sees of a prompt, from everything down to no picture at all.
+"""Views: what a drafter reads of a prompt, from everything down to no picture at all.
 
 From the prompt as the drafter encodes it, its vision encoder and the target's prefill, each view
 makes a Context with a map to prompt positions. Sources: arXiv 2601.20357 sections 4 and 6.1
@@ -20,20 +20,20 @@ from specvl_demo.methods.base import Models, Part
 from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.vlm.layouts import visual_runs
 
-# How many of the prompt's last tokens tell, by their attention, which patches the question is
+# How many of the prompt's last tokens select, by their attention, the patches that the question is
 # about.
 _ASKING = 32
 
 
 @dataclass(frozen=True)
 class FullView:
-    """The prompt as it is."""
+    """The whole prompt."""
 
     name: str = "multimodal"
     capture: Capture = NOTHING
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """All positions."""
+        """Return all positions."""
         return encoded.context(self.name)
 
 
@@ -42,7 +42,7 @@ class TextView:
     """No picture: every run of visual positions becomes the `stand_in` tokens, one newline.
 
     # choice: the reference puts one newline in place of a picture's single placeholder; an expanded
-    prompt holds a run of them instead, and pictures side by side make one run.
+    prompt has a run of them instead, and adjacent pictures form one run.
     """
 
     stand_in: tuple[int, ...]
@@ -50,7 +50,9 @@ class TextView:
     capture: Capture = NOTHING
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Text positions, renumbered without gaps, the stand-in where pictures were."""
+        """Return text positions, renumbered without gaps, with the stand-in in place of
+        pictures.
+        """
         runs = visual_runs(encoded.visual)
         return spliced(self.name, encoded, encoder, [(run, self.stand_in) for run in runs])
 
@@ -66,8 +68,8 @@ class PooledSettings(Settings):
 class PooledView:
     """A coarser picture: features of `pool` x `pool` patches averaged before the projector.
 
-    # choice: adaptive averaging to ceil(rows/pool) x ceil(cols/pool), for each grid by itself; on
-    the paper's # 24 x 24 patches that is its 2 x 2 mean. Visual positions that form no grid stay as
+    # choice: adaptive averaging to ceil(rows/pool) x ceil(cols/pool), for each grid separately; on
+    the paper's 24 x 24 patches this is its 2 x 2 mean. Visual positions that form no grid stay as
     they are.
     """
 
@@ -76,8 +78,8 @@ class PooledView:
     capture: Capture = NOTHING
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """All text, fewer visual positions, no gaps; each stands for the first patch of its
-        block.
+        """Return all text and fewer visual positions, without gaps; each stands for the first patch
+        of its block.
         """
         grids = [span for span in encoded.prompt.spans if span.rows and span.cols]
         if not grids:
@@ -85,7 +87,7 @@ class PooledView:
         if encoded.features is None:
             raise ValueError(
                 "the pooled view averages vision features before the projector, and this drafter"
-                " has none that lie one to one under its visual tokens; leave this view out"
+                " has none that correspond one to one to its visual tokens; leave this view out"
             )
         order, inserts = encoded.visual.cumsum(0) - 1, []
         for span in grids:
@@ -100,8 +102,8 @@ class PooledView:
         return _joined(self.name, encoded, inserts)
 
     def _pooled(self, features: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor]:
-        """[rows·cols, C] → [blocks, C], and which patch is in the corner of every block
-        [blocks].
+        """Pool [rows·cols, C] → [blocks, C]; also return which patch is in the corner of every
+        block [blocks].
         """
         pool = self.settings.pool
         high, wide = -(-rows // pool), -(-cols // pool)
@@ -116,22 +118,26 @@ class PooledView:
 class PrunedSettings(Settings):
     """How much of the picture stays, and which part.
 
-    positions: "compact" renumbers without gaps, "original" keeps the gaps, "auto" is compact for
-    decoders with one position axis, as published for LLaVA-like drafters, and original for those
-    with three, which understand gaps.
+    positions: "compact" renumbers without gaps, "original" keeps the gaps, and "auto" is compact
+    for decoders with one position axis, as published for LLaVA-like drafters, and original for
+    those with three, which support gaps.
     """
 
     drop_image: float = setting(0.8, "share of a picture's visual tokens left out", 0.0, 1.0)
     drop_video: float = setting(0.9, "share of a clip's visual tokens left out", 0.0, 1.0)
     guided: bool = setting(
-        False, "keep what the target attends to first, then evenly; false: evenly"
+        False,
+        (
+            "keep what the target attends to first, then evenly spaced tokens; false: only evenly"
+            " spaced ones"
+        ),
     )
     share: float = setting(
-        0.4, "guided: share of all attention that the best tokens must hold", 0.0, 1.0
+        0.4, "guided: share of all attention that the most attended tokens must hold", 0.0, 1.0
     )
     positions: str = setting(
         "auto",
-        "positions of what stays: numbered anew, with gaps, or as suits the decoder",
+        "positions of the remaining tokens: renumbered, with gaps, or as suits the decoder",
         choices=("auto", "original", "compact"),
     )
 
@@ -141,7 +147,7 @@ class PrunedView:
     """Part of the picture: evenly spaced visual positions, or first those that the target attends
     to.
 
-    layers: where guided, the target's layers whose attention guides the choice (SpecVLM: all).
+    layers: If guided, the target's layers whose attention guides the choice (SpecVLM: all).
     """
 
     settings: PrunedSettings = PrunedSettings()
@@ -153,7 +159,7 @@ class PrunedView:
         """The guiding layers' attention from the last rows of the prefill, which belong to the
         question.
 
-        # choice: at most the last 32 text tokens ask; SpecVLM lets all text behind the picture ask,
+        # choice: at most the last 32 text tokens are used. SpecVLM uses all text after the picture,
         which is the same for a short question and would need an attention map of the whole prompt
         for a long one.
         """
@@ -164,8 +170,8 @@ class PrunedView:
         )
 
     def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
-        """Text and the visual positions that stay; with nothing to drop, FullView's context bit for
-        bit.
+        """Return text and the remaining visual positions; if nothing is dropped, exactly FullView's
+        context.
         """
         visual = encoded.visual.nonzero()[:, 0]
         scores = self._attention(encoded, prefill) if self.layers and len(visual) else None
@@ -191,19 +197,20 @@ class PrunedView:
         return positions[guided(scores[positions], keep, self.settings.share)]
 
     def _attention(self, encoded: Encoded, prefill: Prefill) -> Tensor:
-        """[n - 1] mean attention to every position over the guiding layers and the question's last
-        tokens.
+        """Return [n - 1] mean attention to every position over the guiding layers and the
+        question's last tokens.
         """
         if encoded.index is not None:
             raise ValueError(
-                "the target and this drafter cut pictures into other tokens, so the target's"
-                " attention cannot choose among the drafter's; prune evenly instead (guided=false)"
+                "the target and this drafter split pictures into different tokens, so the"
+                " target's attention cannot select the drafter's; prune evenly instead"
+                " (guided=false)"
             )
         missing = [layer for layer in self.layers if layer not in prefill.attention]
         if missing:
             raise ValueError(
                 f"pruning guided by the target needs its attention in layers {missing}, which this"
-                " target did not give; prune evenly instead (guided=false)"
+                " target did not return; prune evenly instead (guided=false)"
             )
         question = len(encoded.ids) - 2 - int(encoded.visual.nonzero()[-1])
         rows = min(max(question, 1), _ASKING)
@@ -212,16 +219,17 @@ class PrunedView:
 
 
 def kept_count(total: int, rate: float) -> int:
-    """How many of `total` visual positions stay when the share `rate` is dropped; at least one.
+    """Return how many of `total` visual positions stay when the share `rate` is dropped; at least
+    one.
 
-    # choice: rounded down with a hair of tolerance; int(1000 * (1 - 0.9)) would be 99.
+    # choice: rounded down with a small tolerance; int(1000 * (1 - 0.9)) would be 99.
     """
     return max(1, int(total * (1 - rate) + 1e-6))
 
 
 def evenly_spaced(total: int, keep: int) -> Tensor:
-    """`keep` of the indices 0..total-1: floor(linspace(0, total - 1, keep)), exact; one alone is
-    0.
+    """Return `keep` of the indices 0..total-1: floor(linspace(0, total - 1, keep)), exact; a single
+    one is 0.
     """
     if keep == 1:
         return torch.zeros(1, dtype=torch.long)
@@ -229,11 +237,10 @@ def evenly_spaced(total: int, keep: int) -> Tensor:
 
 
 def guided(scores: Tensor, keep: int, share: float) -> Tensor:
-    """SpecVLM's choice of `keep` from scores [r]: best-attended first, then evenly spaced;
-    ascending indices.
+    """Return SpecVLM's choice of `keep` from scores [r], as ascending indices.
 
-    The smallest number of best-attended positions that hold `share` of the sum of scores, at most
-    `keep`; what is left of `keep` comes evenly from the others, in their order.
+    First the smallest number of most attended positions that hold `share` of the sum of scores, at
+    most `keep`; the rest of `keep` is evenly spaced among the others, in their order.
     """
     best = scores.sort(descending=True, stable=True)
     short = best.values.cumsum(0) < share * scores.sum()
@@ -254,7 +261,7 @@ def spliced(
     encoder: VisionEncoder,
     inserts: Sequence[tuple[tuple[int, int], Sequence[int]]],
 ) -> Context:
-    """The prompt with every given [start, stop) replaced by token ids; positions run on without
+    """Return the prompt with every given [start, stop) replaced by token ids; positions have no
     gaps.
     """
 
@@ -267,8 +274,9 @@ def spliced(
 
 
 class _ContextPart(NamedTuple):
-    """A part of a context: ids and visual [c], embeds [c, D], places [c] in the prompt, -1 for own
-    text.
+    """A part of a context.
+
+    ids and visual [c], embeds [c, D], places [c] in the prompt, -1 for text that is not in it.
     """
 
     ids: Tensor
@@ -280,8 +288,10 @@ class _ContextPart(NamedTuple):
 def _joined(
     name: str, encoded: Encoded, inserts: Sequence[tuple[tuple[int, int], _ContextPart]]
 ) -> Context:
-    """The prompt with every given [start, stop) replaced, at positions 0..c-1 on every axis: views
-    share no positions."""
+    """Return the prompt with every given [start, stop) replaced, at positions 0..c-1 on every axis.
+
+    Views share no positions.
+    """
     every = torch.arange(len(encoded.ids), device=encoded.ids.device)
     whole = _ContextPart(encoded.ids, encoded.visual, encoded.embeds, every)
     pieces, done = [], 0

@@ -147,7 +147,11 @@ class PromptBuilder:
     def _text(self, prefix: Sequence[int]) -> tuple[int, ...]:
         """The ids of an answer's beginning; ValueError where one is no piece of text."""
         for one in prefix:
-            if not 0 <= one < len(self._tokenizer) or one in self.special_ids or one in self._visual:
+            if (
+                not 0 <= one < len(self._tokenizer)
+                or one in self.special_ids
+                or one in self._visual
+            ):
                 raise ValueError(
                     f"An answer cannot go on from token {one}: it is no piece of text of this"
                     " model."

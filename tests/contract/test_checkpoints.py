@@ -359,7 +359,7 @@ REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object]
         "dream",
         {"module.norm.weight": torch.ones(32)},
         {},
-        "norm.weight should be [64], it",
+        "norm.weight should have shape [64], but",
     ),
     "other target": (
         "eagle2",
@@ -369,7 +369,7 @@ REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object]
     ),
     "heads": ("eagle2", {}, {"num_attention_heads": 5}, "5 attention heads"),
     "rotary": ("eagle2", {}, {"rope_scaling": {"type": "yarn"}}, "type yarn"),
-    "stretch": ("eagle2", {}, {"rope_scaling": {"type": "llama3"}}, "must say factor"),
+    "stretch": ("eagle2", {}, {"rope_scaling": {"type": "llama3"}}, "must have factor"),
     "damaged": (
         "eagle2",
         {"fc.weight": torch.full((D, 2 * D), torch.nan)},
@@ -382,19 +382,19 @@ REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object]
         {},
         f"vocabulary ends at {VOCAB - 1}",
     ),
-    "ids twice": ("eagle3", {"d2t": -torch.arange(40)}, {}, "ids stand twice"),
+    "ids twice": ("eagle3", {"d2t": -torch.arange(40)}, {}, "duplicate ids"),
     "other layers": (
         "eagle3",
         {},
         {LAYERS: [1, 8]},
-        "layers 1, 8 of its target; 8 layers are too few",
+        "layers 1, 8 of its target, which has only 8 layers",
     ),
-    "fewer layers": ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, its config names 2"),
+    "fewer layers": ("eagle3", {}, {LAYERS: [1, 7]}, "fuses 3 layers, but its config names 2"),
     "no head at all": (
         "nothing",
         {"a.weight": torch.ones(2)},
         {},
-        "is no head this software knows",
+        "is not a head in a known format",
     ),
 }
 """What is published, what of it is changed (None: left out), what its config says, and the
@@ -443,9 +443,9 @@ def test_what_differs_from_the_target_is_told(deep: object, tmp_path: Path) -> N
         write(tmp_path / "head", tensors, **config), deep.decoder, target=target
     )
     assert head.remarks[:3] == (
-        "head has rope_theta 10000, its target 5e+06.",
-        "The config of head does not say rms_norm_eps; 1e-06 is taken.",
-        "Nothing here reads mystery in the config of head.",
+        "head has rope_theta 10000, but its target has 5e+06.",
+        "The config of head does not set rms_norm_eps; 1e-06 is assumed.",
+        "The config of head sets mystery, which this program does not read.",
     )
     assert "output head that differs" in head.remarks[3] and len(head.remarks) == 4
     tensors["lm_head.weight"] = deep.decoder.logits(torch.eye(D)).t()
@@ -463,11 +463,11 @@ def test_a_wrong_width_or_kind_names_both_sides(
 ) -> None:
     narrow = Geometry(32, 4, 4, 8)
     folder = write(tmp_path / "narrow", random_module("eagle2", narrow).published())
-    with pytest.raises(ValueError, match="width 32; this one has 64"):
+    with pytest.raises(ValueError, match="width 32; this target has width 64"):
         open_head(folder, target.decoder)
     folder = write(tmp_path / "other", published("eagle2", target))
     with pytest.raises(
-        ValueError, match="a DREAM head was needed, the tensors are those of an EAGLE-2 head"
+        ValueError, match="a DREAM head was needed, but the tensors are those of an EAGLE-2 head"
     ):
         open_head(folder, target.decoder, serving("dream"))
     folder = write(tmp_path / "three", published("eagle3", target))
@@ -499,7 +499,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a shard is missing": (
         "sharded",
         one_shard_gone,
-        "not there: model-00002-of-00002.safetensors",
+        "lacks shards that its index names: model-00002-of-00002.safetensors",
     ),
     "a tensor in two shards": ("sharded", in_two_shards, "head holds fc.weight twice"),
     "an index of nothing": (

@@ -102,7 +102,7 @@ def test_what_would_fail_in_a_race_is_refused_when_registered() -> None:
         ({"policy": drawn}, "'odd' cannot be registered: chart 'shape': Invalid enum value 'step'"),
         ({"policy": half}, "policy object lacks max_nodes, begin, propose, update: derive it"),
         ({"presets": {"bad": 3}}, "'odd' cannot be registered"),
-        ({"presets": {"bad": {"gamma": 0}}}, "preset 'bad': gamma is between 1 and 64, not 0"),
+        ({"presets": {"bad": {"gamma": 0}}}, "preset 'bad': gamma must be between 1 and 64, not 0"),
     ):
         with pytest.raises(ValueError, match=sentence):
             base.register(replace(chain, name="odd", **changes))
@@ -113,7 +113,7 @@ def test_what_would_fail_in_a_race_is_refused_when_registered() -> None:
     ("name", "text", "sentence"),
     [
         ("json.py", "", "another module is called json: rename the file"),
-        ("broken_methods.py", "\ndef x(:\n", "whose line 2 is no Python"),
+        ("broken_methods.py", "\ndef x(:\n", "whose line 2 is not valid Python"),
     ],
 )
 def test_a_file_of_methods_that_cannot_be_read_is_told(
@@ -132,12 +132,12 @@ def test_a_file_of_methods_that_cannot_be_read_is_told(
         ("chain", {"gamma": "five"}, "whole number"),
         ("chain", {"gamma": "nan"}, "whole number"),
         ("chain", {"colour": 1}, "no parameter 'colour'"),
-        ("chain", {"policy": "best-first"}, "take custom"),
+        ("chain", {"policy": "best-first"}, "take the method custom"),
         ("custom", {"policy": "nope"}, "no policy 'nope'"),
         ("custom", {"drafter": "ngram", "policy": "static-tree"}, "'ngram' does not"),
         ("custom", {"drafter": "ngram", "views": "multimodal"}, "views empty"),
         ("custom", {"drafter": "none"}, "'none' does not"),
-        ("custom", {"policy": "one-node"}, "never be asked"),
+        ("custom", {"policy": "one-node"}, "never be used"),
         ("custom", {"views": ""}, "at least one view"),
         ("custom", {"views": "multimodal+multimodal"}, "twice"),
     ],

@@ -1,8 +1,8 @@
 """Lean decoder blocks of feature heads: fused weights, keys and values written in place.
 
 Given a head's published tensors by name, computes on rows [k, D] of one sequence, on any device and
-in any float type; norms and rotations run in float32. Norm weights are folded into the matrix
-behind the norm. Knows no tokens, no trees, no files.
+in any float type; norms and rotations run in float32. Norm weights are folded into the matrix after
+the norm. Knows no tokens, no trees, no files.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from torch import Tensor
 from specvl_demo.decoders.matrix import Matrix
 
 POSITIONS = 32768
-"""Rotary positions a head can count to: as many as published heads are run with."""
+"""Rotary positions that a head supports: as many as published heads are run with."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """What the shapes of a head's tensors do not say by themselves, with what they do.
+    """The dimensions of a head, including those that its tensors' shapes do not determine.
 
-    width D, heads, kv_heads and head_width of self-attention; eps of its norms; theta of its rotary
-    positions; sections: rotary pairs that follow each of three position axes (empty: one axis);
-    interleaved: whether the axes take turns (Qwen3-VL) or lie one after another (Qwen2.5-VL);
-    stretch: of Llama 3.1's long contexts, factor, low and high frequency factor, and the length it
-    was stretched from (empty: none).
+    Attributes:
+        width: D.
+        heads, kv_heads, head_width: Of self-attention.
+        eps: Of its norms.
+        theta: Of its rotary positions.
+        sections: Rotary pairs that follow each of three position axes (empty: one axis).
+        interleaved: Whether the axes alternate (Qwen3-VL) or follow one another (Qwen2.5-VL).
+        stretch: Of Llama 3.1's long contexts: factor, low and high frequency factor, and the
+            original length (empty: none).
     """
 
     width: int
@@ -44,13 +48,13 @@ class Geometry:
 
 
 class Rotary:
-    """The turn of every rotary pair at every position, as complex numbers."""
+    """The rotation of every rotary pair at every position, as complex numbers."""
 
     def __init__(self, geometry: Geometry, device: torch.device) -> None:
         half = geometry.head_width // 2
         frequency = geometry.theta ** -(torch.arange(half, device=device).float() / half)
         if geometry.stretch:
-            # Slow turns become slower by the factor, fast ones stay, those between are blended.
+            # Slow rotations are slowed by the factor, fast ones stay, those between are blended.
             factor, low, high, before = geometry.stretch
             turns = before * frequency / (2 * math.pi)
             fast = ((turns - low) / (high - low)).clamp(0, 1)
@@ -60,8 +64,8 @@ class Rotary:
         self._axis = _axes(geometry, half).to(device) if geometry.sections else None
 
     def __call__(self, positions: Tensor) -> Tensor:
-        """positions [T], or [3, T] with three axes -> turns [T, 1, head_width / 2], for all
-        heads.
+        """Return rotations [T, 1, head_width / 2], for all heads, at positions [T], or [3, T] with
+        three axes.
         """
         turns = self._turns[positions]
         if turns.ndim == 3:
@@ -77,8 +81,8 @@ class Rotary:
 class Block:
     """A Llama-type decoder block: attention with rotary positions, then a gated MLP.
 
-    The attention's input comes beside the residual, since EAGLE's first block has no norm in front
-    and EAGLE-3's reads two things at once.
+    The attention's input is separate from the residual, since EAGLE's first block has no norm
+    before it and EAGLE-3's reads two inputs at once.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
@@ -87,8 +91,8 @@ class Block:
         attention = f"{prefix}.self_attn."
         self._scale = g.width**0.5
         self._eps = root_of(g, tensors[attention + "q_proj.weight"])
-        # Rotary pairs lie side by side: rows of q and k are permuted alike, which their product
-        # cannot see.
+        # Rotary pairs are adjacent: rows of q and k are permuted alike, which leaves their product
+        # unchanged.
         order = torch.arange(g.head_width, device=self._eps.device).view(2, -1).t().reshape(-1)
 
         def pairs(name: str, heads: int) -> Tensor:
@@ -115,7 +119,7 @@ class Block:
         self._mlp = MLP(tensors, prefix, self._eps, self._scale)
 
     def normed(self, x: Tensor) -> Tensor:
-        """x without its length: what a norm leaves once its weight is folded away."""
+        """Return x at unit length: what a norm leaves once its weight is folded away."""
         return direction(x, self._eps)
 
     def __call__(
@@ -129,17 +133,20 @@ class Block:
         mask: Tensor | None,
         causal: bool = False,
     ) -> Tensor:
-        """h: the attention's input [k, D or 2D], x: the residual [k, D] -> [k, D].
+        """Return [k, D].
 
-        slot [2, 1, kv_heads, k, width]: where the new rows' keys and values go; keys and values
-        include it.
+        Args:
+            h: The attention's input [k, D or 2D].
+            x: The residual [k, D].
+            slot: [2, 1, kv_heads, k, width], where the new rows' keys and values are written.
+            keys, values: Those of all rows, including the slot.
         """
         heads, rotated, rows = self._heads, self._heads + self._kv_heads, x.shape[0]
         h = self._qkv(h, self._bias)
         kv_heads, width = self._kv_heads, self._head_width
         row = (rotated + kv_heads) * width
         rotate(h.view(rows, rotated + kv_heads, width)[:, :rotated], turns)
-        # Straight views: queries [1, heads, k, width], keys and values as the slot has them.
+        # Strided views: queries [1, heads, k, width], keys and values in the slot's layout.
         step = (kv_heads * width, rows * row, width, row, 1)
         slot.copy_(h.as_strided((2, 1, kv_heads, rows, width), step, heads * width))
         a = F.scaled_dot_product_attention(
@@ -157,7 +164,7 @@ class Block:
 class CrossBlock:
     """Cross-attention: queries from the draft, keys and values from the target's features.
 
-    No rotary positions; queries and keys are normed per head; both branches pass a learnt gate
+    No rotary positions; queries and keys are normed per head; both branches pass a learned gate
     tanh(g) (arXiv 2505.19201, §3.1; the norms and gates as in its code, LlavaCrossAttention).
     """
 
@@ -170,7 +177,7 @@ class CrossBlock:
         self._head_eps = q.new_tensor((g.head_width * g.eps) ** 0.5, dtype=torch.float32)
         scale, head_scale = g.width**0.5, g.head_width**0.5
         self._q = Matrix(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), rounded=True)
-        # The two norms per head meet in one product, so one weight carries both.
+        # The two norms per head meet in one product, so one weight holds both.
         self._norm = (
             tensors[attention + "q_norm.weight"]
             * tensors[attention + "k_norm.weight"]
@@ -186,7 +193,7 @@ class CrossBlock:
         self._mlp = MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
 
     def write(self, features: Tensor, slot: Tensor) -> None:
-        """Keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
+        """Write keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
         kv = self._kv(features).view(features.shape[0], 2, self._kv_heads, self._head_width)
         keys = kv[:, 0]
         keys.div_(
@@ -195,7 +202,9 @@ class CrossBlock:
         slot.copy_(kv.permute(1, 2, 0, 3).unsqueeze(1))
 
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """x [k, D] with keys and values [1, kv_heads, S, width], mask [k, S] additive -> [k, D]."""
+        """Return [k, D] for x [k, D], keys and values [1, kv_heads, S, width], and an additive mask
+        [k, S].
+        """
         rows = x.shape[0]
         q = self._q(direction(x, self._eps)).view(rows, self._heads, self._head_width)
         q = direction(q, self._head_eps).mul_(self._norm)
@@ -234,18 +243,18 @@ class MLP:
 
 
 def root_of(geometry: Geometry, like: Tensor) -> Tensor:
-    """sqrt(D eps): RMSNorm is x / hypot(|x|, sqrt(D eps)) times sqrt(D) times its weight."""
+    """Return sqrt(D eps): RMSNorm is x / hypot(|x|, sqrt(D eps)) times sqrt(D) times its weight."""
     return like.new_tensor((geometry.width * geometry.eps) ** 0.5, dtype=torch.float32)
 
 
 def direction(x: Tensor, eps: Tensor) -> Tensor:
-    """x / hypot(|x|, eps), the length taken in float32."""
+    """Return x / hypot(|x|, eps), with the length computed in float32."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32).hypot_(eps)
     return x.div(length) if x.dtype == torch.float32 else x.div(length).to(x.dtype)
 
 
 def rotate(h: Tensor, turns: Tensor) -> None:
-    """Turn rows [k, heads, width] in place; pairs lie side by side."""
+    """Rotate rows [k, heads, width] in place; rotary pairs are adjacent."""
     if h.dtype == torch.float32:
         torch.view_as_complex(h.unflatten(-1, (-1, 2))).mul_(turns)
         return
@@ -254,7 +263,7 @@ def rotate(h: Tensor, turns: Tensor) -> None:
 
 
 def _axes(geometry: Geometry, half: int) -> Tensor:
-    """Which position axis every rotary pair follows, [half, 1]."""
+    """Return which position axis every rotary pair follows, [half, 1]."""
     axis = torch.zeros(half, dtype=torch.int64)
     if geometry.interleaved:
         for i in (1, 2):

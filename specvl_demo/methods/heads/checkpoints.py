@@ -1,9 +1,9 @@
 """Trained heads on disk: published formats recognised by their tensors, every key accounted for.
 
-Given a folder with config.json and weights (safetensors or .bin, whole or sharded), gives one
-head's tensors under canonical names, its geometry and its settings; refuses in one sentence what
-does not fit the target. Pickled code is never executed. Knows formats; how heads draft is theirs to
-know.
+Given a folder with config.json and weights (safetensors or .bin, whole or sharded), returns one
+head's tensors under canonical names, its geometry and its settings; raises ValueError with one
+sentence for what does not fit the target. Pickled code is never executed. Knows formats, but not
+how heads draft.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLOCK = frozenset(
     + [f"mlp.{name}_proj.weight" for name in ("gate", "up", "down")]
     + ["post_attention_layernorm.weight"]
 )
-"""The tensors of a Llama-type block without a norm in front."""
+"""The tensors of a Llama-type block without a norm before it."""
 STRETCH = (
     *("factor", "low_freq_factor", "high_freq_factor"),
     "original_max_position_embeddings",
@@ -42,14 +42,21 @@ class Format:
     """A published format of trained heads, registered by the file of the method that drafts with
     it.
 
-    kind: its name in cards and messages; title: with an article. role: which of a pair's roles it
-    serves. build(head, decoder): the class that drafts. recognised: whether tensors are in it.
-    required: names it must have; every_layer: names that each of its layers must have behind
-    `layers.N.`, where their number is free. optional: names it may have. unused: names it may have
-    for no use of ours. fused: how many rows of the target's width its projection reads, None for
-    any number. attention_inputs: how many rows its first block's attention reads side by side.
-    shapes(width, tensors): of tensors beyond a block's. own_embeddings, own_output: whether it may
-    draft with its own.
+    Attributes:
+        kind: Its name in cards and messages.
+        title: With an article.
+        role: Which of a pair's roles it serves.
+        build: build(head, decoder): the class that drafts.
+        recognised: Whether tensors are in this format.
+        required: Names that it must have.
+        every_layer: Names that each of its layers must have after `layers.N.`, if their number is
+            free.
+        optional: Names that it may have.
+        unused: Names that it may have and that are not used here.
+        fused: How many rows of the target's width its projection reads, None for any number.
+        attention_inputs: How many concatenated rows its first block's attention reads.
+        shapes: shapes(width, tensors): of tensors beyond a block's.
+        own_embeddings, own_output: Whether it may draft with its own.
     """
 
     kind: str
@@ -70,7 +77,7 @@ class Format:
     own_output: bool = False
 
     def needed(self, tensors: Mapping[str, Tensor]) -> frozenset[str]:
-        """All names that these tensors must have."""
+        """Return all names that these tensors must have."""
         layers = {name.split(".")[1] for name in tensors if name.startswith("layers.")}
         if not self.every_layer:
             return self.required
@@ -81,7 +88,7 @@ FORMATS: dict[str, Format] = {}
 
 
 def add_format(form: Format) -> Format:
-    """Let heads of this format be recognised and opened."""
+    """Register a format, so that its heads are recognised and opened."""
     FORMATS[form.kind] = form
     return form
 
@@ -90,8 +97,10 @@ def add_format(form: Format) -> Format:
 class Head:
     """One trained head, ready to be built.
 
-    settings: config.json, the layer's nested section lifted to the top. own: this project's section
-    of it. remarks: what a user should know before trusting it, in sentences.
+    Attributes:
+        settings: config.json, with the layer's nested section lifted to the top.
+        own: This project's section of it.
+        remarks: What a user should know before relying on it, in sentences.
     """
 
     kind: str
@@ -111,8 +120,12 @@ def load(
 ) -> Head:
     """Read the head in `folder` for this target, on its device and in its type.
 
-    wanted: kinds that will do (empty: any). target: the text config of the target, to compare with.
-    Raises ValueError with one sentence where the files do not fit.
+    Args:
+        wanted: Accepted kinds (empty: any).
+        target: The text config of the target, to compare with.
+
+    Raises:
+        ValueError: With one sentence if the files do not fit.
     """
     tensors, settings = read(folder)
     source = folder.name
@@ -120,7 +133,7 @@ def load(
     form = recognise(tensors, source, settings, wanted)
     if wanted and form.kind not in wanted:
         names = " or ".join(FORMATS[w].title for w in wanted)
-        raise ValueError(f"{source}: {names} was needed, the tensors are those of {form.title}")
+        raise ValueError(f"{source}: {names} was needed, but the tensors are those of {form.title}")
     remarks = compare(settings, target or {}, source)
     remarks += own_embeddings(tensors, decoder, form.own_embeddings, source)
     _every_key(form, tensors, source)
@@ -131,13 +144,14 @@ def load(
     damaged = [name for name, tensor in sorted(tensors.items()) if not tensor.isfinite().all()]
     if damaged:
         raise ValueError(
-            f"{source} holds numbers that are not finite in {', '.join(damaged)}: its weights are"
+            f"{source} has numbers that are not finite in {', '.join(damaged)}: its weights are"
             " damaged; fetch or train it again"
         )
     width = _width(tensors)
     if width != decoder.width:
         raise ValueError(
-            f"{source} is {form.title} for a target of width {width}; this one has {decoder.width}"
+            f"{source} is {form.title} for a target of width {width}; this target has width"
+            f" {decoder.width}"
         )
     geometry = _geometry(tensors, settings, source)
     _every_shape(form, tensors, geometry, decoder, source)
@@ -159,18 +173,20 @@ def open_head(
     wanted: Iterable[str] = (),
     target: Mapping[str, Any] | None = None,
 ) -> Any:
-    """What drafts with the head in `folder`, shared by lanes; arguments and errors as `load`'s."""
+    """Return what drafts with the head in `folder`, shared by lanes; arguments and errors as in
+    `load`.
+    """
     head = load(folder, decoder, wanted, target)
     return FORMATS[head.kind].build(head, decoder)
 
 
 def serving(role: str) -> list[str]:
-    """The formats whose heads serve a pair's role."""
+    """Return the formats whose heads serve a pair's role."""
     return [kind for kind, form in FORMATS.items() if form.role == role]
 
 
 def role_in(folder: Path) -> str | None:
-    """Which role the head in a folder serves; None where it holds no head that is known here."""
+    """Return which role the head in a folder serves; None if it holds no head in a known format."""
     try:
         tensors, settings = read(folder)
         return recognise(tensors, folder.name, settings).role
@@ -187,11 +203,10 @@ def recognise(
     settings: Mapping[str, Any] = MappingProxyType({}),
     wanted: Sequence[str] = (),
 ) -> Format:
-    """Which format these tensors are in; ValueError with a sentence for formats that are not
-    served.
+    """Return the format of these tensors; ValueError with a sentence for unsupported formats.
 
-    settings, wanted: what tells the heads of MSD that have EAGLE-2's names from EAGLE-2's: our
-    section of their config.json, or the pair that lists them.
+    settings, wanted: Distinguish heads of MSD that have EAGLE-2's tensor names from EAGLE-2's: by
+    this project's section of their config.json, or by the pair that lists them.
     """
     found = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
     if found is not None and found.kind == "eagle2":
@@ -208,13 +223,15 @@ def recognise(
         form.title.partition(" ")[2].removesuffix(" head") for form in FORMATS.values()
     )
     raise ValueError(
-        f"{source} is no head this software knows ({known}); it holds "
-        f"{len(tensors)} tensors: {held}{', ...' if len(tensors) > 4 else ''}"
+        f"{source} is not a head in a known format ({known}); it has {len(tensors)} tensors:"
+        f" {held}{', ...' if len(tensors) > 4 else ''}"
     )
 
 
 def columns(tensors: Mapping[str, Tensor]) -> int:
-    """How many rows of its width a head's projection reads; 0 without a plain block behind one."""
+    """Return how many rows of its width a head's projection reads; 0 if no plain block
+    follows it.
+    """
     plain = (
         "layers.0.self_attn.q_proj.weight" in tensors
         and "layers.0.input_layernorm.weight" not in tensors
@@ -251,11 +268,12 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
     width, heads = _width(tensors), settings.get("num_attention_heads")
     if not isinstance(heads, int):
         raise ValueError(
-            f"the config.json of {source} does not say num_attention_heads, which shapes cannot"
-            " tell"
+            f"the config.json of {source} lacks num_attention_heads, which shapes do not determine"
         )
     if settings.get("hidden_act", "silu") != "silu":
-        raise ValueError(f"{source} has the activation {settings['hidden_act']}; served is silu")
+        raise ValueError(
+            f"{source} has the activation {settings['hidden_act']}; only silu is supported"
+        )
     q_rows = tensors["layers.0.self_attn.q_proj.weight"].shape[0]
     head_width, rest = divmod(q_rows, heads)
     kv_heads, kv_rest = divmod(
@@ -264,7 +282,7 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
     if rest or kv_rest or not kv_heads or heads % kv_heads:
         k_rows = tensors["layers.0.self_attn.k_proj.weight"].shape[0]
         raise ValueError(
-            f"{source} says {heads} attention heads, which does not divide its {q_rows} query rows"
+            f"{source} has {heads} attention heads, which do not divide its {q_rows} query rows"
             f" and {k_rows} key rows into heads of one width"
         )
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
@@ -272,18 +290,19 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
     sections = tuple(rope.get("mrope_section", ()))
     if rope_type not in ("default", "mrope", "llama3"):
         raise ValueError(
-            f"{source} has rotary positions of type {rope_type}; served are plain, three-axis and"
-            " llama3 ones"
+            f"{source} has rotary positions of type {rope_type}; supported are plain, three-axis"
+            " and llama3 ones"
         )
     stretch = tuple(float(rope.get(name, 0)) for name in STRETCH) if rope_type == "llama3" else ()
     if not all(stretch):
         raise ValueError(
-            f"{source} has rotary positions of type llama3; its config must say"
+            f"{source} has rotary positions of type llama3; its config must have"
             f" {', '.join(STRETCH)}"
         )
     if sections and sum(sections) != head_width // 2:
         raise ValueError(
-            f"{source} has rotary sections {list(sections)} for heads of {head_width // 2} pairs"
+            f"{source} has rotary sections {list(sections)}, which do not fit heads of"
+            f" {head_width // 2} rotary pairs"
         )
     theta = settings.get("rope_theta", rope.get("rope_theta", 10000.0))
     return Geometry(
@@ -336,12 +355,12 @@ def _every_shape(
         needed = own.get(name, needed)
         if needed is not None and tuple(tensor.shape) != needed:
             raise ValueError(
-                f"{source}: {name} should be {list(needed)}, it is {list(tensor.shape)}"
+                f"{source}: {name} should have shape {list(needed)}, but has {list(tensor.shape)}"
             )
 
 
 def _draft_vocabulary(tensors: Mapping[str, Tensor], decoder: Decoder, source: str) -> None:
-    """Every draft id must stand for one id of the target."""
+    """Raise ValueError unless every draft id maps to one id of the target."""
     if DRAFT_IDS in tensors:
         ids = tensors[DRAFT_IDS]
     elif "d2t" in tensors:
@@ -355,4 +374,4 @@ def _draft_vocabulary(tensors: Mapping[str, Tensor], decoder: Decoder, source: s
         )
     if len(ids.unique()) < len(ids):
         n = len(ids) - len(ids.unique())
-        raise ValueError(f"{source} has a draft vocabulary in which {n} ids stand twice")
+        raise ValueError(f"{source} has a draft vocabulary with {n} duplicate ids")

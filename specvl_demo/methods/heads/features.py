@@ -1,11 +1,9 @@
-"""Heads that guess the target's next features: EAGLE-2 (arXiv 2406.16858) and those that derive
-from it.
+"""Heads that predict the target's next features: EAGLE-2 (arXiv 2406.16858) and its descendants.
 
-Given the target's last hidden states, which come out of forwards that are made anyway, drafts with
-one block behind a projection of [embedding of a token, feature of the token before it (, step
-embedding)]. Embeddings and output head are the target's. Row i is token i: it sees features of
-tokens before i and predicts feature i, hence token i + 1. Knows no tree policy and no acceptance
-rule.
+Given the target's last hidden states, which the forwards compute anyway, drafts with one block
+after a projection of [embedding of a token, feature of the token before it (, step embedding)].
+Embeddings and output head are the target's. Row i is token i: it attends to features of tokens
+before i and predicts feature i, hence token i + 1. Knows no tree policy and no acceptance rule.
 """
 
 from __future__ import annotations
@@ -46,15 +44,19 @@ from specvl_demo.methods.heads.checkpoints import Head
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
 IMPORTANCE_ROWS = 64
-"""How many of the prompt's last rows vote on which visual tokens matter."""
+"""How many of the prompt's last rows determine, by their attention, which visual tokens matter."""
 
 
 class Opening(NamedTuple):
     """What a head makes of a prompt.
 
-    x [r, width of the block's input] and positions [r] or [3, r]: rows before the root. known [1,
-    D]: the feature the root is fed with; position [1]: the root's. seen: prompt positions the head
-    was given. holes: rows of the cache before these, for a head that keeps more than it asks with.
+    Attributes:
+        x: [r, width of the block's input] rows before the root.
+        positions: [r] or [3, r].
+        known: [1, D] the feature that the root is fed with.
+        position: [1] of the root.
+        seen: Prompt positions that the head was given.
+        holes: Rows of the cache before these, for a head that stores more rows than it queries.
     """
 
     x: Tensor
@@ -68,7 +70,7 @@ class Opening(NamedTuple):
 class FeatureHead:
     """The weights of an EAGLE-2 head, as a `backend.Backend`. Shared by lanes, never changed.
 
-    fixed: whether its steps have fixed shapes, which they may where the target's may.
+    fixed: Whether its steps have fixed shapes, which is possible if the target's may.
     """
 
     window: int | None = None
@@ -76,14 +78,14 @@ class FeatureHead:
     capture: Capture = NOTHING
     view = "full"
     n_steps = 1
-    """Step embeddings; 1 stands for none."""
+    """Step embeddings; 1 means none."""
 
     def __init__(self, head: Head, decoder: Decoder) -> None:
         g, t = head.geometry, head.tensors
         self.name, self.decoder = head.source, decoder
         self.width, self.dtype = g.width, decoder.dtype
         self.vocab, self.input_width = decoder.vocab, g.width
-        # As the target's steps, until its own were tried.
+        # Like the target's steps, until its own are calibrated.
         self._steps, self.fixed = FixedSteps(self), bool(getattr(decoder, "fixed", False))
         ids = t.get(DRAFT_IDS)
         # The target's output head, or the rows of it that the head was trained with.
@@ -103,12 +105,15 @@ class FeatureHead:
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are now: a ZeroGPU Space moves them after loading."""
+        """The device its weights are on now: a ZeroGPU Space moves them after loading."""
         return self.decoder.device
 
     def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
-        """The same head as these settings want it. commonest: ids that it says first where it is to
-        say few and was not trained with a draft vocabulary."""
+        """Return the same head with these settings.
+
+        commonest: The ids of its draft vocabulary, if the settings limit it and the head was
+        trained without one.
+        """
         twin = copy(self)
         if settings.draft_vocab:
             twin._output = narrowed(self._output, settings.draft_vocab, commonest)
@@ -125,7 +130,7 @@ class FeatureHead:
         ] * self.n_layers
 
     def calibrate(self) -> str | None:
-        """Keep ordinary steps or fixed ones, what is faster here; a sentence where fixed ones
+        """Choose ordinary or fixed steps, whichever is faster here; return a sentence if fixed ones
         lost.
         """
         if not self.fixed:
@@ -137,9 +142,9 @@ class FeatureHead:
         return tried(cast("Switched", self), rows, self.log_probabilities(self.vocab, ())).reason
 
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
-        """Every token but the first and the last, each with the feature of the token before it.
+        """Pair every token but the first and the last with the feature of the token before it.
 
-        before: prompt positions that the head was given at the conversation's last question.
+        before: Prompt positions that the head was given at the conversation's last question.
         """
         features, positions = self.features(start.prefill), start.encoded.positions
         every = torch.arange(features.shape[0], device=self.device)
@@ -147,7 +152,7 @@ class FeatureHead:
         opening = Opening(x, every[:-1], features[-1:], every[-1:], every)
         if not self._geometry.sections or positions.ndim == 1:
             return opening
-        # Trained on the target's three axes.
+        # It was trained on the target's three axes.
         last = positions.shape[1] - 1
         return opening._replace(
             positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
@@ -168,19 +173,18 @@ class FeatureHead:
         return Opening(x, places[:-1], features[-1:], places[-1:], seen)
 
     def prefill(self, start: Start, opening: Opening, room: int) -> CachedSequence:
-        """The rows before the root, in a cache of so many."""
+        """Prefill the rows before the root, in a cache with room for `room` rows."""
         cache = self.new_cache(1, room)
         if len(opening.x):
             self.forward(ForwardInput(opening.x[None], opening.positions.unsqueeze(-2), cache))
         return CachedSequence(cast("Backend", self), cache, opening.position)
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
-        """The prompt's embeddings [n, D], those of visual tokens in the size that the head was
-        trained with.
+        """Return the prompt's embeddings [n, D], with those of visual tokens scaled as in training.
 
         # choice: projected visual tokens may be a hundred times as large as words, and these heads
-        have no norm where they read them. Ours are trained on visual tokens in the size of words;
-        published ones take them as they are.
+        have no norm where they read them. Heads of this project are trained on visual tokens scaled
+        to the size of words; published ones read them unscaled.
         """
         if self._visual_scale == 1.0:
             return encoded.embeds
@@ -188,28 +192,30 @@ class FeatureHead:
         return encoded.embeds * scale.to(encoded.embeds.dtype)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """ids [k] -> embeddings [k, D], the target's."""
+        """Return the target's embeddings [k, D] of ids [k]."""
         return self.decoder.embed(ids)
 
     def features(self, known: Prefill | Scores) -> Tensor:
-        """The target's features, of every prompt position or every node [r, D]."""
+        """Return the target's features of every prompt position or every node [r, D]."""
         return known.hidden
 
     def join(
         self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
     ) -> Tensor:
-        """Embeddings [k, D] and features [k, D] -> the block's input [k, D].
+        """Return the block's input [k, D] for embeddings [k, D] and features [k, D].
 
-        step: levels below the root, [k] or one for all. scene: what `scene` gave.
+        Args:
+            step: Levels below the root, [k] or one for all.
+            scene: The result of `scene`.
         """
         return self._project(torch.cat((embeds, features), -1), self._bias[step])
 
     def scene(self, start: Start) -> Tensor | None:
-        """What of the pictures goes into every drafted row."""
+        """Return what of the pictures goes into every drafted row."""
         return None
 
     def forward(self, call: ForwardInput) -> Tensor:
-        """Predicted features [1, T, D]; the cache is T rows longer afterwards."""
+        """Return predicted features [1, T, D]; the cache grows by T rows."""
         return self._steps.forward(call, self._ordinary) if self.fixed else self._ordinary(call)
 
     def _ordinary(self, call: ForwardInput) -> Tensor:
@@ -218,10 +224,10 @@ class FeatureHead:
         return hidden
 
     def watch(self, kept: ForwardOutput, stack: ExitStack) -> None:
-        """Nobody asks for the inputs of a head's layers."""
+        """Do nothing: the inputs of a head's layers are never captured."""
 
     def decode(self, call: ForwardInput) -> Tensor:
-        """Predicted features [1, T, D]; the cache is written but not yet longer."""
+        """Return predicted features [1, T, D]; the cache is written but its length unchanged."""
         size = call.x.shape[1]
         slots, keys, values = call.cache.spans(size)
         causal = call.mask is None and size > 1
@@ -232,22 +238,23 @@ class FeatureHead:
         ]
 
     def inputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What `join` gave -> what the block attends with, and its residual."""
+        """Return the attention's input and the residual for a result of `join`."""
         return x, x
 
     def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """Predicted features [k, D] -> log-probabilities [k, size] of the next token, never a
-        banned one.
+        """Return a function from predicted features [k, D] to log-probabilities [k, size] of the
+        next token; `banned` ids are at -inf.
         """
         return log_probabilities(self._output, size, banned)
 
 
 class FeatureDrafter(NoDrafter):
-    """A `core.types.Drafter` over a feature head: drafted rows run on the head's own features.
+    """A `core.types.Drafter` over a feature head: drafted rows continue from the head's own
+    features.
 
     Known rows stay in its cache: the prompt's in one forward, then the accepted tokens with the
-    target's features in one forward a round, together with the root. Drafted rows are forgotten;
-    the others are there for the next question.
+    target's features in one forward per round, together with the root. Drafted rows are dropped;
+    the known ones are kept for the conversation's next question.
     """
 
     def __init__(self, head: FeatureHead) -> None:
@@ -255,7 +262,7 @@ class FeatureDrafter(NoDrafter):
         self._head = head
 
     def begin(self, start: Start) -> None:
-        """Prefill with what the head makes of the prompt, as far as it is new to it."""
+        """Prefill with the head's rows of the prompt, as far as they are new to it."""
         head, cache, name = self._head, start.prompt.cache, self.name
         cached: tuple[Prefix, Tensor] | None = None if cache is None else cache.get(head)
         opening, new = head.open(start, None if cached is None else cached[1]), None
@@ -264,7 +271,7 @@ class FeatureDrafter(NoDrafter):
             opening = head.open(start) if new is None else opening
         rows, ahead = opening.holes + opening.x.shape[0], start.max_new_tokens + start.max_nodes
         if max(rows, int(opening.position)) + ahead >= POSITIONS:
-            raise ValueError(f"{name} counts to {POSITIONS} positions, this request needs more")
+            raise ValueError(f"{name} supports {POSITIONS} positions; this request needs more")
         room = rows + 1 + ahead
         if cached is None or new is None:
             stream = head.prefill(start, opening, room)
@@ -275,8 +282,8 @@ class FeatureDrafter(NoDrafter):
         self._begun, self._cache = stream.length, cache
         self._context = start.encoded.context(name, opening.seen)
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
-        # What the head said at every row of this round, and how far below the root the row is, up
-        # to the last step embedding.
+        # The head's output at every row of this round, and how far below the root the row is, up to
+        # the last step embedding.
         self._own = torch.empty(start.max_nodes, head.width, dtype=head.dtype, device=head.device)
         self._step = torch.zeros(start.max_nodes, dtype=torch.int64, device=head.device)
         self._scene = head.scene(start)
@@ -284,8 +291,8 @@ class FeatureDrafter(NoDrafter):
         self._pending: list[int] = []
 
     def close(self, said: Tensor) -> None:
-        """Leave the known rows, and which prompt positions they saw, to the conversation's next
-        question.
+        """Leave the known rows, and which prompt positions they represent, to the conversation's
+        next question.
         """
         if self._cache is not None:
             stream = self._stream.fork(self._stream.length)
@@ -316,11 +323,11 @@ class FeatureDrafter(NoDrafter):
         return self._logp(hidden)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
-        """Forget drafted rows; take the accepted tokens with the target's features for the next
-        round.
+        """Drop drafted rows; keep the accepted tokens and the target's features for the
+        next round.
         """
         features, path = self._head.features(scores), verdict.path
-        # A path goes down, so it is a run of rows exactly if it ends where a run would.
+        # A path descends, so it is a run of consecutive rows exactly if it ends where a run would.
         known = features[: len(path)] if path[-1] == len(path) - 1 else features[path]
         if self._fed:
             self._stream.keep([0])
@@ -333,7 +340,9 @@ class FeatureDrafter(NoDrafter):
 
 
 def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettings) -> Part:
-    """The drafter over a pair's head of this role; lanes with equal settings share the head."""
+    """Make the drafter over a pair's head of this role; lanes with equal settings share the
+    head.
+    """
 
     def build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> FeatureDrafter:
         head: FeatureHead = models.drafter(name)
@@ -345,7 +354,7 @@ def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettin
 
 
 def _rows(parents: Sequence[int] | Tensor, device: torch.device) -> Tensor | slice:
-    """Parents as an index; a single one as a slice, which copies nothing."""
+    """Return parents as an index; a single one as a slice, which copies nothing."""
     if isinstance(parents, Tensor):
         return parents
     if len(parents) == 1:

@@ -1,7 +1,7 @@
 """The files of a trained head: config.json and weights, safetensors or .bin, whole or sharded.
 
-Pickled code is never executed. What they leave out or have otherwise than the target is told in
-sentences, for whoever uses the head.
+Pickled code is never executed. What they leave out, or set differently from the target, is reported
+to the user in sentences.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ _HARMLESS = {
 
 
 def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """All tensors of a folder under canonical names, on the host, and its config.json."""
+    """Return all tensors of a folder under canonical names, on the host, and its config.json."""
     config = folder / "config.json"
     if not config.is_file():
-        raise ValueError(f"{folder.name} has no config.json; a head needs one beside its weights")
+        raise ValueError(f"{folder.name} has no config.json; a head needs one next to its weights")
     settings = flattened(compatibility.read_json(config))
     tensors: dict[str, Tensor] = {}
     for file in _files(folder):
         for name, tensor in _open(file).items():
             if canonical(name) in tensors:
                 raise ValueError(
-                    f"{folder.name} holds {canonical(name)} twice; it is unclear which counts"
+                    f"{folder.name} holds {canonical(name)} twice; keep only one of the two"
                 )
             tensors[canonical(name)] = tensor
     return eight_bits.unpacked(tensors), settings
 
 
 def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with the nested sections of speculators' and other formats lifted to the top
+    """Return a config with the nested sections of speculators' and other formats lifted to the top
     level.
     """
     layer = settings.get("transformer_layer_config") or {}
@@ -73,7 +73,7 @@ def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def canonical(name: str) -> str:
-    """A tensor's published name without wrappers' prefixes and older spellings."""
+    """Return a tensor's published name without wrappers' prefixes and in its current spelling."""
     if (wrapped := _PREFIXES.match(name)) is not None:
         name = name[wrapped.end() :]
     if name.startswith("midlayer."):
@@ -82,8 +82,8 @@ def canonical(name: str) -> str:
 
 
 def compare(settings: Mapping[str, Any], target: Mapping[str, Any], source: str) -> list[str]:
-    """What a head's config leaves out, says otherwise than its target's, or says that nobody here
-    reads.
+    """Return sentences about settings that a head's config leaves out, that differ from its
+    target's, or that are not read here.
     """
     remarks = []
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
@@ -91,21 +91,23 @@ def compare(settings: Mapping[str, Any], target: Mapping[str, Any], source: str)
     for name, default in (("rope_theta", 10000.0), ("rms_norm_eps", 1e-6)):
         found, wanted = settings.get(name, rope.get(name)), target.get(name, theirs.get(name))
         if found is None:
-            remarks.append(f"The config of {source} does not say {name}; {default:g} is taken.")
+            remarks.append(f"The config of {source} does not set {name}; {default:g} is assumed.")
         elif wanted is not None and float(found) != float(wanted):
-            remarks.append(f"{source} has {name} {found:g}, its target {wanted:g}.")
+            remarks.append(f"{source} has {name} {found:g}, but its target has {wanted:g}.")
     unread = sorted(settings.keys() - _READ - _HARMLESS)
     if unread:
-        remarks.append(f"Nothing here reads {', '.join(unread)} in the config of {source}.")
+        remarks.append(
+            f"The config of {source} sets {', '.join(unread)}, which this program does not read."
+        )
     return remarks
 
 
 def own_embeddings(
     tensors: dict[str, Tensor], decoder: Decoder, allowed: bool, source: str
 ) -> list[str]:
-    """A head's own copy of the embeddings is dropped where it is the target's, whose table is used.
+    """Drop a head's own copy of the embeddings if it is the target's, whose table is used.
 
-    One that differs belongs to a head that was trained with it, where the format allows that, or to
+    One that differs belongs to a head that was trained with it, if the format allows that, or to
     another target.
     """
     table = tensors.get("embed_tokens.weight")
@@ -113,25 +115,25 @@ def own_embeddings(
         return []
     rows = torch.linspace(0, min(table.shape[0], decoder.vocab) - 1, 64).round().long().unique()
     theirs, ours = table[rows].float(), decoder.embed(rows.to(decoder.device)).float().cpu()
-    # Some families scale what the table holds, so directions are compared; rows of unused ids may
-    # be zero.
+    # Some families scale the table's output, so directions are compared; rows of unused ids may be
+    # zero.
     alike = torch.nn.functional.cosine_similarity(theirs, ours, dim=-1).median().item()
     if alike >= 0.99:
         del tensors["embed_tokens.weight"]
         return []
     if allowed:
         return [
-            f"{source} drafts with embeddings of its own, which agree with the target's to"
+            f"{source} drafts with its own embeddings, whose similarity to the target's is"
             f" {alike:.2f}."
         ]
     raise ValueError(
-        f"{source} was trained for another model: its embeddings and the target's agree to"
-        f" {alike:.2f}"
+        f"{source} was trained for another model: the similarity of its embeddings to the target's"
+        f" is {alike:.2f}"
     )
 
 
 def own_output_head(tensors: Mapping[str, Tensor], decoder: Decoder, source: str) -> list[str]:
-    """A copy of the output head is not used; one that differs from the target's is told."""
+    """Report an own output head that differs from the target's; copies are not used."""
     head = tensors.get("lm_head.weight", tensors.get("head.weight"))
     if head is None or head.shape[-1] != decoder.width:
         return []
@@ -144,8 +146,8 @@ def own_output_head(tensors: Mapping[str, Tensor], decoder: Decoder, source: str
     if alike >= 0.99:
         return []
     return [
-        f"{source} holds an output head that differs from the target's ({alike:.2f}) and is not"
-        " used."
+        f"{source} has an output head that differs from the target's (similarity {alike:.2f}) and"
+        " is not used."
     ]
 
 
@@ -158,17 +160,17 @@ def _files(folder: Path) -> list[Path]:
             named = compatibility.read_json(index).get("weight_map")
             if not isinstance(named, dict):
                 raise ValueError(
-                    f"{index.name} of {folder.name} has no weight_map, which names the shards"
+                    f"{index.name} of {folder.name} has no weight_map, which must name the shards"
                 )
             shards = sorted(set(map(str, named.values())))
             missing = [shard for shard in shards if not (folder / Path(shard).name).is_file()]
             if missing:
                 raise ValueError(
-                    f"{folder.name} names shards that are not there: {', '.join(missing)}"
+                    f"{folder.name} lacks shards that its index names: {', '.join(missing)}"
                 )
             return [folder / Path(shard).name for shard in shards]
     raise ValueError(
-        f"{folder.name} has no weights; needed is {' or '.join(_WHOLE)}, whole or with an index"
+        f"{folder.name} has no weights; it needs {' or '.join(_WHOLE)}, whole or with an index"
     )
 
 
@@ -185,10 +187,10 @@ def _open(file: Path) -> dict[str, Tensor]:
         loaded = torch.load(file, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as reason:
         raise ValueError(
-            f"{file.name} is not a plain file of weights, and other files are not opened: "
-            f"{str(reason).splitlines()[0]}"
+            f"{file.name} is not a plain file of weights, and no other file is opened:"
+            f" {str(reason).splitlines()[0]}"
         ) from None
     loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
     if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
-        raise ValueError(f"{file.name} holds something other than named tensors")
+        raise ValueError(f"{file.name} contains something other than named tensors")
     return loaded

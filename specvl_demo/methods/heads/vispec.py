@@ -1,7 +1,7 @@
-"""ViSpec's head (arXiv 2509.15235), for comparison: it drafts as EAGLE-2's does from squeezed
+"""ViSpec's head (arXiv 2509.15235), for comparison: drafts as EAGLE-2's does, from squeezed
 pictures.
 
-Given published weights; not trained here. Knows no tree policy and no acceptance rule.
+Runs published weights; not trained here. Knows no tree policy and no acceptance rule.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from specvl_demo.vlm.layouts import visual_runs
 
 
 class ViSpecHead(FeatureHead):
-    """ViSpec: a learnt adaptor squeezes every picture into a few rows and one vector that goes into
-    all text rows behind it (as its code does)."""
+    """ViSpec's head.
+
+    A learned adaptor squeezes every picture into a few rows and one vector that goes into all text
+    rows after it (as in its code).
+    """
 
     view = "squeezed"
 
@@ -34,11 +37,11 @@ class ViSpecHead(FeatureHead):
         }
 
     def open(self, start: Start, before: Tensor | None = None) -> Opening:
-        """Text rows, and of every picture the adaptor's rows at its last positions; gaps stay in
-        positions.
+        """Return text rows, and of every picture the adaptor's rows at its last positions;
+        positions keep gaps.
 
         # choice: several pictures each get rows; a text row gets the vector of the last one before
-        it (the published code knows one).
+        it (the published code supports one).
         """
         encoded, features = start.encoded, self.features(start.prefill)
         n = features.shape[0]
@@ -61,7 +64,7 @@ class ViSpecHead(FeatureHead):
         return Opening(x, rows_at - 1, features[-1:], last, seen)
 
     def scene(self, start: Start) -> Tensor | None:
-        """The last picture's vector [1, D], zero without one."""
+        """Return the last picture's vector [1, D], zero without one."""
         runs = visual_runs(start.encoded.visual)
         if not runs:
             return start.prefill.hidden.new_zeros(1, self.width)
@@ -70,13 +73,15 @@ class ViSpecHead(FeatureHead):
     def join(
         self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
     ) -> Tensor:
-        """fc([e, img_fc([f, scene])])"""
+        """Return fc([e, img_fc([f, scene])])."""
         scene = features.new_zeros(1, self.width) if scene is None else scene
         both = torch.cat((features, scene.expand_as(features)), -1)
         return super().join(embeds, self._image(both, self._image_bias), step)
 
     def _adapt(self, embeds: Tensor) -> Tensor:
-        """Projected visual tokens [r, D] -> [queries, D], by attention of learnt queries."""
+        """Squeeze projected visual tokens [r, D] -> [queries, D], by attention of learned
+        queries.
+        """
         n, heads, width = self._queries.shape
 
         def project(name: str, x: Tensor) -> Tensor:
@@ -95,7 +100,7 @@ add_format(
     Format(
         "vispec",
         "a ViSpec head",
-        "eagle2",  # it drafts the way EAGLE-2's heads do
+        "eagle2",  # it drafts as EAGLE-2's heads do
         ViSpecHead,
         lambda tensors: "img_fc.weight" in tensors or "imadpt.q" in tensors,
         FIRST
