@@ -1,9 +1,7 @@
-"""What can be known of a vision-language model before its weights are there, and whether two fit
-together.
+"""What can be known of a vision-language model before it is loaded, and whether two fit together.
 
 Given a local folder or a repository of the hub, reads its configuration, its tokenizer and its list
-of files: kilobytes, never weights. Knows the families that the engine serves. Knows nothing of
-methods.
+of files: kilobytes, never weights. Knows the supported families, but nothing of methods.
 """
 
 from __future__ import annotations
@@ -34,25 +32,28 @@ FAMILIES: dict[str, str] = {
     "mistral3": "Mistral 3",
     "internvl": "InternVL",
 }
-"""By `model_type` of the configuration. Pixtral is a LLaVA with another vision tower there."""
+"""By `model_type` of the configuration. Pixtral appears there as a LLaVA with another
+vision tower.
+"""
 
 _RECURRENT = (
-    "its linear-attention layers keep one running state, which cannot forget rejected tokens"
+    "its linear-attention layers keep one running state, from which rejected tokens cannot be"
+    " removed"
 )
-_PER_LAYER = "its layers want the ids of tokens beside their embeddings"
+_PER_LAYER = "its layers need token ids in addition to embeddings"
 REFUSED: dict[str, str] = {
     "qwen3_5": _RECURRENT,
     "qwen3_5_moe": _RECURRENT,
 }
-"""Families that were looked at and are not served, with the reason."""
+"""Families that were examined and are not supported, with the reason."""
 ASSISTANTS = {"gemma4_assistant": "gemma4"}
-"""Drafters that read the keys and values of a target, with its family."""
+"""Drafters that read the keys and values of a target, and the target's family."""
 
-# The client's HTTP library, of which it has had several: what a lost connection raises.
+# The hub client's HTTP library, which has changed over time: what a lost connection raises.
 _HTTPError: type[BaseException] = HfHubHTTPError.__bases__[0]
 
 _READ = ("config.json", "tokenizer.json")
-# What decides into how many tokens a picture is cut, wherever a family keeps it.
+# The settings that decide into how many tokens a picture is split, wherever a family keeps them.
 _CUT = (
     *(
         "image_size",
@@ -68,11 +69,14 @@ _CUT = (
 
 @dataclass(frozen=True)
 class Card:
-    """A model as far as it is known without its weights.
+    """What is known of a model without its weights.
 
-    family: its `model_type`. params: from the weights' own headers or index, rounded; 0 where
-    nothing says. bytes: of the weights as stored. tokens: id by token. folder: where its
-    configuration lies here.
+    Attributes:
+        family: Its `model_type`.
+        params: From the weights' headers or index, rounded; 0 if unknown.
+        bytes: Of the weights as stored.
+        tokens: Id by token.
+        folder: Where its configuration is stored locally.
     """
 
     id: str
@@ -89,11 +93,14 @@ class Card:
 
 
 def read(source: str, offline: bool = False, text: bool = False) -> Card:
-    """The card of a folder or a repository. ValueError with a sentence where it cannot be had or is
-    no family that the engine serves.
+    """Return the card of a folder or a repository.
 
-    offline: only what the hub's local cache holds. text: a language model that does not see will do
-    too.
+    Args:
+        offline: Use only the hub's local cache.
+        text: Also accept a text-only language model.
+
+    Raises:
+        ValueError: With a sentence if it cannot be read or is not of a supported family.
     """
     folder = Path(source)
     if folder.is_dir():
@@ -105,7 +112,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     config = known.get("config.json")
     if config is None and offline and not folder.is_dir():
         raise ValueError(
-            f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids to look it up."
+            f"{source} is not in the local cache, and HF_HUB_OFFLINE forbids looking it up."
         )
     if config is None:
         raise ValueError(
@@ -118,22 +125,22 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
     if family not in FAMILIES and not text_model:
         if family in REFUSED:
             raise ValueError(
-                f"{source} is of type {family!r}, which is not served: {REFUSED[family]}."
+                f"{source} is of type {family!r}, which is not supported: {REFUSED[family]}."
             )
         served = ", ".join(FAMILIES.values())
         raise ValueError(
-            f"{source} is of type {family or 'unknown'!r}; this engine serves {served} and Pixtral."
+            f"{source} is of type {family or 'unknown'!r}; supported are {served} and Pixtral."
         )
     if (config.get("text_config") or {}).get("hidden_size_per_layer_input") and family == "gemma4":
-        raise ValueError(f"{source} is a small Gemma 4, which is not served: {_PER_LAYER}.")
+        raise ValueError(f"{source} is a small Gemma 4, which is not supported: {_PER_LAYER}.")
     if "tokenizer.json" not in known:
         raise ValueError(
-            f"{source} has no tokenizer.json, by which its vocabulary could be compared."
+            f"{source} has no tokenizer.json, which is needed to compare its vocabulary."
         )
     safe = sum(size for name, size in files.items() if name.endswith(".safetensors"))
     pickled = sum(size for name, size in files.items() if name.endswith(".bin"))
     if not safe and not pickled and files:
-        raise ValueError(f"{source} holds no weights.")
+        raise ValueError(f"{source} has no weights.")
     return Card(
         id=source,
         family=family,
@@ -146,9 +153,11 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
 
 
 def hub_head(repo: str, offline: bool = False) -> Card | None:
-    """The card of an EAGLE-3 head on the hub, by what its configuration says of itself; None where
-    it is something else. Its other formats say nothing there: they are known by their tensors, in
-    folders alone."""
+    """Return the card of an EAGLE-3 head on the hub, from its configuration; None if it is
+    something else.
+
+    Heads of other formats are recognised only in local folders, by their tensors.
+    """
     files, facts, known = _from_hub(repo, offline)
     config = known.get("config.json", {})
     named = " ".join(config.get("architectures") or ()).lower()
@@ -160,13 +169,13 @@ def hub_head(repo: str, offline: bool = False) -> Card | None:
 
 
 def is_vlm(folder: Path) -> bool:
-    """Whether a local folder says that it holds a model of a family that the engine serves."""
+    """Whether a local folder's configuration is of a supported vision-language family."""
     config = folder / "config.json"
     return config.is_file() and read_json(config).get("model_type") in FAMILIES
 
 
 def stored(folder: Path) -> int:
-    """Bytes of the weights in a local folder: safetensors, else pickled ones."""
+    """Return the size in bytes of the weights in a local folder: safetensors, else pickled ones."""
     sizes = {
         suffix: sum(path.stat().st_size for path in folder.glob(f"*.{suffix}"))
         for suffix in ("safetensors", "bin")
@@ -175,16 +184,17 @@ def stored(folder: Path) -> int:
 
 
 def misfit(target: Card, drafter: Card) -> str | None:
-    """Why the drafter cannot draft for the target, in a sentence; None when it can."""
+    """Return why the drafter cannot draft for the target, in a sentence; None if it can."""
     reads = ASSISTANTS.get(drafter.family)
     if reads and reads != target.family:
         return (
-            f"{drafter.id} reads the keys and values of a {FAMILIES[reads]}; {target.id} is none."
+            f"{drafter.id} reads the keys and values of a {FAMILIES[reads]}, which {target.id} is"
+            " not."
         )
     if target.id == drafter.id:
         return (
-            f"{target.id} is both target and drafter; choose the drafter 'self' in a method for"
-            " that."
+            f"{target.id} is both target and drafter; to draft with the target itself, choose the"
+            " drafter 'self' in a method."
         )
     if target.params and drafter.params >= target.params:
         return (
@@ -197,8 +207,8 @@ def misfit(target: Card, drafter: Card) -> str | None:
     if differ:
         first = differ[0]
         return (
-            f"{drafter.id} has another vocabulary than {target.id}: id {first} is {theirs[first]!r}"
-            f" there, {mine[first]!r} here ({len(differ)} ids differ)."
+            f"{drafter.id} has a different vocabulary from {target.id}: id {first} is"
+            f" {theirs[first]!r} there and {mine[first]!r} here ({len(differ)} ids differ)."
         )
     if len(common) < 0.9 * len(mine):
         return f"{drafter.id} knows only {len(common)} of the {len(mine)} tokens of {target.id}."
@@ -206,7 +216,7 @@ def misfit(target: Card, drafter: Card) -> str | None:
 
 
 def cut_alike(mine: Any, theirs: Any) -> bool:
-    """Whether two models, by their loaded configurations, cut a picture into the same tokens."""
+    """Whether two models, by their loaded configurations, split a picture into the same tokens."""
     return mine.model_type == theirs.model_type and _cut(mine.to_dict()) == _cut(theirs.to_dict())
 
 
@@ -218,38 +228,38 @@ def _cut(config: dict[str, Any]) -> dict[str, Any]:
 
 def _tokens(tokenizer: dict[str, Any]) -> dict[str, int]:
     model = tokenizer["model"]["vocab"]
-    # Unigram models keep a list of (token, score), the others a table.
+    # Unigram models store a list of (token, score), the others a table.
     table = model if isinstance(model, dict) else {token: i for i, (token, _) in enumerate(model)}
     return {**table, **{one["content"]: one["id"] for one in tokenizer.get("added_tokens", ())}}
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What a file of JSON names; ValueError with a sentence where it names nothing."""
+    """Return the top-level table of a JSON file; ValueError with a sentence if it has none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as fault:
         raise ValueError(f"{path.name} of {path.parent.name} cannot be read: {fault}") from None
     if not isinstance(found, dict):
-        raise ValueError(f"{path.name} of {path.parent.name} holds no table of names.")
+        raise ValueError(f"{path.name} of {path.parent.name} is not a JSON object.")
     return found
 
 
 def _counted(folder: Path) -> int:
-    """Parameters by the headers of the safetensors files; their data is not touched."""
+    """Count parameters from the headers of the safetensors files; their data is not read."""
     total = 0
     for path in folder.glob("*.safetensors"):
         try:
             with safe_open(path, framework="np") as file:
                 total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
         except SafetensorError:
-            continue  # `loading.check` says so when it is loaded
+            continue  # `loading.check` reports it when the model is loaded
     return total
 
 
 def _from_hub(
     repo: str, offline: bool
 ) -> tuple[dict[str, int], dict[str, Any], dict[str, dict[str, Any]]]:
-    """Files with sizes, facts, and the small files' contents."""
+    """Return files with sizes, facts, and the contents of the small files."""
     files: dict[str, int] = {}
     facts: dict[str, Any] = {}
     known: dict[str, dict[str, Any]] = {}
@@ -267,7 +277,7 @@ def _from_hub(
                 continue
     except HFValidationError:
         raise ValueError(
-            f"There is no folder {repo}, and a model of the hub is named OWNER/NAME."
+            f"There is no folder {repo}, and hub models are named OWNER/NAME."
         ) from None
     except (_HTTPError, OSError) as fault:
         line = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__

@@ -1,11 +1,11 @@
-"""EfficientNet-Lite as a vision tower of transformers that speaks a language model's embeddings.
+"""EfficientNet-Lite as a vision tower of transformers that outputs a language model's embeddings.
 
 The tower turns a picture into cells of 32×32 pixels and 6 word rows, all of the language model's
 width:
 
-- a cell joins the last map (1280 channels), the finer map under it (2×2 places) and the mean
+- a cell concatenates the last map (1280 channels), the finer map under it (2×2 places) and the mean
   colours of 4×4 places of the picture itself; each part is layer-normed, a learned position is
-  added, and a two-layer projector (LLaVA's) brings it to the width of the language model;
+  added, and a two-layer projector (LLaVA's) maps it to the width of the language model;
 - the word rows are the tower's own classification in words: its likeliest classes' probabilities
   times the token embeddings of their names. The table of those embeddings belongs to the language
   model, so it is filled when a model is assembled.
@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-# layers, kernel, stride, expansion, channels of each stage of Lite0; the first `FINE_STAGES` end in
-# the finer map.
+# layers, kernel, stride, expansion, channels of each stage of Lite0; the finer map is the output of
+# the first `FINE_STAGES`.
 STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -37,7 +37,7 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 FINE_STAGES = 5
-# What published weights call the parts of a block.
+# The names of a block's parts in published weights.
 BLOCK_PARTS = {
     "_expand_conv": "expand.conv",
     "_bn0": "expand.norm",
@@ -53,8 +53,8 @@ COLOUR_PLACES = 4
 
 @dataclass(frozen=True)
 class Variant:
-    """A published EfficientNet-Lite: how much wider and deeper than Lite0, and the pixels of a
-    side.
+    """A published EfficientNet-Lite: its width and depth relative to Lite0, and its picture side in
+    pixels.
 
     Lite2 is published for 260 pixels; 256 are a whole number of cells.
     """
@@ -72,10 +72,10 @@ VARIANTS = (
 
 
 def scaled_stages(width: float, depth: float) -> tuple[tuple[int, ...], ...]:
-    """`STAGES` with channels times `width`, to multiples of eight, and layers times `depth`,
+    """Return `STAGES` with channels times `width`, to multiples of eight, and layers times `depth`,
     rounded up.
 
-    The layers of the first and the last stage stay (EfficientNet-Lite's rule).
+    The layer counts of the first and the last stage stay (EfficientNet-Lite's rule).
     """
     last = len(STAGES) - 1
     return tuple(
@@ -114,12 +114,12 @@ class EfficientNetLiteConfig(PretrainedConfig):
 
     @property
     def grid(self) -> int:
-        """Cells along a side."""
+        """Cells per side."""
         return self.image_size // CELL
 
     @property
     def stages(self) -> tuple[tuple[int, ...], ...]:
-        """The stages of this width and depth, as `STAGES`."""
+        """The stages at this width and depth, like `STAGES`."""
         return scaled_stages(self.width, self.depth)
 
     @property
@@ -129,7 +129,9 @@ class EfficientNetLiteConfig(PretrainedConfig):
 
 
 class SameConv(nn.Conv2d):
-    """A convolution padded as TensorFlow's 'same': an odd pixel of padding goes right and below."""
+    """A convolution padded like TensorFlow's 'same': an odd pixel of padding goes right and
+    below.
+    """
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1
@@ -147,7 +149,7 @@ class SameConv(nn.Conv2d):
 
 
 class ConvNorm(nn.Module):
-    """Convolution and batch norm, then ReLU6 where `act`."""
+    """Convolution and batch norm, then ReLU6 if `act`."""
 
     def __init__(self, conv: SameConv, act: bool = True) -> None:
         super().__init__()
@@ -159,7 +161,7 @@ class ConvNorm(nn.Module):
 
 
 class InvertedResidual(nn.Module):
-    """Widen, convolve each channel by itself, narrow; added to its input where the shapes allow."""
+    """Widen, convolve each channel separately, narrow; added to its input if the shapes allow."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -186,8 +188,9 @@ def _stages(stages: tuple[tuple[int, ...], ...], inputs: int) -> list[nn.Module]
 
 
 class EfficientNetLiteModel(PreTrainedModel):
-    """The tower. `forward` gives `last_hidden_state` [pictures, cells + word rows, width of the
-    language model]."""
+    """The tower. `forward` returns `last_hidden_state` [pictures, cells + word rows, width of the
+    language model].
+    """
 
     config_class = EfficientNetLiteConfig
     main_input_name = "pixel_values"
@@ -212,26 +215,26 @@ class EfficientNetLiteModel(PreTrainedModel):
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Torch's own starting values stay; the tower is loaded or trained, never drawn by
-        transformers.
-        """
+        """Do nothing: the tower is loaded or trained, never initialised by transformers."""
 
     def train(self, mode: bool = True) -> EfficientNetLiteModel:
-        """Batch norms always use their running statistics: the batches are far too small for
-        others.
+        """Keep batch norms at their running statistics: the batches are far too small for their
+        own.
         """
         return super().train(False)
 
     def colours(self, pixel_values: Tensor) -> Tensor:
-        """Mean colours [B, 3, c·grid, c·grid] of pictures [B, 3, side, side], c = COLOUR_PLACES."""
+        """Return mean colours [B, 3, c·grid, c·grid] of pictures [B, 3, side, side], c =
+        COLOUR_PLACES.
+        """
         return F.avg_pool2d(pixel_values, CELL // COLOUR_PLACES)
 
     def classify(self, top: Tensor) -> Tensor:
-        """Class logits [B, classes] of the last map [B, 1280, grid, grid]."""
+        """Return class logits [B, classes] of the last map [B, 1280, grid, grid]."""
         return self.classifier(top.mean((2, 3)))
 
     def words(self, top: Tensor) -> Tensor:
-        """Word rows [B, rows, width]: the likeliest classes' names, weighted by their
+        """Return word rows [B, rows, width]: the likeliest classes' names, weighted by their
         probabilities.
         """
         values, classes = self.classify(top).float().softmax(-1).topk(self.config.likeliest, -1)
@@ -239,18 +242,19 @@ class EfficientNetLiteModel(PreTrainedModel):
         return torch.einsum("bk,bkrd->brd", weights, self.class_words[classes])
 
     def cells(self, top: Tensor, fine: Tensor, colours: Tensor) -> Tensor:
-        """Projected cells [B, grid², width] of the last map, the finer map [B, *`fine_shape`] and
-        what `colours` gives."""
+        """Return projected cells [B, grid², width] of the last map, the finer map [B,
+        *`fine_shape`] and the result of `colours`.
+        """
         grid = self.config.grid
         parts = (top, F.pixel_unshuffle(fine, 2), F.pixel_unshuffle(colours, COLOUR_PLACES))
         flat = [F.layer_norm(p.flatten(2).transpose(1, 2), (p.shape[1],)) for p in parts[:2]]
-        # Colours are already centred, and a cell's brightness would be lost in a norm of its own.
+        # Colours are already centred, and a separate norm would remove a cell's brightness.
         flat.append(parts[2].flatten(2).transpose(1, 2))
         x = torch.cat(flat, -1).view(-1, grid * grid, sum(self.parts)) + self.position
         return self.linear_2(F.gelu(self.linear_1(x)))
 
     def forward(self, pixel_values: Tensor, **kwargs: object) -> BaseModelOutputWithPooling:
-        """Look at pictures [B, 3, side, side], normalised with mean 127/255 and deviation
+        """Encode pictures [B, 3, side, side], normalised with mean 127/255 and deviation
         128/255.
         """
         fine = self.lower(pixel_values)
@@ -262,22 +266,25 @@ class EfficientNetLiteModel(PreTrainedModel):
 
 
 def register() -> None:
-    """Make the tower known to transformers' auto classes."""
+    """Register the tower with transformers' auto classes."""
     AutoConfig.register(EfficientNetLiteConfig.model_type, EfficientNetLiteConfig, exist_ok=True)
     AutoModel.register(EfficientNetLiteConfig, EfficientNetLiteModel, exist_ok=True)
 
 
 def published_weights(state: dict[str, Tensor]) -> tuple[Variant, dict[str, Tensor]]:
-    """Which EfficientNet-Lite these published PyTorch weights are, and the same under this module's
-    names.
+    """Return which EfficientNet-Lite these published PyTorch weights are, and the same weights
+    under this module's names.
 
-    Raises ValueError where a name is unknown or the weights are of another variant than `VARIANTS`.
+    Raises:
+        ValueError: If a name is unknown or the weights are of a variant not in `VARIANTS`.
     """
     blocks = len({name.split(".")[1] for name in state if name.startswith("_blocks.")})
     counts = {sum(s[0] for s in scaled_stages(v.width, v.depth)): v for v in VARIANTS}
     if blocks not in counts:
         known = " or ".join(f"{n} ({v.name})" for n, v in counts.items())
-        raise ValueError(f"weights of {blocks} blocks: an EfficientNet-Lite of {known} is needed")
+        raise ValueError(
+            f"an EfficientNet-Lite of {known} is needed, but these weights have {blocks} blocks"
+        )
     variant = counts[blocks]
     n_lower = sum(s[0] for s in scaled_stages(variant.width, variant.depth)[:FINE_STAGES])
     head = f"upper.{blocks - n_lower}"

@@ -1,8 +1,7 @@
-"""Matrices in eight bits: half the file of float16.
+"""Matrices in eight bits, which halves the file size of float16.
 
 For drafters, whose drafts are verified anyway, and for the photo tower's projector and classifier.
-
-A matrix NAME [out, in] is stored as int8 beside NAME.scale [out, 1] in float32, one for each row.
+A matrix NAME [out, in] is stored as int8 with NAME.scale [out, 1] in float32, one for each row.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from torch import Tensor, nn
 
 SCALE = ".scale"
 LEAST = 50_000
-"""Numbers of a matrix from which on it is packed."""
+"""Size, in numbers, from which a matrix is packed."""
 
 
 def packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights by name, the large matrices among them in eight bits."""
+    """Pack the large matrices among weights by name in eight bits."""
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         if tensor.ndim != 2 or not tensor.is_floating_point() or tensor.numel() < LEAST:
@@ -30,9 +29,7 @@ def packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same with every matrix in float16 again. ValueError where one and its scale do not
-    fit.
-    """
+    """Unpack every matrix to float16; ValueError if a matrix and its scale do not fit."""
     found = {name: tensor for name, tensor in tensors.items() if not name.endswith(SCALE)}
     for name, tensor in found.items():
         if tensor.dtype != torch.int8:
@@ -40,7 +37,7 @@ def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         scale = tensors.get(name + SCALE)
         if tensor.ndim != 2 or scale is None or scale.shape != (len(tensor), 1):
             raise ValueError(
-                f"{name} is in eight bits; it needs {name}{SCALE} with a number for each row"
+                f"{name} is in eight bits and needs {name}{SCALE} with a number for each row"
             )
         found[name] = (tensor.float() * scale).half()
     return found
@@ -48,7 +45,7 @@ def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def round_to(module: nn.Module) -> None:
-    """Give a module the weights that it will have when it is read from such a file."""
+    """Round a module's weights to the values they will have when read from such a file."""
     state = {name: p.detach() for name, p in module.named_parameters()}
     kept = unpacked(packed(state))
     for name, p in module.named_parameters():

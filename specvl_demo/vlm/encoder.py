@@ -50,17 +50,21 @@ _SERVED = {
 class VLM:
     """A `core.types.VisionEncoder` with everything a target or a small drafter needs of a model.
 
-    name: as shown. special: ids that no loose verifier may relax, beside the end of sequence and
-    placeholders. backend: "auto" takes the lean forward where it can run, on one CUDA device
-    "static", Hugging Face's with steps of fixed shapes that are replayed as graphs, else "hf",
-    Hugging Face's; "lean" insists, and "8bit" is lean with weights rounded to 8 bits.
-    again: for a drafter that cuts pictures into other tokens than its target: its own prompt of a
-    target's. shares: for a drafter with its target's own tower, projector and embeddings: the
-    target, which encodes.
+    Args:
+        name: As shown to the user.
+        special: Ids that no relaxed verifier may relax, in addition to the end of sequence and
+            placeholders.
+        backend: "auto" uses the lean forward if it can run, on one CUDA device "static" (Hugging
+            Face's with steps of fixed shapes, replayed as graphs), else "hf" (Hugging Face's).
+            "lean" requires the lean forward, and "8bit" is lean with weights rounded to 8 bits.
+        again: For a drafter that splits pictures into other tokens than its target: makes its own
+            prompt from a target's.
+        shares: For a drafter with its target's tower, projector and embeddings: the target, which
+            encodes.
     """
 
     sees = True
-    """Whether visual positions mean anything to it."""
+    """Whether it reads visual positions."""
 
     def __init__(
         self,
@@ -93,8 +97,8 @@ class VLM:
         self._projector: nn.Module | None = getattr(inner, "multi_modal_projector", None)
 
     def calibrate(self) -> str | None:
-        """Keep eager steps or graphs, what is faster here; a sentence where graphs were possible
-        and lost.
+        """Choose eager steps or graphs, whichever is faster here; return a sentence if graphs were
+        possible but slower.
         """
         return None if self._static is None else trials.calibrate(self._static).reason
 
@@ -103,9 +107,8 @@ class VLM:
         """Run the model up to, but not into, its decoder: vision tower, projector, merge,
         positions.
 
-        The vision tower's cost is all there is; the decoder is never reached. Where the
-        conversation's cache has an encoding of the same pictures and the prompt goes on in text,
-        not even the tower runs.
+        The only cost is the vision tower's. If the conversation's cache has an encoding of the same
+        pictures and the prompt continues in text, not even the tower runs.
         """
         if self._shares is not None:
             return self._shares.encode(prompt)
@@ -120,7 +123,7 @@ class VLM:
             encoded = self._encode(prompt)
         encoded = replace(encoded, index=index, seconds=time.perf_counter() - started)
         if prompt.cache is not None:
-            # Without the cache in it: a circle would outlive the conversation.
+            # Without the cache in it: a reference cycle would outlive the conversation.
             prompt.cache[self] = replace(encoded, prompt=replace(prompt, cache=None))
         return encoded
 
@@ -130,14 +133,14 @@ class VLM:
         unknown = {k for k, v in captured.items() if isinstance(v, Tensor)} - _SERVED - _HARMLESS
         if unknown:
             raise ValueError(
-                f"{type(self.model).__name__} gives its decoder {', '.join(sorted(unknown))}, which"
-                f" this engine does not know; it serves {', '.join(sorted(_SERVED))}"
+                f"{type(self.model).__name__} passes {', '.join(sorted(unknown))} to its decoder,"
+                f" which this engine does not support; supported are {', '.join(sorted(_SERVED))}"
             )
         embeds = captured["inputs_embeds"][0]
         visual = prompt.visual.to(embeds.device)
         if embeds.shape[0] != len(prompt):
             raise ValueError(
-                f"the prompt has {len(prompt)} tokens, {self.name} makes {embeds.shape[0]} of them;"
+                f"the prompt has {len(prompt)} tokens, but {self.name} expects {embeds.shape[0]};"
                 " its placeholders must be expanded by the processor of this model"
             )
         if features is not None:
@@ -159,18 +162,18 @@ class VLM:
 
     @torch.inference_mode()
     def project(self, features: Tensor) -> Tensor:
-        """Vision features before the projector [r, C] -> decoder embeddings [r, D]."""
+        """Project vision features [r, C] -> decoder embeddings [r, D]."""
         if self._projector is None:
-            raise ValueError(f"{self.name} has no projector apart from its vision tower")
+            raise ValueError(f"{self.name} has no projector separate from its vision tower")
         wanted = inspect.signature(self._projector.forward).parameters
         if len(wanted) != 1:
             raise ValueError(
-                f"the projector of {self.name} wants {', '.join(wanted)}, not vision features alone"
+                f"the projector of {self.name} needs {', '.join(wanted)}, not only vision features"
             )
         return self._projector(features[None])[0]
 
     def _until_decoder(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
-        """Keyword arguments the decoder was about to get, and what the projector was given."""
+        """Return the keyword arguments of the decoder's call, and the projector's input."""
         captured: dict[str, Any] = {}
         features: list[Tensor] = []
 
@@ -200,8 +203,8 @@ class VLM:
             at = torch.arange(embeds.shape[0], device=embeds.device)
             if "mrope_section" in rope and sees:
                 raise ValueError(
-                    f"{self.name} has three-axis positions but made none for this prompt; its"
-                    " processor's mm_token_type_ids must be among the inputs"
+                    f"{self.name} has three-axis positions but computed none for this prompt; the"
+                    " inputs must include its processor's mm_token_type_ids"
                 )
             return at.expand(3, -1) if "mrope_section" in rope else at
         return positions[-3:, 0] if positions.ndim == 3 else positions[0]
@@ -219,9 +222,9 @@ class LanguageModel(VLM):
 
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:
-        """The prompt's tokens; what stands at visual positions is never read.
+        """Return the prompt's tokens; the embeddings at visual positions are never read.
 
-        The target's tokenizer may know marks of pictures that this table lacks; any row will do for
+        The target's tokenizer may have picture markers that this table lacks; any row will do for
         them.
         """
         ids = prompt.ids.to(self.decoder.device)
@@ -235,10 +238,11 @@ class LanguageModel(VLM):
 
 
 def aligned(mine: Tensor, theirs: Tensor) -> Tensor:
-    """For every position of one prompt, which position of another one it stands for; -1 for none.
+    """Map every position of one prompt to the position of another that it corresponds to; -1 for
+    none.
 
-    mine [m] and theirs [n] bool: visual positions. Where both have the same runs of text, a visual
-    token stands for the one as far along its run, else for none.
+    mine [m] and theirs [n] bool: visual positions. If both have the same runs of text, a visual
+    token maps to the one as far along its run, else to none.
     """
     found = torch.full((len(mine),), -1, dtype=torch.long)
     here, others = (runs(visual) for visual in (mine, theirs))
@@ -254,25 +258,25 @@ _passes = itertools.count(1)
 
 
 def _keys(ids: Tensor, visual: Tensor) -> Tensor:
-    """[n] ids, but for visual positions negative numbers that no other vision pass of this process
-    gives.
+    """Return [n] ids, with visual positions replaced by negative numbers that are unique to this
+    vision pass.
     """
     return torch.where(visual, -(next(_passes) << 32) - torch.arange(len(ids)), ids)
 
 
 class _Reached(Exception):
-    """The decoder is about to run."""
+    """Raised when the decoder is about to run."""
 
 
 def placeholder_ids(config: Any) -> tuple[int, ...]:
-    """Ids that stand for visual tokens in a prompt, by the model's configuration."""
+    """Return the ids that mark visual tokens in a prompt, from the model's configuration."""
     found = {getattr(config, name, None) for name in _PLACEHOLDERS}
     return tuple(sorted(i for i in found if isinstance(i, int)))
 
 
 def _backend(model: PreTrainedModel, wanted: str) -> Backend:
     if wanted not in ("auto", "lean", "8bit", "hf", "static"):
-        raise ValueError(f"backend is auto, lean, 8bit, hf or static, got {wanted!r}")
+        raise ValueError(f"backend must be auto, lean, 8bit, hf or static, got {wanted!r}")
     if wanted == "8bit":
         decoder, head = model.get_decoder(), model.get_output_embeddings()
         return fused_cpu.FusedDecoder(decoder, head, Matrix8Bit)
@@ -284,17 +288,18 @@ def _backend(model: PreTrainedModel, wanted: str) -> Backend:
 
 
 def _blocks(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:
-    """[n] block of every position that a captured mask lets see ahead of itself, -1 elsewhere; None
-    if none does."""
+    """Return the [n] block of every position that a captured mask lets attend ahead of itself, -1
+    elsewhere; None if it lets none.
+    """
     if isinstance(mask, dict):
-        # Gemma 3 tells both kinds of layers, Gemma 4 those with a window alone.
+        # Gemma 3 passes masks for both kinds of layers, Gemma 4 only for those with a window.
         both = (_blocks(mask.get(kind)) for kind in ("full_attention", "sliding_attention"))
         return next((blocks for blocks in both if blocks is not None), None)
     if mask is None or mask.ndim != 4:
         return None
     seen = mask[0, 0] if mask.dtype == torch.bool else mask[0, 0] == 0
     at = torch.arange(seen.shape[0], device=seen.device)
-    # The last position each one sees: its own, or the end of its block.
+    # The last position each one attends to: itself, or the end of its block.
     last = torch.where(seen, at, -1).amax(-1)
     ends = torch.zeros_like(at, dtype=torch.bool)
     ends[last[last > at]] = True

@@ -1,9 +1,8 @@
-"""Captions by Florence-2, for the caption view on pairs whose drafter cannot describe a picture
-itself.
+"""Captions by Florence-2, for the caption view of pairs whose drafter cannot describe pictures.
 
-Given the model with its processor and the target's words for text, gives token ids for every run of
-visual tokens, as `methods.captions.Captioner` wants. Pictures come from what the prompt was made
-of, so that describing them can begin before any model has read the prompt. Source: arXiv
+Given the model with its processor and the function `words` from text to the drafter's ids, returns
+token ids for every run of visual tokens, as a `methods.captions.Captioner`. Pictures come from the
+prompt's source, so captioning can start before any model has read the prompt. Source: arXiv
 2601.20357: task <CAPTION>, three beams, hidden behind the target's prefill.
 """
 
@@ -29,8 +28,10 @@ BEAMS = 3
 
 @dataclass
 class FlorenceCaptions:
-    """A captioner for one lane. words: text as the drafter's token ids; length: longest caption, in
-    its own tokens."""
+    """A captioner for one lane.
+
+    words: Converts text to the drafter's token ids. length: Longest caption, in Florence's tokens.
+    """
 
     model: PreTrainedModel
     processor: Any
@@ -39,9 +40,7 @@ class FlorenceCaptions:
     _begun: list[Future[list[int]]] = field(default_factory=list, init=False)
 
     def ahead(self, prompt: Prompt) -> None:
-        """Begin to describe everything the prompt shows, in a thread of its own; calling it
-        waits.
-        """
+        """Start captioning everything the prompt shows, in a thread; a call waits for it."""
         if prompt.source is None:
             return
         pool = ThreadPoolExecutor(1, thread_name_prefix="captions")
@@ -49,7 +48,8 @@ class FlorenceCaptions:
         pool.shutdown(wait=False)
 
     def __call__(self, encoded: Encoded, encoder: VisionEncoder) -> list[list[int]]:
-        """One caption a picture, at its first run of visual tokens; its other runs say nothing.
+        """Return one caption per picture, at its first run of visual tokens; its other runs get
+        none.
 
         # choice: a clip is captioned by its middle frame.
         """
@@ -59,7 +59,8 @@ class FlorenceCaptions:
         prompt = encoded.prompt
         if prompt.source is None or not prompt.spans:
             raise ValueError(
-                "Captions need to know which picture stands where; leave the caption view out here."
+                "Captions need to know where each picture is in the prompt, which is unknown"
+                " here; leave the caption view out."
             )
         shown = _shown(prompt.source)
         said: set[int] = set()
@@ -80,7 +81,7 @@ class FlorenceCaptions:
         picture = item if isinstance(item, Image.Image) else item.frames[len(item.frames) // 2]
         inputs = self.processor(text=TASK, images=picture.convert("RGB"), return_tensors="pt")
         weight = next(self.model.parameters())
-        # A stream of its own lets a GPU compute this beside the prefill; a CPU shares its cores
+        # On a separate stream, a GPU computes this beside the prefill; a CPU shares its cores
         # anyway.
         cuda = weight.device.type == "cuda"
         with torch.cuda.stream(torch.cuda.Stream(weight.device)) if cuda else nullcontext():
@@ -92,6 +93,6 @@ class FlorenceCaptions:
 
 
 def _shown(source: Any) -> Sequence[Any]:
-    """Pictures and clips in the order of the prompt."""
+    """Return pictures and clips in the order of the prompt."""
     turns, _ = source
     return [item for turn in turns for item in turn.shown]

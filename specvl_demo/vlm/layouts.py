@@ -1,9 +1,8 @@
-"""Where pictures and frames stand among a prompt's visual tokens, in every way that families lay
-them out.
+"""Where pictures and frames are among a prompt's visual tokens, for every layout that families use.
 
-Given a processor, what it made, and what is shown in which order; gives spans in the order of the
-prompt, none where the counts do not add up. The ways differ, not the families: grids in the inputs
-(Qwen), tiles (Idefics, InternVL; one a picture: LLaVA, Gemma), sizes with tiles put together
+Given a processor, its output, and what is shown in which order, returns spans in the order of the
+prompt, none if the counts do not add up. Cases are layouts, not families: grids in the inputs
+(Qwen), tiles (Idefics, InternVL; one per picture: LLaVA, Gemma), sizes with joined tiles
 (LLaVA-NeXT, OneVision), sizes in rows with breaks (Pixtral), pooled frames with a closing token
 (OneVision's clips).
 """
@@ -25,8 +24,13 @@ Kind = Literal["image", "video"]
 
 @dataclass(frozen=True)
 class MediaSize:
-    """One picture or clip: height and width of its frames in pixels, their number (a picture has
-    1), and whether it goes to the model as a clip (else frame by frame, as pictures)."""
+    """One picture or clip.
+
+    Attributes:
+        height, width: Of its frames, in pixels.
+        frames: Their number; 1 for a picture.
+        as_clip: Whether it goes to the model as a clip, else frame by frame as pictures.
+    """
 
     kind: Kind
     height: int
@@ -51,9 +55,11 @@ def spans(
     shown: Sequence[MediaSize],
     words: int = 0,
 ) -> tuple[Span, ...]:
-    """Spans of everything shown. visual: [n] bool, the positions of visual tokens.
+    """Return the spans of everything shown.
 
-    words: visual tokens behind the patches of every picture that stand for no place in it.
+    Args:
+        visual: [n] bool, the positions of visual tokens.
+        words: Visual tokens after every picture's patches that represent no place in it.
     """
     at = visual.nonzero().flatten().tolist()
     pieces = list(_pieces(processor, inputs, len(at), shown)) if shown else []
@@ -66,14 +72,14 @@ def spans(
         mine = at[start : start + piece.tokens]
         start += piece.tokens
         whole = mine[-1] + 1 - mine[0] == len(mine)
-        # Rows with breaks between them are no block that a grid could be laid over.
+        # Rows with breaks between them do not form a grid.
         rows, cols = (piece.rows, piece.cols) if whole else (None, None)
         found.append(Span(piece.kind, piece.media, piece.frame, mine[0], mine[-1] + 1, rows, cols))
     return tuple(found)
 
 
 def _apart(piece: _GridPiece, words: int) -> tuple[_GridPiece, _GridPiece]:
-    """The square of patches of a piece, and the `words` tokens behind it."""
+    """Split a piece into its square of patches and the `words` tokens after it."""
     side = math.isqrt(piece.tokens - words)
     patches = piece._replace(rows=side, cols=side, tokens=piece.tokens - words)
     return patches, piece._replace(rows=None, cols=None, tokens=words)
@@ -100,7 +106,7 @@ def _pieces(
             n_steps, height, width = next(steps, (0, 0, 0))
             rows, cols = height // merge, width // merge
             for step in range(n_steps):
-                # Several frames may share one step in time; the span then stands for the first of
+                # Several frames may share one step in time; the span then represents the first of
                 # them.
                 yield _GridPiece(
                     "video", media, step * item.frames // n_steps, rows, cols, rows * cols
@@ -127,8 +133,8 @@ def _stills(
     pictures: Sequence[MediaSize],
     shown: Sequence[MediaSize],
 ) -> Iterator[list[tuple[int | None, int | None, int]]]:
-    """For every picture in order the (rows, cols, tokens) of its parts; clips fed as tiles count
-    too.
+    """Yield for every picture in order the (rows, cols, tokens) of its parts; clips fed as tiles
+    count too.
     """
     pixels = inputs.get("pixel_values")
     if "image_grid_thw" in inputs:
@@ -160,15 +166,16 @@ def _stills(
 
 
 def _pooled(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
-    """Rows and columns of every picture's tokens, by the places (x, y) of its patches [pictures,
-    patches, 2];
-    -1 is padding."""
+    """Return rows and columns of every picture's tokens.
+
+    positions: The places (x, y) of its patches [pictures, patches, 2]; -1 is padding.
+    """
     size = (positions.amax(1) + 1) // processor.pooling_kernel_size
     return [(rows, cols) for cols, rows in size.tolist()]
 
 
 def _tiles(processor: Any, item: MediaSize) -> int:
-    """Into how many tiles a picture is cut; frames of a clip are not."""
+    """Return into how many tiles a picture is split; frames of a clip are not."""
     if item.as_clip:
         return 1
     found = processor.image_processor.get_number_of_image_patches(item.height, item.width, {})
@@ -176,11 +183,11 @@ def _tiles(processor: Any, item: MediaSize) -> int:
 
 
 def runs(visual: Tensor) -> list[tuple[bool, int, int]]:
-    """(visual, start, stop) of every run of positions of one kind, in order."""
+    """Return (visual, start, stop) of every run of positions of one kind, in order."""
     edges = [0, *(visual.diff().nonzero().flatten() + 1).tolist(), len(visual)]
     return [(bool(visual[start]), start, stop) for start, stop in itertools.pairwise(edges)]
 
 
 def visual_runs(visual: Tensor) -> list[tuple[int, int]]:
-    """[start, stop) of every run of visual positions."""
+    """Return [start, stop) of every run of visual positions."""
     return [(start, stop) for kind, start, stop in runs(visual) if kind]

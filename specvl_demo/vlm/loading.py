@@ -1,10 +1,9 @@
-"""Brings models up: from a folder or the hub, in one type, on one device or several, quantised
-where asked.
+"""Loads models: from a folder or the hub, in one type, on one device or several, optionally
+quantised.
 
-Given where a model lies and a plan, gives the library's model or processor; ValueError with one
-sentence where that cannot be. Only safetensors are read unless the plan allows pickles; code from a
-hub repository never runs. Knows nothing of pairs or of what fits a machine: whoever makes the plan
-does.
+Given a model's location and a plan, returns the library's model or processor; ValueError with one
+sentence if that fails. Reads only safetensors unless the plan allows pickles; never runs code from
+a hub repository. Knows nothing of pairs or of what fits a machine, which the plan's author decides.
 """
 
 from __future__ import annotations
@@ -44,23 +43,25 @@ Tell = Callable[[str], None]
 Quantised = Literal["none", "8bit", "4bit"]
 
 HUB_S = 10.0
-"""How long the hub may take to answer at all."""
+"""How many seconds the hub may take to answer at all."""
 
 INDEX = "model.safetensors.index.json"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _AGAIN = "Remove it and load the model again while the hub can be reached."
 _SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
 _OTHERS = ("*/*", "consolidated*")
-"""Copies in other layouts that some repositories carry: never needed, as large as the model."""
+"""Copies in other layouts that some repositories contain: never needed, as large as the model."""
 
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """How weights are brought up.
+    """How weights are loaded.
 
-    device: where they go; with `split`, bytes by CUDA device, they are spread over these devices
-    instead. quantised: 8 or 4 bits by bitsandbytes, which needs a GPU. pickles: also read .bin
-    files.
+    Attributes:
+        device: Where they go; not used if `split` is set.
+        split: Bytes by CUDA device, to spread the weights over these devices.
+        quantised: 8 or 4 bits by bitsandbytes, which needs a GPU.
+        pickles: Also read .bin files.
     """
 
     dtype: str = "float32"
@@ -71,12 +72,14 @@ class LoadPlan:
 
 
 def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Module:
-    """The model in a folder, ready to compute: a vision-language model, else a language model."""
+    """Return the model in a folder, ready to compute: a vision-language model, else a language
+    model.
+    """
     check(folder, name)
     efficientnet_lite.register()
     if not sees:
         mend_gemma4()
-    # On a GPU the weights go there tensor by tensor; the machine's memory never holds them all.
+    # On a GPU the weights go there tensor by tensor; main memory never holds them all.
     place: dict[str, Any] = {}
     if plan.split:
         place = {"device_map": "auto", "max_memory": dict(plan.split)}
@@ -96,15 +99,16 @@ def model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn.Modu
     outside = {str(d) for d in getattr(loaded, "hf_device_map", {}).values()} & {"cpu", "disk"}
     if plan.split and outside:
         raise ValueError(
-            f"{name} does not fit on {len(plan.split)} GPUs; a part would stay in main memory."
+            f"{name} does not fit on {len(plan.split)} GPUs; a part of it would stay in main"
+            " memory."
         )
     return loaded.eval().requires_grad_(False)
 
 
 def processor(folder: Path, name: str, pillow: bool = False) -> Any:
-    """The processor in a folder: chat template, tokenizer, how pictures are cut.
+    """Return the processor in a folder: chat template, tokenizer, picture preparation.
 
-    pillow: resize with Pillow also where torchvision is installed, for models that were trained so.
+    pillow: Resize with Pillow even if torchvision is installed, for models that were trained so.
     """
     with explained(name):
         return AutoProcessor.from_pretrained(
@@ -113,8 +117,8 @@ def processor(folder: Path, name: str, pillow: bool = False) -> Any:
 
 
 def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -> Path:
-    """The files of a hub repository, fetched into the cache where missing; `tell` hears how far it
-    is.
+    """Fetch the missing files of a hub repository into the cache; `tell` is called with the
+    progress.
     """
     best = 0
 
@@ -159,8 +163,8 @@ def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -
 
 
 def check(folder: Path, name: str) -> None:
-    """ValueError with a sentence where files of weights are missing or shorter than their headers
-    say.
+    """Raise ValueError with a sentence if files of weights are missing or shorter than their
+    headers specify.
     """
     index = folder / INDEX
     if index.is_file():
@@ -170,13 +174,14 @@ def check(folder: Path, name: str) -> None:
             )
         except (ValueError, KeyError, AttributeError, TypeError):
             raise ValueError(
-                f"{name} could not be had: its {index.name} is damaged. {_AGAIN}"
+                f"{name} could not be loaded: its {index.name} is damaged. {_AGAIN}"
             ) from None
         missing = [file for file in files if not (folder / file).is_file()]
         if missing:
             raise ValueError(
-                f"{name} could not be had: {len(missing)} of its {len(files)} files of weights are"
-                " not here, a download that broke off. Load it again while the hub can be reached."
+                f"{name} could not be loaded: {len(missing)} of its {len(files)} weight files are"
+                " missing, probably because a download broke off. Load it again while the hub can"
+                " be reached."
             )
     for file in folder.glob("*.safetensors"):
         try:
@@ -184,15 +189,15 @@ def check(folder: Path, name: str) -> None:
                 pass
         except SafetensorError:
             raise ValueError(
-                f"{name} could not be had: its {file.name} is damaged or cut short. {_AGAIN}"
+                f"{name} could not be loaded: its {file.name} is damaged or cut short. {_AGAIN}"
             ) from None
 
 
 def verify(folder: Path, name: str, tell: Tell = lambda text: None) -> None:
-    """ValueError where a large file in the hub's cache is not what the hub says; it is removed
-    then.
+    """Raise ValueError if a large file in the hub's cache does not match its hash, and remove the
+    file.
 
-    The cache names a large file by its SHA-256; the client itself compares sizes only.
+    The cache names a large file by its SHA-256; the client itself compares only sizes.
     """
     for file in sorted(folder.glob("*.safetensors")):
         blob = file.resolve()
@@ -206,14 +211,16 @@ def verify(folder: Path, name: str, tell: Tell = lambda text: None) -> None:
             blob.unlink()
             file.unlink(missing_ok=True)
             raise ValueError(
-                f"{name} could not be had: {file.name} came damaged (its SHA-256 is not the hub's)"
-                " and was removed. Load it again."
+                f"{name} could not be loaded: {file.name} was damaged in transfer (its SHA-256"
+                " differs from the hub's) and was removed. Load it again."
             )
 
 
 def mend_gemma4() -> None:
-    """Let Gemma 4 assistants be built, which a fault of transformers 5.23 forbids; no effect where
-    the library builds them, or knows none."""
+    """Work around a fault of transformers 5.23 that prevents building Gemma 4 assistants.
+
+    Has no effect if the library builds them or does not know them.
+    """
     config: Any = getattr(transformers, "Gemma4TextConfig", None)
     said = getattr(config, "kv_sharing_modes", None)
     if not isinstance(said, property) or getattr(said.fget, "mended", False):
@@ -229,7 +236,9 @@ def mend_gemma4() -> None:
 
 
 def hub_answers() -> bool:
-    """Whether the hub says anything at all, asked once and briefly: its client asks for minutes."""
+    """Whether the hub answers at all, tested once and briefly: its client would retry for
+    minutes.
+    """
     try:
         urllib.request.urlopen(
             urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=HUB_S
@@ -246,15 +255,18 @@ def hub_answers() -> bool:
 
 
 def release() -> None:
-    """Give memory of models that nobody holds any more back, before others take their place."""
+    """Free unused models before loading others."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def share(n_cpus: int) -> None:
-    """Compute on no more threads than there are cores for: a container's share of a large host is
-    small, and threads without a core only wait for each other."""
+    """Limit torch's threads to the available cores.
+
+    A container's share of a large host may be small, and threads without a core only wait for each
+    other.
+    """
     torch.set_num_threads(min(torch.get_num_threads(), n_cpus))
 
 
@@ -269,13 +281,13 @@ def explained(name: str) -> Iterator[None]:
         hint = ""
         if "safetensors" in str(fault):
             hint = (
-                " Pickled weights can run code when they are read; --allow-pickle reads them all"
-                " the same."
+                " Pickled weights can run code when they are read; --allow-pickle reads them"
+                " anyway."
             )
-        raise ValueError(f"{name} could not be had: {_line(fault)}{hint}") from fault
+        raise ValueError(f"{name} could not be loaded: {_line(fault)}{hint}") from fault
     except torch.cuda.OutOfMemoryError as fault:
         raise ValueError(
-            f"{name} does not fit into the memory that is free on the GPU: {_line(fault)}"
+            f"{name} does not fit into the GPU's free memory: {_line(fault)}"
         ) from fault
 
 
@@ -291,7 +303,7 @@ def _quantisation(plan: LoadPlan) -> BitsAndBytesConfig:
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Without the library's own progress bars: progress is told in words."""
+    """Hide the library's own progress bars; progress is reported in words."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

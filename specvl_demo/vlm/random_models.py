@@ -1,7 +1,7 @@
-"""Models of real shapes with random weights: what a step costs is theirs, what they say is nothing.
+"""Models of real shapes with random weights, to measure what a step costs; their text is random.
 
-Given a name, gives a whole model on a device without fetching anything. Only the decoder has its
-real size; the vision tower is a small one. Sizes as in the models' published configurations.
+Given a name, builds a whole model on a device without fetching anything. Only the decoder has its
+real size; the vision tower is a small one. Sizes are those of the published configurations.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PAIRS: Mapping[str, tuple[str, str]] = {
 
 
 def n_weights(name: str) -> int:
-    """Numbers in the layers, the embeddings and the head of a name in SHAPES."""
+    """Return how many numbers the layers, the embeddings and the head of a name in SHAPES have."""
     text = SHAPES[name][1]
     width, grouped = text["hidden_size"], text["num_key_value_heads"] / text["num_attention_heads"]
     layer = width * width * (2 + 2 * grouped) + 3 * width * text["intermediate_size"]
@@ -60,7 +60,7 @@ def n_weights(name: str) -> int:
 
 
 def random_model(name: str, dtype: str, device: str) -> nn.Module:
-    """The model of a name in SHAPES, with weights that say nothing."""
+    """Return the model of a name in SHAPES with random weights."""
     kind, text = SHAPES[name]
     if kind == "llava":
         tower = CLIPVisionConfig(
@@ -76,8 +76,8 @@ def random_model(name: str, dtype: str, device: str) -> nn.Module:
         )
     else:
         half = text["hidden_size"] // text["num_attention_heads"] // 2
-        # Time, height and width share the rotary pairs as in the published models: 16, 24 and 24 of
-        # 64.
+        # Time, height and width divide the rotary pairs as in the published models: 16, 24 and 24
+        # of 64.
         sections = [half - 2 * (half * 3 // 8), half * 3 // 8, half * 3 // 8]
         rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": sections}
         tower = {

@@ -1,9 +1,9 @@
 """Small drafters that share everything but a few decoder layers with their target.
 
 A folder holds those layers and the final norm; embeddings, output head, vision tower and projector
-are the target's own modules, so that neither disk nor memory holds them twice and pictures are
-encoded alike. With a draft vocabulary it also names the rows of the output head that the drafter
-uses.
+are the target's own modules, so they are stored only once on disk and in memory, and pictures are
+encoded alike. With a draft vocabulary, the folder also names the rows of the output head that the
+drafter uses.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SECTION = "specvl"
-"""The section of config.json that tells this project's own formats."""
+"""The section of config.json for this project's own formats."""
 
 DRAFT_IDS = "draft_ids"
-"""The tensor [R] of the ids that a drafter may say, where it has a draft vocabulary."""
+"""The tensor [R] of a drafter's ids, if it has a draft vocabulary."""
 
 
 def is_shared(folder: Path) -> bool:
@@ -34,9 +34,7 @@ def is_shared(folder: Path) -> bool:
 
 
 def sees(folder: Path) -> bool:
-    """Whether it was trained to read visual positions; one that was not is a text-only language
-    model.
-    """
+    """Whether it was trained to read visual positions; if not, it is a text-only language model."""
     return _own(folder).get("sees", True)
 
 
@@ -46,16 +44,16 @@ def _own(folder: Path) -> dict[str, Any]:
 
 
 def even_layers(n_target: int, n: int) -> list[int]:
-    """Which of the target's layers a drafter of n starts from: the first, the last, and evenly
+    """Return which of the target's layers a drafter of n starts from: first, last, and evenly
     between.
     """
     if not 1 <= n <= n_target:
-        raise ValueError(f"a drafter of this target has 1 to {n_target} layers, not {n}")
+        raise ValueError(f"a drafter of this target must have 1 to {n_target} layers, not {n}")
     return [round(i * (n_target - 1) / max(1, n - 1)) for i in range(n)]
 
 
 def with_layers(target: PreTrainedModel, n: int) -> PreTrainedModel:
-    """A model with n layers that shares all parameters with the target; the layers are
+    """Return a model with n layers that shares all parameters with the target; the layers are
     `even_layers`.
     """
     held = {id(part): part for part in (*target.parameters(), *target.buffers())}
@@ -72,9 +70,10 @@ def with_layers(target: PreTrainedModel, n: int) -> PreTrainedModel:
 
 
 def load(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
-    """The drafter in a folder, on its target's device and in its dtype.
+    """Return the drafter in a folder, on its target's device and in its dtype.
 
-    ValueError where the folder's tensors are not those of such layers.
+    Raises:
+        ValueError: If the folder's tensors are not those of such layers.
     """
     own = _own(folder)
     tensors = eight_bits.unpacked(load_file(folder / "model.safetensors"))
@@ -87,15 +86,15 @@ def load(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
     state = {name: value for name, value in parts.state_dict().items() if name not in places}
     state |= {name: tensor.to(places.get(name, tensor)) for name, tensor in tensors.items()}
     try:
-        # As parameters of its own: the target's, which stood here so far, stay as they are.
+        # As separate parameters: the target's, shared so far, stay unchanged.
         parts.load_state_dict(state, assign=True)
     except RuntimeError as fault:
-        raise ValueError(f"{folder} does not hold layers of this target: {fault}") from None
+        raise ValueError(f"{folder} does not have layers of this target: {fault}") from None
     return model
 
 
 def _reduce(model: PreTrainedModel, ids: Tensor, folder: Path) -> None:
-    """Give a model an output head of the rows of these ids alone, and the ids."""
+    """Limit a model's output head to the rows of these ids, and store the ids."""
     weight = model.get_output_embeddings().weight
     if ids.ndim != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= len(weight):
         raise ValueError(

@@ -1,5 +1,8 @@
-"""What a model takes, by its configuration only: the library's own class is built on the meta
-device, where weights take no memory. Knows neither machines nor dtypes."""
+"""A model's memory needs, from its configuration only.
+
+The library's own class is built on the meta device, where weights take no memory. Knows neither
+machines nor dtypes.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,14 @@ from specvl_demo.vlm import efficientnet_lite
 
 
 class Sizes(NamedTuple):
-    """Numbers of a model: all weights, those outside decoder and embeddings (`tower`), keys and
-    values of a token (`kv`), those that the fused CPU decoder lays out anew (`fused`, 0 where it
-    does not run it). halves: whether its weights are stored in 16 bits.
+    """Numbers of a model.
+
+    Attributes:
+        params: All weights.
+        tower: Weights outside decoder and embeddings.
+        kv: Keys and values of a token.
+        fused: Weights that the fused CPU decoder repacks, 0 if it does not run the model.
+        halves: Whether its weights are stored in 16 bits.
     """
 
     params: int
@@ -29,8 +37,10 @@ class Sizes(NamedTuple):
 
 
 def read(folder: Path, sees: bool) -> Sizes | None:
-    """The sizes of the model whose config.json lies there; None where the library cannot build it
-    (it says why when the model is loaded)."""
+    """Return the sizes of the model with this config.json; None if the library cannot build it.
+
+    Loading the model then reports why.
+    """
     efficientnet_lite.register()
     kind: Any = AutoModelForImageTextToText if sees else AutoModelForCausalLM
     try:

@@ -1,8 +1,7 @@
-"""The target of speculation: a VLM that encodes and prefills a prompt once and serves a session a
-lane.
+"""The target of speculation: a VLM that prefills a prompt once and opens a session per lane.
 
-Given prompts and drafted trees, gives scores. Shared by lanes; nothing of a lane is kept on it.
-Knows nothing of drafters, acceptance or text.
+Given prompts and drafted trees, returns scores. Shared by lanes; keeps nothing of a lane. Knows
+nothing of drafters, acceptance or text.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ class _Kept:
 
 
 class VLMTarget:
-    """A `core.types.Target` over a `VLM`, which may serve as a drafter's vision encoder at the same
-    time.
+    """A `core.types.Target` over a `VLM`, which may also serve as a drafter's vision encoder.
 
-    exact: score with steps whose rows do not depend on each other, where the decoder proves them.
+    exact: Score with exact steps, whose rows do not depend on each other, if the decoder supports
+    them.
     """
 
     def __init__(self, vlm: VLM, exact: bool = False) -> None:
@@ -55,9 +54,7 @@ class VLMTarget:
 
     @cached_property
     def least_rows(self) -> int | None:
-        """From how many rows on steps are exact, tried when it is first asked; None where they are
-        not.
-        """
+        """Row count from which steps are exact, tested on first use; None if they are not."""
         return least_rows(self.decoder) if self.exact else None
 
     def encode(self, prompt: Prompt) -> Encoded:
@@ -65,12 +62,14 @@ class VLMTarget:
 
     @torch.inference_mode()
     def prefill(self, encoded: Encoded, capture: Capture = NOTHING) -> Prefill:
-        """One pass over positions 0..n-2, or over those that are not in the conversation's prefix
-        cache; the last token is the first round's root.
+        """Run one pass over positions 0..n-2, or over those that are not in the conversation's
+        prefix cache; the last token is the first round's root.
 
-        # choice: attention is that of the new rows alone, where more were asked for. # choice:
-        where steps are exact, keys and values are those that AR goes on from, whatever a lane that
-        # keeps layers left behind: rows computed at another time round otherwise.
+        # choice: attention, if requested, is that of the new rows only.
+
+        # choice: if steps are exact, keys and values are those that AR continues from, whatever a
+        lane that keeps layers left in the cache: rows computed at another time are rounded
+        differently.
         """
         started = time.perf_counter()
         context = encoded.context("target")
@@ -104,12 +103,12 @@ class VLMTarget:
     def open(
         self, prefill: Prefill, max_new_tokens: int, max_nodes: int, capture: Capture = NOTHING
     ) -> VLMSession:
-        """A lane's own copy of the prefill's cache. capture.layers are kept for every scored tree
-        too.
+        """Open a session on a copy of the prefill's cache; capture.layers are kept for every scored
+        tree too.
         """
         stream: CachedSequence = prefill.cache
         exact = self.least_rows is not None
-        # Exact steps read all of a cache: it has one size in all lanes.
+        # Exact steps read all of a cache, so it has one size in all lanes.
         spare = max(max_nodes, MOST_NODES) if exact else max_nodes
         stream = stream.fork(stream.length + max_new_tokens + spare)
         if exact:
@@ -126,7 +125,7 @@ class VLMTarget:
         return clock_for(self.decoder.device)
 
     def peak_bytes(self) -> int:
-        """Most memory taken so far, in bytes: on the device, or by the process where that is the
+        """Return the peak memory in bytes: of the device, or of the process if the device is the
         CPU.
         """
         return peak_bytes(self.decoder.device)
@@ -143,12 +142,15 @@ class VLMSession:
         layers: tuple[int, ...],
         least: int | None,
     ) -> None:
-        """least: rows from which steps are exact; None where they are not."""
+        """Open a session.
+
+        least: Row count from which steps are exact; None if they are not.
+        """
         self._vlm, self._stream, self._capture = vlm, stream, Capture(layers=layers)
         self._least_rows = least
         self._encoded = prefill.encoded
         self._cache = prefill.encoded.prompt.cache
-        # Hidden states and layers of all decided rows, where the next question may want them.
+        # Hidden states and layers of all committed rows, kept if the next question may need them.
         self._decided = [(prefill.hidden, prefill.layers)] if self._cache is not None else []
 
     @property

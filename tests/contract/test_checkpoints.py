@@ -525,7 +525,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a list": (
         "safetensors",
         lambda folder: (folder / "config.json").write_text("[]"),
-        "config.json of head holds no table of names",
+        "config.json of head is not a JSON object",
     ),
 }
 

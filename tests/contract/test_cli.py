@@ -80,7 +80,7 @@ REFUSED = [
     ("generate --method ar --prompt x --max-new-tokens 0", "between 1 and"),
     ("generate --method ar --prompt x --max-new-tokens -5", "between 1 and"),
     ("generate --method ar --prompt x --max-new-tokens many", "whole number"),
-    ("generate --method ar --prompt x --max-new-tokens 4096", "together this model takes"),
+    ("generate --method ar --prompt x --max-new-tokens 4096", "together this model allows"),
     ("generate --method ar --prompt x --temperature hot", "a number"),
     ("generate --method ar --prompt x --temperature -1", "between 0 and 10"),
     ("generate --method ar --prompt x --temperature 1e-40", "at least 0.001"),

@@ -188,7 +188,7 @@ def cut(file: Path, to: int) -> None:
 
 WEIGHTS = "model.safetensors"
 DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "no weights": (lambda d: (d / WEIGHTS).unlink(), "could not be had"),
+    "no weights": (lambda d: (d / WEIGHTS).unlink(), "could not be loaded"),
     "cut in the middle": (lambda d: cut(d / WEIGHTS, 100_000), "damaged or cut short"),
     "cut by a byte": (
         lambda d: cut(d / WEIGHTS, (d / WEIGHTS).stat().st_size - 1),
@@ -200,11 +200,11 @@ DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda d: (d / WEIGHTS).write_bytes(random.Random(0).randbytes(5000)),
         "damaged or cut short",
     ),
-    "half of the shards": (lambda d: half(d), "1 of its 2 files of weights are not here"),
+    "half of the shards": (lambda d: half(d), "1 of its 2 weight files are missing"),
     "index of nothing": (lambda d: (d / loading.INDEX).write_text("[]"), "index.json is damaged"),
     "half a configuration": (lambda d: cut(d / "config.json", 40), "not a valid JSON file"),
     "no configuration": (lambda d: (d / "config.json").unlink(), "config.json"),
-    "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "could not be had"),
+    "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "could not be loaded"),
 }
 
 
@@ -248,7 +248,7 @@ def test_a_file_that_came_damaged_is_found_by_its_hash_and_removed(
     link.symlink_to(blob)
     loading.verify(link.parent, "org/model")
     blob.write_bytes(content[:-5] + b"wrong")
-    with pytest.raises(ValueError, match="came damaged .* was removed. Load it again"):
+    with pytest.raises(ValueError, match="was damaged in transfer .* was removed. Load it again"):
         loading.verify(link.parent, "org/model")
     assert not link.exists() and not blob.exists()
 
@@ -266,7 +266,7 @@ def fails(number: int) -> Callable[..., Any]:
 def test_weights_that_do_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "snapshot_download", fails(errno.ENOSPC))
     monkeypatch.setattr(loading, "hub_answers", lambda: True)
-    with pytest.raises(ValueError, match="org/model could not be had: .*No space left on device"):
+    with pytest.raises(ValueError, match="org/model could not be loaded: .*No space left on device"):
         loading.fetch("org/model", lambda _: None)
 
 
@@ -291,7 +291,7 @@ def test_a_hub_that_does_not_answer(
         )
         monkeypatch.setattr(loading, "HUB_S", 0.5)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        with pytest.raises(ValueError, match=f"nobody/nothing could not be had: the hub {said}"):
+        with pytest.raises(ValueError, match=f"nobody/nothing could not be loaded: the hub {said}"):
             loading.fetch("nobody/nothing", lambda _: None)
 
 

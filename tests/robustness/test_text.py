@@ -99,7 +99,7 @@ def test_only_a_picture_and_only_text(loaded: object) -> None:
 def test_a_question_longer_than_the_context_is_refused_with_the_figures(loaded: object) -> None:
     for question in ("what " * 20_000, "🙂" * 25_000, "x" * 100_000):
         with pytest.raises(
-            ValueError, match=r"The prompt has \d+ tokens and the answer may take 4; .* at most \d+"
+            ValueError, match=r"The prompt has \d+ tokens and the answer may have 4; .* at most \d+"
         ):
             answer(loaded, question)
 
@@ -115,7 +115,7 @@ def test_the_command_line_takes_and_refuses_odd_questions(
     assert main([*ask, "long " * 20_000]) == 2
     said = capsys.readouterr()
     assert (
-        "tokens and the answer may take 2" in said.err
+        "tokens and the answer may have 2" in said.err
         and said.err.count("\n") == 1
         and said.out == ""
     )

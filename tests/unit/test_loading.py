@@ -67,12 +67,12 @@ def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> 
     assert compatibility.misfit(card, small) is None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(
-        ValueError, match="'bert'; this engine serves LLaVA, .*InternVL and Pixtral"
+        ValueError, match="'bert'; supported are LLaVA, .*InternVL and Pixtral"
     ):
         compatibility.read(str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_5"}))
     with pytest.raises(
-        ValueError, match="not served: its linear-attention layers keep one running state"
+        ValueError, match="not supported: its linear-attention layers keep one running state"
     ):
         compatibility.read(str(tmp_path))
 
@@ -94,7 +94,7 @@ def test_pickled_weights_are_read_only_when_asked(pair: Path, tmp_path: Path) ->
 def test_nothing_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no config.json"):
         compatibility.read(str(tmp_path))
-    with pytest.raises(ValueError, match="empty could not be had"):
+    with pytest.raises(ValueError, match="empty could not be loaded"):
         loading.model(tmp_path, loading.LoadPlan(), "empty")
     with pytest.raises(ValueError, match="not in the local cache"):
         compatibility.read("nobody/nothing", offline=True)
@@ -258,7 +258,7 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     (tmp_path / "words" / "tokenizer.json").write_text(json.dumps(table))
     one = pairs.Checkpoint(str(tmp_path / "words"), 10, "", True)
     target = pairs.Checkpoint(str(pair / "target"), 20, "", True)
-    with pytest.raises(ValueError, match="words has another vocabulary than .*2 ids differ"):
+    with pytest.raises(ValueError, match="words has a different vocabulary from .*2 ids differ"):
         loader.load(pairs.PairSpec("two", "two", "LLaVA", target, {"small": one}))
 
 
@@ -287,7 +287,7 @@ def test_a_folder_with_a_trained_head_drafts_for_its_target(
     assert "chain needs a small model" in refused and "custom" not in refused
     assert f"target with {head.name} has the " in refused
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(ValueError, match="'bert'; this engine serves"):
+    with pytest.raises(ValueError, match="'bert'; supported are"):
         custom_pair(str(pair / "target"), str(tmp_path))
 
 
@@ -352,7 +352,7 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
         "me/head",
         10,
     )
-    with pytest.raises(ValueError, match="another vocabulary than me/target"):
+    with pytest.raises(ValueError, match="a different vocabulary from me/target"):
         custom_pair("me/target", "me/other")
     with pytest.raises(ValueError, match="me/none could not be looked up: me/none is not there"):
         custom_pair("me/target", "me/none")
@@ -363,6 +363,6 @@ def test_two_of_the_hub_are_compared_before_weights_are_fetched(
     with pytest.raises(ValueError, match="me/target could not be looked up: no route"):
         custom_pair("me/target", "me/small")
     with pytest.raises(
-        ValueError, match="There is no folder /no/such/folder, and a model of the hub"
+        ValueError, match="There is no folder /no/such/folder, and hub models are named"
     ):
         custom_pair("/no/such/folder", "me/small")

@@ -76,7 +76,7 @@ def test_a_head_is_read_from_such_a_file(tmp_path: Path) -> None:
     del stored["fc.weight" + eight_bits.SCALE]
     save_file(stored, tmp_path / "model.safetensors")
     with pytest.raises(
-        ValueError, match=r"fc\.weight is in eight bits; it needs fc\.weight\.scale"
+        ValueError, match=r"fc\.weight is in eight bits and needs fc\.weight\.scale"
     ):
         files.read(tmp_path)
 
