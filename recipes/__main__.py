@@ -24,9 +24,9 @@ from specvl_demo.cli.parse import (
     Parser,
     add,
     flag,
+    int_in_range,
     number,
     option,
-    whole,
 )
 from specvl_demo.pairs import ASSETS, ROLES
 from specvl_demo.pairs.machine import cores
@@ -51,7 +51,7 @@ def folder(name: str, default: str | Path | None, about: str) -> Option:
 
 
 def count(name: str, default: int, about: str, low: int = 1, high: int = 10**9) -> Option:
-    return option(name, about=about, type=whole(low, high), default=default)
+    return option(name, about=about, type=int_in_range(low, high), default=default)
 
 
 def pocket(o: Options, recipe: Any) -> int:
@@ -255,7 +255,7 @@ def _reader(standard: object) -> Callable[[str], object]:
     if isinstance(standard, bool):
         return _truth
     if isinstance(standard, int):
-        return whole(0, 10**12)
+        return int_in_range(0, 10**12)
     return number(0, 1e12) if isinstance(standard, float) else type(standard)
 
 

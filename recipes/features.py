@@ -42,7 +42,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Needs:
+class FeatureSpec:
     """What a recipe wants kept. visual: rows of visual tokens. middle: an intermediate layer and
     importance. levels: the inputs of three layers.
 
@@ -56,7 +56,7 @@ class Needs:
     select: str = "token"
     state: str = "input"
 
-    def covers(self, other: Needs) -> bool:
+    def covers(self, other: FeatureSpec) -> bool:
         """Whether a store with this holds what the other one wants."""
         same = (self.select, self.state) == (other.select, other.state)
         enough = self.visual >= other.visual and self.levels >= other.levels
@@ -116,7 +116,7 @@ def build(
     model: PreTrainedModel,
     examples: Iterable[Example],
     folder: Path,
-    needs: Needs,
+    needs: FeatureSpec,
     about: Mapping[str, Any],
 ) -> Store:
     """Write a store, going on where an earlier call stopped.
@@ -166,7 +166,7 @@ class Store(torch.utils.data.Dataset):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-        self.needs = Needs(**self.manifest["needs"])
+        self.needs = FeatureSpec(**self.manifest["needs"])
         self._files = [safe_open(f, "pt") for f in sorted(folder.glob("features-*.safetensors"))]
         self._starts = [
             [f.get_tensor(f"{kind}_start") for kind in ("token", "visual")] for f in self._files
@@ -219,7 +219,7 @@ class Seen:
     outputs: dict[int, Tensor] = field(default_factory=dict)
     weights: dict[int, Tensor] = field(default_factory=dict)
 
-    def calmest(self, layers: Sequence[int], needs: Needs) -> Tensor:
+    def calmest(self, layers: Sequence[int], needs: FeatureSpec) -> Tensor:
         """For every token the state of the layer whose attention there has the least entropy, mean
         over heads [n, D] (arXiv 2505.19201 eq. 2); or of the one layer that has it on average over
         the sample."""
@@ -234,7 +234,7 @@ class Seen:
 
 
 @contextmanager
-def _watched(model: PreTrainedModel, needs: Needs) -> Iterator[Seen]:
+def _watched(model: PreTrainedModel, needs: FeatureSpec) -> Iterator[Seen]:
     """Hooks on the decoder; for a middle layer it attends eagerly, so that attention weights
     exist.
     """
@@ -276,7 +276,9 @@ def _watched(model: PreTrainedModel, needs: Needs) -> Iterator[Seen]:
         yield seen
 
 
-def _rows(model: PreTrainedModel, example: Example, needs: Needs, seen: Seen) -> dict[str, Tensor]:
+def _rows(
+    model: PreTrainedModel, example: Example, needs: FeatureSpec, seen: Seen
+) -> dict[str, Tensor]:
     """One conversation as a shard keeps it; see `Rows`."""
     weight = model.get_input_embeddings().weight
     inputs = BatchFeature(dict(example.inputs)).to(weight.device, weight.dtype)

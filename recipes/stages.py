@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from recipes import answers, features, photo_data, photo_writer
 from recipes.drafters import KINDS, run
 from recipes.drafters.base import Learner, Recipe
-from recipes.features import Example, Needs, Store
+from recipes.features import Example, FeatureSpec, Store
 from recipes.trainer import checkpoint, processes
 from recipes.world.samples import HELD_OUT
 from specvl_demo.pairs import fingerprints
@@ -115,7 +115,7 @@ def main(
 def stores(
     loaded: Loaded,
     kind: str,
-    needs: Needs,
+    needs: FeatureSpec,
     places: Places,
     n: int,
     n_held_out: int,

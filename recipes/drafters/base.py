@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recipes import trainer
-from recipes.features import Needs, Rows, Store
+from recipes.features import FeatureSpec, Rows, Store
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
@@ -52,7 +52,7 @@ class Recipe(trainer.Recipe):
         """Forwards that feed on one another at this optimizer step."""
         return 1 if step < self.stage1 * self.steps else self.self_feeding
 
-    def wanted(self, needs: Needs) -> Needs:
+    def wanted(self, needs: FeatureSpec) -> FeatureSpec:
         """What is to be stored for this recipe, from what its kind needs."""
         return needs
 
@@ -157,7 +157,7 @@ class Learner(ABC):
     name: str
     title: str
     recipe: Recipe
-    needs: Needs
+    needs: FeatureSpec
     module: Any
     shift: int = 1
     reads: str | None = "features"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from recipes.drafters.base import Batch, Learner, Recipe
 from recipes.drafters.modules import Attention, Block, Drafter, start_small, turns_of
-from recipes.features import Needs, Rows, levels_of
+from recipes.features import FeatureSpec, Rows, levels_of
 from specvl_demo.methods.heads.blocks import Geometry
 
 CHUNK = 32
@@ -106,7 +106,7 @@ class DflashLearner(Learner):
 
     name, title = "dflash", "DFlash"
     recipe = DflashRecipe(self_feeding=1, stage1=0.0, reg=0.0, cls=1.0, batch=16)
-    needs = Needs(visual=True, levels=True)
+    needs = FeatureSpec(visual=True, levels=True)
     shift = 0
     reads = "levels"
     scaled = False

@@ -22,7 +22,7 @@ from recipes.drafters.modules import (
     start_small,
     turns_of,
 )
-from recipes.features import Needs, Rows
+from recipes.features import FeatureSpec, Rows
 from specvl_demo.methods.dream import compressed
 from specvl_demo.methods.heads.blocks import Geometry
 
@@ -52,7 +52,7 @@ class DreamRecipe(Recipe):
         if self.state not in ("input", "output"):
             raise ValueError(f"--state is input or output, not {self.state!r}.")
 
-    def wanted(self, needs: Needs) -> Needs:
+    def wanted(self, needs: FeatureSpec) -> FeatureSpec:
         return replace(needs, select=self.select, state=self.state)
 
 
@@ -147,7 +147,7 @@ class DreamLearner(Learner):
     name, title = "dream", "DREAM"
     # choice: it also feeds itself, as one of the published training scripts does.
     recipe = DreamRecipe(self_feeding=3, reg=0.2, cls=1.0)
-    needs = Needs(visual=True, middle=True)
+    needs = FeatureSpec(visual=True, middle=True)
 
     def make(self) -> nn.Module:
         """A fresh head; without cross-attention its gates stay shut."""

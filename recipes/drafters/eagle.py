@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from recipes.drafters.base import Learner, Recipe
 from recipes.drafters.modules import Block, Drafter, Steps, start_small, turns_of
-from recipes.features import Needs
+from recipes.features import FeatureSpec
 from specvl_demo.methods.heads.blocks import Geometry
 
 
@@ -69,7 +69,7 @@ class FeatureLearner(Learner):
 
     name, title = "eagle2", "EAGLE-2"
     recipe = Recipe(self_feeding=1, reg=1.0, cls=0.1, noise=0.2)
-    needs = Needs(visual=True)
+    needs = FeatureSpec(visual=True)
 
     def make(self) -> nn.Module:
         """A fresh head that sees embeddings and features in one size."""
@@ -150,7 +150,7 @@ class Eagle3Learner(Learner):
     # read.
     # choice: every step counts alike; the authors' code weighs step s with 0.8^s.
     recipe = Recipe(self_feeding=7, stage1=0.0, reg=0.0, cls=1.0)
-    needs = Needs(visual=True, levels=True)
+    needs = FeatureSpec(visual=True, levels=True)
     reads = "levels"
     scaled = False
 

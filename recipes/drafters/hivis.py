@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from recipes.drafters.base import Batch, Recipe
 from recipes.drafters.eagle import FeatureHead, FeatureLearner
-from recipes.features import Needs, Rows, text_only
+from recipes.features import FeatureSpec, Rows, text_only
 from specvl_demo.methods.heads.blocks import Geometry
 
 
@@ -48,7 +48,7 @@ class HivisLearner(FeatureLearner):
 
     name, title = "hivis", "HiViS"
     recipe = HivisRecipe(self_feeding=4, reg=1.0, cls=0.1, top=1.0, survive=5)
-    needs = Needs(visual=False)
+    needs = FeatureSpec(visual=False)
     scaled = False
 
     def make(self) -> nn.Module:

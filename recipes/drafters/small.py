@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from recipes.drafters.base import Batch, Learner, Recipe
 from recipes.drafters.modules import Drafter
-from recipes.features import Needs, Rows, text_only
+from recipes.features import FeatureSpec, Rows, text_only
 from specvl_demo.vlm.shared_drafter import even_layers
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SmallLearner(Learner):
 
     name, title = "drafter", "Small"
     recipe = SmallRecipe(self_feeding=1, stage1=0.0, reg=0.0, cls=1.0, lr=1.5e-3, muon_lr=3e-3)
-    needs = Needs(visual=True)
+    needs = FeatureSpec(visual=True)
     shift = 0
     reads = None
     scaled = False

@@ -19,9 +19,9 @@ from specvl_demo.bench import cases, forwards, measure, provenance
 from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import prefill
-from specvl_demo.decoders.timing import clock_for, settle
-from specvl_demo.decoders.trials import text_context
+from specvl_demo.decoders.timing import clock_for, synchronize
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.machine import detect
 from specvl_demo.serving import availability, choosing
@@ -233,7 +233,7 @@ def _times(once: Callable[[], Tensor], device: torch.device, repeats: int) -> li
     """Seconds of each repeat, after two that nobody counts."""
     for _ in range(2):
         once()
-    settle(device)
+    synchronize(device)
     found = []
     for _ in range(repeats):
         watch = clock_for(device)

@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
 
 
-def whole(low: int, high: int) -> Callable[[str], int]:
+def int_in_range(low: int, high: int) -> Callable[[str], int]:
     """Reads an option's whole number; what is none, or out of bounds, is refused in a sentence."""
 
     def convert(text: str) -> int:
@@ -49,7 +49,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def number(low: float, high: float, open_low: bool = False) -> Callable[[str], float]:
-    """Reads an option's finite number, as `whole` does. open_low: the lower bound is refused
+    """Reads an option's finite number, as `int_in_range` does. open_low: the lower bound is refused
     too.
     """
 
@@ -177,7 +177,7 @@ SAMPLING = (
         type=number(0, 1, open_low=True),
         default=1.0,
     ),
-    option("--seed", "N", "of the draws (default 0)", type=whole(0, MAX_SEED), default=0),
+    option("--seed", "N", "of the draws (default 0)", type=int_in_range(0, MAX_SEED), default=0),
 )
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
@@ -188,7 +188,7 @@ REQUEST = (
         "--max-new-tokens",
         "N",
         "of an answer (default 160)",
-        type=whole(1, MAX_NEW_TOKENS),
+        type=int_in_range(1, MAX_NEW_TOKENS),
         default=160,
     ),
     *SAMPLING,
@@ -216,15 +216,15 @@ BENCH = (
         "--repeats",
         "N",
         "interleaved (default: pocket and device 5, ablations and tune 3, steps 20)",
-        type=whole(1, 1000),
+        type=int_in_range(1, 1000),
     ),
     option(
         "--max-new-tokens",
         "N",
         "of an answer (default: the suite's)",
-        type=whole(1, MAX_NEW_TOKENS),
+        type=int_in_range(1, MAX_NEW_TOKENS),
     ),
-    option("--prompts", "N", "where a suite can ask any number", type=whole(1, 100_000)),
+    option("--prompts", "N", "where a suite can ask any number", type=int_in_range(1, 100_000)),
     option(
         "--data",
         "FILE|ID",
@@ -265,7 +265,7 @@ SERVE = (
         "--workers",
         "N",
         "runs computed at once, through Ray (default: 1)",
-        type=whole(1, 1024),
+        type=int_in_range(1, 1024),
         default=1,
     ),
     option("--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"),
@@ -274,7 +274,7 @@ SERVE = (
         "--waiting",
         "N",
         "visitors that may wait at once (default: 16)",
-        type=whole(0, 10_000),
+        type=int_in_range(0, 10_000),
         default=16,
     ),
     option(

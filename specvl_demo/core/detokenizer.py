@@ -14,7 +14,7 @@ from typing import Protocol
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
-def whole(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which neither tokenizers nor UTF-8 can encode."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 

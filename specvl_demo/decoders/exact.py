@@ -5,7 +5,7 @@ methods reproduce AR's answer token for token. This depends on sums over the key
 are implemented twice: `blocked_attention` for CPUs whose matrix products add terms in order, at
 nearly the cost of ordinary attention, and `ordered_attention` for everything else, which pads steps
 to row counts whose kernels agree and gathers each row's last keys in the order of the text. Whether
-a decoder's steps are exact is not assumed but tested by `trials.least_rows`.
+a decoder's steps are exact is not assumed but tested by `calibration.least_rows`.
 """
 
 from __future__ import annotations

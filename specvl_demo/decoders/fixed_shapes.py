@@ -56,7 +56,7 @@ class StaticCache(HFCache):
         self.at: Tensor | None = None
         self.steps: dict[StepShape, _Step] = {}
 
-    def lend(self, room: int) -> StaticCache:
+    def acquire(self, room: int) -> StaticCache:
         """Empty the cache and make room for so many rows; masked rows must hold finite numbers."""
         self.room, self.length, self.holes = room, 0, 0
         self.clear()
@@ -91,7 +91,7 @@ class StaticCache(HFCache):
         return slots, tuple(data[0] for data in layers), tuple(data[1] for data in layers)
 
     def another(self, room: int) -> StaticCache:
-        return self._steps.lent(self.batch, room)
+        return self._steps.acquire(self.batch, room)
 
 
 class _Rows(NamedTuple):
@@ -155,15 +155,15 @@ class FixedSteps:
 
     # Caches and buffers outlive the mode that they are first asked for in.
     @torch.inference_mode(False)
-    def lent(self, batch: int, room: int) -> StaticCache:
+    def acquire(self, batch: int, room: int) -> StaticCache:
         """Return a free cache, or make one that replaces the cache unused for longest."""
         span = _span(room + BUCKETS[-1])
         for cache in self.free:
             if (cache.batch, cache.span) == (batch, span):
                 self.free.remove(cache)
-                return cache.lend(room)
+                return cache.acquire(room)
         del self.free[:1]
-        return StaticCache(self, self.host.layouts(), batch, span).lend(room)
+        return StaticCache(self, self.host.layouts(), batch, span).acquire(room)
 
     def forward(self, call: ForwardInput, otherwise: Callable[[ForwardInput], Tensor]) -> Tensor:
         """Return hidden states [B, T, D]; the cache grows by T rows.
@@ -296,7 +296,7 @@ class FixedSteps:
 class StaticDecoder(HFDecoder):
     """A `backend.Backend`: `HFDecoder` with small steps of fixed shapes.
 
-    fixed: Whether steps have fixed shapes; see `trials`.
+    fixed: Whether steps have fixed shapes; see `calibration`.
     """
 
     fixed = True
@@ -309,7 +309,7 @@ class StaticDecoder(HFDecoder):
         self.steps = FixedSteps(self)
 
     def new_cache(self, batch: int, room: int) -> KVCache:
-        return self.steps.lent(batch, room) if self.fixed else super().new_cache(batch, room)
+        return self.steps.acquire(batch, room) if self.fixed else super().new_cache(batch, room)
 
     def forward(self, call: ForwardInput) -> Tensor:
         return self.steps.forward(call, super().forward) if self.fixed else super().forward(call)

@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specvl_demo.decoders import matrix
+from specvl_demo.decoders import packed_linear
 from specvl_demo.decoders.backend import ForwardInput, attention_of
 from specvl_demo.decoders.exact import blocked_attention
 from specvl_demo.decoders.kv_cache import KVCache, Layout
-from specvl_demo.decoders.matrix import Matrix, Matrix8Bit
+from specvl_demo.decoders.packed_linear import PackedLinear, PackedLinear8Bit
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,7 +46,7 @@ def why_not(decoder: PreTrainedModel) -> str | None:
             f"it runs on {weight.device.type} in {weight.dtype}; lean is for float32 and bfloat16"
             " on a CPU"
         )
-    if weight.dtype == torch.bfloat16 and matrix.PACKING is None:
+    if weight.dtype == torch.bfloat16 and packed_linear.PACKING is None:
         return "this torch has no products of float32 rows with a matrix in half precision"
     if config.hidden_size > _WIDEST:
         return (
@@ -71,16 +71,16 @@ class _Layer(NamedTuple):
     """One layer's weights; the norms' [D] with sqrt(D) in them."""
 
     norm: Tensor
-    qkv: Matrix | Matrix8Bit
+    qkv: PackedLinear | PackedLinear8Bit
     bias: Tensor | None
-    out: Matrix | Matrix8Bit
+    out: PackedLinear | PackedLinear8Bit
     after_norm: Tensor
-    gate_up: Matrix | Matrix8Bit
-    down: Matrix | Matrix8Bit
+    gate_up: PackedLinear | PackedLinear8Bit
+    down: PackedLinear | PackedLinear8Bit
 
 
 class FusedDecoder:
-    """A `backend.Backend` whose matrices are laid out for one to a few rows (`matrix.Matrix`).
+    """A `backend.Backend` of matrices laid out for one to a few rows (`PackedLinear`).
 
     RMSNorm is x / hypot(|x|, sqrt(D eps)) times a weight that holds sqrt(D); sqrt(D eps) is carried
     as one more number of x, so that its norm is the whole denominator. Rotary pairs lie side by
@@ -94,7 +94,10 @@ class FusedDecoder:
     axes = 1
 
     def __init__(
-        self, decoder: PreTrainedModel, head: nn.Linear, kind: type[Matrix | Matrix8Bit] = Matrix
+        self,
+        decoder: PreTrainedModel,
+        head: nn.Linear,
+        kind: type[PackedLinear | PackedLinear8Bit] = PackedLinear,
     ) -> None:
         """kind: of the matrices of its layers and of its head."""
         reason = why_not(decoder)

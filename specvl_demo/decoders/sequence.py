@@ -89,9 +89,9 @@ class CachedSequence:
 
         Args:
             kept: Receives what is captured.
-            least: Rows from which a step is exact (`trials.least_rows`). If the tree allows it, the
-                step is padded and ordered; hidden [1, rows, D] and captures then have padding after
-                the nodes, so that the head is exact too.
+            least: Rows from which a step is exact (`calibration.least_rows`). If the tree allows,
+                the step is padded and ordered; hidden [1, rows, D] and captures then have padding
+                after the nodes, so that the head is exact too.
         """
         if least is not None and len(shape) <= exact.MOST_NODES:
             return self._score_exactly(x, shape, kept, least)

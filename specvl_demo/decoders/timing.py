@@ -65,7 +65,7 @@ def clock_for(device: torch.device) -> Stopwatch:
     return CudaClock(device) if device.type == "cuda" else HostClock()
 
 
-def settle(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     """Wait until the device is idle, so that the host's clock is correct."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -58,7 +58,7 @@ class CaptionView:
     capture: Capture = NOTHING
     ahead: Callable[[Prompt], None] | None = None
 
-    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
         """Return text positions and captions, renumbered without gaps."""
         runs = visual_runs(encoded.visual)
         captions = self.captioner(encoded, encoder) if runs else []

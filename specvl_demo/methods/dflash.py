@@ -21,7 +21,7 @@ from specvl_demo.core.types import Capture, Decoder, NoDrafter, Prefill, Scores,
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, log_probabilities, narrowed
 from specvl_demo.decoders.kv_cache import KVCache, Layout
-from specvl_demo.decoders.matrix import Matrix
+from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import TREE, Method, Models, Part, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings
@@ -78,13 +78,13 @@ class InjectedLayer:
 
         keys_values = torch.cat((rows("k"), tensors[f"{attention}v_proj.weight"]))
         first = tensors[f"{prefix}.input_layernorm.weight"] * scale
-        self._qkv = Matrix(torch.cat((rows("q"), keys_values)) * first, rounded=True)
-        self._kv = Matrix(keys_values * (tensors["hidden_norm.weight"] * scale), rounded=True)
+        self._qkv = PackedLinear(torch.cat((rows("q"), keys_values)) * first, rounded=True)
+        self._kv = PackedLinear(keys_values * (tensors["hidden_norm.weight"] * scale), rounded=True)
         q, k = (
             tensors[f"{attention}{name}_norm.weight"][order] * g.head_width**0.5 for name in "qk"
         )
         self._norms = torch.stack([q] * g.heads + [k] * g.kv_heads)
-        self._out = Matrix(tensors[f"{attention}o_proj.weight"], rounded=True)
+        self._out = PackedLinear(tensors[f"{attention}o_proj.weight"], rounded=True)
         self._mlp = MLP(tensors, prefix, self._eps, scale)
 
     def write(self, states: Tensor, turns: Tensor, slot: Tensor) -> None:
@@ -151,7 +151,7 @@ class DflashHead:
                 f" mask_token_id below {decoder.vocab}"
             )
         self._mask = decoder.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
-        self._fuse = Matrix(t["fc.weight"], rounded=True)
+        self._fuse = PackedLinear(t["fc.weight"], rounded=True)
         n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
         self._layers = [InjectedLayer(t, f"layers.{i}", g) for i in range(n)]
         self._eps, self._norm = root_of(g, t["norm.weight"]), t["norm.weight"] * g.width**0.5
@@ -164,13 +164,13 @@ class DflashHead:
         """The device its weights are on now."""
         return self.decoder.device
 
-    def told(self, settings: Any, commonest: Sequence[int]) -> DflashHead:
+    def with_settings(self, settings: Any, commonest: Sequence[int]) -> DflashHead:
         """Return the same head with these settings (see `FeatureHead.told`)."""
         if not settings.draft_vocab:
             return self
-        twin = copy(self)
-        twin._output = narrowed(self._output, settings.draft_vocab, commonest)
-        return twin
+        configured = copy(self)
+        configured._output = narrowed(self._output, settings.draft_vocab, commonest)
+        return configured
 
     def calibrate(self) -> str | None:
         """Do nothing: its steps have only one form."""
@@ -258,7 +258,9 @@ class BlockDrafter(NoDrafter):
 
 def _build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> BlockDrafter:
     head: DflashHead = models.drafter("dflash")
-    return BlockDrafter(models.once((head, chosen), lambda: head.told(chosen, models.commonest)))
+    return BlockDrafter(
+        models.once((head, chosen), lambda: head.with_settings(chosen, models.commonest))
+    )
 
 
 add_format(

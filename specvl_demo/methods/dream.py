@@ -34,7 +34,7 @@ from specvl_demo.methods.heads.blocks import (
     root_of,
 )
 from specvl_demo.methods.heads.checkpoints import BLOCK, FIRST, Format, Head, add_format
-from specvl_demo.methods.heads.features import IMPORTANCE_ROWS, FeatureHead, Opening, head_part
+from specvl_demo.methods.heads.features import IMPORTANCE_ROWS, FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
 PAPER_KEEP = 0.75
@@ -106,11 +106,11 @@ class DreamHead(FeatureHead):
             rows = tuple(range(-IMPORTANCE_ROWS, 0))
             self.capture = Capture(attention=(self.decoder.n_layers - 1,), rows=rows)
 
-    def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
-        twin = super().told(settings, commonest)
+    def with_settings(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+        configured = super().with_settings(settings, commonest)
         keep = settings.keep or self._keep
-        cast("DreamHead", twin)._look(keep, settings.ancestry, settings.cross)
-        return twin
+        cast("DreamHead", configured)._look(keep, settings.ancestry, settings.cross)
+        return configured
 
     def join(
         self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
@@ -118,7 +118,7 @@ class DreamHead(FeatureHead):
         """Concatenate both [k, 2D]."""
         return torch.cat((embeds, features), -1)
 
-    def open(self, start: Start, before: Tensor | None = None) -> Opening:
+    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
         """Return a row for every token that is left after compression.
 
         # choice: the visual tokens chosen for a conversation's first question stay; choosing again
@@ -135,9 +135,9 @@ class DreamHead(FeatureHead):
             seen = torch.cat((chosen, torch.arange(int(chosen[-1]) + 1, n, device=chosen.device)))
         x = self.join(self.prompt_embeds(start.encoded)[seen], features[seen - 1])
         positions = torch.arange(len(seen) + 1, device=self.device)
-        return Opening(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))
+        return HeadPrompt(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))
 
-    def prefill(self, start: Start, opening: Opening, room: int) -> CachedSequence:
+    def prefill(self, start: Start, opening: HeadPrompt, room: int) -> CachedSequence:
         """Prefill with the kept tokens' embeddings as queries; keys and values come from all
         features.
         """

@@ -19,7 +19,7 @@ from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, PolicySettings, setting
 from specvl_demo.methods.heads import vispec as vispec  # its heads draft as EAGLE-2's do
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, add_format, columns
-from specvl_demo.methods.heads.features import FeatureHead, Opening, head_part
+from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
 
@@ -130,13 +130,13 @@ class Eagle2Head(FeatureHead):
 
     _hide = False
 
-    def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
-        twin = cast("Eagle2Head", super().told(settings, commonest))
+    def with_settings(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+        configured = cast("Eagle2Head", super().with_settings(settings, commonest))
         if settings.hide:
-            twin._hide, twin.view = True, "text only"
-        return twin
+            configured._hide, configured.view = True, "text only"
+        return configured
 
-    def open(self, start: Start, before: Tensor | None = None) -> Opening:
+    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
         if not self._hide:
             return super().open(start, before)
         return self.open_without(start, start.encoded.visual)

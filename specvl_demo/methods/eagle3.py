@@ -17,7 +17,7 @@ from torch import Tensor
 from specvl_demo.core.types import Capture, Decoder, Encoded, Prefill, Scores
 from specvl_demo.decoders.backend import ForwardInput
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
-from specvl_demo.decoders.matrix import Matrix
+from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn, ModelSettings, setting
@@ -70,8 +70,8 @@ class OwnOutput:
         self._rows, self.vocab, self.device = rows, len(rows), rows.device
         self.logits = self.part(torch.arange(self.vocab))
 
-    def part(self, rows: Tensor) -> Matrix:
-        return Matrix(self._rows[rows.to(self.device)], rounded=True)
+    def part(self, rows: Tensor) -> PackedLinear:
+        return PackedLinear(self._rows[rows.to(self.device)], rounded=True)
 
 
 class Eagle3Head(FeatureHead):
@@ -94,7 +94,7 @@ class Eagle3Head(FeatureHead):
         # (EAGLE-3.1).
         self._norm_before_residual = bool(head.settings.get("norm_before_residual", False))
         self._norm_output = bool(head.settings.get("norm_output", False))
-        self._fuse = Matrix(t["fc.weight"], rounded=True)
+        self._fuse = PackedLinear(t["fc.weight"], rounded=True)
         self._fuse_bias = t.get("fc.bias")
         self._eps = root_of(g, t["norm.weight"])
         self._wide_eps = self._eps * n_read**0.5
@@ -118,13 +118,13 @@ class Eagle3Head(FeatureHead):
             self._output = DraftVocabulary(self._output, ids, decoder.vocab)
         self._sees = True
 
-    def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+    def with_settings(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
         """Return the same head with these settings; it may read placeholders instead of
         pictures.
         """
-        twin = super().told(settings, commonest)
-        cast("Eagle3Head", twin)._sees = settings.pictures == "embeddings"
-        return twin
+        configured = super().with_settings(settings, commonest)
+        cast("Eagle3Head", configured)._sees = settings.pictures == "embeddings"
+        return configured
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:
         """Embed text by the head's own table; pictures have only the target's embeddings."""

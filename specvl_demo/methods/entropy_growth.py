@@ -99,7 +99,7 @@ def _offspring(
             yield from _offspring(top, want, child, top[rank], whole)
 
 
-class Listener:
+class CachingDrafter:
     """Forwards calls to a drafter and caches its results, so that the root is fed only once.
 
     rows: [V] log-probabilities of every row that was fed in this round.
@@ -137,7 +137,7 @@ class _Node:
 
 
 def grown(
-    drafter: Listener, root: Tensor, room: int, want: TreePlan, draws: Sampler | None
+    drafter: CachingDrafter, root: Tensor, room: int, want: TreePlan, draws: Sampler | None
 ) -> DraftTree:
     """Grow a tree online: one drafter forward and one host read per level.
 

@@ -12,7 +12,7 @@ from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.checkpoints import FIRST, Format, Head, add_format, columns
-from specvl_demo.methods.heads.features import FeatureHead, Opening, head_part
+from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 from specvl_demo.vlm.layouts import visual_runs
 
@@ -35,7 +35,7 @@ class HiViSHead(FeatureHead):
         self.n_steps: int = self._bias.shape[0]
         self._published = not head.own
 
-    def open(self, start: Start, before: Tensor | None = None) -> Opening:
+    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
         """Use text only: visual rows are dropped before tokens and features are paired.
 
         # choice: several pictures or clips are all hidden (the published code supports one).

@@ -17,7 +17,7 @@ from specvl_demo.methods.chain import CHAIN
 from specvl_demo.methods.declare import Learn
 from specvl_demo.methods.eagle2 import BEST_FIRST
 from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
-from specvl_demo.methods.heads.features import FeatureHead, Opening, head_part
+from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt, head_part
 from specvl_demo.methods.tree import STATIC_TREE
 
 NORM = "layers.0.input_layernorm.weight"
@@ -30,7 +30,7 @@ class MSDHead(FeatureHead):
         super().__init__(head, decoder)
         self._norm_in_front = NORM in head.tensors
 
-    def open(self, start: Start, before: Tensor | None = None) -> Opening:
+    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
         """Like EAGLE-2's, but a visual token's row is its projected embedding (§3.1).
 
         # choice: tokens are shifted by one at visual rows too, as EAGLE's code shifts all. Newer

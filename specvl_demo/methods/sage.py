@@ -22,7 +22,7 @@ from specvl_demo.core.types import Drafter, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Learn, PolicySettings, Value, setting
 from specvl_demo.methods.entropy_growth import (
-    Listener,
+    CachingDrafter,
     TreePlan,
     grown,
     template,
@@ -204,18 +204,18 @@ class EntropyTree(Policy):
         self.feedback = DepthFeedback(settings)
         self._alpha = START_ALPHA
         self._top: list[float] | None = None
-        self._heard: Listener | None = None
+        self._caching: CachingDrafter | None = None
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft the tree for the current confidence, no deeper than `room`."""
-        self._heard = listener = Listener(drafter)
-        heard = cast("Drafter", listener)
+        self._caching = caching = CachingDrafter(drafter)
+        asked = cast("Drafter", caching)
         if room == 0:
             return DraftTree(root, chain(0))
         if self.settings.immediate:
-            said = listener.extend(root, (-1,))
+            said = caching.extend(root, (-1,))
             if said is None:
                 return DraftTree(root, chain(0))
             self._note(top_probabilities(said[0], self.settings.top_k))
@@ -223,12 +223,12 @@ class EntropyTree(Policy):
         static = self._top is None and self.settings.first == "static"
         if static:
             ranks = trimmed(EAGLE_TREE, self.settings.max_nodes - 1)
-            tree = RankedTree(ranks).propose(heard, root, room, draws)
+            tree = RankedTree(ranks).propose(asked, root, room, draws)
         elif self.settings.growth == "template":
             ranks = template(self._top or [], want, self.settings.order)
-            tree = RankedTree(ranks).propose(heard, root, room, draws)
+            tree = RankedTree(ranks).propose(asked, root, room, draws)
         else:
-            tree = grown(listener, root, room, want, draws)
+            tree = grown(caching, root, room, want, draws)
         notes = {
             "alpha": round(want.alpha, 4),
             "depth": want.depth,
@@ -241,22 +241,22 @@ class EntropyTree(Policy):
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """Update the confidence for the next round, and the history (Algorithm 1, phase 3)."""
-        heard = self._heard
-        if heard is None or not heard.rows or tree.rows is None:
+        caching = self._caching
+        if caching is None or not caching.rows or tree.rows is None:
             return
         self.feedback.update(verdict.n_accepted)
         if self.settings.immediate:
             return
         if self.settings.confidence == "mean":
             top = torch.stack(
-                [top_probabilities(row, self.settings.top_k) for row in heard.rows]
+                [top_probabilities(row, self.settings.top_k) for row in caching.rows]
             ).mean(0)
         else:
             # choice: the paper names no position; every round has the root's output.
             row = 0
             if self.settings.confidence == "accepted":
                 row = max(tree.rows[node] for node in verdict.path)
-            top = top_probabilities(heard.rows[row], self.settings.top_k)
+            top = top_probabilities(caching.rows[row], self.settings.top_k)
         self._note(top)
 
     def _note(self, top: Tensor) -> None:

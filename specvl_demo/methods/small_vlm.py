@@ -42,7 +42,7 @@ class View(Protocol):
     capture: Capture
     """What the view needs of the target's prefill."""
 
-    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
         """Return the context the drafter reads, from its own encoding, its vision encoder and the
         target's prefill.
         """
@@ -110,7 +110,7 @@ class SmallVLM:
     def begin(self, start: Start) -> None:
         """Read the prompt through every view, in one batched prefill of what is new to it."""
         encoded = start.encode(self.vlm)
-        contexts = [view.see(encoded, self.vlm, start.prefill) for view in self._views]
+        contexts = [view.build_context(encoded, self.vlm, start.prefill) for view in self._views]
         if not self.vlm.sees:
             contexts = [context.text_only() for context in contexts]
         longest = max(context.ids.shape[0] for context in contexts)

@@ -32,7 +32,7 @@ class FullView:
     name: str = "multimodal"
     capture: Capture = NOTHING
 
-    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
         """Return all positions."""
         return encoded.context(self.name)
 
@@ -49,7 +49,7 @@ class TextView:
     name: str = "text-only"
     capture: Capture = NOTHING
 
-    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
         """Return text positions, renumbered without gaps, with the stand-in in place of
         pictures.
         """
@@ -77,7 +77,7 @@ class PooledView:
     name: str = "pooled"
     capture: Capture = NOTHING
 
-    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
         """Return all text and fewer visual positions, without gaps; each stands for the first patch
         of its block.
         """
@@ -169,7 +169,7 @@ class PrunedView:
             else NOTHING
         )
 
-    def see(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
+    def build_context(self, encoded: Encoded, encoder: VisionEncoder, prefill: Prefill) -> Context:
         """Return text and the remaining visual positions; if nothing is dropped, exactly FullView's
         context.
         """

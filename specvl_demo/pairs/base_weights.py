@@ -171,7 +171,7 @@ def fresh_folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def settle(made: Path, place: Path) -> Path:
+def publish(made: Path, place: Path) -> Path:
     """Rename a finished folder to its place; where another process was faster, its equal one
     stays.
     """

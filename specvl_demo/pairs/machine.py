@@ -65,10 +65,10 @@ def detect() -> Machine:
     """
     import psutil  # noqa: PLC0415 - records and traces are read where it is not installed
 
-    lent_bytes = lent(_GROUPS, _OWN_GROUP)[1]
+    bytes_allowed = container_limits(_GROUPS, _OWN_GROUP)[1]
     return Machine(
         n_cpus=cores(),
-        memory_bytes=min(psutil.virtual_memory().total, lent_bytes or 2**62),
+        memory_bytes=min(psutil.virtual_memory().total, bytes_allowed or 2**62),
         cpu=platform.machine(),
         gpus=gpus(),
         offline=offline(),
@@ -144,7 +144,7 @@ class Load:
 def cores() -> int:
     """Processor cores that this process was lent, at least 1."""
     seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share = lent(_GROUPS, _OWN_GROUP)[0]
+    share = container_limits(_GROUPS, _OWN_GROUP)[0]
     return max(1, min(seen, round(share) if share else seen))
 
 
@@ -153,7 +153,7 @@ def offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
-def lent(groups: Path, own: Path) -> tuple[float | None, int | None]:
+def container_limits(groups: Path, own: Path) -> tuple[float | None, int | None]:
     """Cores and bytes of memory that a container's limits leave to this process; None where nothing
     does.
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from specvl_demo import pairs, records
 from specvl_demo.core import engine
-from specvl_demo.core.detokenizer import whole
+from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
@@ -61,7 +61,9 @@ def turn(
     if not question.strip() and media:
         clips = any(isinstance(m, VideoFrames) for m in media)
         question = DESCRIBE["video" if clips else "images" if len(media) > 1 else "image"]
-    return Turn(whole(question), shown, None if answer is None else whole(answer))
+    return Turn(
+        replace_surrogates(question), shown, None if answer is None else replace_surrogates(answer)
+    )
 
 
 def picture_pixels() -> int:
@@ -101,10 +103,12 @@ def request(
     cache: of the conversation; what its questions have in common is computed once. prefix: text or
     ids that the answer has to begin with.
     """
-    begun = loaded.prompter.ids(whole(prefix)) if isinstance(prefix, str) else prefix
+    begun = loaded.prompter.ids(replace_surrogates(prefix)) if isinstance(prefix, str) else prefix
     return Request(
         id=secrets.token_hex(6),
-        prompt=loaded.prompter.prompt(turns, whole(system), max_new_tokens, cache, begun),
+        prompt=loaded.prompter.prompt(
+            turns, replace_surrogates(system), max_new_tokens, cache, begun
+        ),
         target=loaded.models.target,
         token_texts=loaded.token_texts,
         sampling=sampling or Sampling(),
@@ -261,9 +265,9 @@ class Pair:
     ) -> Race:
         """A race of methods on one question about picture and clip files.
 
-        settings: parameters by method. prefix: text or token ids that every answer goes on from,
-        such as another race's `token_ids` up to a token with another one behind. ValueError with a sentence where something is unknown or
-        does not fit, before anything is computed.
+        settings: parameters by method. prefix: text or token ids that every answer continues, such
+        as another race's `token_ids` up to some place, and another token after them. ValueError
+        with a sentence where something is unknown or does not fit, before anything is computed.
         """
         pair = self._loaded.pair
         for name, value, kind, what in (

@@ -19,13 +19,13 @@ from transformers import BatchFeature, PreTrainedModel
 
 from specvl_demo.core.prefix_cache import continued
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
-from specvl_demo.decoders import fused_cpu, trials
+from specvl_demo.decoders import calibration, fused_cpu
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
-from specvl_demo.decoders.matrix import Matrix8Bit
-from specvl_demo.decoders.timing import settle
+from specvl_demo.decoders.packed_linear import PackedLinear8Bit
+from specvl_demo.decoders.timing import synchronize
 from specvl_demo.vlm import shared_drafter
 from specvl_demo.vlm.layouts import runs
 
@@ -100,7 +100,7 @@ class VLM:
         """Choose eager steps or graphs, whichever is faster here; return a sentence if graphs were
         possible but slower.
         """
-        return None if self._static is None else trials.calibrate(self._static).reason
+        return None if self._static is None else calibration.calibrate(self._static).reason
 
     @torch.inference_mode()
     def encode(self, prompt: Prompt) -> Encoded:
@@ -147,7 +147,7 @@ class VLM:
             features = features.reshape(-1, features.shape[-1])
             features = features if features.shape[0] == int(visual.sum()) else None
         deepstack = captured.get("deepstack_visual_embeds")
-        settle(self.decoder.device)
+        synchronize(self.decoder.device)
         return Encoded(
             ids=prompt.ids.to(embeds.device),
             visual=visual,
@@ -279,7 +279,7 @@ def _backend(model: PreTrainedModel, wanted: str) -> Backend:
         raise ValueError(f"backend must be auto, lean, 8bit, hf or static, got {wanted!r}")
     if wanted == "8bit":
         decoder, head = model.get_decoder(), model.get_output_embeddings()
-        return fused_cpu.FusedDecoder(decoder, head, Matrix8Bit)
+        return fused_cpu.FusedDecoder(decoder, head, PackedLinear8Bit)
     if wanted == "lean" or (wanted == "auto" and fused_cpu.why_not(model.get_decoder()) is None):
         return fused_cpu.FusedDecoder(model.get_decoder(), model.get_output_embeddings())
     plain = HFDecoder(model)

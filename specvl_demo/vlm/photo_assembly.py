@@ -292,4 +292,4 @@ def _put_together(base: Path, delta: Path, place: Path, tell: Callable[[str], No
         loading.without_bars(),
     ):
         assemble(base, delta, folder / "target")
-        return base_weights.settle(folder / "target", place)
+        return base_weights.publish(folder / "target", place)

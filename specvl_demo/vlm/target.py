@@ -25,10 +25,10 @@ from specvl_demo.core.types import (
     Stopwatch,
 )
 from specvl_demo.decoders.backend import ForwardOutput
+from specvl_demo.decoders.calibration import least_rows
 from specvl_demo.decoders.exact import MOST_NODES
 from specvl_demo.decoders.sequence import CachedSequence, Prefix, prefill
-from specvl_demo.decoders.timing import clock_for, peak_bytes, settle
-from specvl_demo.decoders.trials import least_rows
+from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
 from specvl_demo.vlm.encoder import VLM
 
 
@@ -89,7 +89,7 @@ class VLMTarget:
             layers = {
                 i: torch.cat((known.layers[i][:shared], states)) for i, states in layers.items()
             }
-        settle(self.decoder.device)
+        synchronize(self.decoder.device)
         return Prefill(
             encoded=encoded,
             hidden=rows,

@@ -266,7 +266,9 @@ def fails(number: int) -> Callable[..., Any]:
 def test_weights_that_do_not_fit_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "snapshot_download", fails(errno.ENOSPC))
     monkeypatch.setattr(loading, "hub_answers", lambda: True)
-    with pytest.raises(ValueError, match="org/model could not be loaded: .*No space left on device"):
+    with pytest.raises(
+        ValueError, match="org/model could not be loaded: .*No space left on device"
+    ):
         loading.fetch("org/model", lambda _: None)
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from specvl_demo import pairs, records
 from specvl_demo.__main__ import main
-from specvl_demo.core.detokenizer import whole
+from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import session
@@ -82,10 +82,10 @@ def test_odd_questions_are_answered_and_recorded(loaded: object, what: str, tmp_
 
 
 def test_halves_of_characters_are_mended() -> None:
-    assert whole("\ud83d\ude42") == "🙂"
-    assert whole("a\ud800b\udfffc") == "a\ufffdb\ufffdc"
+    assert replace_surrogates("\ud83d\ude42") == "🙂"
+    assert replace_surrogates("a\ud800b\udfffc") == "a\ufffdb\ufffdc"
     for kept in ("", "plain", RIGHT_TO_LEFT, "👩‍👩‍👧", "a\0b", "\ufeffx"):
-        assert whole(kept) == kept
+        assert replace_surrogates(kept) == kept
 
 
 def test_only_a_picture_and_only_text(loaded: object) -> None:

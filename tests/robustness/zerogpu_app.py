@@ -38,7 +38,7 @@ from spaces.zero import client  # noqa: E402
 from spaces.zero.torch import patching  # noqa: E402
 
 from specvl_demo import pairs  # noqa: E402
-from specvl_demo.decoders import trials  # noqa: E402
+from specvl_demo.decoders import calibration  # noqa: E402
 from specvl_demo.pairs import Checkpoint, PairSpec, machine  # noqa: E402
 from specvl_demo.ui.serve import workers  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
@@ -99,7 +99,7 @@ async def call(queue: Queue, method: str = "chain", stop_after: int | None = Non
 def main() -> None:
     """Start the worker as a Space does, then call it. Steps have fixed shapes, as on a GPU, however
     fast they are here."""
-    trials.Trial.reason = property(
+    calibration.Calibration.reason = property(
         lambda trial: trial.fault or (None if trial.agree else "other tokens")
     )
     lend()

@@ -13,12 +13,12 @@ import transformers as hf
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Capture, Context
-from specvl_demo.decoders import trials
+from specvl_demo.decoders import calibration
 from specvl_demo.decoders.backend import ForwardOutput
+from specvl_demo.decoders.calibration import least_rows, started
 from specvl_demo.decoders.fixed_shapes import BUCKETS, StaticDecoder
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
-from specvl_demo.decoders.trials import least_rows, started
 from specvl_demo.methods.base import Models, assemble, choose
 from specvl_demo.methods.dream import DreamSettings
 from specvl_demo.methods.heads.features import FeatureDrafter
@@ -246,10 +246,10 @@ def test_questions_share_caches_and_what_is_recorded_on_them() -> None:
 
 def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
     decoder = StaticDecoder(tiny_llava(kv_heads=2))
-    trial = trials.calibrate(decoder)
+    trial = calibration.calibrate(decoder)
     assert trial.agree and trial.fault is None and min(trial.eager_s, trial.fixed_s) > 0
     assert decoder.fixed == (trial.fixed_s <= trial.eager_s) == (trial.reason is None)
-    slower = trials.Trial(0.001, 0.002, True)
+    slower = calibration.Calibration(0.001, 0.002, True)
     assert "2.0 ms as graphs" in str(slower.reason)
     compute = decoder.steps._compute
 
@@ -258,13 +258,13 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
         step.hidden = -step.hidden
 
     decoder.steps._compute = wrong
-    assert "chose other tokens" in str(trials.calibrate(decoder).reason) and not decoder.fixed
+    assert "chose other tokens" in str(calibration.calibrate(decoder).reason) and not decoder.fixed
 
     def broken(step: object, cache: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
     decoder.steps._compute = broken
-    trial = trials.calibrate(decoder)
+    trial = calibration.calibrate(decoder)
     assert "failed (operation not permitted when stream is capturing)" in str(trial.reason)
     assert not decoder.fixed and torch.isfinite(decode(decoder, 1)[0]).all()
 
@@ -273,7 +273,7 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else() -> None:
 
     decoder.steps._compute = lost
     with pytest.raises(torch.AcceleratorError, match="illegal"):
-        trials.calibrate(decoder)
+        calibration.calibrate(decoder)
 
 
 @pytest.mark.gpu

@@ -126,7 +126,9 @@ def test_the_published_leak_lets_branches_see_each_other(target: object) -> None
     module = random_module("dream")
 
     def second(ancestry: bool, sibling: int) -> torch.Tensor:
-        head = built(module, "dream", target.decoder).told(DreamSettings(ancestry=ancestry), ())
+        head = built(module, "dream", target.decoder).with_settings(
+            DreamSettings(ancestry=ancestry), ()
+        )
         drafter = FeatureDrafter(head)
         begun(target, drafter, tiny_prompt())
         drafter.extend(torch.tensor([9]), (-1,))

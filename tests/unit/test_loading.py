@@ -66,9 +66,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> 
     small = compatibility.Card("owner/small", "llava", 1, 4, "", fewer)
     assert compatibility.misfit(card, small) is None
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(
-        ValueError, match="'bert'; supported are LLaVA, .*InternVL and Pixtral"
-    ):
+    with pytest.raises(ValueError, match="'bert'; supported are LLaVA, .*InternVL and Pixtral"):
         compatibility.read(str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_5"}))
     with pytest.raises(
@@ -169,12 +167,14 @@ def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong() -> None:
     eyes = VLM(model, "tiny", again=lambda prompt: theirs)
     encoded = eyes.encode(mine)
     assert len(encoded.ids) == len(theirs)
-    context = FullView().see(encoded, eyes, None)
+    context = FullView().build_context(encoded, eyes, None)
     assert context.index.max() < len(mine) and (context.index.diff() >= 0).all()
     assert torch.equal(mine.visual[context.index], theirs.visual[:-1])
     with pytest.raises(ValueError, match="guided=false"):
-        PrunedView(PrunedSettings(0.5, 0.5), layers=(0,)).see(encoded, eyes, None)
-    assert PrunedView(PrunedSettings(0.5, 0.5)).see(encoded, eyes, None).index.max() < len(mine)
+        PrunedView(PrunedSettings(0.5, 0.5), layers=(0,)).build_context(encoded, eyes, None)
+    assert PrunedView(PrunedSettings(0.5, 0.5)).build_context(
+        encoded, eyes, None
+    ).index.max() < len(mine)
 
 
 def test_the_command_line_takes_any_two_that_fit(

@@ -284,14 +284,14 @@ def test_a_captioner_that_could_not_be_loaded_whole_is_loaded_again(
 
 def test_a_container_has_what_it_was_lent(tmp_path: Path) -> None:
     own = tmp_path / "cgroup"
-    assert machine.lent(tmp_path / "nowhere", own) == (None, None)
+    assert machine.container_limits(tmp_path / "nowhere", own) == (None, None)
     own.write_text("0::/a/b\n")
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "cpu.max").write_text("max 100000\n")
     (tmp_path / "a" / "cpu.max").write_text("250000 100000\n")
     (tmp_path / "a" / "memory.max").write_text("8000000000\n")
     (tmp_path / "a" / "b" / "memory.max").write_text("max\n")
-    assert machine.lent(tmp_path, own) == (2.5, 8_000_000_000)
+    assert machine.container_limits(tmp_path, own) == (2.5, 8_000_000_000)
 
 
 GUARD = """

@@ -18,7 +18,7 @@ from recipes.answers import example, replies
 from recipes.drafters import KINDS
 from recipes.drafters import run as drafters
 from recipes.drafters.base import Batch, Learner, Recipe, draft_vocabulary
-from recipes.features import Example, Needs, Rows, Store
+from recipes.features import Example, FeatureSpec, Rows, Store
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.chain import Chain, ChainSettings
@@ -267,11 +267,13 @@ def test_the_filter_ends_hopeless_chains(llava: Asked, tmp_path: Path) -> None:
 
 def test_the_output_of_a_layer_is_the_input_of_the_next(deep: Asked) -> None:
     """Of all layers, among which one is chosen; a store of the one is none of the other."""
-    needs = Needs(True, middle=True, select="sample", state="output")
+    needs = FeatureSpec(True, middle=True, select="sample", state="output")
     with features._watched(deep.model, needs) as seen, torch.inference_mode():
         features._rows(deep.model, next(iter(deep.examples())), needs, seen)
     assert all(torch.equal(seen.outputs[i], seen.inputs[i + 1]) for i in range(7))
-    assert not needs.covers(Needs(True, middle=True)) and needs.covers(Needs(visual=True))
+    assert not needs.covers(FeatureSpec(True, middle=True)) and needs.covers(
+        FeatureSpec(visual=True)
+    )
     with pytest.raises(
         ValueError, match="--select is token, sample, or percent of the depth, not 'word'"
     ):
@@ -287,7 +289,10 @@ def test_dream_learns_the_calmest_layer() -> None:
         weights={1: mixed, 2: torch.where(mixed == sharp, flat, sharp)},
     )
     for select, found in {"token": [1.0, 1.0, 2.0], "sample": [1.0, 1.0, 1.0]}.items():
-        assert seen.calmest([1, 2], Needs(True, middle=True, select=select))[:, 0].tolist() == found
+        assert (
+            seen.calmest([1, 2], FeatureSpec(True, middle=True, select=select))[:, 0].tolist()
+            == found
+        )
     assert list(features.chosen_layers(4, "sample")) == [0, 1, 2, 3]
     assert list(features.chosen_layers(32)) == list(range(1, 11))
     assert list(features.chosen_layers(16, "25")) == [4]

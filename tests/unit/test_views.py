@@ -61,7 +61,7 @@ def asked(encoded: Encoded, attention: Tensor | None = None) -> Prefill:
 
 
 def seen(view: object, encoded: Encoded, attention: Tensor | None = None) -> Context:
-    context = view.see(encoded, EYES, asked(encoded, attention))
+    context = view.build_context(encoded, EYES, asked(encoded, attention))
     assert context.name == view.name
     assert (
         len(context.ids)
@@ -124,7 +124,7 @@ def test_pooling_without_a_grid_changes_nothing_and_without_features_is_refused(
     assert torch.equal(seen(PooledView(), encoded).embeds, encoded.embeds[:-1])
     bare = replace(prompt("tvvvvtt", (image(1, 2, 2),)), features=None)
     with pytest.raises(ValueError, match="leave this view out"):
-        PooledView().see(bare, EYES, None)
+        PooledView().build_context(bare, EYES, None)
 
 
 @pytest.mark.parametrize(
@@ -199,4 +199,4 @@ def test_guided_pruning_asks_the_target_for_its_attention() -> None:
     assert view.capture.attention == (2, 5) and view.capture.rows[-1] == -1
     assert pruned().capture == Capture()
     with pytest.raises(ValueError, match=r"layers \[2, 5\].*guided=false"):
-        view.see(prompt("tvvvt"), EYES, asked(prompt("tvvvt")))
+        view.build_context(prompt("tvvvt"), EYES, asked(prompt("tvvvt")))

@@ -291,7 +291,7 @@ def test_the_target_is_put_together_once(
     )
     with base_weights.fresh_folder() as late:
         (late / "again").mkdir()
-        assert base_weights.settle(late / "again", place) == place
+        assert base_weights.publish(late / "again", place) == place
     assert sorted(path.name for path in base_weights.cache().iterdir()) == [
         place.name,
         "tiny.gguf",

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.decoders.matrix import Matrix
+from specvl_demo.decoders.packed_linear import PackedLinear
 
 POSITIONS = 32768
 """Rotary positions that a head supports: as many as published heads are run with."""
@@ -113,9 +113,9 @@ class Block:
             qkv = qkv * (torch.cat(norms) * self._scale)
         elif f"{prefix}.input_layernorm.weight" in tensors:
             qkv = qkv * (tensors[f"{prefix}.input_layernorm.weight"] * self._scale)
-        self._qkv = Matrix(qkv, rounded=True)
+        self._qkv = PackedLinear(qkv, rounded=True)
         self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
-        self._out = Matrix(tensors[attention + "o_proj.weight"], rounded=True)
+        self._out = PackedLinear(tensors[attention + "o_proj.weight"], rounded=True)
         self._mlp = MLP(tensors, prefix, self._eps, self._scale)
 
     def normed(self, x: Tensor) -> Tensor:
@@ -176,7 +176,9 @@ class CrossBlock:
         self._eps = root_of(g, q)
         self._head_eps = q.new_tensor((g.head_width * g.eps) ** 0.5, dtype=torch.float32)
         scale, head_scale = g.width**0.5, g.head_width**0.5
-        self._q = Matrix(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), rounded=True)
+        self._q = PackedLinear(
+            q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), rounded=True
+        )
         # The two norms per head meet in one product, so one weight holds both.
         self._norm = (
             tensors[attention + "q_norm.weight"]
@@ -184,12 +186,14 @@ class CrossBlock:
             * head_scale**2
         )
         kv = (tensors[f"{attention}{name}_proj.weight"] for name in ("k", "v"))
-        self._kv = Matrix(torch.cat(tuple(kv)), rounded=True)
+        self._kv = PackedLinear(torch.cat(tuple(kv)), rounded=True)
         gates = (
             tensors[f"{prefix}.cross_attn_{name}_gate"].float().tanh() for name in ("attn", "mlp")
         )
         attention_gate, mlp_gate = (gate.to(q.dtype) for gate in gates)
-        self._out = Matrix(tensors[attention + "o_proj.weight"] * attention_gate, rounded=True)
+        self._out = PackedLinear(
+            tensors[attention + "o_proj.weight"] * attention_gate, rounded=True
+        )
         self._mlp = MLP(tensors, prefix, self._eps, scale, gate=mlp_gate)
 
     def write(self, features: Tensor, slot: Tensor) -> None:
@@ -232,9 +236,9 @@ class MLP:
     ) -> None:
         both = torch.cat([tensors[f"{prefix}.mlp.{name}_proj.weight"] for name in ("gate", "up")])
         norm = tensors[f"{prefix}.post_attention_layernorm.weight"] * scale
-        self._gate_up = Matrix(both * norm, rounded=True)
+        self._gate_up = PackedLinear(both * norm, rounded=True)
         down = tensors[f"{prefix}.mlp.down_proj.weight"]
-        self._down = Matrix(down if gate is None else down * gate, rounded=True)
+        self._down = PackedLinear(down if gate is None else down * gate, rounded=True)
         self._eps = eps
 
     def __call__(self, x: Tensor, residual: Tensor) -> Tensor:

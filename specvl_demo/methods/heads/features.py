@@ -31,12 +31,12 @@ from specvl_demo.core.types import (
     Verdict,
 )
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
+from specvl_demo.decoders.calibration import TRIED_ROWS, Switched, pick_faster
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, log_probabilities, narrowed
 from specvl_demo.decoders.fixed_shapes import FixedSteps
 from specvl_demo.decoders.kv_cache import KVCache, Layout
-from specvl_demo.decoders.matrix import Matrix
+from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence, Prefix, grown
-from specvl_demo.decoders.trials import TRIED_ROWS, Switched, tried
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import ModelSettings
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
@@ -47,7 +47,7 @@ IMPORTANCE_ROWS = 64
 """How many of the prompt's last rows determine, by their attention, which visual tokens matter."""
 
 
-class Opening(NamedTuple):
+class HeadPrompt(NamedTuple):
     """What a head makes of a prompt.
 
     Attributes:
@@ -100,7 +100,7 @@ class FeatureHead:
 
     def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
         self._block = Block(t, "layers.0", g)
-        self._project = Matrix(t["fc.weight"][:, : 2 * g.width], rounded=True)
+        self._project = PackedLinear(t["fc.weight"][:, : 2 * g.width], rounded=True)
         self._bias = t.get("fc.bias", t["fc.weight"].new_zeros(g.width))[None]
 
     @property
@@ -108,20 +108,20 @@ class FeatureHead:
         """The device its weights are on now: a ZeroGPU Space moves them after loading."""
         return self.decoder.device
 
-    def told(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
+    def with_settings(self, settings: Any, commonest: Sequence[int]) -> FeatureHead:
         """Return the same head with these settings.
 
         commonest: The ids of its draft vocabulary, if the settings limit it and the head was
         trained without one.
         """
-        twin = copy(self)
+        configured = copy(self)
         if settings.draft_vocab:
-            twin._output = narrowed(self._output, settings.draft_vocab, commonest)
-        return twin
+            configured._output = narrowed(self._output, settings.draft_vocab, commonest)
+        return configured
 
     def new_cache(self, batch: int, room: int) -> KVCache:
         if self.fixed:
-            return self._steps.lent(batch, room)
+            return self._steps.acquire(batch, room)
         return KVCache(self.layouts(), batch, room, self.dtype)
 
     def layouts(self) -> list[Layout]:
@@ -139,9 +139,11 @@ class FeatureHead:
         rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator).to(
             self.device, self.dtype
         )
-        return tried(cast("Switched", self), rows, self.log_probabilities(self.vocab, ())).reason
+        return pick_faster(
+            cast("Switched", self), rows, self.log_probabilities(self.vocab, ())
+        ).reason
 
-    def open(self, start: Start, before: Tensor | None = None) -> Opening:
+    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
         """Pair every token but the first and the last with the feature of the token before it.
 
         before: Prompt positions that the head was given at the conversation's last question.
@@ -149,7 +151,7 @@ class FeatureHead:
         features, positions = self.features(start.prefill), start.encoded.positions
         every = torch.arange(features.shape[0], device=self.device)
         x = self.join(self.prompt_embeds(start.encoded)[1:-1], features[:-1])
-        opening = Opening(x, every[:-1], features[-1:], every[-1:], every)
+        opening = HeadPrompt(x, every[:-1], features[-1:], every[-1:], every)
         if not self._geometry.sections or positions.ndim == 1:
             return opening
         # It was trained on the target's three axes.
@@ -158,7 +160,7 @@ class FeatureHead:
             positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
         )
 
-    def open_without(self, start: Start, hidden: Tensor, with_gaps: bool = False) -> Opening:
+    def open_without(self, start: Start, hidden: Tensor, with_gaps: bool = False) -> HeadPrompt:
         """As if the prompt had not the rows that are hidden, [n] bool: they are dropped before
         tokens and features are paired. with_gaps: positions count them all the same.
         """
@@ -170,9 +172,9 @@ class FeatureHead:
         features = self.features(start.prefill)[seen]
         places = seen if with_gaps else torch.arange(len(seen), device=self.device)
         x = self.join(self.prompt_embeds(start.encoded)[seen[1:]], features[:-1])
-        return Opening(x, places[:-1], features[-1:], places[-1:], seen)
+        return HeadPrompt(x, places[:-1], features[-1:], places[-1:], seen)
 
-    def prefill(self, start: Start, opening: Opening, room: int) -> CachedSequence:
+    def prefill(self, start: Start, opening: HeadPrompt, room: int) -> CachedSequence:
         """Prefill the rows before the root, in a cache with room for `room` rows."""
         cache = self.new_cache(1, room)
         if len(opening.x):
@@ -347,7 +349,7 @@ def head_part(name: str, title: str, settings: type[ModelSettings] = ModelSettin
     def build(models: Models, views: Any, mixer: Any, chosen: ModelSettings) -> FeatureDrafter:
         head: FeatureHead = models.drafter(name)
         return FeatureDrafter(
-            models.once((head, chosen), lambda: head.told(chosen, models.commonest))
+            models.once((head, chosen), lambda: head.with_settings(chosen, models.commonest))
         )
 
     return Part("drafter", name, title, build, settings, gives=TREE, role=name)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.types import Decoder, Start
-from specvl_demo.decoders.matrix import Matrix
+from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.heads.checkpoints import BIASES, FIRST, Format, Head, add_format
-from specvl_demo.methods.heads.features import FeatureHead, Opening
+from specvl_demo.methods.heads.features import FeatureHead, HeadPrompt
 from specvl_demo.vlm.layouts import visual_runs
 
 
@@ -28,7 +28,7 @@ class ViSpecHead(FeatureHead):
     def __init__(self, head: Head, decoder: Decoder) -> None:
         super().__init__(head, decoder)
         t = head.tensors
-        self._image = Matrix(t["img_fc.weight"], rounded=True)
+        self._image = PackedLinear(t["img_fc.weight"], rounded=True)
         self._image_bias = t.get("img_fc.bias", t["img_fc.weight"].new_zeros(self.width))
         self._queries = t["imadpt.q"]
         self._adaptor = {
@@ -36,7 +36,7 @@ class ViSpecHead(FeatureHead):
             for name in "kvo"
         }
 
-    def open(self, start: Start, before: Tensor | None = None) -> Opening:
+    def open(self, start: Start, before: Tensor | None = None) -> HeadPrompt:
         """Return text rows, and of every picture the adaptor's rows at its last positions;
         positions keep gaps.
 
@@ -61,7 +61,7 @@ class ViSpecHead(FeatureHead):
             if at in squeezed:
                 x[row] = squeezed[at]
         last = torch.full((1,), n - 1, device=self.device)
-        return Opening(x, rows_at - 1, features[-1:], last, seen)
+        return HeadPrompt(x, rows_at - 1, features[-1:], last, seen)
 
     def scene(self, start: Start) -> Tensor | None:
         """Return the last picture's vector [1, D], zero without one."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from specvl_demo.core.detokenizer import whole
+from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.records import MAX_NEW_TOKENS_SERVED, MAX_SEED, MAX_TEMPERATURE, MIN_TEMPERATURE
 from specvl_demo.serving.availability import Dtype, Quantised
 from specvl_demo.ui import messages
@@ -147,7 +147,7 @@ def _settings(values: Any, pair: Mapping[str, Any]) -> dict[str, dict[str, Any]]
 
 
 def _name(item: Mapping[str, Any]) -> str:
-    return whole(str(item.get("name") or ""))[:MOST_NAME]
+    return replace_surrogates(str(item.get("name") or ""))[:MOST_NAME]
 
 
 def _files(value: Any) -> list[Mapping[str, Any]]:
@@ -234,7 +234,7 @@ def _brief(value: Any) -> Any:
     kind.
     """
     if isinstance(value, str):
-        return whole(value)[:MOST_NAME]
+        return replace_surrogates(value)[:MOST_NAME]
     if isinstance(value, int) and abs(value) >= 10**12:
         return "a number of more than 12 digits"
     return value if value is None or isinstance(value, int | float) else _kind(value)
@@ -245,7 +245,7 @@ def _text(value: Any, what: str) -> str:
         raise _wrong(what, "text", value)
     if len(value) > MOST_TEXT:
         raise ValueError(messages.TOO_MUCH_TEXT.format(what=what, n=len(value), most=MOST_TEXT))
-    return whole(value)
+    return replace_surrogates(value)
 
 
 def _one_of(data: Mapping[str, Any], key: str, known: Sequence[str], what: str) -> Any:

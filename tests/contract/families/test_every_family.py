@@ -181,7 +181,7 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
     ]
     if here.family.pools:
         views.append(PooledView())
-    contexts = [view.see(encoded, vlm, None) for view in views]
+    contexts = [view.build_context(encoded, vlm, None) for view in views]
     root, wrong, right, last = int(prompt.ids[-1]), 7, 11, 13
     stream, _, _ = prefill(vlm.decoder, contexts, max(len(context.ids) for context in contexts) + 8)
 

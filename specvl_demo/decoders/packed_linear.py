@@ -96,7 +96,7 @@ def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
     return (half, factor) if torch.equal(half * factor, exact) else None
 
 
-class Matrix:
+class PackedLinear:
     """y = x Wᵀ for rows x [rows, in], with W [out, in].
 
     Packed by FBGEMM if W is on a CPU and half precision holds its numbers: such a product reads
@@ -184,8 +184,8 @@ def in_8_bit(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (exact / best[:, None]).round_().clamp_(-127, 127).to(torch.int8), best
 
 
-class Matrix8Bit:
-    """A `Matrix` rounded to 8 bits, with a step for each row.
+class PackedLinear8Bit:
+    """A `PackedLinear` rounded to 8 bits, with a step for each row.
 
     An input row is divided by its largest number and rounded to 8 bits too. Sums are integers, so a
     row's bits do not depend on the other rows. The model is no longer the one with the unrounded

@@ -24,7 +24,7 @@ from specvl_demo.decoders import exact
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
-from specvl_demo.decoders.timing import settle
+from specvl_demo.decoders.timing import synchronize
 
 _PROMPT, _STEPS, _TREES = 150, 4, (2, 3, 5, 7, 9, 13, 26, 61)
 """Of the trial of exact steps: tokens before the steps, steps, and trees: one of every row
@@ -134,7 +134,7 @@ def _tree(rng: random.Random, size: int) -> tuple[TreeShape, list[int]]:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Calibration:
     """Seconds of a step and a tree, eager and in fixed shapes.
 
     agree: Whether both chose the same tokens.
@@ -167,13 +167,15 @@ class Switched(Backend, Protocol):
     fixed: bool
 
 
-def calibrate(decoder: StaticDecoder) -> Trial:
-    """Compare eager steps and steps of fixed shapes on random tokens; see `tried`."""
-    return tried(decoder, decoder.embed(random_ids(decoder, TRIED_ROWS)), decoder.logits)
+def calibrate(decoder: StaticDecoder) -> Calibration:
+    """Compare eager steps and steps of fixed shapes on random tokens; see `pick_faster`."""
+    return pick_faster(decoder, decoder.embed(random_ids(decoder, TRIED_ROWS)), decoder.logits)
 
 
 @torch.inference_mode()
-def tried(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) -> Trial:
+def pick_faster(
+    switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]
+) -> Calibration:
     """Compare both on input rows [TRIED_ROWS, D]; set `fixed` if fixed shapes work, agree and are
     faster.
 
@@ -188,11 +190,11 @@ def tried(switched: Switched, rows: Tensor, logits: Callable[[Tensor], Tensor]) 
     switched.fixed = True
     try:
         fixed_s, said = _timed(switched, rows, logits)
-        trial = Trial(eager_s, fixed_s, _agree(truth, said))
+        trial = Calibration(eager_s, fixed_s, _agree(truth, said))
     except torch.AcceleratorError:
         raise
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
-        trial = Trial(
+        trial = Calibration(
             eager_s, 0.0, False, (str(fault).splitlines() or [type(fault).__name__])[0][:200]
         )
     switched.fixed = trial.reason is None
@@ -211,10 +213,10 @@ def _timed(
 
     said, times = torch.cat(scored()), []
     for _ in range(_REPEATS):
-        settle(switched.device)
+        synchronize(switched.device)
         begun = time.perf_counter()
         scored()
-        settle(switched.device)
+        synchronize(switched.device)
         times.append(time.perf_counter() - begun)
     return median(times), said
 
