@@ -120,7 +120,7 @@ class Eagle2Settings(ModelSettings):
 
     hide: bool = setting(
         False,
-        "hide visual tokens from the head, as HiViS does from one that learnt so: a control",
+        "hide visual tokens from the head, although it was trained with them: a control",
         last=True,
     )
 
