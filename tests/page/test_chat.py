@@ -76,7 +76,7 @@ def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
     )
     (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
     opened.locator("#vl-files").set_input_files(tmp_path / "a.png")
-    expect(opened.locator(".vl-refused")).to_contain_text("a.png could not be sent.")
+    expect(opened.locator(".vl-refused")).to_contain_text("a.png could not be uploaded.")
     expect(thumbs(opened)).to_have_count(1)
 
 
@@ -87,7 +87,7 @@ def test_ask_again_edit_and_clear(opened):
     run_race(opened)
     note_sent(opened)
     opened.locator("#vl-question").fill("And below it?")
-    expect(opened.locator(".vl-turn")).to_contain_text("Goes on with the conversation: 1 answer")
+    expect(opened.locator(".vl-turn")).to_contain_text("Continues the conversation: 1 answer")
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
     opened.locator("#vl-question").press("Enter")
     opened.wait_for_function("window.sent")
@@ -113,7 +113,7 @@ def test_ask_again_edit_and_clear(opened):
     opened.wait_for_function("!specvl.ask.running", timeout=60_000)
     sent = opened.evaluate("window.sent")
     assert sent["question"] == "And below it?" and len(sent["history"]) == 1
-    opened.get_by_role("button", name="Take question 1 up again").click()
+    opened.get_by_role("button", name="Edit question 1").click()
     expect(opened.locator("#vl-question")).to_have_value("What is in the picture?")
     expect(opened.locator("#vl-question")).to_be_focused()
     expect(thumbs(opened)).to_have_count(1)
@@ -136,10 +136,10 @@ def test_a_new_picture_begins_a_new_conversation_unless_one_says_otherwise(opene
         choose(opened, "scene", 2)
         run_race(opened)
         opened.locator("#vl-files").set_input_files(tmp_path / "new.png")
-        expect(opened.locator(".vl-turn")).to_contain_text("Begins a new conversation.")
+        expect(opened.locator(".vl-turn")).to_contain_text("Starts a new conversation.")
         if keep:
             opened.get_by_label("Keep the conversation").check()
-            expect(opened.locator(".vl-turn")).to_contain_text("Goes on with the conversation")
+            expect(opened.locator(".vl-turn")).to_contain_text("Continues the conversation")
         run_race(opened)
         sent = opened.evaluate("window.sent")
         assert [item["name"] for item in sent["media"]] == ["new.png"]
@@ -190,7 +190,7 @@ def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
     opened.locator("#vl-stop").click()
     opened.wait_for_function("!specvl.ask.running", timeout=60_000)
     expect(opened.locator("#vl-status")).to_contain_text(
-        "A follow-up goes on from the text of SAGE, the longest."
+        "A follow-up continues from the answer of SAGE, the longest."
     )
     texts = opened.evaluate("specvl.race.list.map((lane) => lane.text.trim())")
     opened.get_by_role("button", name="Ask a follow-up").click()
@@ -289,7 +289,7 @@ def test_every_wait_has_a_sign(opened):
             "1.0 of 2.0 GB",
         ),
         ({"k": "status", "stage": "media"}, "Opening the pictures…"),
-        ({"k": "status", "stage": "prefill"}, "Looking at the pictures and reading the question…"),
+        ({"k": "status", "stage": "prefill"}, "Reading the pictures and the question…"),
     ]
     feed = "(text) => specvl.runner.stream.feed(text)"
     for seq, (event, words) in enumerate(stages):

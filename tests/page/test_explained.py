@@ -229,7 +229,7 @@ def test_what_if_simulates_from_the_records(opened):
     ]
     tau, v, gamma, c, s = numbers
     assert tau / (v + gamma * c) == pytest.approx(s, rel=0.03)
-    opened.get_by_role("button", name="As it was recorded").click()
+    opened.get_by_role("button", name="As recorded").click()
     expect(value.nth(2)).to_have_text(f"{start:.2f}×")
     curve = opened.locator(".vl-curve").first
     expect(curve).to_have_attribute("aria-label", re.compile(r"best at \d+"))
@@ -283,7 +283,7 @@ def test_five_papers_race_in_one_press(opened):
       return rest.filter((lane) => align(base, lane)).map((lane) => lane.begin.title);
     }""")
     assert apart == ["LVSpec"]
-    expect(headline(opened)).to_contain_text("LVSpec says something else than the large model")
+    expect(headline(opened)).to_contain_text("LVSpec differs from the large model’s own answer")
     expect(headline(opened)).to_contain_text("give the same answer.")
     for width, abreast in ((1440, 3), (1024, 2), (390, 2)):
         opened.set_viewport_size({"width": width, "height": 844})

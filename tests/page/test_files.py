@@ -90,7 +90,7 @@ def expect_opened(opened, name: str) -> None:
     if seen == 1:
         card.get_by_role("button", name="Drafter:").click()
     elif seen > 1:
-        card.get_by_label("What to paint over the picture").select_option(index=1)
+        card.get_by_label("What to show over the picture").select_option(index=1)
     if seen:
         expect(card.locator("canvas.hidden")).to_have_count(spans)
         expect(card.locator("figcaption")).to_have_text(
@@ -153,7 +153,7 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     (tmp_path / "notes.txt").write_text("hello")
     opened.locator("#vl-files").set_input_files(tmp_path / "notes.txt")
     refused = opened.locator(".vl-refused")
-    expect(refused).to_contain_text("notes.txt is not part of the question")
+    expect(refused).to_contain_text("notes.txt was not added")
     opened.get_by_role("button", name="Remove scene.png").click()
     opened.locator("#vl-run").click()  # never without a picture that somebody meant to show
     expect(opened.locator(".vl-notice")).to_contain_text("Take it off the list to run without it")
@@ -162,7 +162,7 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     expect(refused.locator("li")).to_have_count(0)
     (tmp_path / "text.png").write_text("hello")
     opened.locator("#vl-files").set_input_files(tmp_path / "text.png")
-    expect(refused).to_contain_text("text.png is not part of the question")
+    expect(refused).to_contain_text("text.png was not added")
     opened.get_by_role("button", name="Remove text.png").click()
     expect(refused).to_have_text("")
     picture = tmp_path / "b.png"
@@ -170,7 +170,7 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     opened.locator("#vl-files").set_input_files(picture)
     expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "b.png")
     opened.locator("#vl-files").set_input_files(tmp_path / "text.png")
-    expect(refused).to_contain_text("text.png is not part of the question")
+    expect(refused).to_contain_text("text.png was not added")
     run_race(opened)  # a picture that can be read is enough
     opened.get_by_role("button", name="Remove b.png").click()
     expect(opened.locator(".vl-thumbs li")).to_have_count(0)

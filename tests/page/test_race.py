@@ -148,7 +148,7 @@ def test_precision_packing_and_picture_detail_are_chosen_for_a_pair_and_told(ope
     expect(panel).to_contain_text("The last race ran in bfloat16 on none; 64 of the 80 tokens")
     expect(opened.locator(".vl-lane[data-lane='1'] .vl-promise")).to_have_text("exact")
     expect(opened.locator(".vl-lane[data-lane='0'] .vl-promise .vl-badge")).to_have_count(0)
-    panel.get_by_text("Put all back").click()
+    panel.get_by_text("Reset all").click()
     expect(precision).to_have_value("")
 
 
@@ -196,7 +196,7 @@ def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
         expect(again).to_be_hidden()
         opened.evaluate(STOPPED_AT_ONCE, begun)
         opened.locator("#vl-run").click()
-        said = "Stopped before the first word: nothing was answered."
+        said = "Stopped before the first word: there is no answer."
         expect(opened.locator(".vl-notice")).to_have_text(said)
         expect(opened.locator("#vl-status")).to_have_text("")
         expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Your race")
@@ -241,7 +241,7 @@ def expect_no_speedup(page, why: str) -> None:
 
 
 def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
-    """Disturbed or too short: a dash with the reason. As it was recorded: its speedup, and its
+    """Disturbed or too short: a dash with the reason. As it was: its speedup, and its
     places.
     """
     finish_replay(opened)
@@ -250,7 +250,7 @@ def test_a_speedup_that_is_not_trusted_stands_nowhere(opened):
             {"load": 0.5},
             "timing disturbed, not meaningful (other programs kept 50 % of the machine busy)",
         ),
-        ({"rounds": 4}, "tokens are too few to time, 20 are needed"),
+        ({"rounds": 4}, "tokens are too few to time; 20 are needed"),
     ):
         choose(opened, "scene", 2)
         finish_replay(opened)
@@ -499,7 +499,7 @@ def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):
     """
     finish_replay(opened)
     whole = opened.evaluate("specvl.race.list.map((l) => l.tokens.length)")
-    slider = opened.get_by_label("Moment of the race")
+    slider = opened.get_by_label("Position in the race")
     slider.fill("500")
     head = opened.evaluate("specvl.race.head")
     early = "(t) => specvl.race.list[0].rounds.filter((r) => r.clock_s <= t + 1e-9).length"

@@ -116,7 +116,7 @@ def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
         " 'picture']})"
     )
     opened.locator("#vl-question").fill("What is the capital?")
-    expect(note).to_contain_text("never taught the word “capital”")
+    expect(note).to_contain_text("not trained on the word “capital”")
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
     expect(note).to_contain_text("drawn scenes only; cat.jpg is not one")
     while opened.locator(".vl-thumbs .vl-remove").count():
@@ -196,7 +196,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     opened.reload()
     ready(opened)
     expect(opened.locator(".vl-notice")).to_contain_text(
-        "cat.jpg could not be brought back, and a follow-up needs it. Add it again and run."
+        "cat.jpg could not be restored, and a follow-up needs it. Add it again and run."
     )
     expect(follow).to_be_hidden()
     opened.get_by_role("tab", name="Replay").click()

@@ -63,21 +63,21 @@ export const W = {
     answer: (title) => `Answer of ${title}. Arrow keys walk through its tokens.`,
     focus: (title) => `Show ${title} in the tree and the charts`,
     copy: (title) => `Copy the answer of ${title}`,
-    other: 'The autoregressive lane says something else here.',
-    missing: 'The lane in focus says something else here.',
+    other: 'The autoregressive lane has another token here.',
+    missing: 'The lane in focus has another token here.',
     exact: 'exact',
     nearly: 'equal up to rounding',
     law: 'same law',
     lawHelp:
-      'It draws by itself, as engines do: every answer is as likely as from the large model alone, but from one seed it is another.',
+      'It samples with its own random numbers, as serving engines do: every answer has the same probability as with the large model, but one seed gives another answer.',
     exactHelp: (dtype) =>
       `Its checks give the same numbers as plain steps in ${dtype}, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
     nearlyHelp: (dtype) =>
-      `Many tokens at once round otherwise than one in ${dtype}: where two tokens are nearly as likely, the answer may take the other one.${dtype === 'float32' ? '' : ' SPECVL_EXACT=on takes the slower, exact way.'}`,
+      `A pass over many tokens rounds differently than a pass over one in ${dtype}: where two tokens are almost equally likely, the answer may take the other one.${dtype === 'float32' ? '' : ' SPECVL_EXACT=on takes the slower, exact way.'}`,
     lossy: 'may differ',
     lossyHelp:
       'A relaxed method: its answer may differ from the large model’s own. Relaxed tokens are marked.',
-    rejectedHelp: 'drafted, rejected by the target',
+    rejectedHelp: 'drafted, but rejected by the target',
     end: 'the end of the answer',
     parts: (origins) =>
       `one character from ${count(origins.length, 'token')}: ${origins.join(', ')}`,
@@ -86,26 +86,26 @@ export const W = {
     eos: 'done',
     length: 'token limit',
     cancelled: 'stopped',
-    error: 'failed; the others went on',
+    error: 'failed; the other lanes continued',
   },
   track: {
     caption: 'The race: progress and speed of every lane',
     lane: 'Lane',
     laneHelp:
-      'A way to decode the answer. All lanes use the same large model on the same question; they run in turns and never at the same moment, each on its own clock.',
+      'A way to decode the answer. All lanes use the same large model and the same question. They take turns and never compute at the same moment, and each has its own clock.',
     progress: 'Tokens',
     progressHelp: 'How many tokens (pieces of words) each lane has written so far.',
     speedup: 'Speedup',
     speedupHelp:
-      'Tokens per second over those of the autoregressive lane, on the same model and code. The time to read the question and the pictures is left out.',
+      'Tokens per second, divided by those of the autoregressive lane with the same model and code. The time to read the question and the pictures is not included.',
     speed: 'Tokens/s',
     speedHelp:
-      'Tokens written per second of the lane’s own compute time, reading the question left out.',
+      'Tokens written per second of the lane’s own compute time, without reading the question.',
     tau: 'τ',
     tauHelp:
-      'Acceptance length: tokens that one pass of the large model yields on average, its own token included. The speedup can never be larger.',
+      'Acceptance length: the average number of tokens per pass of the large model, including its own token. The speedup can never be larger.',
     clock: 'Own clock',
-    clockHelp: 'Compute time of this lane alone, reading the question left out.',
+    clockHelp: 'This lane’s own compute time, without reading the question.',
     where: 'Time goes to',
     whereHelp:
       'Shares of drafting (guessing), verifying (one pass of the large model), committing (keeping the caches right) and everything else.',
@@ -139,7 +139,7 @@ export const W = {
       `Tokens per round of ${title}: ${tau} on average over ${count(n, 'round')}.`,
     speedup: 'Running speedup',
     speedupHelp:
-      'Decode speed over the autoregressive lane’s so far. Dotted: the limit if nothing but the two models took any time.',
+      'Decode speed over the autoregressive lane’s so far. Dotted: the limit if only the two models’ forward passes took time.',
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
     without: (title) => `${title}: no speedup`,
     noSpeedup: (rows) =>
@@ -148,8 +148,8 @@ export const W = {
     shaded: 'drafts kept',
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
-      'Of the tokens drafted at a depth below what was kept, the share that was kept too; what was not drafted does not count',
-    kept: 'share of those drafted there',
+      'Of the tokens drafted at each depth after an accepted draft, the share that was kept; positions without a draft do not count',
+    kept: 'share of the drafts at this depth',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     phases: 'Time of each round',
     phasesHelp: 'Milliseconds of each round: drafting, verifying, committing, everything else',
@@ -157,11 +157,11 @@ export const W = {
     declaredSay: (title, lane, rows) =>
       `${title} of ${lane}: ${rows.map(([n, v]) => `${n} ${Number.isFinite(v) ? v.toFixed(2) : '–'}`).join(', ')}.`,
     unreachable:
-      'The drawing library could not be fetched. Check the connection and reload the page; everything else works.',
+      'The chart library could not be loaded. Check the connection and reload the page; everything else works.',
   },
   tree: {
     title: 'Token tree',
-    help: 'What was guessed in one round. Each point is a guessed token, each level one place further in the answer; the number is the drafter’s probability. Green: the large model confirmed it. Struck or grey: not used. Blue: what the large model wrote itself.',
+    help: 'What was guessed in one round. Each point is a guessed token, and each level is one position further in the answer; the number is the drafter’s probability. Green: the large model confirmed it. Struck or grey: not used. Blue: what the large model wrote itself.',
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
     slider: 'Round',
@@ -170,7 +170,7 @@ export const W = {
     facts: (title, round, drafted, kept) =>
       `${title} · round ${round + 1} · ${count(drafted, 'drafted token')} · ${kept} kept`,
     own: (text, why) => `${text} — ${why}`,
-    root: (text) => `${text} — the last token decided before this round`,
+    root: (text) => `${text} — the last token that was decided before this round`,
     node: (text, draft, target) =>
       `${text}${draft ? ` — drafter ${draft}` : ''}${target ? ` · target ${target}` : ''}`,
     say: (round, drafted, tokens) =>
@@ -187,7 +187,7 @@ export const W = {
     accepted: ({ text, p, sampled }) =>
       `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}, and the target ${sampled ? 'drew the same token' : 'would have written the same token'}: kept.`,
     relaxed: ({ text, p, top, topP }) =>
-      `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}. The target alone would have written ${top ?? 'another token'}${topP ? ` (${topP})` : ''}; the method’s rule let the draft through.`,
+      `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}. The target itself would have written ${top ?? 'another token'}${topP ? ` (${topP})` : ''}; the method’s rule let the draft through.`,
     corrected: ({ text, topP, drafted, kept, sampled }) =>
       `${kept ? `The ${kept > 1 ? `first ${kept} drafted tokens were` : 'first drafted token was'} kept; none of the others` : `None of the ${count(drafted, 'drafted token')}`} is what the target wanted at this place, so it wrote ${text} itself${!sampled && topP ? ` (probability ${topP})` : ''}.`,
     bonus: ({ text }) =>
@@ -197,11 +197,11 @@ export const W = {
   },
   inspect: {
     title: 'Token inspector',
-    help: 'Where one token of the answer comes from: who guessed it, how likely the drafter and the large model held it and its rivals, and where in the picture the large model’s state at this token resembles the patches.',
+    help: 'Where one token of the answer comes from: who guessed it, which probabilities the drafter and the large model gave it and its alternatives, and which patches of the picture the large model’s state at this token resembles.',
     close: 'Close the inspector',
     drafter: 'drafter',
     draws: (gap, overlap) =>
-      `Chance decides here: every word has a random number, fixed by the seed, and the word with the highest log-probability plus number is said${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees in at most ${overlap} of all cases, the overlap of both distributions.` : ''}`,
+      `Sampling decides here: every token has a random number, fixed by the seed, and the token with the highest sum of log-probability and number is chosen${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees in at most ${overlap} of all cases: the overlap of both distributions.` : ''}`,
     hint: 'Pick a token in an answer, or a round in a chart, to see where it comes from.',
     round: (i) => `Round ${i + 1}`,
     roundFacts: (drafted, kept, clock) => `${drafted} drafted, ${kept} kept, at ${clock}`,
@@ -212,7 +212,7 @@ export const W = {
     part: (i, origin) => `Part ${i}, ${origin}`,
     previous: 'Previous token',
     next: 'Next token',
-    candidates: 'Likeliest tokens at this place',
+    candidates: 'Most likely tokens at this position',
     candidate: 'candidate',
     light: 'This trace was recorded without candidates.',
     rounds: 'All rounds',
@@ -229,11 +229,12 @@ export const W = {
   },
   patches: {
     heat: 'Similarity',
-    heatNote: 'Likeness of the target’s hidden state at this token to each patch of the picture.',
+    heatNote:
+      'Similarity between the target’s hidden state at this token and each patch of the picture.',
     seen: (view) => `Drafter: ${view}`,
-    choose: 'What to paint over the picture',
+    choose: 'What to show over the picture',
     share: (kept, all) =>
-      `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were kept from it.`,
+      `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were hidden from it.`,
     pooled: (kept, all) =>
       `The drafter saw the mean of blocks of patches, ${kept} instead of ${all}; each bright one stands for its block.`,
     instead: (words) => `In place of the picture it read: “${words}”`,
@@ -246,17 +247,17 @@ export const W = {
     title: 'Replay',
     play: 'Play the race again',
     pause: 'Pause',
-    slider: 'Moment of the race',
+    slider: 'Position in the race',
     rate: 'Speed of the replay',
     back: 'Previous round',
     next: 'Next round',
-    trueSpeed: 'True speed',
+    trueSpeed: 'Original speed',
     stretched: (x) =>
       x > 1.05
         ? `Shown ${x.toFixed(x < 10 ? 1 : 0)}× slower`
         : x < 0.95
           ? `Shown ${(1 / x).toFixed(1)}× faster`
-          : 'As it was',
+          : 'At the original speed',
   },
   explain: (title) => `${title}: what is this?`,
   headline: {
@@ -280,34 +281,34 @@ export const W = {
     alike: (titles, differs) =>
       ` ${list(titles)} ${titles.length === 1 ? 'gives' : 'give'} the same answer${differs ? ' as the large model alone' : ''}.`,
     apart: (titles) =>
-      ` ${list(titles)} ${titles.length === 1 ? 'says' : 'say'} something else than the large model alone.`,
+      ` ${list(titles)} ${titles.length === 1 ? 'differs' : 'differ'} from the large model’s own answer.`,
     going: (title, n, base) =>
       `One token at a time: ${base} written so far. ${title}, which guesses ahead: ${n}.`,
     alone: (titles) =>
-      `Answered by ${list(titles)} alone: no autoregressive lane to hold it against.`,
+      `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: there is nothing to compare.',
   },
   whatif: {
-    title: 'What if the drafter were another?',
+    title: 'What if the drafter were different?',
     play: 'Race it',
-    reset: 'As it was recorded',
-    help: 'The answer stays as it was. For each of its tokens the records say whether the drafter guessed it and how sure it was; from that and the recorded costs the race is simulated here, in your browser.',
-    none: 'Run or open a race with a method beside the autoregressive lane; it can be simulated when it is over.',
+    reset: 'As recorded',
+    help: 'The answer stays the same. The records say for each token whether the drafter guessed it and how sure it was; from that and the recorded costs, your browser simulates the race.',
+    none: 'Run or open a race of a method beside the autoregressive lane; it can be simulated when it has finished.',
     ar: 'Autoregressive',
     recorded: (title) => `${title}, recorded`,
     simulated: 'Simulated',
     steps: (x) => `${x} steps`,
     was: (x) => `recorded: ${x}`,
-    same: (s) => `As it was recorded: ${s}×`,
+    same: (s) => `As recorded: ${s}×`,
     why: (title) => `Why ${title} is as fast as it is here`,
     costs: (c, percent) =>
       [
-        `A round costs ${c.fixed.toFixed(2)} autoregressive steps whatever it drafts, and ${c.per_token.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts: ${c.rho.toFixed(2)} in all. It brings ${c.tau.toFixed(2)} tokens.`,
+        `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.per_token.toFixed(3)} for each of the ${c.drafted.toFixed(1)} drafted tokens: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
         c.break_even === null
           ? `It could not be faster than autoregressive decoding at any acceptance: with every drafted level kept it would reach ${c.most.toFixed(2)}×.`
           : `It breaks even where ${percent(c.break_even)} of the drafted levels are kept${c.acceptance === null ? '' : `; here it was ${percent(c.acceptance)}`}. With all of them kept it would reach ${c.most.toFixed(2)}×.`,
         c.at_paper === null
-          ? 'The paper of this method states no cost of its drafter, so that no speedup at the paper’s costs is shown.'
+          ? 'This method’s paper does not state the cost of its drafter, so no speedup at the paper’s costs is shown.'
           : `${c.at_paper.toFixed(2)}× at the paper’s costs (${c.paper}) from the same rounds, beside ${c.speedup.toFixed(2)}× here.`,
         c.gigabytes
           ? `The drafter’s weights take ${c.gigabytes.toFixed(c.gigabytes < 0.1 ? 3 : 2)} GB: ${((c.speedup - 1) / c.gigabytes).toFixed(1)}× gained for each GB.`
@@ -318,7 +319,7 @@ export const W = {
     other: (s) =>
       `With these values the answer would come ${s}× as fast as autoregressive decoding`,
     measured: (r) => `; the race itself measured ${r}×.`,
-    unsure: (why) => `. The race itself gives no speedup (${why}): take the figures with care.`,
+    unsure: (why) => `. The race itself gives no speedup (${why}): treat the figures with care.`,
     formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
     curve: 'draft length γ',
     axis: 'speedup',
@@ -327,23 +328,23 @@ export const W = {
     sliders: {
       quality: [
         'Drafter quality',
-        'The share of the answer’s tokens that the drafter guesses right. A better drafter first gains the tokens that it nearly had.',
+        'The share of the answer’s tokens that the drafter guesses right. A better drafter first gains the tokens that it almost guessed.',
       ],
       gamma: [
         'Draft length γ',
-        'How many tokens, one after the other, are guessed in a round before the large model checks them.',
+        'How many tokens are guessed one after another in a round before the large model checks them.',
       ],
       draft: [
         'Drafter cost c',
-        'What one guessed token (one level of a tree) costs, in steps of the autoregressive lane.',
+        'The cost of one guessed token (one level of a tree), in steps of the autoregressive lane.',
       ],
       row: [
         'Verification cost per token',
-        'What each guessed token adds to the pass that checks it, in steps of the autoregressive lane. Nearly nothing on a GPU, more on a CPU.',
+        'What each guessed token adds to the pass that checks it, in steps of the autoregressive lane. Almost nothing on a GPU, more on a CPU.',
       ],
       requests: [
         'Requests at once',
-        'How many answers share every pass of the models. Each adds its drafted tokens to the pass that checks them, but only one token to a plain step, so speculation gains less.',
+        'How many answers share every pass of the models. Each adds its drafted tokens to the verification pass, but only one token to a plain step, so speculation gains less.',
       ],
     },
   },
@@ -358,9 +359,9 @@ export const W = {
       (title) =>
         `Both lanes answer the same question with the same large model. In the first lane it writes one token at a time. ${title} guesses several tokens ahead (pale); the large model checks them all at once: green ones are kept, the first wrong one is struck.`,
       () =>
-        'This is one such round. Every point is a guessed token, with the probability that the drafter gave it; the green path is what the large model would have written too. The inspector tells why this token stands in the answer. Pick any other.',
+        'This is one such round. Every point is a guessed token, with the probability that the drafter gave it; the green path is what the large model would have written too. The inspector explains why this token is in the answer. Pick any other.',
       (title, n) =>
-        `${title} needed ${n.rounds} passes of the large model for ${n.tokens} tokens: ${n.tau} tokens a pass. Guessing and checking cost time too, so the speedup is smaller than that. Now ask your own question and press Run.`,
+        `${title} needed ${n.rounds} passes of the large model for ${n.tokens} tokens: ${n.tau} tokens a pass. Guessing and checking take time too, so the speedup is smaller. Now ask your own question and press Run.`,
     ],
   },
   ask: {
@@ -371,8 +372,7 @@ export const W = {
     parameters: 'Parameters',
     tryLive: 'Try it live',
     tryLiveHelp: 'Run the question again whenever a parameter changes.',
-    fullLanes: (n) =>
-      `${n} methods race beside the autoregressive lane at most: take one away first.`,
+    fullLanes: (n) => `${n} methods at most race beside the autoregressive lane: remove one first.`,
     examples: 'Start from an example',
     fails: 'Where it fails, and why',
     question: 'Question',
@@ -391,29 +391,29 @@ export const W = {
     tries: (title) => `Where ${title} shines and struggles`,
     sampling: 'Length and sampling',
     maxTokens: 'Max new tokens',
-    maxTokensHelp: 'The answer stops here at the latest.',
+    maxTokensHelp: 'The answer stops after this many tokens.',
     temperature: 'Temperature',
-    temperatureHelp: '0 always takes the likeliest token; higher values draw at random.',
+    temperatureHelp: '0 always takes the most likely token; higher values sample at random.',
     topP: 'Top-p',
-    topPHelp: 'Draws only from the likeliest tokens that add up to this share.',
+    topPHelp: 'Samples only from the most likely tokens that add up to this probability.',
     seed: 'Seed',
-    seedHelp: 'The same seed repeats the same draws.',
+    seedHelp: 'The same seed gives the same answer again.',
     system: 'System prompt',
-    systemHelp: 'Put before the conversation, where the model has a place for it.',
+    systemHelp: 'Placed before the conversation, if the model supports one.',
     waiting: 'Waiting for the first words',
     run: 'Run the race',
     runningNow: 'Running…',
     stop: 'Stop',
     empty: 'Ask a question or add a picture first.',
-    uploading: 'A file is still on its way; one moment.',
+    uploading: 'A file is still being uploaded.',
   },
   loading: {
     title: 'Precision and picture detail',
     dtype: 'Precision',
-    dtypeHelp: 'What the weights are computed in; another one loads the pair anew.',
+    dtypeHelp: 'The number format of the computation; changing it loads the pair again.',
     quantised: 'Quantisation',
     quantisedHelp:
-      'The target’s weights in fewer bits, on a GPU: less memory, a slower check of many tokens.',
+      'The target’s weights in fewer bits, on a GPU: less memory, but slower verification of many tokens.',
     fits: (way) => (way ? `what fits (${way})` : 'what fits'),
     ways: {
       float32: 'float32',
@@ -425,36 +425,36 @@ export const W = {
     },
     detail: 'Picture detail',
     detailHelp:
-      'Millions of pixels: larger pictures are made smaller. Many models spend more tokens on more pixels.',
+      'In millions of pixels: larger pictures are scaled down. Many models use more tokens for more pixels.',
     ran: (dtype, device, visual, all) =>
       `The last race ran in ${dtype} on ${device}; ${visual} of the ${all} tokens it read were pictures.`,
   },
   scope: {
     use: (title) => `Use ${title}`,
     noPicture: {
-      scenes: 'This model knows drawn scenes only, and there is none in the question.',
+      scenes: 'This model knows only drawn scenes, and there is none in the question.',
       photographs: 'This model describes photographs, and there is none in the question.',
     },
     other: {
-      scenes: (names) => `This model knows drawn scenes only; ${names} is not one.`,
+      scenes: (names) => `This model knows only drawn scenes; ${names} is not one.`,
       photographs: (names) =>
-        `This model was taught photographs; ${names} is a drawing, which it cannot read.`,
+        `This model was trained on photographs; ${names} is a drawing, which it cannot read.`,
     },
     words: (list) =>
-      `This model was never taught the ${list.length > 1 ? 'words' : 'word'} ${list.map((w) => `“${w}”`).join(', ')}.`,
-    long: (n) => `This model was taught short questions; this one has ${n} words.`,
+      `This model was not trained on the ${list.length > 1 ? 'words' : 'word'} ${list.map((w) => `“${w}”`).join(', ')}.`,
+    long: (n) => `This model was trained on short questions; this one has ${n} words.`,
     after: 'The race is real, the answer means nothing.',
   },
   settings: {
-    reset: (name) => `Put ${name} back`,
-    resetTo: (v) => `Put back to ${v}`,
-    resetAll: 'Put all back',
+    reset: (name) => `Reset ${name}`,
+    resetTo: (v) => `Reset to ${v}`,
+    resetAll: 'Reset all',
     changed: (n) => `${n} changed`,
     on: 'on',
     off: 'off',
     paper: (v) => `Paper preset: ${v}.`,
     preset: 'preset',
-    presetHelp: 'Where the values below start from.',
+    presetHelp: 'The starting point for the values below.',
   },
   media: {
     title: 'Pictures or a clip',
@@ -468,22 +468,21 @@ export const W = {
     remove: (name) => `Remove ${name}`,
     sending: (name) => `Sending ${name}…`,
     unknown: (name, types) =>
-      `${name} is not part of the question: it is neither a picture nor a clip that can be read (${types}).`,
+      `${name} was not added: it is neither a picture nor a clip that can be read (${types}).`,
     broken: (name) =>
-      `${name} is not part of the question: it cannot be shown, so it is not a picture, or it is damaged.`,
+      `${name} was not added: it cannot be displayed, so it is not a picture, or it is damaged.`,
     refusedRun: (name) =>
-      `${name} could not be taken. Take it off the list to run without it, or add another file.`,
-    large: (name, size, most) =>
-      `${name} is not part of the question: it has ${size}, the limit is ${most}.`,
-    many: (n) => `Up to ${n} files fit in one question; this one is not part of it.`,
+      `${name} could not be used. Remove it to run without it, or add another file.`,
+    large: (name, size, most) => `${name} was not added: it has ${size}, and the limit is ${most}.`,
+    many: (n) => `A question can have up to ${n} files; this one was not added.`,
     noCamera: 'No camera could be used. Allow it for this page, or upload a picture.',
-    failed: (name) => `${name} could not be sent. Check the connection, then add it again.`,
+    failed: (name) => `${name} could not be uploaded. Check the connection, then add it again.`,
     clip: 'clip',
   },
   start: {
     example: (title) =>
-      `No race of “${title}” is recorded. Press Run the race, and autoregressive decoding and the chosen methods answer it here, side by side.`,
-    title: 'Watch a model answer, twice',
+      `There is no recorded race for “${title}”. Press Run the race, and autoregressive decoding and the chosen methods will answer it here, side by side.`,
+    title: 'Watch a model answer twice',
     text: 'Pick an example, or add a picture and a question, and run the race: autoregressive decoding and the methods you choose answer side by side.',
   },
   run: {
@@ -497,35 +496,36 @@ export const W = {
       starting: 'Starting the engine…',
       loading: 'Loading the models…',
       media: 'Opening the pictures…',
-      prefill: 'Looking at the pictures and reading the question…',
+      prefill: 'Reading the pictures and the question…',
       decode: '',
     },
     finished: (n) => (n > 1 ? 'All lanes have finished.' : 'Finished.'),
     slowly: 'Watch it slowly',
     verify: 'Verify with AR',
-    verifyHint: 'Race the autoregressive lane beside it: same answer, and how much faster?',
-    stopping: 'Stopping after the round that is on its way…',
+    verifyHint:
+      'Race the autoregressive lane beside it: is the answer the same, and how much faster is it?',
+    stopping: 'Stopping after the current round…',
     stopped: 'Stopped. The text written so far is kept.',
     outdated: (question) =>
-      `This race answers “${question}” as it was asked before. Run to race what the form asks now.`,
-    unbegun: 'Stopped before the first word: nothing was answered.',
+      `This race answers “${question}” with the previous settings. Press Run to race what the form asks now.`,
+    unbegun: 'Stopped before the first word: there is no answer.',
     rerun: 'Run again',
     busy: 'A race is running; stop it first.',
     fromLink: 'These settings came with a link. Run the race to see its answers.',
     refused:
-      'The server did not take this question: one of its files was never sent to it, or is gone. Take it away and add it again.',
-    lost: 'The server does not answer: it was stopped, or cannot be reached. What had arrived is kept; run again when it is back.',
+      'The server did not accept this question: one of its files was not uploaded, or is no longer there. Remove it and add it again.',
+    lost: 'The server does not answer: it was stopped or cannot be reached. What has arrived is kept; run again when the server is back.',
     calm: 'Run again when it is calm',
     waits: (others) =>
-      `Waiting until other programs leave the machine alone${others === null ? '' : ` (now ${(100 * others).toFixed(0)} % of it)`}.`,
+      `Waiting until other programs are idle${others === null ? '' : ` (now ${(100 * others).toFixed(0)} % of it)`}.`,
     busyNow: (others) =>
       `Other programs use ${(100 * others).toFixed(0)} % of the machine: these times will not count.`,
-    fromFile: (name) => `This race comes from the file ${name}. Run asks what the form says.`,
+    fromFile: (name) => `This race comes from the file ${name}. Run uses what is in the form.`,
     gone: (names) =>
-      `${names} could not be brought back, and a follow-up needs it. Add it again and run.`,
+      `${names} could not be restored, and a follow-up needs it. Add it again and run.`,
     slow: {
       rest: (t, c) =>
-        `${t} is slower here: everything outside the models’ forwards costs ${(c.commit_s + c.other_s).toFixed(1)} AR steps a round, and a round emits ${c.tau.toFixed(1)} tokens`,
+        `${t} is slower here: everything outside the models’ forward passes costs ${(c.commit_s + c.other_s).toFixed(1)} AR steps a round, and a round emits ${c.tau.toFixed(1)} tokens`,
       draft: (t, c) =>
         `${t} is slower here: drafting costs ${c.draft_s.toFixed(1)} AR steps a round, and a round emits ${c.tau.toFixed(1)} tokens`,
       verify: (t, c) =>
@@ -535,13 +535,13 @@ export const W = {
     },
     timing: {
       short: ({ tokens }) =>
-        `${count(tokens, 'token')} ${tokens === 1 ? 'is' : 'are'} too few to time, 20 are needed`,
-      early: ({ tokens }) => `${count(tokens, 'token')} so far, 20 are needed`,
+        `${count(tokens, 'token')} ${tokens === 1 ? 'is' : 'are'} too few to time; 20 are needed`,
+      early: ({ tokens }) => `${count(tokens, 'token')} so far; 20 are needed`,
       cut: () => 'this race was not run to its end',
       disturbed: ({ why, ...n }) =>
         `timing disturbed, not meaningful (${{
           above: () =>
-            `a speedup of ${n.speedup.toFixed(1)} is above τ ${n.tau.toFixed(1)}, which nothing can reach`,
+            `a speedup of ${n.speedup.toFixed(1)} is above τ ${n.tau.toFixed(1)}, which is impossible`,
           load: () => `other programs kept ${(100 * n.load).toFixed(0)} % of the machine busy`,
           jitter: () =>
             `half of the AR steps lie outside ${(1e3 * n.low).toPrecision(3)} to ${(1e3 * n.high).toPrecision(3)} ms`,
@@ -553,18 +553,19 @@ export const W = {
         `${t}: the same so far, ${count(at, 'token')}, then one of the two was stopped`,
       tie: (t, { at, gap, words }) =>
         `${t}: differs from token ${at + 1} on, a rounding tie (${gap.toFixed(3)} nats)${agree(words)}`,
-      law: (t) => `${t}: another answer with the target’s law: it draws by itself`,
+      law: (t) =>
+        `${t}: another answer with the target’s distribution: it samples with its own random numbers`,
       differs: (t, { at, words }) => `${t}: differs from token ${at + 1} on${agree(words)}`,
     },
     save: 'Download this race as a trace',
-    share: 'Share this race as one file that opens anywhere',
+    share: 'Share this race as one file that opens in any browser',
     sharing: 'Making the file…',
-    shared: 'race.html holds the whole race: it opens in any browser, without this page.',
+    shared: 'race.html contains the whole race: it opens in any browser, without this page.',
     notShared: 'The file could not be made. Try again, or download the trace.',
     link: 'Copy a link to these settings',
     linked: 'The link is in the address bar and on the clipboard.',
     linkInBar: 'The link is in the address bar; copy it from there.',
-    linkWithout: 'Your own pictures do not travel with it.',
+    linkWithout: 'Your own pictures are not part of it.',
   },
   learn: {
     formula: (title) => `The rule of ${title}`,
@@ -572,7 +573,7 @@ export const W = {
     struggles: 'Struggles',
     measured: { shines: 'Best example', struggles: 'Worst example' },
     symbols:
-      'In the formulas, S is the speedup over autoregressive decoding; τ the tokens that one pass of the target yields on average, its own included; ρ what drafting or verifying costs a round, in autoregressive steps; p what the target holds likely, q what the drafter does.',
+      'In the formulas, S is the speedup over autoregressive decoding; τ the average number of tokens per pass of the target, including its own; ρ the cost of drafting or verifying per round, in autoregressive steps; p the target’s probabilities, q the drafter’s.',
     tryOut: (title) => `Race it on: ${title}`,
     nav: 'Methods',
     look: 'What to look for',
@@ -584,7 +585,7 @@ export const W = {
     origins: {
       draft: 'guessed by the drafter, and exactly what the target would have written',
       relaxed:
-        'guessed by the drafter, let through although the target alone would have written something else',
+        'guessed by the drafter and let through, although the target itself would have written something else',
       target: 'a correction, or a bonus after everything drafted was kept',
       rejected: 'guessed, but the target wanted something else',
     },
@@ -622,18 +623,18 @@ export const W = {
     stopped: 'Stopped. The tables hold what was finished.',
     done: (n) => `Done: ${count(n, 'run')}, repeats and temperatures counted.`,
     empty:
-      'Every method answers every question alone, one after the other, in an order that shifts with every repeat: the same as `bench --data` on the command line. Other visitors are let in between two questions.',
+      'Every method answers every question by itself, one after the other, in an order that shifts with every repeat, as `bench --data` does on the command line. Other visitors’ runs take turns between two questions.',
     save: 'Tables (CSV, Markdown, LaTeX) and traces',
     picture: (title, format) => `${title} as ${format}`,
     speeds: 'Speedup and its 95 % interval',
     speedsHelp:
-      'Decode speed over autoregressive decoding, the median over repeats. The interval says what other questions of this kind might have given: a bootstrap over the questions.',
+      'Decode speed over autoregressive decoding, the median over repeats. The interval shows how much other questions of this kind could change it: a bootstrap over the questions.',
     kinds: 'Speedup by kind of question',
-    kindsHelp: 'Decode speed over autoregressive decoding, for each kind of question by itself.',
+    kindsHelp: 'Decode speed over autoregressive decoding, separately for each kind of question.',
     kind: 'kind of question',
     overTemperature: 'Acceptance over temperature',
     overTemperatureHelp:
-      'Of the drafted positions that the large model judged, the share it kept. Positions behind the first refused one were not judged.',
+      'Of the drafted positions that the large model checked, the share that it kept. Positions after the first rejected one are not checked.',
     temperature: 'temperature',
   },
   chat: {
@@ -641,10 +642,10 @@ export const W = {
     clear: 'New conversation',
     copy: (n) => `Copy answer ${n}`,
     on: (n) =>
-      `Goes on with the conversation: ${count(n, 'answer')} and what they were shown go along.`,
-    fresh: 'Begins a new conversation.',
+      `Continues the conversation: ${count(n, 'answer')} with their pictures are included.`,
+    fresh: 'Starts a new conversation.',
     keepOn: 'Keep the conversation',
-    edit: (n) => `Take question ${n} up again`,
+    edit: (n) => `Edit question ${n}`,
     retry: (n) => `Ask question ${n} again`,
     nothing: '(describe)',
     follow: 'Ask a follow-up',
@@ -652,22 +653,22 @@ export const W = {
     question: 'Follow-up question',
     questionHint: 'Ask about the same pictures',
     textHint: 'Ask more about it',
-    goesOn: (title) => `A follow-up goes on from the text of ${title}, the longest.`,
+    goesOn: (title) => `A follow-up continues from the answer of ${title}, the longest.`,
     from: (title) => `As far as ${title} had written it.`,
     tooLong: (n, most) =>
-      `At most ${most} earlier questions are remembered, and here are ${n}. Begin a new conversation, or take an earlier question up again.`,
+      `At most ${most} earlier questions are remembered, and there are ${n}. Start a new conversation, or edit an earlier question.`,
     tooMuch: (n, most) =>
-      `A conversation may show at most ${most} pictures and clips; with this question it has ${n}. Take some away, or begin a new conversation.`,
+      `A conversation can have at most ${most} pictures and clips; with this question it has ${n}. Remove some, or start a new conversation.`,
   },
   trace: {
     untitled: 'A race',
     open: 'Open a trace',
-    drop: 'Drop a trace file here, or choose one. Nothing is sent anywhere: it is read in your browser.',
+    drop: 'Drop a trace file here, or choose one. It is read in your browser and not sent anywhere.',
     tooLarge: 'This trace is larger than 64 MB.',
-    notJson: (n) => `Line ${n} is not JSON. A trace is one JSON record a line.`,
+    notJson: (n) => `Line ${n} is not JSON. A trace has one JSON record per line.`,
     line: (n, why) => `Line ${n}: ${why}.`,
     nothing: 'No lane begins in this file. Is it a trace?',
-    unreachable: 'The recorded race could not be fetched. Check the connection, then try again.',
+    unreachable: 'The recorded race could not be loaded. Check the connection, then try again.',
     kind: 'a record is a begin, a round or an end',
     lane: 'the lane has no name',
     twice: 'this lane begins twice',
@@ -677,17 +678,17 @@ export const W = {
     incomplete: 'the record contradicts itself',
     before: 'this lane has not begun',
     order: 'the rounds are out of order',
-    after: 'this lane has ended already',
+    after: 'this lane has already ended',
     clock: 'its clock is not the sum of its rounds',
     tooLong: 'longer than 8 MB',
-    lanes: (most) => `at most ${most} lanes are taken`,
+    lanes: (most) => `at most ${most} lanes are allowed`,
     tooMany: (most) => `More than ${most} lines.`,
     totals: (lane, what) =>
-      `The total ${what} of lane ${lane} is not what its rounds add up to, or more than it may be.`,
+      `The total ${what} of lane ${lane} is not the sum of its rounds, or is too large.`,
     recorded: 'Recorded races',
     none: 'No recorded races ship with this copy.',
     yours: 'Your races',
-    noneYet: 'Races you run are kept here, in this browser alone, and can be played again.',
+    noneYet: 'Races you run are kept here, only in this browser, and can be played again.',
     forget: 'Forget my races and my form',
     forgotten: 'Forgotten.',
   },
