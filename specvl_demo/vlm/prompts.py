@@ -132,7 +132,7 @@ class PromptBuilder:
         sizes = [self._shown(item) for item in shown]
         where = spans(self._processor, inputs, visual, sizes, self._words)
         prefix = self._text(prefix)
-        inputs = _continued(inputs, prefix)
+        inputs = continued(inputs, prefix)
         ids, visual = inputs["input_ids"][0], F.pad(visual, (0, len(prefix)))
         if len(ids) + room > self.context:
             raise ValueError(
@@ -153,12 +153,9 @@ class PromptBuilder:
 
     def _text(self, prefix: Sequence[int]) -> tuple[int, ...]:
         """Return the ids of an answer's prefix; ValueError if one is not text."""
+        no_text = {*self.special_ids, *self._visual}
         for one in prefix:
-            if (
-                not 0 <= one < len(self._tokenizer)
-                or one in self.special_ids
-                or one in self._visual
-            ):
+            if one in no_text or not 0 <= one < len(self._tokenizer):
                 raise ValueError(
                     f"An answer cannot continue from token {one}: it is not text of this model."
                 )
@@ -226,7 +223,7 @@ class PromptBuilder:
         return MediaSize("image", item.height, item.width)
 
 
-def _continued(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]:
+def continued(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]:
     """Append text to a processor's output: its [1, n] tensors become [1, n + prefix]."""
     if not prefix:
         return inputs

@@ -65,6 +65,8 @@ class SyntheticWorker:
             if kind == "begin":
                 exact = "exact" if job.dtype == "bfloat16" else ""
                 record = replace(record, dtype=job.dtype or record.dtype, exactness=exact)
+                if job.prefix:
+                    record = replace(record, prefix=records.Prefix(list(job.prefix), "given "))
             if kind == "end" and job.seed == BUSY:
                 record = replace(record, load=0.9)
             if kind == "round":

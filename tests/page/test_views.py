@@ -14,8 +14,8 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from specvl_demo.report import trace
-from tests.page.conftest import ready
-from tests.page.test_race import finish_replay, unfold
+from tests.page.conftest import note_sent, ready
+from tests.page.test_race import FINISHED, finish_replay, unfold
 
 
 def open_tab(page, name: str) -> None:
@@ -37,6 +37,35 @@ def test_inspect_shows_all_rounds_and_every_chart_the_records_fill(opened):
     expect(view.locator(".vl-rounds tr.current th")).to_have_text("4")
     for chart in ("weights", "per-round", "by-depth", "phases", "speedup"):
         expect(view.locator(f"[data-chart={chart}]")).to_have_count(1)
+
+
+def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
+    """A rival's button in the inspector asks the same question with what was written up to there
+    and the rival as the answer's beginning, of that lane and the plain model; the original stands
+    beside it, and comes back.
+    """
+    finish_replay(opened)
+    note_sent(opened)
+    opened.evaluate("specvl.race.select({lane: 'tabed', token: 7, picked: true})")
+    text = opened.evaluate("specvl.race.lanes.get('tabed').text")
+    ids = opened.evaluate("specvl.race.lanes.get('tabed').tokens.slice(0, 7).map((t) => t.id)")
+    rival = opened.locator(".vl-race .vl-take").first
+    name = rival.locator("code").inner_text()
+    says = f"Branch: take {name} here instead, and run on from it"
+    expect(rival).to_have_attribute("title", says)
+    rival.click()
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=60_000)
+    sent = opened.evaluate("window.sent")
+    assert sent["prefix"][:-1] == ids
+    assert (sent["baseline"], sent["methods"]) == (True, ["tabed"])
+    original = opened.get_by_role("region", name="The original, TABED")
+    expect(original).to_contain_text(text.strip()[:60])
+    fork = original.locator(".vl-fork")
+    expect(fork).to_have_attribute("title", f"The branch takes {name} here.")
+    expect(opened.locator(".vl-lane:not(.vl-original) .vl-given")).to_have_text(["given "] * 2)
+    original.get_by_role("button", name="Back to the original").click()
+    expect(opened.locator(".vl-original")).to_have_count(0)
+    assert opened.evaluate("specvl.race.lanes.get('tabed').text") == text
 
 
 def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, url):

@@ -4,7 +4,7 @@ is computed once, and pieces of text never tear a character."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,13 +16,14 @@ from recipes import pocket
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.engine import Lane, SharedPrefill
 from specvl_demo.core.prefix_cache import PrefixCache
+from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.methods.base import assemble, choose
 from specvl_demo.records import Begin, End
 from specvl_demo.serving import session
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, spans
-from specvl_demo.vlm.prompts import PromptBuilder, Turn, VideoFrames
+from specvl_demo.vlm.prompts import PromptBuilder, Turn, VideoFrames, continued
 from specvl_demo.vlm.shared_drafter import with_layers
 from tests import pocketlike
 from tests.conftest import ask, tiny_prompt
@@ -121,6 +122,46 @@ def test_a_drafter_that_is_asked_in_its_own_way_makes_pictures_ready_once_too(
     fresh = drafter.encode(replace(follow, cache=None))
     assert (made, len(runs)) == (1, 2)
     assert torch.equal(found.ids, fresh.ids) and torch.equal(found.embeds, fresh.embeds)
+
+
+@pytest.mark.parametrize("method", ["ar", "chain", "tree", "tabed"])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_an_answer_goes_on_from_a_given_beginning_as_it_went_on_by_itself(
+    answers: Callable[..., tuple[list[int], list[object]]], method: str, temperature: float
+) -> None:
+    """With the first tokens of an answer given, the others are the same, whoever drafts them and
+    however they are drawn; the record tells what was given.
+    """
+    prompt, sampling = tiny_prompt(), Sampling(temperature, seed=5)
+    whole, _ = answers("ar", prompt, sampling=sampling)
+    given = tuple(whole[:4])
+    begun = replace(
+        prompt,
+        ids=torch.cat((prompt.ids, torch.tensor(given))),
+        visual=torch.cat((prompt.visual, torch.zeros(4, dtype=torch.bool))),
+        inputs=continued(prompt.inputs, given),
+        prefix=given,
+    )
+    rest, records = answers(method, begun, sampling=sampling, max_new_tokens=20)
+    assert rest == whole[4:]
+    assert records[0].prefix.ids == list(given)
+    assert records[0].prefix.text == "".join(f"{one} " for one in given)
+
+
+def test_a_beginning_is_text_behind_the_question(prompter: PromptBuilder) -> None:
+    """It makes the prompt longer by its ids in all that the model is given of tokens; what is no
+    text of the model is refused in a sentence.
+    """
+    turns = [Turn("What is this?", (PICTURE,))]
+    plain, begun = prompter.prompt(turns), prompter.prompt(turns, prefix=[7, 8])
+    assert begun.ids.tolist() == [*plain.ids.tolist(), 7, 8]
+    assert begun.inputs["input_ids"].tolist() == [begun.ids.tolist()]
+    assert begun.inputs["attention_mask"].shape == begun.inputs["input_ids"].shape
+    assert begun.spans == plain.spans
+    assert prompter.again(begun).prefix == (7, 8)
+    for wrong in (-1, 10**6, min(prompter.special_ids)):
+        with pytest.raises(ValueError, match="no piece of text"):
+            prompter.prompt(turns, prefix=[7, wrong])
 
 
 def test_words_behind_a_pictures_patches_are_no_patches() -> None:

@@ -69,7 +69,7 @@ export const perRound = {
       xmax: race.shown(lane),
       xend: lastRound(lane),
       ymax: step(Math.max(...lane.rounds.map((r) => r.tokens.length)), 2),
-      say: W.charts.perRoundSay(lane.begin.title, fmt.number(t.tau), t.rounds),
+      say: W.charts.perRoundSay(lane.title, fmt.number(t.tau), t.rounds),
     };
   },
   click: (race, point) => race.select({ lane: race.focus, round: Math.floor(point.x) }),
@@ -114,7 +114,7 @@ export const speedup = {
         dash: DASHES[(lane.number - 1) % DASHES.length],
         width: 2,
       };
-      lines.push({ name: lane.begin.title, x, y: points.map(([, cost]) => cost.speedup), ...look });
+      lines.push({ name: lane.title, x, y: points.map(([, cost]) => cost.speedup), ...look });
       if (lane.name === race.focus) {
         lines.push({
           name: W.charts.limit,
@@ -130,7 +130,7 @@ export const speedup = {
       return reasons.length
         ? {
             note: W.charts.noSpeedup(
-              reasons.map(([why, lanes]) => [why, lanes.map((l) => l.begin.title)]),
+              reasons.map(([why, lanes]) => [why, lanes.map((l) => l.title)]),
             ),
           }
         : null;
@@ -142,7 +142,7 @@ export const speedup = {
       legend: [
         ...lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
         ...reasons.flatMap(([why, lanes]) =>
-          lanes.map((l) => ({ name: W.charts.without(l.begin.title), help: W.track.unknown(why) })),
+          lanes.map((l) => ({ name: W.charts.without(l.title), help: W.track.unknown(why) })),
         ),
       ],
       xmax: Math.max(0.2, ...lines.map((l) => l.x[l.x.length - 1])),
@@ -152,7 +152,7 @@ export const speedup = {
       say: W.charts.speedupSay(
         race.list
           .filter((l) => l !== base)
-          .map((l) => [l.begin.title, fmt.times(without.includes(l) ? null : race.speedup(l))]),
+          .map((l) => [l.title, fmt.times(without.includes(l) ? null : race.speedup(l))]),
       ),
     };
   },

@@ -48,7 +48,7 @@ export function declared(chart) {
         ],
         say: W.charts.declaredSay(
           chart.title,
-          lane.begin.title,
+          lane.title,
           lines.map((l) => [l.name, l.y[l.y.length - 1]]),
         ),
       };

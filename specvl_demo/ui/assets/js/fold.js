@@ -111,6 +111,15 @@ export class Lane {
     return this.tokens.map((t) => t.text).join('');
   }
 
+  /** What the answer had to begin with, and what was written after it. */
+  get answer() {
+    return this.given.text + this.text;
+  }
+
+  get given() {
+    return { ids: [], text: '', ...this.begin.prefix };
+  }
+
   /** The same as the page lays it out. */
   get laid() {
     return this.pieces.map((piece) => laid(piece.text)).join('');

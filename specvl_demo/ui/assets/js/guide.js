@@ -47,7 +47,6 @@ export class Guide {
     this.at = step;
     const { race } = this;
     const lane = race.focused;
-    const { begin } = lane;
     if (step === 0) this.player.replay();
     else {
       this.player.finish();
@@ -61,7 +60,7 @@ export class Guide {
     put(this.count, W.guide.count(step + 1, W.guide.steps.length));
     put(
       this.text,
-      W.guide.steps[step](begin.title, {
+      W.guide.steps[step](lane.title, {
         tau: t.tau?.toFixed(2),
         rounds: lane.rounds.length,
         tokens: lane.tokens.length,

@@ -23,21 +23,21 @@ export function headline(race, waiting) {
   const lane = best(race);
   const base = race.baseline;
   if (!lane || !base)
-    return race.list.length ? [W.headline.alone(race.list.map((one) => one.begin.title))] : [];
+    return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
   // A rule, such as looking up what followed the same words before, is certain of all it guesses.
   const guesser = lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp))
     ? W.headline.model
     : W.headline.rule;
   if (!race.finished) {
-    return [W.headline.going(lane.begin.title, race.now(lane).tokens, race.now(base).tokens)];
+    return [W.headline.going(lane.title, race.now(lane).tokens, race.now(base).tokens)];
   }
   const t = race.now(lane);
   if (race.list.some((one) => one.end.stop === 'cancelled' || one.end.stop === 'error'))
     return [W.headline.cut];
   const rivals = race.list.filter((one) => one !== base && one !== lane);
-  const apart = rivals.filter((one) => align(base, one)).map(brief);
-  const alike = rivals.map(brief).filter((name) => !apart.includes(name));
-  const title = brief(lane);
+  const apart = rivals.filter((one) => align(base, one)).map((one) => one.title);
+  const alike = rivals.map((one) => one.title).filter((name) => !apart.includes(name));
+  const title = lane.title;
   const of = rivals.length ? W.headline.of(title) : '';
   const differs = align(base, lane);
   const x = race.speedup(lane);
@@ -76,9 +76,6 @@ export function headline(race, waiting) {
     apart.length ? W.headline.apart(apart) : '',
   ].filter(Boolean);
 }
-
-/** A lane's name without what its settings add. */
-const brief = (lane) => lane.begin.title.split(', ')[0];
 
 /** The beginning of a piece of an answer. */
 const start = (text) => (text.trim().length > 32 ? `${text.trim().slice(0, 31)}…` : text.trim());

@@ -1,7 +1,7 @@
 /* Where one token comes from: its round and depth, why it stands there, what the target and every view of the drafter
    held likely, and the heat of the picture's patches. Given a race and its selection; draws nothing else. */
 
-import { h, fmt, icon, shown } from './dom.js';
+import { h, fmt, icon, marked, shown } from './dom.js';
 import { explained } from './explain.js';
 import { reason } from './fold.js';
 import { tokenChip } from './lane.js';
@@ -148,7 +148,7 @@ export class Inspector {
           h('p', { class: 'vl-why', text: this.why(lane, round, token) }),
           this.parts(lane, token, index),
           this.chance(round, token),
-          this.candidates(round, token),
+          this.candidates(lane, round, token, index),
           this.times(round),
           this.notes(round.notes, round.path[token.at + 1]),
         ),
@@ -245,7 +245,7 @@ export class Inspector {
   }
 
   /** Candidates of the target and of every view, one row a token. */
-  candidates(round, token) {
+  candidates(lane, round, token, index) {
     const target = round.candidates?.[token.at] ?? [];
     const views = Object.entries(round.views ?? {}).map(([name, lists]) => [
       name,
@@ -286,11 +286,31 @@ export class Inspector {
           h(
             'tr',
             { class: row.id === token.id ? 'chosen' : null },
-            h('th', { scope: 'row' }, h('code', { text: shown(row.text) })),
+            h('th', { scope: 'row' }, this.candidate(lane, row, token, index)),
             columns.map((c) => cell(row.prob.get(c))),
           ),
         ),
       ),
+    );
+  }
+
+  /** A candidate's text. Where the question can be asked again, it can be taken instead of the token that was written. */
+  candidate(lane, { id, text }, token, index) {
+    const code = h('code', { text: shown(text) });
+    const { asked, gone } = this.race.meta;
+    const over = this.race.list.every((one) => one.end);
+    if (!asked || gone || !over || id === token.id || marked(text) !== text) return code;
+    return h(
+      'button',
+      {
+        type: 'button',
+        class: 'vl-plainbutton vl-take',
+        'aria-label': W.branch.take(shown(text)),
+        title: W.branch.take(shown(text)),
+        on: { click: () => this.race.emit('branch', { lane, index, id, text }) },
+      },
+      code,
+      icon('branch', 12),
     );
   }
 

@@ -6,7 +6,7 @@ import { align } from './align.js';
 import { h, icon, marked, put, shown } from './dom.js';
 import { term } from './explain.js';
 import { rejected } from './fold.js';
-import { laid } from './text.js';
+import { MOST_TEXT, laid } from './text.js';
 import { LAW } from './verdict.js';
 import { W } from './words.js';
 
@@ -33,7 +33,7 @@ export class LaneView {
   }
 
   build() {
-    const { begin } = this.lane;
+    this.given = h('span', { class: 'vl-given', title: W.branch.given });
     this.text = h('span', { class: 'vl-said' });
     this.guess = h('span', { class: 'vl-guess', 'aria-hidden': 'true' });
     // The newest words stay in view by layout alone: the box scrolls from its bottom.
@@ -44,7 +44,7 @@ export class LaneView {
         tabindex: '0',
         role: 'log',
         'aria-live': 'off',
-        'aria-label': W.lane.answer(begin.title),
+        'aria-label': W.lane.answer(this.lane.title),
         on: {
           click: (e) => this.pick(e.target.closest('[data-i]')),
           keydown: (e) => this.key(e),
@@ -53,7 +53,7 @@ export class LaneView {
         },
       },
       (this.full = h('div', { class: 'vl-full', 'aria-hidden': 'true' })),
-      h('div', { class: 'vl-words' }, this.text, this.guess),
+      h('div', { class: 'vl-words' }, this.given, this.text, this.guess),
     );
     this.note = h('span', { class: 'vl-lane-note' });
     this.copy = h(
@@ -62,8 +62,8 @@ export class LaneView {
         type: 'button',
         class: 'vl-tool',
         hidden: true,
-        'aria-label': W.lane.copy(begin.title),
-        title: W.lane.copy(begin.title),
+        'aria-label': W.lane.copy(this.lane.title),
+        title: W.lane.copy(this.lane.title),
         on: { click: () => this.copyText() },
       },
       icon('copy', 14),
@@ -79,11 +79,11 @@ export class LaneView {
           {
             type: 'button',
             class: 'vl-lane-name',
-            'aria-label': W.lane.focus(begin.title),
+            'aria-label': W.lane.focus(this.lane.title),
             on: { click: () => this.race.setFocus(this.lane.name) },
           },
           h('i', { class: 'vl-swatch' }),
-          (this.title = h('span', { text: begin.title })),
+          (this.title = h('span', { text: this.lane.title })),
         ),
         (this.promise = h('span', { class: 'vl-promise' })),
         this.note,
@@ -98,6 +98,7 @@ export class LaneView {
   begun() {
     const badge = this.plain ? null : guarantee(this.lane.begin);
     this.promise.replaceChildren(...(badge ? [badge] : []));
+    put(this.given, laid(this.lane.given.text, MOST_TEXT));
     this.mark();
   }
 
@@ -144,7 +145,7 @@ export class LaneView {
   }
 
   copyText() {
-    navigator.clipboard?.writeText(this.lane.text.trim()).then(
+    navigator.clipboard?.writeText(this.lane.answer.trim()).then(
       () => {
         this.copy.replaceChildren(icon('check', 14));
         setTimeout(() => this.copy.replaceChildren(icon('copy', 14)), 1500);
@@ -234,7 +235,7 @@ export class LaneView {
     this.node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
     const known = race.list.every((one) => one.end);
     this.node.classList.toggle('done', known);
-    put(this.full, known ? lane.laid : '');
+    put(this.full, known ? laid(lane.given.text, MOST_TEXT) + lane.laid : '');
     // A replay of an answer that is longer than its box goes along with the newest words.
     const newest =
       known &&
@@ -243,7 +244,8 @@ export class LaneView {
       this.nodes[this.nodes.length - 1];
     if (newest) this.box.scrollTop = newest.offsetTop - this.box.clientHeight + 48;
     this.copy.hidden = !race.over(lane);
-    put(this.title, lane.begin.title);
+    put(this.title, lane.title);
+    this.title.title = lane.begin.title;
     put(this.note, this.ending());
     this.compare();
   }

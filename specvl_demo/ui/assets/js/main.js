@@ -58,7 +58,9 @@ class Page {
       again: () => this.ask.run(),
       verify: () => this.verify(),
       calm: () => this.whenCalm(),
+      back: () => this.back(),
     });
+    this.race.on('branch', (taken) => this.branch(taken));
     this.inspect = new InspectView(this.race, this.painter, catalog, api.url('plotly'));
     this.replay = new ReplayView(
       catalog,
@@ -228,7 +230,8 @@ class Page {
     }, CHANGED_MS);
   }
 
-  async run(request) {
+  async run({ branch, ...request }) {
+    if (!branch) this.trunk = null;
     this.open('race');
     this.view.toTop();
     this.ask.setRunning(true);
@@ -250,6 +253,7 @@ class Page {
       asked: structuredClone(this.ask.request),
       shown: pictures,
       scope: this.ask.scope,
+      branch,
     });
     this.race.expect(lanes, request.max_new_tokens ?? limits.tokens);
     let begun = false;
@@ -327,7 +331,7 @@ class Page {
   get from() {
     const { followed, baseline } = this.race;
     return followed && ((baseline && followed !== baseline) || followed.end.stop === 'cancelled')
-      ? followed.begin.title
+      ? followed.title
       : null;
   }
 
@@ -355,7 +359,7 @@ class Page {
   /** The race as a turn of its conversation. */
   turn() {
     const { question, media } = this.race.meta.asked;
-    return { question, answer: this.race.followed.text.trim(), media, from: this.from };
+    return { question, answer: this.race.followed.answer.trim(), media, from: this.from };
   }
 
   /** The same question again, the plain model beside the method that answered alone. */
@@ -364,6 +368,43 @@ class Page {
     this.chat.set(asked.history);
     this.ask.restore(asked);
     this.ask.run({ baseline: true });
+  }
+
+  /** Run on from another candidate than the token that a lane wrote at a place, beside what it had written. */
+  branch({ lane, index, id, text }) {
+    const { race, ask } = this;
+    if (ask.running) {
+      ask.say(W.run.busy, true);
+      return;
+    }
+    const { asked } = race.meta;
+    const [before, chosen, after] = [
+      lane.tokens.slice(0, index),
+      lane.tokens[index],
+      lane.tokens.slice(index + 1),
+    ];
+    const words = (tokens) => tokens.map((token) => token.text).join('');
+    this.trunk ??= [race.meta, trace.recordsOf(race)];
+    const branch = {
+      lane: lane.title,
+      before: lane.given.text + words(before),
+      chosen: chosen.text,
+      taken: text,
+      after: words(after),
+    };
+    this.chat.set(asked.history);
+    ask.restore(asked);
+    ask.run({
+      prefix: [...lane.given.ids, ...before.map((token) => token.id), id],
+      methods: lane === race.baseline ? asked.methods : [lane.begin.method],
+      branch,
+    });
+  }
+
+  /** The race from which branches were taken, as it was. */
+  back() {
+    const [meta, records] = this.trunk;
+    this.show(records, meta, false);
   }
 
   /** Nothing of what was said and shown so far goes along with the next question. */
@@ -432,6 +473,7 @@ class Page {
       this.ask.say(W.run.busy, true);
       return;
     }
+    if (!meta.branch) this.trunk = null;
     if (meta.asked && meta.form !== this.ask.key()) {
       this.chat.set(meta.asked.history);
       this.ask.restore(meta.asked);

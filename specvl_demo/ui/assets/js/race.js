@@ -1,5 +1,6 @@
 /* The race that the page shows: its lanes, how far each is shown, what is selected. Views listen and draw.
-   Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head', 'select', 'focus', 'load'. */
+   Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head', 'select', 'focus', 'load', 'branch'
+   {lane, index, id, text}: run on from another token than lane.tokens[index]. */
 
 import { Lane } from './fold.js';
 import { shown } from './trace.js';
@@ -66,6 +67,7 @@ export class Race extends EventTarget {
         return;
       }
       Object.assign(waiting, { begin: record, pending: false });
+      this.call();
       this.emit('begin', { lane: waiting });
       return;
     }
@@ -84,10 +86,20 @@ export class Race extends EventTarget {
     const lane = new Lane(begin);
     lane.number = this.lanes.size;
     this.lanes.set(lane.name, lane);
+    this.call();
     if (this.focus === null || this.lanes.get(this.focus).begin.method === 'ar')
       this.focus = lane.name;
     this.emit('lane', { lane });
     return lane;
+  }
+
+  /** A lane is called by its method; what its settings add is said only where two would be called alike. */
+  call() {
+    const method = (lane) => lane.begin.title.split(', ')[0];
+    for (const lane of this.list) {
+      const alike = this.list.filter((one) => method(one) === method(lane));
+      lane.title = alike.length > 1 ? lane.begin.title : method(lane);
+    }
   }
 
   /** Other programs use this share of the machine; null where that is not known. */

@@ -1,7 +1,7 @@
 /* The race as one screen: what is asked, the track, the answers side by side, the tree and the inspector, live charts.
    Composition only: every part draws itself. */
 
-import { h, put, icon } from './dom.js';
+import { h, put, icon, shown } from './dom.js';
 import { Chart } from './chart.js';
 import { term } from './explain.js';
 import { Guide } from './guide.js';
@@ -12,13 +12,14 @@ import { costs, dig, whySlow } from './fold.js';
 import { MAX_LOAD, agreement, doubt } from './verdict.js';
 import { Inspector } from './inspector.js';
 import { LaneView } from './lane.js';
+import { MOST_TEXT, laid } from './text.js';
 import { Player } from './player.js';
 import { Track } from './track.js';
 import { TreeView } from './tree.js';
 import { W } from './words.js';
 
 export class RaceView {
-  /** on: {save(), share(), link(), follow(), again(), verify(), calm()}: what the buttons around the race do. */
+  /** on: {save(), share(), link(), follow(), again(), verify(), calm(), back()}: what the buttons around the race do. */
   constructor(race, painter, catalog, plotlyUrl, on) {
     Object.assign(this, { race, painter, catalog, plotlyUrl, on });
     this.lanes = new Map();
@@ -33,7 +34,7 @@ export class RaceView {
     this.build();
     race.on('reset', () => {
       this.lanes.clear();
-      this.texts.replaceChildren();
+      this.texts.replaceChildren(...this.original());
       this.await('');
       this.stage.classList.remove('outdated');
       this.tell('');
@@ -308,7 +309,42 @@ export class RaceView {
     const view = new LaneView(this.race, lane, this.painter);
     this.lanes.set(lane.name, view);
     this.texts.append(view.node);
-    this.texts.dataset.count = this.lanes.size;
+    this.texts.dataset.count = this.texts.children.length;
+  }
+
+  /** Of a branch, the answer that it was taken from, with the place where it leaves it. */
+  original() {
+    const { branch } = this.race.meta;
+    if (!branch) return [];
+    const { lane, before, chosen, taken, after } = branch;
+    return [
+      h(
+        'section',
+        { class: 'vl-lane vl-original done', 'aria-label': W.branch.title(lane) },
+        h(
+          'header',
+          {},
+          h('b', { text: W.branch.title(lane) }),
+          h('button', {
+            type: 'button',
+            class: 'vl-small',
+            text: W.branch.back,
+            on: { click: () => this.on.back() },
+          }),
+        ),
+        h(
+          'div',
+          { class: 'vl-text', tabindex: '0' },
+          h(
+            'div',
+            { class: 'vl-words' },
+            laid(before, MOST_TEXT),
+            h('b', { class: 'vl-fork', title: W.branch.fork(shown(taken)), text: laid(chosen) }),
+            laid(after, MOST_TEXT),
+          ),
+        ),
+      ),
+    ];
   }
 
   /** On a phone the plain lane and one other stand side by side: the one in focus, else the last. */

@@ -1,11 +1,13 @@
 /* Words that may be a stranger's, made fit for what reads them. Knows nothing of the page. */
 
 const MOST_LETTERS = 200;
+/** Of a whole answer. */
+export const MOST_TEXT = 20_000;
 
 /** A token's piece of text as the page lays it out and compares it: a trace may hold tokens of any length, and marks
  *  piled up on one letter, which a browser needs minutes for. */
-export function laid(text) {
-  const few = text.length > MOST_LETTERS ? `${text.slice(0, MOST_LETTERS)}…` : text;
+export function laid(text, most = MOST_LETTERS) {
+  const few = text.length > most ? `${text.slice(0, most)}…` : text;
   return few.replace(/(\p{M}{4})\p{M}+/gu, '$1');
 }
 

@@ -1,6 +1,6 @@
 /* The examples as tiles in two trays: the first of their pictures, or the beginning of their clip, and a title. */
 
-import { h, roving } from './dom.js';
+import { h, icon, roving } from './dom.js';
 import { W } from './words.js';
 
 /** What an example shows, small. */
@@ -26,7 +26,7 @@ export class Tiles {
         h(
           'details',
           { class: 'vl-fails' },
-          h('summary', { text: W.ask.fails }),
+          h('summary', {}, icon('chevron'), h('span', { text: W.ask.fails })),
           this.tray(W.ask.fails, wrong),
         ),
     );

@@ -16,7 +16,7 @@ export function laneSwitch(race, fits = () => true) {
       ...race.list.filter(fits).map((lane) =>
         h('button', {
           type: 'button',
-          text: lane.begin.title,
+          text: lane.title,
           'aria-pressed': String(lane.name === race.focus),
           on: { click: () => race.setFocus(lane.name) },
         }),
@@ -69,14 +69,14 @@ export class Track {
       {
         class: 'vl-bar',
         role: 'progressbar',
-        'aria-label': W.track.tokensOf(lane.begin.title),
+        'aria-label': W.track.tokensOf(lane.title),
         'aria-valuemin': 0,
         'aria-valuemax': lane.begin.max_new_tokens,
       },
       fill,
     );
     const count = h('span', { class: 'vl-count' });
-    const name = h('span', { text: lane.begin.title });
+    const name = h('span', { text: lane.title });
     const row = h(
       'tr',
       { data: { lane: lane.number } },
@@ -88,7 +88,7 @@ export class Track {
           {
             type: 'button',
             class: 'vl-lane-name',
-            'aria-label': W.lane.focus(lane.begin.title),
+            'aria-label': W.lane.focus(lane.title),
             on: { click: () => this.race.setFocus(lane.name) },
           },
           h('i', { class: 'vl-swatch' }),
@@ -112,7 +112,7 @@ export class Track {
     for (const lane of race.list) {
       const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);
       const t = race.now(lane);
-      put(name, lane.begin.title);
+      put(name, lane.title);
       row.classList.toggle('focused', race.focus === lane.name);
       row.classList.toggle('over', race.over(lane));
       fill.style.transform = `scaleX(${Math.min(1, t.tokens / scale)})`;

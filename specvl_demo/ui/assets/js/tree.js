@@ -116,8 +116,8 @@ export class TreeView {
     const drafted = round.tree.tokens.length - 1;
     const facts =
       making && drafted
-        ? W.tree.making(lane.begin.title, round.index, drafted, making.verified > 0)
-        : W.tree.facts(lane.begin.title, round.index, drafted, round.path.length - 1);
+        ? W.tree.making(lane.title, round.index, drafted, making.verified > 0)
+        : W.tree.facts(lane.title, round.index, drafted, round.path.length - 1);
     put(this.facts, facts);
     this.slider.setAttribute('aria-valuetext', facts);
     const width = this.box.clientWidth;

@@ -178,7 +178,7 @@ export class WhatIfView {
     const speeds = { ar: 1, recorded: doubted ? null : recorded.speedup, simulated: made.speedup };
     const titles = {
       ar: W.whatif.ar,
-      recorded: W.whatif.recorded(this.race.focused.begin.title),
+      recorded: W.whatif.recorded(this.race.focused.title),
       simulated: W.whatif.simulated,
     };
     for (const { name, fill, label, value } of bars) {
@@ -234,7 +234,7 @@ export class WhatIfView {
       .catch(() => null);
     if (!found?.curve || this.race.focused !== lane || doubt(this.race, lane)) return;
     this.why.replaceChildren(
-      h('h2', { text: W.whatif.why(lane.begin.title) }),
+      h('h2', { text: W.whatif.why(lane.title) }),
       ...W.whatif.costs(found, fmt.percent).map((text) => h('p', { class: 'vl-help', text })),
       acceptanceCurve(found),
     );

@@ -195,6 +195,13 @@ export const W = {
     alone: ({ text, topP, sampled }) =>
       `Nothing was drafted in this round; the target wrote ${text}${!sampled && topP ? ` (probability ${topP})` : ''}.`,
   },
+  branch: {
+    take: (text) => `Branch: take ${text} here instead, and run on from it`,
+    given: 'Given: the answer had to begin with this.',
+    title: (lane) => `The original, ${lane}`,
+    fork: (taken) => `The branch takes ${taken} here.`,
+    back: 'Back to the original',
+  },
   inspect: {
     title: 'Token inspector',
     help: 'Where one token of the answer comes from: who guessed it, which probabilities the drafter and the large model gave it and its alternatives, and which patches of the picture the large model’s state at this token resembles.',
