@@ -9,13 +9,11 @@ names that stand for more than one class, and places where the type checker is o
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
-from tests.contract.test_imports import ROOT, arrows
+from tests.contract.test_imports import ROOT, arrows, doubled
 
 BUDGET = {"specvl_demo": 21_500, "python": 29_000, "tests": 16_500, "scripts": 9_500}
 """Lines: of the app, of all Python but tests, of tests, of the page's scripts."""
@@ -34,16 +32,6 @@ def lines(files: list[Path], folder: str, suffix: str) -> int:
         for path in files
         if path.suffix == suffix and path.relative_to(ROOT).parts[0] == folder
     )
-
-
-def doubled(files: list[Path]) -> dict[str, int]:
-    """Class names of the package that more than one class has."""
-    names: Counter[str] = Counter()
-    for path in files:
-        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] == "specvl_demo":
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            names.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
-    return {name: n for name, n in sorted(names.items()) if n > 1}
 
 
 def main() -> int:
@@ -67,7 +55,7 @@ def main() -> int:
     rows += [
         f"{len(rooms)} rooms, {len(between)} arrows between them",
         f"{overruled} places overrule the type checker",
-        f"class names with several classes: {doubled(files) or 'none'}",
+        f"class names with several classes: {doubled() or 'none'}",
     ]
     sys.stdout.write("\n".join(rows) + "\n")
     return 0

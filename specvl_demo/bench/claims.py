@@ -48,7 +48,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Margin:
     """The arm's figure must be more than so many times the control's. beside: it is told and
     decides nothing."""
 
@@ -72,7 +72,7 @@ class Claim:
     control: str
     asks: Asks
     arms: tuple[Arm, ...]
-    needs: tuple[Comparison, ...]
+    needs: tuple[Margin, ...]
     lacking: str = ""
     parts: Callable[[Case, int], str] | None = None
 
@@ -200,7 +200,7 @@ CLAIMS = (
         every_kind,
         (*_trees(0.0), *_trees(1.0)),
         tuple(
-            Comparison(f"SAGE, {growth}, T = {t}", f"{other} of 10, T = {t}")
+            Margin(f"SAGE, {growth}, T = {t}", f"{other} of 10, T = {t}")
             for growth, other in (("template", "static tree"), ("online", "EAGLE-2's tree"))
             for t in (0, 1)
         ),
@@ -222,10 +222,10 @@ CLAIMS = (
             Arm("random weights", "tabed", {**CHAIN_OF_8, "weights": "random"}),
         ),
         (
-            Comparison("learnt weights", "picture only", 1.05),
-            Comparison("learnt weights", "text only", 1.05),
-            Comparison("learnt weights", "random weights"),
-            Comparison("learnt weights", "equal weights", beside=True),
+            Margin("learnt weights", "picture only", 1.05),
+            Margin("learnt weights", "text only", 1.05),
+            Margin("learnt weights", "random weights"),
+            Margin("learnt weights", "equal weights", beside=True),
         ),
         parts=kind,
     ),
@@ -250,10 +250,10 @@ CLAIMS = (
             Arm("typical acceptance", "custom", {**CHAIN_OF_10, "verifier": "typical"}),
         ),
         (
-            Comparison("LVSpec, λ 0.3", "strict"),
-            Comparison("LVSpec, λ 0.3", "strict", 0.99, "quality"),
-            Comparison("LVSpec, λ 0.3", "random, λ 0.3", 1.0, "quality"),
-            Comparison("LVSpec, λ 0.3", "FLy", 1.0, "quality", beside=True),
+            Margin("LVSpec, λ 0.3", "strict"),
+            Margin("LVSpec, λ 0.3", "strict", 0.99, "quality"),
+            Margin("LVSpec, λ 0.3", "random, λ 0.3", 1.0, "quality"),
+            Margin("LVSpec, λ 0.3", "FLy", 1.0, "quality", beside=True),
         ),
     ),
     Claim(
@@ -268,13 +268,13 @@ CLAIMS = (
         clips,
         tuple(arm for frames in FRAMES for arm in _seen(frames)),
         (
-            Comparison("HiViS, 16 frames", "EAGLE-2, 16 frames"),
+            Margin("HiViS, 16 frames", "EAGLE-2, 16 frames"),
             *(
-                Comparison(f"HiViS, {frames}", f"EAGLE-2, {frames}", beside=True)
+                Margin(f"HiViS, {frames}", f"EAGLE-2, {frames}", beside=True)
                 for frames in ("1 frame", "64 frames")
             ),
-            Comparison("HiViS, 16 frames", "EAGLE-2, pictures hidden, 16 frames", beside=True),
-            Comparison("HiViS, 16 frames", "EAGLE-2, self-fed, 16 frames", beside=True),
+            Margin("HiViS, 16 frames", "EAGLE-2, pictures hidden, 16 frames", beside=True),
+            Margin("HiViS, 16 frames", "EAGLE-2, self-fed, 16 frames", beside=True),
         ),
         "The self-fed head is not shipped.",
     ),
@@ -306,13 +306,11 @@ CLAIMS = (
             Arm("EAGLE-2", "eagle2", HEAD),
         ),
         (
-            Comparison("DREAM, keeps 0.75", "EAGLE-2"),
-            Comparison("DREAM, keeps 0.75", "DREAM, keeps 1", LEAST_LIKE),
-            Comparison("DREAM, keeps 0.75", "DREAM, gates shut", beside=True),
+            Margin("DREAM, keeps 0.75", "EAGLE-2"),
+            Margin("DREAM, keeps 0.75", "DREAM, keeps 1", LEAST_LIKE),
+            Margin("DREAM, keeps 0.75", "DREAM, gates shut", beside=True),
             *(
-                Comparison(
-                    "DREAM, learnt from the calmest layer", f"DREAM, learnt {how}", beside=True
-                )
+                Margin("DREAM, learnt from the calmest layer", f"DREAM, learnt {how}", beside=True)
                 for how in (
                     *(f"from {at} % of the depth" for at in (25, 50, 75)),
                     "without cross-attention",
@@ -329,7 +327,7 @@ CLAIMS = (
         "nothing left out; guided pruning, static trees of 12, clips of 16 frames",
         clips,
         tuple(map(_pruned, (0.0, 0.25, 0.5, 0.8, 0.9, 0.95))),
-        (Comparison("90% left out", "0% left out", LEAST_LIKE),),
+        (Margin("90% left out", "0% left out", LEAST_LIKE),),
     ),
 )
 

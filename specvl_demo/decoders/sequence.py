@@ -245,7 +245,7 @@ class CachedSequence:
 
 
 @dataclass(frozen=True)
-class Prefix:
+class CachedPrefix:
     """Rows of an earlier question, in a cache without spare room.
 
     keys: `row_keys` [1 + axes, m, r] of the rows.
@@ -255,7 +255,7 @@ class Prefix:
     stream: CachedSequence
 
     @classmethod
-    def of(cls, stream: CachedSequence, contexts: Sequence[Context], said: Tensor) -> Prefix:
+    def of(cls, stream: CachedSequence, contexts: Sequence[Context], said: Tensor) -> CachedPrefix:
         """Copy a stream's committed rows: those of its contexts, then those of the tokens said."""
         return cls(row_keys(contexts, said)[..., : stream.length], stream.fork(stream.length))
 
@@ -282,7 +282,7 @@ def prefill(
     contexts: Sequence[Context],
     room: int,
     capture: Capture = NOTHING,
-    prefix: Prefix | None = None,
+    prefix: CachedPrefix | None = None,
 ) -> tuple[CachedSequence, Tensor, ForwardOutput]:
     """Run m contexts in one forward.
 

@@ -29,7 +29,7 @@ from specvl_demo.core.types import (
     VisionEncoder,
 )
 from specvl_demo.decoders.draft_vocabulary import log_probabilities, narrowed
-from specvl_demo.decoders.sequence import Prefix, prefill
+from specvl_demo.decoders.sequence import CachedPrefix, prefill
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import ModelSettings
 from specvl_demo.vlm.encoder import VLM
@@ -169,7 +169,7 @@ class SmallVLM:
     def close(self, said: Tensor) -> None:
         """Leave the rows of all views to the conversation's next question."""
         if self._cache is not None:
-            self._cache[self._key] = Prefix.of(self._stream, self._contexts, said)
+            self._cache[self._key] = CachedPrefix.of(self._stream, self._contexts, said)
 
     def views(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         return dict(zip(self._seen, self._at(rows), strict=True))

@@ -27,7 +27,7 @@ from specvl_demo.core.types import (
 from specvl_demo.decoders.backend import ForwardOutput
 from specvl_demo.decoders.calibration import least_rows
 from specvl_demo.decoders.exact import MOST_NODES
-from specvl_demo.decoders.sequence import CachedSequence, Prefix, prefill
+from specvl_demo.decoders.sequence import CachedPrefix, CachedSequence, prefill
 from specvl_demo.decoders.timing import clock_for, peak_bytes, synchronize
 from specvl_demo.vlm.encoder import VLM
 
@@ -36,7 +36,7 @@ from specvl_demo.vlm.encoder import VLM
 class _Kept:
     """Rows of a conversation [r] with their hidden states [r, D] and layers {i: [r, D]}."""
 
-    prefix: Prefix
+    prefix: CachedPrefix
     hidden: Tensor
     layers: Mapping[int, Tensor]
 
@@ -185,7 +185,7 @@ class VLMSession:
             return
         hidden, layers = zip(*self._decided, strict=True)
         self._cache[self._vlm, self._capture.layers] = _Kept(
-            Prefix.of(self._stream, [self._encoded.context("target")], said),
+            CachedPrefix.of(self._stream, [self._encoded.context("target")], said),
             torch.cat(hidden),
             {i: torch.cat([one[i] for one in layers]) for i in self._capture.layers},
         )

@@ -6,7 +6,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -224,6 +224,20 @@ def test_the_command_line_and_reports_start_without_torch() -> None:
         " set(sys.modules);sys.exit(str(bad) if bad else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def doubled() -> dict[str, int]:
+    """Class names of the package that more than one class has."""
+    names: Counter[str] = Counter()
+    for path in FILES:
+        if inside(path, "specvl_demo/"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            names.update(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return {name: n for name, n in sorted(names.items()) if n > 1}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    assert doubled() == {}
 
 
 @pytest.mark.parametrize("paper", ["tabed", "sage", "lvspec", "hivis", "dream"])

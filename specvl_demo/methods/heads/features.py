@@ -36,7 +36,7 @@ from specvl_demo.decoders.draft_vocabulary import DraftVocabulary, log_probabili
 from specvl_demo.decoders.fixed_shapes import FixedSteps
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 from specvl_demo.decoders.packed_linear import PackedLinear
-from specvl_demo.decoders.sequence import CachedSequence, Prefix, grown
+from specvl_demo.decoders.sequence import CachedPrefix, CachedSequence, grown
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import ModelSettings
 from specvl_demo.methods.heads.blocks import POSITIONS, Block, Geometry, Rotary
@@ -266,7 +266,7 @@ class FeatureDrafter(NoDrafter):
     def begin(self, start: Start) -> None:
         """Prefill with the head's rows of the prompt, as far as they are new to it."""
         head, cache, name = self._head, start.prompt.cache, self.name
-        cached: tuple[Prefix, Tensor] | None = None if cache is None else cache.get(head)
+        cached: tuple[CachedPrefix, Tensor] | None = None if cache is None else cache.get(head)
         opening, new = head.open(start, None if cached is None else cached[1]), None
         if cached is not None:
             new = new_columns(cached[0].keys, [start.encoded.context(name, opening.seen)])
@@ -299,7 +299,7 @@ class FeatureDrafter(NoDrafter):
         if self._cache is not None:
             stream = self._stream.fork(self._stream.length)
             keys = row_keys([self._context], said[: stream.length - self._begun])
-            self._cache[self._head] = Prefix(keys, stream), self._seen
+            self._cache[self._head] = CachedPrefix(keys, stream), self._seen
 
     def seen(self) -> Mapping[str, Tensor]:
         return {self._head.view: self._seen}
