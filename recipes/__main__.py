@@ -137,6 +137,23 @@ def evaluate(o: Options, _: None) -> int:
     return 0
 
 
+def export(o: Options, _: None) -> int:
+    from recipes import speculators
+    from specvl_demo import pairs
+    from specvl_demo.serving import availability
+
+    pair = pairs.find(o.pair)
+    config = availability.config(pair.target)
+    if config is None:
+        raise Refused(f"The configuration of {pair.target.id} is not here; load {pair.id} once.")
+    head = o.head or pairs.ASSETS / pair.id / "eagle3"
+    name, text = o.verifier or pair.target.id, config.get("text_config", config)
+    for said in speculators.export(head, _writable(o.out), text, name, config["architectures"]):
+        sys.stderr.write(f"{said}\n")
+    sys.stdout.write(f"{o.out}\n")
+    return 0
+
+
 def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The photo pair's part of `evaluate`: its report, and what makes lines of one."""
     from recipes import photo_eval, train_photo
@@ -231,6 +248,16 @@ TRAININGS: dict[str, Training] = {
         lambda: standards("photo"),
     ),
     **{method: drafter(method) for method in DRAFTERS},
+    "export": Training(
+        "Write a trained EAGLE-2, EAGLE-3 or DFlash head in the speculators format, for vLLM.",
+        export,
+        (
+            option("--pair", about="whose target (default: pocket)", default="pocket"),
+            folder("--head", None, "the head (default: the pair's eagle3)"),
+            option("--verifier", about="the target's name in vLLM (default: the pair's)"),
+            folder("--out", "runs/speculators", "what vLLM is given"),
+        ),
+    ),
     "evaluate": Training(
         "Held-out accuracy of a target: scenes compared exactly, photographs by captions and"
         " questions.",

@@ -45,11 +45,15 @@ NORMS = frozenset(("self_attn.q_norm.weight", "self_attn.k_norm.weight", "input_
 def layers_read(config: Mapping[str, Any], n_layers: int, source: str) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads; ValueError if the target does not have them.
 
-    `dflash_config.target_layer_ids` numbers layers by their outputs, as z-lab's code does. Without
-    it, as many layers as the head has are spread from the second to the fourth from the end.
+    `dflash_config.target_layer_ids` numbers layers by their outputs, as z-lab's code does;
+    speculators' `aux_hidden_state_layer_ids` numbers them by their inputs. Without either, as many
+    layers as the head has are spread from the second to the fourth from the end.
     """
     ids = (config.get("dflash_config") or {}).get("target_layer_ids")
-    if ids is None:
+    inputs = config.get("aux_hidden_state_layer_ids")
+    if inputs is not None:
+        ids = [int(i) - 1 for i in inputs]
+    elif ids is None:
         own = int(config.get("num_hidden_layers", 1))
         span = (n_layers - 4) / max(1, own - 1)
         ids = [round(1 + i * span) for i in range(own)] if own > 1 else [n_layers // 2]
@@ -143,12 +147,12 @@ class DflashHead:
                 f"{head.source} fuses {t['fc.weight'].shape[1] // g.width} layers, but its config"
                 f" names {len(self._read)}"
             )
-        mask = (config.get("dflash_config") or {}).get("mask_token_id")
+        mask = (config.get("dflash_config") or config).get("mask_token_id")
         self.block = int(config.get("block_size") or 0)
         if mask is None or not 0 <= mask < decoder.vocab or self.block < 2:
             raise ValueError(
-                f"the config.json of {head.source} must have block_size, and in dflash_config a"
-                f" mask_token_id below {decoder.vocab}"
+                f"the config.json of {head.source} must have block_size and a mask_token_id below"
+                f" {decoder.vocab}"
             )
         self._mask = decoder.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
         self._fuse = PackedLinear(t["fc.weight"], rounded=True)

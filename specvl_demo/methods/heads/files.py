@@ -23,6 +23,8 @@ from specvl_demo.vlm.shared_drafter import SECTION
 
 _PREFIXES = re.compile(r"((module|ea_layer|draft_model|model)\.)+")
 _RENAMED = {"adaptive_embedding": "residual"}
+_PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
+"""EAGLE-3's authors say the first; speculators says the others of EAGLE-2's heads."""
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 _READ = {
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -30,6 +32,7 @@ _READ = {
     "draft_vocab_size",
     "eagle_aux_hidden_state_layer_ids", "norm_before_residual", "norm_before_fc", "fc_norm",
     "norm_output", "transformer_layer_config", "block_size", "dflash_config", SECTION,
+    "aux_hidden_state_layer_ids", "mask_token_id",
 }  # fmt: skip
 _HARMLESS = {
     "architectures", "model_type", "torch_dtype", "dtype", "transformers_version",
@@ -39,6 +42,7 @@ _HARMLESS = {
     "auto_map", "_name_or_path", "speculators_config", "speculators_model_type",
     "speculators_version", "target_hidden_size", "qkv_bias", "layer_types", "sliding_window",
     "use_sliding_window", "max_window_layers", "has_no_defaults_at_init", "num_target_layers",
+    "layernorms", "fusion_bias", "transformer_layer_architecture", "embed_requires_grad",
 }  # fmt: skip
 
 
@@ -76,8 +80,8 @@ def canonical(name: str) -> str:
     """Return a tensor's published name without wrappers' prefixes and in its current spelling."""
     if (wrapped := _PREFIXES.match(name)) is not None:
         name = name[wrapped.end() :]
-    if name.startswith("midlayer."):
-        name = name.replace("midlayer.", "layers.0.", 1)
+    part, _, rest = name.partition(".")
+    name = f"{_PARTS[part]}.{rest}" if part in _PARTS else name
     return _RENAMED.get(name, name)
 
 
