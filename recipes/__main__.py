@@ -145,7 +145,7 @@ def export(o: Options, _: None) -> int:
     pair = pairs.find(o.pair)
     config = availability.config(pair.target)
     if config is None:
-        raise Refused(f"The configuration of {pair.target.id} is not here; load {pair.id} once.")
+        raise InputError(f"The configuration of {pair.target.id} is not here; load {pair.id} once.")
     head = o.head or pairs.ASSETS / pair.id / "eagle3"
     name, text = o.verifier or pair.target.id, config.get("text_config", config)
     for said in speculators.export(head, _writable(o.out), text, name, config["architectures"]):

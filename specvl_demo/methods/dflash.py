@@ -169,7 +169,7 @@ class DflashHead:
         return self.decoder.device
 
     def with_settings(self, settings: Any, commonest: Sequence[int]) -> DflashHead:
-        """Return the same head with these settings (see `FeatureHead.told`)."""
+        """Return the same head with these settings (see `FeatureHead.with_settings`)."""
         if not settings.draft_vocab:
             return self
         configured = copy(self)

@@ -56,7 +56,7 @@ class DreamSettings(ModelSettings):
         True, "separate the branches of a tree in cross-attention; false: as in the published code"
     )
     cross: bool = setting(
-        True, "look across at the target's features; false: not at all, a control", last=True
+        True, "attend to the target's features; false: not at all, a control", last=True
     )
 
 
@@ -97,7 +97,7 @@ class DreamHead(FeatureHead):
         self._keep, self._ancestry, self._crosses = keep, ancestry, cross
         self.capture = NOTHING
         if not cross:
-            # Those of the head itself look across.
+            # The head's own layers attend across.
             self._steps = FixedSteps(cast("Any", self))
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:

@@ -167,8 +167,8 @@ def read_delta(delta: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 def assemble(base: Path, delta: Path, out: Path) -> None:
     """Write the whole target to `out`, in float16: a standard LLaVA folder with its processor.
 
-    A CPU's step over float16 numbers reads half as much (`decoders.matrix`), and no part has more
-    precision: the base is in four bits, the updates in float16.
+    A CPU's step over float16 numbers reads half as much (`decoders.packed_linear`), and no part has
+    more precision: the base is in four bits, the updates in float16.
 
     Args:
         base: A Llama and its tokenizer in transformers' format.

@@ -161,13 +161,15 @@ class FeatureHead:
         )
 
     def open_without(self, start: Start, hidden: Tensor, with_gaps: bool = False) -> HeadPrompt:
-        """As if the prompt had not the rows that are hidden, [n] bool: they are dropped before
-        tokens and features are paired. with_gaps: positions count them all the same.
+        """Open as if the prompt lacked the `hidden` rows, [n] bool: they are dropped before tokens
+        and features are paired.
+
+        with_gaps: Positions count the hidden rows nevertheless.
         """
         seen = (~hidden[:-1]).nonzero()[:, 0]
         if not len(seen):
             raise ValueError(
-                f"{self.name} drafts from text before the prompt's last token; here is none"
+                f"{self.name} needs text before the prompt's last token, and this prompt has none"
             )
         features = self.features(start.prefill)[seen]
         places = seen if with_gaps else torch.arange(len(seen), device=self.device)
