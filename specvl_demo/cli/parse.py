@@ -304,7 +304,16 @@ TRACE = (
     (
         "html",
         "write the race as one HTML file that opens anywhere",
-        (FILE, option("--out", "FILE", required=True)),
+        (
+            FILE,
+            option("--out", "FILE", required=True),
+            flag("--compact", "below 400 kB: the lanes' clocks in place of the charts"),
+        ),
+    ),
+    (
+        "figure",
+        "write the race as one SVG figure, for a page or a paper",
+        (FILE, option("--out", "FILE.svg", required=True)),
     ),
     (
         "plot",

@@ -1,4 +1,4 @@
-"""`trace check | show | html | plot | import | schema`: saved races, without torch."""
+"""`trace check | show | html | figure | plot | import | schema`: saved races, without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from pathlib import Path
 
 from specvl_demo import records
 from specvl_demo.cli.parse import InputError
-from specvl_demo.report import imported, tables, trace
+from specvl_demo.report import figure, imported, tables, trace
+
+DRAWN = {
+    "html": "a page with its charts",
+    "plot": "a page of charts",
+    "figure": "a figure",
+}
+"""What is written of a race, by action."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -38,19 +45,15 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{name} is not a sound trace: {problems[0]}{more}.")
     if options.action == "show":
         sys.stdout.write(trace.summary(lanes) + "\n")
-    elif options.action in ("html", "plot"):
-        from specvl_demo.report import html, plots
-
-        out = Path(options.out or Path(options.file).with_suffix(".plots.html"))
-        if out.suffix.lower() not in (".html", ".htm"):
+    elif options.action in DRAWN:
+        suffix = ".svg" if options.action == "figure" else ".html"
+        out = Path(options.out or Path(options.file).with_suffix(f".plots{suffix}"))
+        if out.suffix.lower() not in (suffix, suffix[:4]):
             raise InputError(
-                f"--out {out} must end in .html: a page with its charts is written, no picture."
+                f"--out {out} must end in {suffix}: {DRAWN[options.action]} is written."
             )
-        text = (
-            html.page(lanes) if options.action == "html" else html.file(plots.figures(lanes), name)
-        )
         try:
-            out.write_text(text, encoding="utf-8")
+            out.write_text(_drawn(options, lanes, name), encoding="utf-8")
         except (OSError, ValueError) as fault:
             raise InputError(
                 f"--out {out} cannot be written: {getattr(fault, 'strerror', None) or fault}."
@@ -64,3 +67,13 @@ def run(options: argparse.Namespace) -> int:
             " rounds" + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "") + ".\n"
         )
     return 0
+
+
+def _drawn(options: argparse.Namespace, lanes: list[records.LaneRecords], name: str) -> str:
+    if options.action == "figure":
+        return figure.svg(lanes)
+    from specvl_demo.report import html, plots
+
+    if options.action == "html":
+        return html.page(lanes, options.compact)
+    return html.file(plots.figures(lanes), name)

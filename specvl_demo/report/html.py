@@ -17,10 +17,12 @@ from string import Template
 from typing import Any
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report import plots, remarks, tables
+from specvl_demo.report import figure, plots, remarks, tables
 from specvl_demo.report.metrics import runs
 
 PICTURE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+")
+MOST_COMPACT = 400_000
+"""Bytes of a compact page."""
 COLUMNS = {
     "method": "method",
     "lossless": "lossless",
@@ -36,8 +38,19 @@ COLUMNS = {
 }
 
 
-def page(lanes: Sequence[LaneRecords]) -> str:
-    """The file as text, about 5 MB: plotly's script is in it."""
+def page(lanes: Sequence[LaneRecords], compact: bool = False) -> str:
+    """The file as text, about 5 MB: plotly's script is in it. compact: without it, below
+    `MOST_COMPACT` bytes; the lanes' clocks stand in place of the charts, and where there are too
+    many, the pictures are left out.
+    """
+    if not compact:
+        return _page(lanes, "".join(plots.fragments(plots.figures(lanes))), _pictures(lanes))
+    clocks = figure.svg(lanes, answers=False)
+    whole = _page(lanes, clocks, _pictures(lanes))
+    return whole if len(whole.encode()) <= MOST_COMPACT else _page(lanes, clocks, "")
+
+
+def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
     first = lanes[0].begin
     rows = [
         row | {"method": lane.begin.title}
@@ -47,12 +60,11 @@ def page(lanes: Sequence[LaneRecords]) -> str:
         "".join(f"<td>{escape(tables.cell(row.get(column)))}</td>" for column in COLUMNS)
         for row in rows
     )
-    charts = "".join(plots.fragments(plots.figures(lanes)))
     template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=escape(first.notes.question or "A race"),
         facts=escape(tables.facts(first)),
-        pictures=_pictures(lanes),
+        pictures=pictures,
         lanes="".join(_lane(lane, lanes) for lane in lanes),
         head="".join(f'<th scope="col">{escape(title)}</th>' for title in COLUMNS.values()),
         rows="".join(f"<tr>{row}</tr>" for row in cells),
@@ -76,7 +88,7 @@ def _policy(charts: str) -> str:
     """
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", charts, re.DOTALL)
     hashes = {b64encode(sha256(one.encode()).digest()).decode() for one in scripts}
-    allowed = " ".join(f"'sha256-{one}'" for one in sorted(hashes))
+    allowed = " ".join(f"'sha256-{one}'" for one in sorted(hashes)) or "'none'"
     return (
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; script-src'
         f" {allowed}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action"
@@ -96,7 +108,7 @@ def _pictures(lanes: Sequence[LaneRecords]) -> str:
 
 
 def _lane(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
-    text = "".join(
+    text = f'<span class="given">{escape(lane.begin.prefix.text)}</span>' + "".join(
         f'<span class="{origin}">{escape(piece)}</span>' for origin, piece in runs(lane.rounds)
     )
     remark = remarks.remark(lane, lanes)

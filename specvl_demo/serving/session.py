@@ -27,7 +27,7 @@ from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
 from specvl_demo.pairs.machine import Load
 from specvl_demo.records import Begin, End, LaneRecords, Question, Record, gather
-from specvl_demo.report import tables
+from specvl_demo.report import figure, tables
 from specvl_demo.serving import availability, choosing
 from specvl_demo.vlm.prompts import Turn
 
@@ -217,7 +217,7 @@ class Race:
             at += 1
 
     @property
-    def lanes(self) -> list[LaneRecords]:
+    def lanes(self) -> list[Lane]:
         """Every lane's Begin, Rounds and End, in the order of the methods; `.text` is its
         answer.
         """
@@ -231,11 +231,17 @@ class Race:
         """Write the trace: JSON lines that the page, `trace check` and `trace html` read."""
         records.write(Path(path), list(self))
 
-    def html(self, path: str | os.PathLike[str]) -> None:
-        """Write the race as one HTML file that opens anywhere, with charts."""
+    def figure(self, path: str | os.PathLike[str]) -> None:
+        """Write the race as one SVG figure, for a page or a paper."""
+        Path(path).write_text(figure.svg(self.lanes), encoding="utf-8")
+
+    def html(self, path: str | os.PathLike[str], compact: bool = False) -> None:
+        """Write the race as one HTML file that opens anywhere, with charts; compact: without, in
+        less than 400 kB.
+        """
         from specvl_demo.report import html  # noqa: PLC0415 - plotly, for those who draw
 
-        Path(path).write_text(html.page(self.lanes), encoding="utf-8")
+        Path(path).write_text(html.page(self.lanes, compact), encoding="utf-8")
 
 
 class Pair:

@@ -131,6 +131,7 @@ REFUSED = [
     ("trace show words.png", "line 1: JSON is malformed"),
     ("trace html nowhere.jsonl --out x.html", "no file"),
     ("trace html nowhere.jsonl", "--out"),
+    ("trace figure nowhere.jsonl --out x.svg", "no file"),
     ("generate --method ar --batch lines.jsonl", "add --json"),
     (
         "generate --method ar --batch lines.jsonl --json --prompt x",
@@ -305,6 +306,11 @@ def test_the_public_interface(place: Path) -> None:
     assert "| chain" in race.table()
     race.save("sv.jsonl")
     race.html("sv.html")
+    race.figure("sv.svg")
+    assert main(["trace", "figure", "sv.jsonl", "--out", "cli.svg"]) == 0
+    assert Path("cli.svg").read_text() == Path("sv.svg").read_text()
+    assert main(["trace", "html", "sv.jsonl", "--out", "small.html", "--compact"]) == 0
+    assert Path("small.html").stat().st_size < 400_000
     assert (
         main(["trace", "check", "sv.jsonl"]) == 0
         and "Plotly.newPlot" in Path("sv.html").read_text()

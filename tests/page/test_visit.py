@@ -219,13 +219,27 @@ def test_two_tabs_keep_their_own_forms(opened, visit, url: str):
 
 
 def test_a_result_is_shared_as_one_file(opened, tmp_path: Path):
-    """One file that holds answers and charts, and asks nothing of any server."""
+    """One file that holds answers and charts, or their clocks in a small one, or a figure; it asks
+    nothing of any server.
+    """
     finish_replay(opened)
-    with opened.expect_download(timeout=120_000) as saved:
-        opened.get_by_role("button", name="Share this race as one file").click()
-    text = Path(saved.value.path()).read_text(encoding="utf-8")
-    assert "There are five things" in re.sub("<[^>]+>", "", text) and "plotly" in text.lower()
-    assert not re.search(r"<(script|link|img)[^>]+(src|href)=.?https?:", text)
+    menu = opened.get_by_role("button", name="Share this race as one file")
+    for choice, name, sign in (
+        ("A page with all charts (5 MB)", "race.html", "plotly"),
+        ("A small page, without charts", "race.html", "<svg"),
+        ("A figure (SVG)", "race.svg", "<svg"),
+    ):
+        menu.click()
+        with opened.expect_download(timeout=120_000) as saved:
+            opened.get_by_role("button", name=choice).click()
+        assert saved.value.suggested_filename == name
+        text = Path(saved.value.path()).read_text(encoding="utf-8")
+        assert "There are five things" in re.sub("<[^>]+>", "", text) and sign in text.lower()
+        assert not re.search(r"<(script|link|img)[^>]+(src|href)=.?https?:", text)
+        assert (len(text) > 400_000) == (sign == "plotly")
+    menu.click()
+    opened.keyboard.press("Escape")
+    expect(opened.get_by_role("button", name="A figure (SVG)")).to_be_hidden()
 
 
 def test_views_have_addresses_and_back_works(opened, url: str):

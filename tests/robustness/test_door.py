@@ -571,6 +571,8 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch: pytest.M
     made = behaviour.share(str(trace), me)["url"].removeprefix("gradio_api/file=")
     assert Path(made).read_text().startswith("<!doctype html>")
     assert Path(made).parent.parent == tmp_path and len(files()) == 2
+    made = behaviour.share({"path": str(trace), "as": "figure"}, me)["url"]
+    assert Path(made.removeprefix("gradio_api/file=")).read_text().startswith("<svg")
     kept.leave("visit")
     assert files() == [trace]
 

@@ -7,13 +7,15 @@ import io
 import math
 import random
 from pathlib import Path
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from specvl_demo.places import EXAMPLES
 from specvl_demo.records import LAW, Begin, Candidate, End, LaneRecords, Round, Token, Tree, fold
-from specvl_demo.report import costs, metrics, papers, remarks, tables
+from specvl_demo.report import costs, figure, html, metrics, papers, remarks, tables, trace
 from tests.javascript import needs_node, run
 
 
@@ -260,10 +262,10 @@ def test_no_reason_is_given_that_the_measurement_does_not_carry(
 
 
 BESIDE = """
-const [{ Lane }, verdict] = [await load('fold.js'), await load('verdict.js')];
+const [{ LaneRecords }, verdict] = [await load('fold.js'), await load('verdict.js')];
 const { acceptedByDepth, costs, whySlow } = await load('fold.js');
 const fold = ([begin, rounds, end]) => {
-  const lane = new Lane(begin);
+  const lane = new LaneRecords(begin);
   for (const round of rounds) lane.add(round);
   if (end) lane.close(end);
   return lane;
@@ -474,3 +476,38 @@ def test_costs_break_even_where_the_curve_crosses_one() -> None:
     slow = costs.explain([costs.Spent(2, 1, 1, 1.5, 1.0, 0.0)], 1.0)
     assert slow is not None and slow["break_even"] is None and slow["at_paper"] is None
     assert costs.explain([costs.Spent(1, 0, 0, 0.0, 1.0, 0.0)], 1.0) is None
+
+
+def test_a_figure_holds_every_lane_and_no_speedup_that_means_nothing() -> None:
+    """Well-formed SVG with the whole answers and a bar a phase of a round; a disturbed race has its
+    reason in place of the speedup.
+    """
+    found = {}
+    for name in ("scene", "falls"):
+        lanes, problems = trace.inspect(EXAMPLES / f"{name}.trace.jsonl")
+        assert not problems
+        drawn = ElementTree.fromstring(figure.svg(lanes))
+        found[name] = " ".join(drawn.itertext())
+        words = "".join("".join(drawn.itertext()).split())
+        assert all("".join(lane.text.split()) in words for lane in lanes)
+        bars = [one for one in drawn.iter() if one.get("height") == "12"]
+        rounds = sum(len(lane.rounds) for lane in lanes)
+        assert rounds <= len(bars) <= 3 * rounds
+        small = html.page(lanes, compact=True)
+        assert len(small.encode()) < html.MOST_COMPACT and "<script" not in small
+    ar, sage = trace.inspect(EXAMPLES / "scene.trace.jsonl")[0]
+    assert f"{metrics.compare(sage, ar).speedup_decode:.2f}×" in found["scene"]
+    assert "×" not in found["falls"] and "timing disturbed" in found["falls"]
+
+
+def test_a_figure_of_anything_is_well_formed_and_bounded() -> None:
+    """Whatever letters a trace holds, however long its answer is."""
+    lanes, _ = trace.inspect(EXAMPLES / "scene.trace.jsonl")
+    odd = "<script>\x00\x1b\ufffe & 漢字🙂\n\n" + "x" * 5000 + " y" * 20_000
+    begin, rounds, end = lanes[0]
+    strange = replace(rounds[0], tokens=[Token(1, odd, "target")])
+    other = LaneRecords(begin, [strange, *rounds[:1] * 4000], end)
+    text = figure.svg([other, lanes[1]])
+    drawn = "".join(ElementTree.fromstring(text).itertext())
+    assert "<script>" in drawn and "漢字🙂" in drawn and "<script" not in text
+    assert len(text) < 400_000

@@ -19,7 +19,7 @@ from specvl_demo import pairs
 from specvl_demo.methods import base
 from specvl_demo.pairs.machine import Load
 from specvl_demo.records import LaneRecords, Record, validate_trace
-from specvl_demo.report import costs, trace
+from specvl_demo.report import costs, figure, trace
 from specvl_demo.serving import choosing
 from specvl_demo.serving.availability import DTYPE_BYTES
 from specvl_demo.ui import messages
@@ -254,8 +254,11 @@ class Behaviour:
         return now - caller.heard > UNHEARD_S
 
     def share(self, asked: Any, caller: Caller) -> dict[str, Any]:
-        """A trace that the client has uploaded, as one HTML file that opens anywhere and goes with
-        the visit; {'problem': sentence} where it is none.
+        """A trace that the client has uploaded, as one file that opens anywhere and goes with the
+        visit; {'problem': sentence} where it is none.
+
+        asked: its path, for an HTML file with charts; or {path, as: 'compact' | 'figure'}, for one
+        without, or for an SVG figure.
         """
         if not self._sharing.acquire(blocking=False):  # one takes about 30 MB of memory
             return {"problem": messages.SHARING}
@@ -267,6 +270,9 @@ class Behaviour:
             self._sharing.release()
 
     def _shared(self, asked: Any, caller: Caller) -> dict[str, Any]:
+        form = "page"
+        if isinstance(asked, Mapping):
+            asked, form = asked.get("path"), asked.get("as")
         if not isinstance(asked, str) or not self.uploads.of_client(asked, caller.client or ""):
             raise ValueError(messages.NO_FILE.format(name="The race"))
         path = Path(uploaded({"path": asked, "name": "The race"}, self.folders))
@@ -275,10 +281,14 @@ class Behaviour:
         lanes, problems = trace.inspect(path)
         if problems:
             raise ValueError(str(problems[0]))
-        from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
+        name = "race.svg" if form == "figure" else "race.html"
+        if form == "figure":
+            content = figure.svg(lanes)
+        else:
+            from specvl_demo.report import html  # noqa: PLC0415 - plotly takes a second to load
 
-        page = html.page(lanes).encode()
-        made = self.uploads.put(caller.client or "", caller.visit, "race.html", page)
+            content = html.page(lanes, compact=form == "compact")
+        made = self.uploads.put(caller.client or "", caller.visit, name, content.encode())
         return {"url": catalog.file(made)["url"]}
 
     def _job(self, asked: Any, caller: Caller, baseline: bool = True) -> Job:

@@ -52,7 +52,7 @@ class Page {
     );
     this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), {
       save: () => this.save(),
-      share: () => this.share(),
+      share: (as) => this.share(as),
       link: () => this.link(),
       follow: () => this.follow(),
       again: () => this.ask.run(),
@@ -506,21 +506,24 @@ class Page {
     trace.download('race.trace.jsonl', trace.write(trace.recordsOf(this.race)));
   }
 
-  /** The race as one file that opens anywhere, made by the server from the trace. */
-  async share() {
+  /** The race as one file that opens anywhere, made by the server from the trace: a 'page' with its charts, a 'compact'
+   *  one without, or a 'figure'. */
+  async share(as) {
     const { api } = this;
     this.ask.say(W.run.sharing);
     const sent = await api
       .upload(new File([trace.write(trace.recordsOf(this.race))], 'race.trace.jsonl'))
       .catch(() => null);
-    const made = sent ? await api.server.share(sent.path).catch(() => null) : null;
+    const made = sent ? await api.server.share({ path: sent.path, as }).catch(() => null) : null;
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (!file?.ok) {
       this.ask.say(made?.problem ?? W.run.notShared, true);
       return;
     }
-    trace.download('race.html', await file.blob(), 'text/html');
-    this.ask.say(W.run.shared);
+    const [name, type] =
+      as === 'figure' ? ['race.svg', 'image/svg+xml'] : ['race.html', 'text/html'];
+    trace.download(name, await file.blob(), type);
+    this.ask.say(W.run.shared(name));
   }
 
   async link() {

@@ -19,7 +19,7 @@ import { TreeView } from './tree.js';
 import { W } from './words.js';
 
 export class RaceView {
-  /** on: {save(), share(), link(), follow(), again(), verify(), calm(), back()}: what the buttons around the race do. */
+  /** on: {save(), share(as), link(), follow(), again(), verify(), calm(), back()}: what the buttons around the race do. */
   constructor(race, painter, catalog, plotlyUrl, on) {
     Object.assign(this, { race, painter, catalog, plotlyUrl, on });
     this.lanes = new Map();
@@ -87,7 +87,7 @@ export class RaceView {
       'div',
       { class: 'vl-race-tools' },
       this.tool('link', W.run.link, () => this.on.link()),
-      this.tool('page', W.run.share, () => this.on.share()),
+      this.shareMenu(),
       this.tool('save', W.run.save, () => this.on.save()),
     );
     this.texts = h('div', { class: 'vl-lanes' });
@@ -254,6 +254,46 @@ export class RaceView {
       'button',
       { type: 'button', class: 'vl-tool', title: text, 'aria-label': text, on: { click: fn } },
       icon(name),
+    );
+  }
+
+  /** What a race can be shared as. */
+  shareMenu() {
+    const open = (on) => {
+      list.hidden = !on;
+      opener.setAttribute('aria-expanded', String(on));
+    };
+    const opener = this.tool('page', W.run.share, () => open(list.hidden));
+    opener.setAttribute('aria-expanded', 'false');
+    const list = h(
+      'div',
+      { class: 'vl-card vl-menu', hidden: true },
+      Object.entries(W.run.shareAs).map(([as, text]) =>
+        h('button', {
+          type: 'button',
+          class: 'vl-small',
+          text,
+          on: {
+            click: () => {
+              open(false);
+              opener.focus();
+              this.on.share(as);
+            },
+          },
+        }),
+      ),
+    );
+    return h(
+      'span',
+      {
+        class: 'vl-menu-box',
+        on: {
+          keydown: (e) => e.key === 'Escape' && open(false),
+          focusout: (e) => e.currentTarget.contains(e.relatedTarget) || open(false),
+        },
+      },
+      opener,
+      list,
     );
   }
 

@@ -1,0 +1,199 @@
+"""One race as a figure for other people's pages and papers: every lane's answer in the colours of
+its tokens, its rounds on its own clock, and its numbers. SVG text, drawn here: no script, no font
+of ours, a few tens of kB.
+
+Texts of a trace may come from anybody: they are escaped, and cut where they are long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import groupby
+from typing import NamedTuple
+from unicodedata import east_asian_width
+
+from specvl_demo.records import LaneRecords, Origin, Round
+from specvl_demo.report import remarks, tables
+from specvl_demo.report.metrics import compare, measure, runs
+
+WIDTH, MARGIN = 960, 20
+CELL, LINE = 7.8, 20
+"""Pixels of a letter's cell and of a line; letters are put into cells, whatever the font is."""
+COLUMNS = int((WIDTH - 2 * MARGIN) / CELL)
+MOST_LINES = 24
+"""Lines of one answer."""
+MOST_BARS = 240
+"""Bars of one lane: of longer ones, rounds that follow each other are drawn as one."""
+PAINT: dict[Origin, tuple[str, str, str]] = {
+    "draft": ("#d7f0e5", "#009e73", "draft, kept"),
+    "relaxed": ("#fbecd0", "#e69f00", "draft, let through"),
+    "target": ("none", "#0072b2", "the target's own"),
+}
+"""Ground, line and name of every origin."""
+PHASES = (("draft_s", "#56b4e9"), ("verify_s", "#0072b2"), ("rest", "#a8b0b8"))
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Letter(NamedTuple):
+    """A letter of an answer; origin None where it was given with the question."""
+
+    text: str
+    origin: Origin | None
+
+    @property
+    def cells(self) -> int:
+        return 2 if east_asian_width(self.text) in "WF" else 1
+
+
+def svg(lanes: Sequence[LaneRecords], answers: bool = True) -> str:
+    """The figure as text. answers: what the lanes wrote is in it too."""
+    first = lanes[0].begin
+    title = first.notes.question or "A race"
+    longest = max((lane.rounds[-1].clock_s for lane in lanes if lane.rounds), default=0.0) or 1.0
+    parts, y = [], MARGIN + 8.0
+    if answers:
+        parts += [_text(MARGIN, y, _cut(title, COLUMNS), 'font-weight="700" font-size="15"')]
+        parts += [_text(MARGIN, y + 20, _cut(tables.facts(first), COLUMNS + 20), _SMALL)]
+        y += 48
+    for lane in lanes:
+        drawn, y = _lane(lane, lanes, longest, y, answers)
+        parts += drawn
+    parts += _key(y, answers)
+    height = round(y + 40)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
+        f' font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13" fill="#1b1f24">'
+        f"<title>{_plain(title)}</title>"
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>{"".join(parts)}</svg>\n'
+    )
+
+
+_SMALL = 'font-size="11" fill="#57606a"'
+
+
+def _lane(
+    lane: LaneRecords, lanes: Sequence[LaneRecords], longest: float, y: float, answers: bool
+) -> tuple[list[str], float]:
+    """A lane's name, numbers, clock and answer from y on, and where the next one begins."""
+    parts = [_text(MARGIN, y, _cut(lane.begin.title, 60), 'font-weight="700"')]
+    numbers = _text(WIDTH - MARGIN, y, _numbers(lane, lanes), 'text-anchor="end"')
+    parts += [numbers, *_clock(lane.rounds, longest, y + 8)]
+    y += 42
+    if answers:
+        given = [Letter(one, None) for one in lane.begin.prefix.text]
+        said = [Letter(one, kind) for kind, text in runs(lane.rounds) for one in text]
+        plain = lane.begin.method == "ar"
+        # One letter a cell at least: more of them than cells are cut anyway.
+        for line in _lines([*given, *said][: COLUMNS * (MOST_LINES + 1)]):
+            parts += _line(line, y, plain)
+            y += LINE
+        y += 4
+    remark = remarks.remark(lane, lanes)
+    if remark:
+        parts.append(_text(MARGIN, y, _cut(remark, COLUMNS + 20), _SMALL))
+        y += LINE
+    return parts, y + 12
+
+
+def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
+    """What the lane did; its speedup only where the times mean something."""
+    totals = measure(lane).totals
+    said = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} rounds"]
+    ar = next((one for one in lanes if one.begin.method == "ar"), None)
+    if ar is not None and lane is not ar and totals.tau is not None:
+        said.append(f"τ {totals.tau:.2f}")
+        speedup = compare(lane, ar).speedup_decode
+        sound = min(totals.n_tokens, len(ar.token_ids)) >= remarks.MIN_TOKENS
+        if speedup is not None and sound and remarks.disturbance(lane, ar) is None:
+            said.append(f"{speedup:.2f}×")
+    return " · ".join(said)
+
+
+def _clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
+    """A lane's rounds beside each other on its own clock, each split into draft, verify, rest."""
+    scale = (WIDTH - 2 * MARGIN) / longest
+    each = -(-len(rounds) // MOST_BARS)
+    x = float(MARGIN)
+    for start in range(0, len(rounds), max(1, each)):
+        some = rounds[start : start + each]
+        draft, verify = (sum(getattr(r, name) for r in some) for name, _ in PHASES[:2])
+        rest = sum(r.seconds for r in some) - draft - verify
+        end = x + (draft + verify + rest) * scale
+        for (_, colour), seconds in zip(PHASES, (draft, verify, rest), strict=True):
+            # Rounds are told apart by a gap, where there is room for one.
+            width = min(seconds * scale, max(0.0, end - x - (1 if end - x > 3 else 0)))
+            if width > 0.05:
+                at = f'x="{x:.1f}" y="{y:.0f}" width="{width:.1f}" height="12"'
+                yield f'<rect {at} fill="{colour}"/>'
+            x += seconds * scale
+        x = end
+
+
+def _lines(letters: Sequence[Letter]) -> list[list[Letter]]:
+    """An answer in lines that fit, broken between words; the last one says where more was cut."""
+    lines: list[list[Letter]] = [[]]
+    used = 0
+    for gap, group in groupby(letters, lambda one: one.text.isspace()):
+        word = list(group)
+        for one in word if gap else ():
+            if one.text == "\n":
+                lines.append([])
+                used = 0
+            elif used < COLUMNS:
+                lines[-1].append(Letter(" ", one.origin))
+                used += 1
+        for at, one in enumerate(() if gap else word):
+            whole = sum(letter.cells for letter in word) if at == 0 else one.cells
+            if used and used + min(whole, COLUMNS) > COLUMNS:
+                lines.append([])
+                used = 0
+            lines[-1].append(one)
+            used += one.cells
+        if len(lines) > MOST_LINES:
+            return [*lines[:MOST_LINES], [Letter("…", None)]]
+    return lines
+
+
+def _line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
+    """One line of an answer: a piece of one origin after the other, in cells."""
+    x = float(MARGIN)
+    for origin, group in groupby(line, lambda one: one.origin):
+        some = list(group)
+        width = sum(one.cells for one in some) * CELL
+        ground, under, _ = PAINT[origin] if origin and not plain else ("none", "none", "")
+        if under != "none":
+            at = f'x="{x:.1f}" width="{width:.1f}"'
+            yield f'<rect {at} y="{y - 13:.0f}" height="18" fill="{ground}"/>'
+            yield f'<rect {at} y="{y + 4:.0f}" height="1.5" fill="{under}"/>'
+        words = "".join(one.text for one in some)
+        more = f'textLength="{width:.1f}" xml:space="preserve"'
+        yield _text(x, y, words, more if origin else f'{more} fill="#57606a"')
+        x += width
+
+
+def _key(y: float, answers: bool) -> Iterator[str]:
+    """What the colours mean."""
+    x = float(MARGIN)
+    marks = [(under, name) for _, under, name in PAINT.values()] if answers else []
+    names = ("drafting", "verifying", "rest")
+    for colour, name in [*marks, *((c, n) for (_, c), n in zip(PHASES, names, strict=True))]:
+        yield f'<rect x="{x:.0f}" y="{y + 2:.0f}" width="10" height="10" fill="{colour}"/>'
+        yield _text(x + 15, y + 11, name, _SMALL)
+        x += 15 + 6.7 * len(name) + 18
+    yield _text(WIDTH - MARGIN, y + 11, "each on its own clock", f'{_SMALL} text-anchor="end"')
+
+
+def _text(x: float, y: float, words: str, more: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.0f}" {more}>{_plain(words)}</text>'
+
+
+def _plain(words: str) -> str:
+    """Words as XML may hold them."""
+    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", words))
+
+
+def _cut(words: str, most: int) -> str:
+    words = " ".join(words.split())
+    return words if len(words) <= most else f"{words[: most - 1]}…"
