@@ -217,7 +217,7 @@ class Race:
             at += 1
 
     @property
-    def lanes(self) -> list[Lane]:
+    def lanes(self) -> list[LaneRecords]:
         """Every lane's Begin, Rounds and End, in the order of the methods; `.text` is its
         answer.
         """

@@ -20,7 +20,7 @@ from specvl_demo import places
 OWN = places.PACKAGE / "ui" / "assets"
 SCRIPTS = sorted((OWN / "js").glob("*.js"))
 STYLES = [
-    OWN / "css" / name for name in ("theme.css", "frame.css", "ask.css", "race.css", "views.css")
+    OWN / "css" / f"{name}.css" for name in ("theme", "frame", "ask", "race", "views", "play")
 ]
 FILES = {
     "main": OWN / "js" / "main.js",

@@ -17,6 +17,12 @@ function best(race) {
   );
 }
 
+/** What guesses in a lane: a rule, such as looking up what followed the same words before, is certain of all it guesses. */
+export const guesser = (lane) =>
+  lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp))
+    ? W.headline.model
+    : W.headline.rule;
+
 /** Nodes of the sentence. waiting: what the machine is doing before the first words, or ''. */
 export function headline(race, waiting) {
   if (waiting) return [waiting];
@@ -24,10 +30,6 @@ export function headline(race, waiting) {
   const base = race.baseline;
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
-  // A rule, such as looking up what followed the same words before, is certain of all it guesses.
-  const guesser = lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp))
-    ? W.headline.model
-    : W.headline.rule;
   if (!race.finished) {
     return [W.headline.going(lane.title, race.now(lane).tokens, race.now(base).tokens)];
   }
@@ -52,8 +54,12 @@ export function headline(race, waiting) {
           : W.headline.later((1 / x).toFixed(2));
   return [
     ...(t.accepted
-      ? [h('span', { class: 'tk draft', text: W.headline.green }), of, W.headline.guessed(guesser)]
-      : [W.headline.none(guesser), of]),
+      ? [
+          h('span', { class: 'tk draft', text: W.headline.green }),
+          of,
+          W.headline.guessed(guesser(lane)),
+        ]
+      : [W.headline.none(guesser(lane)), of]),
     ...(t.relaxed
       ? [
           '; ',

@@ -20,6 +20,16 @@ function guarantee({ lossless, exactness, dtype }) {
     : null;
 }
 
+/** What a round drafted along the line that was judged: [{text, kind: 'draft' | 'relaxed' | 'rejected'}], the kept first. */
+export function judged(round) {
+  const { path, tokens, tree } = round;
+  const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
+  return [...kept, ...rejected(round).map((node) => [node, 'rejected'])].map(([node, kind]) => ({
+    text: laid(marked(tree.texts?.[node] ?? '·')),
+    kind,
+  }));
+}
+
 export class LaneView {
   constructor(race, lane, painter) {
     this.race = race;
@@ -125,15 +135,10 @@ export class LaneView {
       return;
     }
     const { round, drafted, verified } = making;
-    const { tree, path, tokens } = round;
     if (this.guessed !== round) {
       this.guessed = round;
-      const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
-      const nodes = [...kept, ...rejected(round).map((node) => [node, 'rejected'])];
       this.guess.replaceChildren(
-        ...nodes.map(([node, kind]) =>
-          h('span', { class: 'tk', data: { kind }, text: laid(marked(tree.texts?.[node] ?? '·')) }),
-        ),
+        ...judged(round).map(({ text, kind }) => h('span', { class: 'tk', data: { kind }, text })),
       );
     }
     const all = [...this.guess.children];

@@ -8,8 +8,8 @@ import { tries } from './methodpanel.js';
 import { W } from './words.js';
 
 export class LearnView {
-  /** tryOut(example id, method): ask an example with a method. */
-  constructor(catalog, tryOut) {
+  /** tryOut(example id, method): ask an example with a method. ways: the buttons of the game and the story. */
+  constructor(catalog, tryOut, ways) {
     Object.assign(this, { catalog, tryOut });
     const known = catalog.methods.filter((m) => m.learn);
     this.node = h(
@@ -34,6 +34,17 @@ export class LearnView {
       h(
         'div',
         { class: 'vl-lessons' },
+        h(
+          'article',
+          { class: 'vl-card vl-lesson' },
+          h(
+            'div',
+            {},
+            h('h2', { text: W.learn.play }),
+            h('p', { text: W.learn.playText }),
+            h('p', { class: 'vl-ways' }, ways),
+          ),
+        ),
         this.colours(),
         known.map((m) => this.lesson(m)),
       ),

@@ -6,6 +6,7 @@ import { plotly } from './chart.js';
 import { CompareView } from './compareview.js';
 import { Conversation } from './conversation.js';
 import { h } from './dom.js';
+import { Guess } from './guess.js';
 import { InspectView } from './inspectview.js';
 import { LearnView } from './learnview.js';
 import * as link from './link.js';
@@ -14,6 +15,7 @@ import { Race } from './race.js';
 import { RaceView } from './raceview.js';
 import { ReplayView } from './replayview.js';
 import { Runner } from './runner.js';
+import { Story } from './story.js';
 import { themeButton } from './theme.js';
 import * as trace from './trace.js';
 import { MAX_LOAD, doubt } from './verdict.js';
@@ -50,7 +52,12 @@ class Page {
       (turns) => this.ask.setHistory(turns),
       () => this.anew(),
     );
-    this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), {
+    this.story = new Story(this.race, () => this.view.player.finish());
+    this.guess = new Guess(catalog, (example) => {
+      this.ask.choose(example);
+      this.open('race');
+    });
+    const on = {
       save: () => this.save(),
       share: (as) => this.share(as),
       link: () => this.link(),
@@ -59,8 +66,9 @@ class Page {
       verify: () => this.verify(),
       calm: () => this.whenCalm(),
       back: () => this.back(),
-    });
+    };
     this.race.on('branch', (taken) => this.branch(taken));
+    this.view = new RaceView(this.race, this.painter, catalog, api.url('plotly'), on, this.ways());
     this.inspect = new InspectView(this.race, this.painter, catalog, api.url('plotly'));
     this.replay = new ReplayView(
       catalog,
@@ -70,10 +78,24 @@ class Page {
     this.runner = new Runner(api);
     this.compare = new CompareView(catalog, this.runner, this.painter, api, () => this.ask.request);
     this.whatif = new WhatIfView(this.race, this.painter, api.server);
-    this.learn = new LearnView(catalog, (id, method) => this.tryOut(id, method));
+    this.learn = new LearnView(catalog, (id, method) => this.tryOut(id, method), this.ways());
     this.visit = new Visit(this);
     this.build();
     this.listen();
+  }
+
+  /** The buttons of the story and of the game, for a view. */
+  ways() {
+    return [
+      this.story.button(),
+      h('button', {
+        type: 'button',
+        class: 'vl-small',
+        text: W.guess.open,
+        title: W.guess.openHint,
+        on: { click: () => this.guess.open(this.race.meta.example) },
+      }),
+    ];
   }
 
   build() {
@@ -136,6 +158,8 @@ class Page {
           theme,
         ),
         this.body,
+        this.story.node,
+        this.guess.node,
       ),
     );
     this.open(link.view(Object.keys(W.tabs)) ?? 'race', false);

@@ -19,9 +19,10 @@ import { TreeView } from './tree.js';
 import { W } from './words.js';
 
 export class RaceView {
-  /** on: {save(), share(as), link(), follow(), again(), verify(), calm(), back()}: what the buttons around the race do. */
-  constructor(race, painter, catalog, plotlyUrl, on) {
-    Object.assign(this, { race, painter, catalog, plotlyUrl, on });
+  /** on: {save(), share(as), link(), follow(), again(), verify(), calm(), back()}: what the buttons around the race do.
+   *  ways: the buttons of the game and the story. */
+  constructor(race, painter, catalog, plotlyUrl, on, ways) {
+    Object.assign(this, { race, painter, catalog, plotlyUrl, on, ways });
     this.lanes = new Map();
     this.player = new Player(race);
     this.track = new Track(race, painter);
@@ -203,6 +204,7 @@ export class RaceView {
         this.check,
         this.slowly,
         this.guide.open,
+        this.ways,
       ),
       this.guide.node,
       this.stage,

@@ -2,7 +2,22 @@
 
 const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
-const NUMBERS = { 2: 'two', 3: 'three', 4: 'four', 5: 'five', 6: 'six' };
+const NUMBERS = [
+  'no',
+  'one',
+  'two',
+  'three',
+  'four',
+  'five',
+  'six',
+  'seven',
+  'eight',
+  'nine',
+  'ten',
+];
+
+/** A number of words as a sentence says it. */
+const words = (n) => `${NUMBERS[n] ?? n} ${n === 1 ? 'word' : 'words'}`;
 
 /** Names as a sentence lists them. */
 const list = (names) =>
@@ -295,6 +310,61 @@ export const W = {
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: there is nothing to compare.',
   },
+  story: {
+    title: 'The race as a story',
+    open: 'As a story',
+    openHint: 'Full screen, one step a key press or tap',
+    back: 'Back',
+    next: 'Next',
+    close: 'Close',
+    text: 'The answer so far',
+    count: (i, n) => `${i} of ${n}`,
+    begin: (title, by) =>
+      `A large model is asked this. With ${title} it need not write word after word: ${by} guesses ahead. (A word here may be a part of one.)`,
+    plain: 'A large model is asked this. It writes one word after the other.',
+    alone: (plain) =>
+      plain
+        ? 'The large model writes one word.'
+        : 'Nothing is guessed here: the large model writes one word.',
+    drafted: ({ drafted, branches }, by) =>
+      `${by[0].toUpperCase()}${by.slice(1)} guesses ${words(drafted)}${branches > 1 ? ` on ${NUMBERS[branches] ?? branches} branches. This is the one that counts` : ''}.`,
+    checked: ({ drafted, kept, struck, relaxed, own }) =>
+      [
+        `The large model checks ${drafted === 1 ? 'it' : 'them all at once'} and keeps ${kept === 0 ? 'none' : kept === drafted ? (kept === 1 ? 'it' : `all ${NUMBERS[kept] ?? kept}`) : (NUMBERS[kept] ?? kept)}`,
+        relaxed && `${NUMBERS[relaxed] ?? relaxed} of which it would not have written itself`,
+        own === null
+          ? ''
+          : own === ''
+            ? 'and ends the answer'
+            : struck
+              ? `and writes “${own.trim()}” in place of the next`
+              : `and adds “${own.trim()}” itself`,
+      ]
+        .filter(Boolean)
+        .join(', ')
+        .concat('.'),
+  },
+  guess: {
+    title: 'Guess with the drafter',
+    open: 'Guess along',
+    openHint: 'Which word comes next? You against the small model',
+    help: 'Which word does the large model write next? You see the picture; so does the drafter, a small model. Keys 1 to 4 pick.',
+    pick: 'The next word',
+    gap: 'the next word',
+    next: 'Next word',
+    end: 'How did it end?',
+    other: 'Another picture',
+    watch: 'Watch this race',
+    close: 'Close',
+    by: { target: 'large model', drafter: 'drafter', you: 'you' },
+    score: ({ you, drafter }, played, all) =>
+      `You ${you} · drafter ${drafter} · ${played} of ${all} played`,
+    result: (word, target, drafter) =>
+      `${word === target ? 'Right' : 'No'}: the large model writes “${target}”. The drafter guessed ${drafter !== target ? `“${drafter}”` : word === target ? 'it too' : 'it'}.`,
+    over: ({ you, drafter }, all) =>
+      `You guessed ${you} of ${all} words, the drafter ${drafter}. ${you > drafter ? 'You would make a better drafter.' : you === drafter ? 'A draw.' : 'It has read many answers of this model.'} The large model decides what counts here; that does not make it right.`,
+    none: 'No recorded race here can be played.',
+  },
   whatif: {
     title: 'What if the drafter were different?',
     play: 'Race it',
@@ -580,6 +650,9 @@ export const W = {
     linkWithout: 'Your own pictures are not part of it.',
   },
   learn: {
+    play: 'Play and tell',
+    playText:
+      'Two ways in without a formula: guess the next word against the drafter, or see the race on the page told step by step.',
     formula: (title) => `The rule of ${title}`,
     shines: 'Shines',
     struggles: 'Struggles',
