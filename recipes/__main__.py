@@ -20,8 +20,8 @@ from specvl_demo.__main__ import guarded
 from specvl_demo.cli.parse import (
     DTYPES,
     InputError,
-    Option,
     Parser,
+    Row,
     add,
     flag,
     int_in_range,
@@ -42,15 +42,15 @@ class Training:
 
     about: str
     run: Callable[[Options, Any], int]
-    options: tuple[Option, ...]
+    options: tuple[Row, ...]
     recipe: Callable[[], Any] = lambda: None
 
 
-def folder(name: str, default: str | Path | None, about: str) -> Option:
+def folder(name: str, default: str | Path | None, about: str) -> Row:
     return option(name, about=about, type=Path, default=None if default is None else Path(default))
 
 
-def count(name: str, default: int, about: str, low: int = 1, high: int = 10**9) -> Option:
+def count(name: str, default: int, about: str, low: int = 1, high: int = 10**9) -> Row:
     return option(name, about=about, type=int_in_range(low, high), default=default)
 
 

@@ -21,14 +21,7 @@ SCHEMA = 1
 """Version of the record format, `Begin.schema`; a reader refuses any other."""
 
 MAX_NEW_TOKENS = 4096
-"""The longest answer in tokens, on the command line and in a trace. It also bounds a lane's
-rounds.
-"""
-MAX_NEW_TOKENS_SERVED = 1024
-"""The longest answer for a visitor of the page, who shares the machine with others."""
-MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 10.0
-"""Sampling temperatures; 0 is greedy."""
-MAX_SEED = 2**31 - 1
+"""The longest answer in tokens. It also bounds a lane's rounds."""
 MAX_NODES = 4096
 MAX_PROMPT = 2**24
 MAX_PATCHES = 2**20

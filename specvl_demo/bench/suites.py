@@ -12,6 +12,7 @@ from specvl_demo.bench import ablations, device, lossless, measure, pages, paper
 from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.bench.pages import Page, Report
 from specvl_demo.methods.base import Choice
+from specvl_demo.options import NEW_TOKENS
 from specvl_demo.pairs import PAIRS, PairSpec
 from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.serving import availability, ceilings, choosing
@@ -69,7 +70,7 @@ class Suite:
     run: Callable[[BenchOptions], Report]
     page: Callable[[Report], Page]
     repeats: int = 5
-    max_new_tokens: int = 160
+    max_new_tokens: int = NEW_TOKENS.default
     prompts: int = 20
 
 

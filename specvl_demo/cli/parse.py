@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import math
 import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from specvl_demo.records import MAX_NEW_TOKENS, MAX_SEED, MAX_TEMPERATURE, MIN_TEMPERATURE
+from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Option
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -48,31 +47,19 @@ def int_in_range(low: int, high: int) -> Callable[[str], int]:
     return convert
 
 
-def number(low: float, high: float, open_low: bool = False) -> Callable[[str], float]:
-    """Reads an option's finite number, as `int_in_range` does. open_low: the lower bound is refused
-    too.
-    """
+def number(low: float, high: float) -> Callable[[str], float]:
+    """Reads an option's finite number, as `int_in_range` does."""
 
     def convert(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-        if not (math.isfinite(value) and low <= value <= high) or (open_low and value == low):
-            above = f"above {low:g} and at most" if open_low else f"between {low:g} and"
-            raise argparse.ArgumentTypeError(f"must be {above} {high:g}, not {text}")
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"must be between {low:g} and {high:g}, not {text}")
         return value
 
     return convert
-
-
-def _temperature(text: str) -> float:
-    value = number(0, MAX_TEMPERATURE)(text)
-    if 0 < value < MIN_TEMPERATURE:
-        raise argparse.ArgumentTypeError(
-            f"must be 0 (greedy) or at least {MIN_TEMPERATURE}, not {text}"
-        )
-    return value
 
 
 def _assignment(text: str) -> tuple[str, str]:
@@ -93,20 +80,33 @@ def _port(text: str) -> int:
 
 # ---------------------------------------------------------------- the table
 
-Option = tuple[str, dict[str, Any]]
+Row = tuple[str, dict[str, Any]]
 
 
-def option(name: str, metavar: str = "", about: str = "", **more: Any) -> Option:
+def option(name: str, metavar: str = "", about: str = "", **more: Any) -> Row:
     """A row of the table: an option that takes a value."""
     return name, {"metavar": metavar or None, "help": about or None, **more}
 
 
-def flag(name: str, about: str) -> Option:
+def flag(name: str, about: str) -> Row:
     return name, {"action": "store_true", "help": about}
 
 
-def many(name: str, metavar: str, about: str, **more: Any) -> Option:
+def many(name: str, metavar: str, about: str, **more: Any) -> Row:
     return option(name, metavar, f"{about}; repeatable", action="append", default=[], **more)
+
+
+def asked(one: Option) -> Row:
+    """A row for what can be asked of an answer."""
+
+    def convert(text: str) -> int | float:
+        try:
+            return one.check(int(text) if one.whole else float(text))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be {one.wanted()}, not {text}") from None
+
+    name, about = one.name.replace("_", "-"), f"{one.help} Default: {one.default:g}."
+    return option(f"--{name}", name[0].upper(), about, type=convert, default=one.default)
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class Command:
 
     about: str
     run: str
-    options: tuple[Option, ...] = ()
-    actions: tuple[tuple[str, str, tuple[Option, ...]], ...] = ()
+    options: tuple[Row, ...] = ()
+    actions: tuple[tuple[str, str, tuple[Row, ...]], ...] = ()
 
 
 JSON = flag("--json", "one JSON document on standard output, nothing else")
@@ -162,35 +162,13 @@ PAIR = (
     ),
     flag("--allow-pickle", "also read .bin weights, which can run code"),
 )
-SAMPLING = (
-    option(
-        "--temperature",
-        "T",
-        "0 (default) is greedy, else at least 0.001",
-        type=_temperature,
-        default=0.0,
-    ),
-    option(
-        "--top-p",
-        "P",
-        "sample from the likeliest tokens that add up to P (default 1)",
-        type=number(0, 1, open_low=True),
-        default=1.0,
-    ),
-    option("--seed", "N", "of the draws (default 0)", type=int_in_range(0, MAX_SEED), default=0),
-)
+SAMPLING = (asked(TEMPERATURE), asked(TOP_P), asked(SEED))
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
     option("--answer-prefix", "TEXT", "what every answer has to go on from", default=""),
     many("--image", "FILE", "a picture"),
     many("--video", "FILE", "a clip"),
-    option(
-        "--max-new-tokens",
-        "N",
-        "of an answer (default 160)",
-        type=int_in_range(1, MAX_NEW_TOKENS),
-        default=160,
-    ),
+    asked(NEW_TOKENS),
     *SAMPLING,
     DTYPE,
     SET,
@@ -222,7 +200,7 @@ BENCH = (
         "--max-new-tokens",
         "N",
         "of an answer (default: the suite's)",
-        type=int_in_range(1, MAX_NEW_TOKENS),
+        type=int_in_range(1, NEW_TOKENS.high),
     ),
     option("--prompts", "N", "where a suite can ask any number", type=int_in_range(1, 100_000)),
     option(
@@ -395,7 +373,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv or ["serve"])
 
 
-def add(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
+def add(parser: argparse.ArgumentParser, options: Sequence[Row]) -> None:
     for name, settings in options:
         parser.add_argument(
             name, **{key: value for key, value in settings.items() if value is not None}

@@ -32,9 +32,9 @@ from specvl_demo.core.types import (
     Verifier,
     VisionEncoder,
 )
+from specvl_demo.options import NEW_TOKENS
 from specvl_demo.records import (
     LAW,
-    MAX_NEW_TOKENS,
     Begin,
     Chart,
     End,
@@ -65,17 +65,14 @@ class Request:
     target: Target
     token_texts: TokenTexts
     sampling: Sampling = field(default_factory=Sampling)
-    max_new_tokens: int = 160
+    max_new_tokens: int = NEW_TOKENS.default
     detail: Literal["full", "light"] = "full"
     pair: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     cancelled: Callable[[], bool] = bool
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_new_tokens <= MAX_NEW_TOKENS:
-            raise ValueError(
-                f"max_new_tokens is from 1 to {MAX_NEW_TOKENS}, got {self.max_new_tokens}"
-            )
+        NEW_TOKENS.check(self.max_new_tokens)
 
 
 @dataclass(frozen=True)
@@ -174,7 +171,7 @@ class Lane:
         self.stop: Stop | None = None
         self._shared = shared
         self._request = shared.request
-        self._most = min(max_new_tokens or MAX_NEW_TOKENS, shared.request.max_new_tokens)
+        self._most = min(max_new_tokens or NEW_TOKENS.high, shared.request.max_new_tokens)
         self._remaining = self._most
         shared.expect(parts.drafter.capture)
         self._said: list[int] = []

@@ -23,8 +23,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specvl_demo import options
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.records import MAX_TEMPERATURE, MIN_TEMPERATURE
 
 COUPLED = 0.85
 """Assumed probability that a token drafted with the target's own draw is the target's."""
@@ -32,28 +32,17 @@ COUPLED = 0.85
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit.
+    """How the target chooses. temperature 0 is greedy; top_k 0 and top_p 1 mean no limit."""
 
-    # choice: temperatures between 0 and a thousandth are refused; no answer could tell them from
-    greedy, and floats overflow.
-    """
-
-    temperature: float = 0.0
-    top_p: float = 1.0
+    temperature: float = options.TEMPERATURE.default
+    top_p: float = options.TOP_P.default
     top_k: int = 0
-    seed: int = 0
+    seed: int = options.SEED.default
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.temperature <= MAX_TEMPERATURE:
-            raise ValueError(
-                f"temperature is between 0 (greedy) and {MAX_TEMPERATURE:g}, got {self.temperature}"
-            )
-        if 0.0 < self.temperature < MIN_TEMPERATURE:
-            raise ValueError(
-                f"temperature is 0 (greedy) or at least {MIN_TEMPERATURE}, got {self.temperature}"
-            )
-        if not 0.0 < self.top_p <= 1.0:
-            raise ValueError(f"top_p is above 0 and at most 1, got {self.top_p}")
+        options.TEMPERATURE.check(self.temperature)
+        options.TOP_P.check(self.top_p)
+        options.SEED.check(self.seed)
         if self.top_k < 0:
             raise ValueError(f"top_k is 0 (no limit) or a positive number, got {self.top_k}")
 

@@ -9,7 +9,6 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Integral, Real
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +24,7 @@ from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
+from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
 from specvl_demo.pairs.machine import Load
 from specvl_demo.records import Begin, End, LaneRecords, Question, Record, gather
 from specvl_demo.report import figure, tables
@@ -90,7 +90,7 @@ def _within(image: Image.Image, most: int) -> Image.Image:
 def request(
     loaded: Loaded,
     turns: Sequence[Turn],
-    max_new_tokens: int = 160,
+    max_new_tokens: int = NEW_TOKENS.default,
     sampling: Sampling | None = None,
     system: str = "",
     detail: Literal["full", "light"] = "full",
@@ -263,10 +263,10 @@ class Pair:
         videos: Sequence[str | os.PathLike[str]] = (),
         methods: Sequence[str] = ("ar",),
         settings: Mapping[str, Mapping[str, Any]] | None = None,
-        max_new_tokens: int = 160,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 0,
+        max_new_tokens: int = NEW_TOKENS.default,
+        temperature: float = TEMPERATURE.default,
+        top_p: float = TOP_P.default,
+        seed: int = SEED.default,
         prefix: str | Sequence[int] = (),
     ) -> Race:
         """A race of methods on one question about picture and clip files.
@@ -276,13 +276,11 @@ class Pair:
         with a sentence where something is unknown or does not fit, before anything is computed.
         """
         pair = self._loaded.pair
+        max_new_tokens = NEW_TOKENS.check(max_new_tokens)
+        sampling = Sampling(temperature, top_p=top_p, seed=seed)
         for name, value, kind, what in (
             ("question", question, str, "text"),
             ("settings", settings or {}, Mapping, "a dictionary of parameters by method"),
-            ("max_new_tokens", max_new_tokens, Integral, "a whole number"),
-            ("temperature", temperature, Real, "a number"),
-            ("top_p", top_p, Real, "a number"),
-            ("seed", seed, Integral, "a whole number"),
         ):
             if not isinstance(value, kind):
                 raise ValueError(f"{name} is {what}, not an object of type {type(value).__name__}.")
@@ -300,8 +298,6 @@ class Pair:
                 )
         if not isinstance(prefix, str):
             prefix = _listed("prefix", prefix, (int,), "token ids, or one text")
-        if not 0 <= seed <= records.MAX_SEED:
-            raise ValueError(f"seed is from 0 to {records.MAX_SEED}, not {seed}.")
         if not methods:
             raise ValueError("methods names no method.")
         if not question.strip() and not images and not videos:
@@ -315,7 +311,7 @@ class Pair:
             self._loaded,
             turns,
             max_new_tokens,
-            Sampling(temperature, top_p=top_p, seed=seed),
+            sampling,
             prefix=prefix,
         )
         return Race(race(self._loaded, asked, chosen, notes=Question(question)), self._lock)

@@ -126,14 +126,12 @@ TOO_MANY_SHOWN = (
     "At most {most} pictures and clips fit in one conversation, got {n}. Begin a new one."
 )
 WRONG_KIND = "{what} must be {wanted}, not {kind}."
-NOT_WHOLE = "{what} must be a whole number, got {value!r}."
 TOO_MANY_TURNS = (
     "At most {most} earlier questions are remembered, got {n}. Begin a new conversation, or take an"
     " earlier question up again."
 )
-NOT_A_NUMBER = "{what} must be a number from {low} to {high}, got {value!r}."
+NOT_A_DETAIL = "The picture detail must be a number from {low} to {high}, got {value!r}."
 NOT_ONE_OF = "{what} is one of {known}, got {value!r}."
-TOO_COLD = "The temperature must be 0 (greedy) or at least {low}, got {value!r}."
 ONLY_THIS_PAIR = (
     "This Space lends its GPU to the pair {pair!r} alone; other pairs need a Space of their own."
 )

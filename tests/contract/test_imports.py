@@ -82,6 +82,7 @@ def test_arrows(path: Path) -> None:
 LAYERS = (
     ("places",),
     ("records", "pairs", "media", "ui.messages"),
+    ("options",),
     ("core", "report"),
     ("decoders",),
     ("vlm",),

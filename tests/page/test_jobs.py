@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from specvl_demo.core.sampling import Sampling
-from specvl_demo.records import MIN_TEMPERATURE
 from specvl_demo.ui.serve import benches
 from specvl_demo.ui.serve.jobs import MOST_FILES, MOST_TURNS, Job, read_job
 from tests.robustness.support import offered
@@ -27,31 +25,6 @@ def media(tmp_path: Path) -> list[dict[str, str]]:
 
 def read(tmp_path: Path, **asked: Any) -> Job:
     return read_job({"pair": "p", "question": "?", **asked}, [offered("p")], [tmp_path])
-
-
-def takes(value: float) -> bool:
-    try:
-        Sampling(temperature=value)
-    except ValueError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize(
-    "value", [0, 0.0, 1e-3, 0.5, 10, 1e-320, 1e-9, 9.99e-4, -1e-9, 10.1, float("nan")]
-)
-def test_a_temperature_is_taken_where_the_engine_takes_it(tmp_path: Path, value: float) -> None:
-    if takes(value):
-        assert read(tmp_path, temperature=value).temperature == value
-        return
-    with pytest.raises(ValueError, match="^The temperature must be") as said:
-        read(tmp_path, temperature=value)
-    assert str(said.value).endswith(f"got {value!r}.")
-    assert ("0 (greedy) or at least 0.001" in str(said.value)) == (0 < value < 1e-3)
-
-
-def test_the_coldest_temperature_is_the_engines() -> None:
-    assert takes(MIN_TEMPERATURE) and not takes(MIN_TEMPERATURE * 0.999)
 
 
 def test_a_conversation_is_taken_whole_or_refused(

@@ -18,10 +18,10 @@ from specvl_demo import __version__, media
 from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
+from specvl_demo.options import MAX_NEW_TOKENS_SERVED, NEW_TOKENS, OF_ANSWERS, Option
 from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
-from specvl_demo.records import MAX_NEW_TOKENS_SERVED
 from specvl_demo.report.papers import verdict
 from specvl_demo.serving import availability, choosing, session
 from specvl_demo.ui.serve.jobs import (
@@ -58,6 +58,7 @@ def describe(first_pair: str) -> dict[str, Any]:
         "papers": PAPERS,
         "examples": shown["examples"],
         "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
+        "sampling": [_number(option) for option in OF_ANSWERS],
         "limits": {
             "files": MOST_FILES,
             "shown": MOST_SHOWN,
@@ -70,6 +71,19 @@ def describe(first_pair: str) -> dict[str, Any]:
             "clip_types": CLIP_TYPES,
             "picture_detail": [*PICTURE_DETAIL, session.picture_pixels() / 1e6],
         },
+    }
+
+
+def _number(option: Option) -> dict[str, Any]:
+    """What can be asked of an answer, declared like a method's parameter."""
+    return {
+        "key": option.name,
+        "kind": "int" if option.whole else "float",
+        "default": option.default,
+        "min": 0 if option.or_zero else option.low,
+        "title": option.title,
+        "max": MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else option.high,
+        "help": option.help,
     }
 
 

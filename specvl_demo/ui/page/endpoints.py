@@ -16,6 +16,7 @@ from typing import Any
 import gradio as gr
 from gradio.context import LocalContext
 
+from specvl_demo.options import OF_ANSWERS
 from specvl_demo.records import LaneRecords
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
@@ -36,10 +37,7 @@ TAKEN = {
     ),
     "image": (list[File] | File | None, None, "An uploaded picture, or a list of them."),
     "video": (list[File] | File | None, None, "An uploaded clip, or a list of them."),
-    "max_new_tokens": (int, 160, "Tokens after which an answer is cut."),
-    "temperature": (float, 0.0, "0: always the likeliest token; above it tokens are drawn."),
-    "top_p": (float, 1.0, "Tokens are drawn from the likeliest ones that hold this share."),
-    "seed": (int, 0, "The same seed repeats the same draws."),
+    **{one.name: (type(one.default), one.default, one.help) for one in OF_ANSWERS},
     "system": (str, "", "A system prompt, where the model has a place for it."),
     "settings": (dict[str, Any] | None, None, "Parameters by name; of `race` by method and name."),
     "dtype": (

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any, get_args
 
 from specvl_demo.core.detokenizer import replace_surrogates
-from specvl_demo.records import MAX_NEW_TOKENS_SERVED, MAX_SEED, MAX_TEMPERATURE, MIN_TEMPERATURE
+from specvl_demo.options import (
+    MAX_NEW_TOKENS_SERVED,
+    NEW_TOKENS,
+    SEED,
+    TEMPERATURE,
+    TOP_P,
+    Number,
+    Option,
+)
 from specvl_demo.serving.availability import Dtype, Quantised
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import located
@@ -50,10 +58,10 @@ class Job:
     media: tuple[str, ...] = ()
     history: tuple[PastTurn, ...] = ()
     system: str = ""
-    max_new_tokens: int = 160
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
+    max_new_tokens: int = NEW_TOKENS.default
+    temperature: float = TEMPERATURE.default
+    top_p: float = TOP_P.default
+    seed: int = SEED.default
     dtype: Dtype | None = None
     quantised: Quantised | None = None
     picture_detail: float | None = None
@@ -104,15 +112,13 @@ def read_job(
         names=tuple(_name(item) for item in shown),
         history=tuple(_turn(item, folders) for item in earlier),
         system=_text(data.get("system", ""), "The system prompt"),
-        max_new_tokens=_whole(
-            data, "max_new_tokens", 160, 1, MAX_NEW_TOKENS_SERVED, "The token limit"
-        ),
-        temperature=_temperature(data),
-        top_p=_number(data, "top_p", 1.0, 1e-3, 1.0, "Top-p"),
-        seed=_whole(data, "seed", 0, 0, MAX_SEED, "The seed"),
+        max_new_tokens=_given(data, NEW_TOKENS, MAX_NEW_TOKENS_SERVED),
+        temperature=_given(data, TEMPERATURE),
+        top_p=_given(data, TOP_P),
+        seed=_given(data, SEED),
         dtype=_one_of(data, "dtype", get_args(Dtype), "The dtype"),
         quantised=_one_of(data, "quantised", get_args(Quantised), "The packing of weights"),
-        picture_detail=_number(data, "picture_detail", None, *PICTURE_DETAIL, "The picture detail"),
+        picture_detail=_detail(data.get("picture_detail")),
         prefix=_prefix(data.get("prefix")),
     )
 
@@ -260,30 +266,14 @@ def _one_of(data: Mapping[str, Any], key: str, known: Sequence[str], what: str) 
     return value
 
 
-def _temperature(data: Mapping[str, Any]) -> float:
-    """As `core.sampling.Sampling` takes it, said before anything is loaded."""
-    value = _number(data, "temperature", 0.0, 0.0, MAX_TEMPERATURE, "The temperature")
-    if 0.0 < value < MIN_TEMPERATURE:
-        raise ValueError(messages.TOO_COLD.format(low=MIN_TEMPERATURE, value=value))
-    return value
+def _given(data: Mapping[str, Any], option: Option[Number], high: float | None = None) -> Number:
+    return option.check(data.get(option.name, option.default), high)
 
 
-def _whole(data: Mapping[str, Any], key: str, default: int, low: int, high: int, what: str) -> int:
-    value = _number(data, key, default, low, high, what)
-    if value != int(value):
-        raise ValueError(messages.NOT_WHOLE.format(what=what, value=value))
-    return int(value)
-
-
-def _number(
-    data: Mapping[str, Any], key: str, default: Any, low: float, high: float, what: str
-) -> Any:
-    value = data.get(key, default)
-    if value is None and default is None:
+def _detail(value: Any) -> float | None:
+    low, high = PICTURE_DETAIL
+    if value is None:
         return None
-    good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-    if not good:
-        raise ValueError(
-            messages.NOT_A_NUMBER.format(what=what, low=low, high=high, value=_brief(value))
-        )
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ValueError(messages.NOT_A_DETAIL.format(low=low, high=high, value=_brief(value)))
     return value

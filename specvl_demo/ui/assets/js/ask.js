@@ -10,46 +10,6 @@ import { Fields, Panel, field } from './settings.js';
 import { Tiles } from './tiles.js';
 import { W } from './words.js';
 
-/** Length and sampling, declared like a method's parameters. */
-const sampling = (limits) => [
-  {
-    key: 'max_new_tokens',
-    kind: 'int',
-    default: 160,
-    min: 1,
-    max: limits.tokens,
-    title: W.ask.maxTokens,
-    help: W.ask.maxTokensHelp,
-  },
-  {
-    key: 'temperature',
-    kind: 'float',
-    default: 0,
-    min: 0,
-    max: 2,
-    title: W.ask.temperature,
-    help: W.ask.temperatureHelp,
-  },
-  {
-    key: 'top_p',
-    kind: 'float',
-    default: 1,
-    min: 0.05,
-    max: 1,
-    title: W.ask.topP,
-    help: W.ask.topPHelp,
-  },
-  {
-    key: 'seed',
-    kind: 'int',
-    default: 0,
-    min: 0,
-    max: 2 ** 31 - 1,
-    title: W.ask.seed,
-    help: W.ask.seedHelp,
-  },
-];
-
 /** The request as it stands before anybody touched it. */
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
@@ -553,7 +513,7 @@ export class Ask extends EventTarget {
   }
 
   showSampling() {
-    const fields = new Fields(sampling(this.catalog.limits), this.request.sampling, () => {
+    const fields = new Fields(this.catalog.sampling, this.request.sampling, () => {
       this.sampling.tally(fields.changed);
       this.changed();
     });

@@ -1,0 +1,95 @@
+"""What can be asked of an answer: the default, the bounds and the help of every option.
+
+The command line, the endpoints, the page's form and the Python interface read them here, and a
+value is checked by `Option.check` and nowhere else. Knows none of these. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Generic, TypeVar, cast
+
+from specvl_demo.records import MAX_NEW_TOKENS
+
+Number = TypeVar("Number", int, float)
+
+MAX_NEW_TOKENS_SERVED = 1024
+"""The longest answer for a visitor of the page, who shares the machine with others."""
+
+
+@dataclass(frozen=True)
+class Option(Generic[Number]):
+    """A number that can be asked for: a whole one if its default is.
+
+    or_zero: 0 is taken besides, though it lies below `low`.
+    """
+
+    name: str
+    title: str
+    default: Number
+    low: Number
+    high: Number
+    help: str
+    or_zero: bool = False
+
+    @property
+    def whole(self) -> bool:
+        return isinstance(self.default, int)
+
+    def wanted(self, high: float | None = None) -> str:
+        """What a value must be, as the middle of a sentence."""
+        kind = "a whole number" if self.whole else "a number"
+        between = f"between {self.low:.12g} and {self.high if high is None else high:.12g}"
+        return ("0, or " if self.or_zero else "") + f"{kind} {between}"
+
+    def check(self, value: Any, high: float | None = None) -> Number:
+        """Return the value as an int or a float.
+
+        Args:
+            value: Anything.
+            high: A bound below the option's own.
+
+        Raises:
+            ValueError: With a sentence, if it is no such number.
+        """
+        is_number: bool = isinstance(value, Real) and not isinstance(value, bool)
+        if is_number:
+            inside = self.low <= value <= (self.high if high is None else high)
+            if (inside or (self.or_zero and value == 0)) and not (self.whole and value % 1):
+                return cast("Number", int(value) if self.whole else float(value))
+        huge = isinstance(value, int) and abs(value) >= 10**12
+        shown = "a number of more than 12 digits" if huge else reprlib.repr(value)
+        raise ValueError(f"{self.title} must be {self.wanted(high)}, not {shown}.")
+
+
+NEW_TOKENS = Option(
+    "max_new_tokens",
+    "Max new tokens",
+    160,
+    1,
+    MAX_NEW_TOKENS,
+    "The answer stops after this many tokens.",
+)
+# choice: temperatures between 0 and a thousandth are refused; no answer could tell them from
+# greedy, and floats overflow.
+TEMPERATURE = Option(
+    "temperature",
+    "Temperature",
+    0.0,
+    0.001,
+    10.0,
+    "0 always takes the most likely token; higher values sample at random.",
+    or_zero=True,
+)
+TOP_P = Option(
+    "top_p",
+    "Top-p",
+    1.0,
+    0.001,
+    1.0,
+    "Samples only from the most likely tokens that add up to this probability.",
+)
+SEED = Option("seed", "Seed", 0, 0, 2**31 - 1, "The same seed gives the same answer again.")
+OF_ANSWERS = (NEW_TOKENS, TEMPERATURE, TOP_P, SEED)
