@@ -40,6 +40,8 @@ class KVCache:
     """
 
     whole, holes = False, 0
+    branches = True
+    """Whether a tree may be written, of which one path is kept."""
 
     def __init__(self, layers: Sequence[Layout], batch: int, room: int, dtype: torch.dtype) -> None:
         self.layouts, kinds = list(layers), list(dict.fromkeys(layers))
@@ -78,6 +80,13 @@ class KVCache:
 
     def release(self) -> None:
         """Nobody uses this cache any more."""
+
+    def settle(self) -> None:
+        """All rows are decided: none of them will be forgotten."""
+
+    def reaches(self, rows: int) -> bool:
+        """Whether a copy can end at so many of the rows."""
+        return rows <= self.length
 
     def layer(self, layer: int) -> Tensor:
         """The buffer of one layer, [2, batch, heads, span, width]."""

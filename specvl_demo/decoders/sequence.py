@@ -23,6 +23,11 @@ from specvl_demo.decoders import exact
 from specvl_demo.decoders.backend import Backend, ForwardInput, ForwardOutput
 from specvl_demo.decoders.kv_cache import KVCache
 
+ONE_LINE = (
+    "this model has linear-attention layers, whose state follows one line of tokens; choose a"
+    " policy that drafts a chain, for instance policy=chain"
+)
+
 
 class CachedSequence:
     """m sequences on one decoder.
@@ -95,6 +100,8 @@ class CachedSequence:
         """
         if least is not None and len(shape) <= exact.MOST_NODES:
             return self._score_exactly(x, shape, kept, least)
+        if not self.cache.branches and shape != chain(len(shape) - 1):
+            raise ValueError(ONE_LINE)
         mask = None if len(shape) == 1 else shape.additive(self.length, x.dtype, x.device)
         self._fed = 0
         return self._run(x, shape.depth_on(x.device), mask, kept)
@@ -120,6 +127,8 @@ class CachedSequence:
             new = chain(end - first - 1)
             mask = None if len(new) == 1 else new.additive(self.length + first, x.dtype, x.device)
             return self._run(x, chain(end - 1).depth_on(x.device), mask)
+        if not self.cache.branches:
+            raise ValueError(ONE_LINE)
         parents = sent(parents, x.device)
         block, depth = self._buffers(end, x)
         if self._is_chain:
@@ -174,6 +183,8 @@ class CachedSequence:
         """
         size = x.shape[1]
         self.cache.truncate(self.length + self._fed)
+        if not self._fed:
+            self.cache.settle()
         mask, window_mask = self._masks(mask, depth, size)
         hidden = self._forward(x, depth[-size:], kept, mask=mask, window_mask=window_mask)
         self._fed += size
@@ -301,6 +312,8 @@ def prefill(
     size, padded = max(lengths), min(lengths) < max(lengths)
     kept = ForwardOutput(capture)
     new = None if prefix is None else new_columns(prefix.keys, contexts)
+    if prefix is not None and new is not None and not prefix.stream.cache.reaches(size - new):
+        new = None
     if prefix is not None and new is not None:
         x = torch.stack([context.embeds[-new:] for context in contexts])
         stream, hidden = grown(prefix.stream, max(room, size), size - new, x, kept)

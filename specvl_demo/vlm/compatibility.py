@@ -24,6 +24,8 @@ FAMILIES: dict[str, str] = {
     "qwen2_5_vl": "Qwen2.5-VL",
     "qwen3_vl": "Qwen3-VL",
     "qwen3_vl_moe": "Qwen3-VL MoE",
+    "qwen3_5": "Qwen3.5",
+    "qwen3_5_moe": "Qwen3.5 MoE",
     "glm4v": "GLM-4.1V",
     "idefics3": "Idefics3",
     "smolvlm": "SmolVLM",
@@ -36,16 +38,7 @@ FAMILIES: dict[str, str] = {
 vision tower.
 """
 
-_RECURRENT = (
-    "its linear-attention layers keep one running state, from which rejected tokens cannot be"
-    " removed"
-)
 _PER_LAYER = "its layers need token ids in addition to embeddings"
-REFUSED: dict[str, str] = {
-    "qwen3_5": _RECURRENT,
-    "qwen3_5_moe": _RECURRENT,
-}
-"""Families that were examined and are not supported, with the reason."""
 ASSISTANTS = {"gemma4_assistant": "gemma4"}
 """Drafters that read the keys and values of a target, and the target's family."""
 
@@ -123,10 +116,6 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         name.endswith("ForCausalLM") for name in config.get("architectures") or ()
     )
     if family not in FAMILIES and not text_model:
-        if family in REFUSED:
-            raise ValueError(
-                f"{source} is of type {family!r}, which is not supported: {REFUSED[family]}."
-            )
         served = ", ".join(FAMILIES.values())
         raise ValueError(
             f"{source} is of type {family or 'unknown'!r}; supported are {served} and Pixtral."

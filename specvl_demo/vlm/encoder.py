@@ -19,7 +19,7 @@ from transformers import BatchFeature, PreTrainedModel
 
 from specvl_demo.core.prefix_cache import continued
 from specvl_demo.core.types import Encoded, Prompt, Vocabulary
-from specvl_demo.decoders import calibration, fused_cpu
+from specvl_demo.decoders import calibration, fused_cpu, recurrent
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.draft_vocabulary import DraftVocabulary
 from specvl_demo.decoders.fixed_shapes import StaticDecoder
@@ -277,6 +277,8 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
 def _backend(model: PreTrainedModel, wanted: str) -> Backend:
     if wanted not in ("auto", "lean", "8bit", "hf", "static"):
         raise ValueError(f"backend must be auto, lean, 8bit, hf or static, got {wanted!r}")
+    if recurrent.is_recurrent(model.get_decoder()):
+        return recurrent.RecurrentDecoder(model)
     if wanted == "8bit":
         decoder, head = model.get_decoder(), model.get_output_embeddings()
         return fused_cpu.FusedDecoder(decoder, head, PackedLinear8Bit)

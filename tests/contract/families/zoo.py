@@ -195,14 +195,13 @@ _QWEN_TOKENS = [
 def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
     tok = _tokenizer(_QWEN_TOKENS)
     moe, kind = kind, kind.removesuffix("Moe")
-    patch = 16 if kind == "Qwen3VL" else 14
+    newest = kind in ("Qwen3VL", "Qwen3_5")
+    patch = 16 if newest else 14
     cell = (2 * patch) ** 2
     size = {"shortest_edge": 4 * cell, "longest_edge": 12 * cell}
-    video = hf.Qwen3VLVideoProcessor if kind == "Qwen3VL" else hf.Qwen2VLVideoProcessor
-    video_size = (
-        {"shortest_edge": 16 * cell, "longest_edge": 64 * cell} if kind == "Qwen3VL" else size
-    )
-    processor = getattr(hf, kind + "Processor")(
+    video = hf.Qwen3VLVideoProcessor if newest else hf.Qwen2VLVideoProcessor
+    video_size = {"shortest_edge": 16 * cell, "longest_edge": 64 * cell} if newest else size
+    processor = getattr(hf, "Qwen3VLProcessor" if newest else kind + "Processor")(
         hf.Qwen2VLImageProcessor(patch_size=patch, size=size),
         tok,
         video(patch_size=patch, size=video_size),
@@ -223,6 +222,9 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
     if kind == "Qwen3VL":
         rope["mrope_interleaved"] = True
         vision |= {"depth": 3, "num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1, 2]}
+    if kind == "Qwen3_5":
+        rope |= {"mrope_interleaved": True, "partial_rotary_factor": 1.0}
+        vision |= {"num_position_embeddings": 64}
     ids = {
         f"{name}_token_id": tok.convert_tokens_to_ids(f"<|{token}|>")
         for name, token in (
@@ -233,6 +235,11 @@ def _qwen(kind: str) -> tuple[torch.nn.Module, Any]:
         )
     }
     text = _text(tok, rope_parameters=rope)
+    if kind == "Qwen3_5":
+        # Two layers with a running state around one that attends.
+        text |= {"layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+        text |= {f"linear_{name}_head_dim": 16 for name in ("key", "value")}
+        text |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
     if moe != kind:
         text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
     config = getattr(hf, moe + "Config")(
@@ -479,6 +486,8 @@ FAMILIES: dict[str, Family] = {
     "mistral3": Family(lambda: _pixtral(2)),
     "internvl": Family(internvl, pools=True),
 }
+RECURRENT = {"qwen3.5": lambda: _qwen("Qwen3_5"), "qwen3.5-moe": lambda: _qwen("Qwen3_5Moe")}
+"""Families with layers that keep one running state: chains only."""
 OTHER_CUT = {"smolvlm": lambda: _idefics("SmolVLM", scale=4)}
 """Relatives that cut pictures into other tokens, to draft for the family of that name."""
 

@@ -1,0 +1,168 @@
+"""Decoders with layers that keep one running state: it is put back by a snapshot and a replay.
+
+Attention forgets rejected rows by a length. A linear-attention layer (Qwen3.5) has taken them into
+its state for good. So the states at some decided row are kept aside, with the inputs of the rows
+since. A forward behind fewer rows than the states have seen begins at the snapshot, and the rows
+between run again in front of the new ones, in the same forward. A state follows one line of tokens:
+chains, no branches; and one sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import LinearAttentionLayer
+
+from specvl_demo.core.tree import chain
+from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
+from specvl_demo.decoders.huggingface import HFCache, HFDecoder
+from specvl_demo.decoders.kv_cache import KVCache, Layout
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MOST_REPLAYED = 32
+"""Decided rows that run again beside others; where there are more, they run by themselves once, and
+the snapshot moves up."""
+LINEAR = "linear_attention"
+
+
+def is_recurrent(decoder: nn.Module) -> bool:
+    """Whether some of a decoder's layers keep one running state."""
+    return LINEAR in (getattr(decoder.config, "layer_types", None) or ())
+
+
+class RecurrentDecoder(HFDecoder):
+    """The library's decoder where some layers keep one running state."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__(model)
+        self._kinds: Sequence[str] = self._decoder.config.layer_types
+        self._shapes = [
+            (0, 0) if kind == LINEAR else shape
+            for kind, shape in zip(self._kinds, self._shapes, strict=True)
+        ]
+        self.n_cached = sum(2 * heads * width for heads, width in self._shapes)
+
+    def new_cache(self, batch: int, room: int) -> KVCache:
+        if batch > 1:
+            raise ValueError(
+                "a model with linear-attention layers drafts from one view; choose one, for"
+                " instance views=multimodal"
+            )
+        return RecurrentCache(self.layouts(), batch, room, self.dtype, self._kinds)
+
+    def forward(self, call: ForwardInput) -> Tensor:
+        """Hidden states of the new rows; those that must run again go before them."""
+        cache = call.cache
+        if not isinstance(cache, RecurrentCache):
+            raise TypeError(f"this decoder has its own kind of cache, got {type(cache).__name__}")
+        x, positions, n = call.x, call.positions, 0
+        again = cache.rewound()
+        if again is not None:
+            old, at, decided = again
+            if decided > MOST_REPLAYED:
+                alone = replace(call, kept=ForwardOutput())
+                self._run(alone, old[:, :decided], at[..., :decided])
+                cache.settle()
+                old, at = old[:, decided:], at[..., decided:]
+            n = old.shape[1]
+            x, positions = torch.cat((old, x), 1), torch.cat((at, positions), -1)
+        hidden = self._run(call, x, positions)
+        call.kept.layers.update({i: states[:, n:] for i, states in call.kept.layers.items()})
+        return hidden[:, n:]
+
+    def _run(self, call: ForwardInput, x: Tensor, positions: Tensor) -> Tensor:
+        """A forward of these rows behind the cache's."""
+        size, cache = x.shape[1], call.cache
+        assert isinstance(cache, RecurrentCache)  # as `forward` saw
+        mask = None
+        if size > 1 and cache.length:
+            mask = chain(size - 1).additive(cache.length, self.dtype, self.device)
+        cache.note(x, positions)
+        hidden = super().forward(replace(call, x=x, positions=positions, mask=mask))
+        cache.seen = cache.length
+        return hidden
+
+    def _masks(self, call: ForwardInput) -> Any:
+        mask = super()._masks(call)
+        return mask if mask is None else {"full_attention": mask, LINEAR: None}
+
+
+class RecurrentCache(HFCache):
+    """Rows of the layers that attend; of the others their states, now and at a snapshot.
+
+    seen: rows that the states have taken in.
+    """
+
+    branches = False
+
+    def __init__(
+        self,
+        layers: Sequence[Layout],
+        batch: int,
+        room: int,
+        dtype: torch.dtype,
+        kinds: Sequence[str],
+    ) -> None:
+        super().__init__(layers, batch, room, dtype)
+        self._kinds = kinds
+        self._linear = [i for i, kind in enumerate(kinds) if kind == LINEAR]
+        self._snapshot: list[Any] = [LinearAttentionLayer() for _ in self._linear]
+        self.seen = self._kept = self._decided = 0
+        self._x: list[Tensor] = []
+        self._positions: list[Tensor] = []
+        self._restore()
+
+    def settle(self) -> None:
+        """The states move the snapshot up where they have seen decided rows only."""
+        self._decided = self.length
+        if self.seen == self.length > self._kept:
+            self._snapshot = [deepcopy(self.adapter.layers[i]) for i in self._linear]
+            self._kept, self._x, self._positions = self.length, [], []
+
+    def rewound(self) -> tuple[Tensor, Tensor, int] | None:
+        """Inputs [1, r, D] and positions of rows that must run again, and how many of them are
+        decided; the cache and its states then end before them. None where the states have seen what
+        the cache holds."""
+        if self.seen == self.length:
+            return None
+        rows, decided = self.length - self._kept, self._decided - self._kept
+        if rows < 0:
+            raise ValueError(f"states of {self._kept} rows cannot go back to {self.length}")
+        self._restore()
+        x, positions = self._x, self._positions
+        self._x, self._positions, self.length, self.seen = [], [], self._kept, self._kept
+        if not rows:
+            return None
+        return torch.cat(x, 1)[:, :rows], torch.cat(positions, -1)[..., :rows], min(rows, decided)
+
+    def note(self, x: Tensor, positions: Tensor) -> None:
+        """These rows run now; kept until a snapshot has seen them."""
+        self._x.append(x)
+        self._positions.append(positions)
+
+    def reaches(self, rows: int) -> bool:
+        return rows >= self._kept
+
+    def copy(self, room: int, rows: int | None = None) -> KVCache:
+        twin = super().copy(room, rows)
+        assert isinstance(twin, RecurrentCache)  # as `another` makes it
+        if twin.length == self.length:
+            self.settle()
+        twin._snapshot, twin._kept = self._snapshot, self._kept
+        twin._x, twin._positions = [*self._x], [*self._positions]
+        twin.seen, twin._decided = -1, twin.length
+        return twin
+
+    def another(self, room: int) -> KVCache:
+        return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype, self._kinds)
+
+    def _restore(self) -> None:
+        for i, state in zip(self._linear, self._snapshot, strict=True):
+            self.adapter.layers[i] = deepcopy(state)

@@ -1,0 +1,108 @@
+"""Families whose layers keep one running state: chains say what the library says, whatever was
+rejected; branches are refused.
+
+Tiny random models of the real classes behind their real processor, in float32.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from specvl_demo.core.types import Prompt
+from specvl_demo.decoders import recurrent
+from specvl_demo.methods.base import Models
+from specvl_demo.records import Round
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.prompts import PromptBuilder
+from specvl_demo.vlm.target import VLMTarget
+from tests.conftest import noisy
+from tests.contract.families import zoo
+from tests.contract.families.conftest import SHOWN, TOKENS, Here
+
+pytest.importorskip("torchvision", reason="the processor of this family needs torchvision")
+
+shown = pytest.mark.parametrize("shown", SHOWN)
+CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
+    "chain": ("chain", {"gamma": 4}),
+    "adaptive": ("adaptive", {"first": 3, "most": 6}),
+    "a drafter that sees no picture": ("custom", {"views": "text-only"}),
+    "itself": ("custom", {"drafter": "self", "policy": "chain"}),
+    "prompt lookup": ("ngram", {}),
+}
+
+
+@cache
+def load(name: str) -> Here:
+    (library, processor), (model, _) = (zoo.build(name, make=zoo.RECURRENT[name]) for _ in "ab")
+    prompter = PromptBuilder(processor, model)
+    target = VLMTarget(VLM(model, name, prompter.special_ids), exact=True)
+    small = VLM(noisy(model, 0.02), name + " with noise", prompter.special_ids)
+    models = Models(target, {"small": small}, prompter.words())
+    family = zoo.Family(lambda: (model, processor))
+    return Here(name, library, prompter, target, models, family)
+
+
+@pytest.fixture(params=list(zoo.RECURRENT))
+def here(request: pytest.FixtureRequest) -> Here:
+    return load(request.param)
+
+
+@shown
+def test_plain_decoding_is_what_generate_gives(here: Here, shown: str) -> None:
+    ids, _ = here.reference(shown)
+    assert len(set(ids)) > 4, "an answer that repeats itself would prove little"
+    assert here.answer("ar", shown)[0] == ids
+    assert here.target.least_rows is None
+
+
+@pytest.mark.parametrize("shown", ["picture", "clip"])
+@pytest.mark.parametrize("most", [0, recurrent.MOST_REPLAYED])
+@pytest.mark.parametrize("method", CHAINS)
+def test_chains_give_the_plain_answer(
+    here: Here, shown: str, method: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether rejected rows are replayed beside new ones or by themselves."""
+    monkeypatch.setattr(recurrent, "MOST_REPLAYED", most)
+    name, settings = CHAINS[method]
+    answer, records = here.answer(name, shown, **settings)
+    assert answer == here.reference(shown)[0]
+    rounds = [one for one in records if isinstance(one, Round)]
+    if method in ("chain", "adaptive"):
+        rejected = [len(one.tree.tokens) - len(one.path) for one in rounds]
+        assert any(rejected) and len(rounds) < TOKENS, "nothing was rejected, or nothing accepted"
+    if method == "itself":
+        assert all(len(one.tree.tokens) == len(one.path) for one in rounds[:-1])
+
+
+def test_branches_are_refused_in_a_sentence(here: Here) -> None:
+    for name, settings in (("tree", {}), ("custom", {"policy": "best-first", "nodes": 9})):
+        with pytest.raises(ValueError, match="one line of tokens; choose a policy that drafts a"):
+            here.answer(name, "picture", **settings)
+    with pytest.raises(ValueError, match="drafts from one view"):
+        here.answer("tabed", "picture")
+
+
+@torch.inference_mode()
+def test_a_copy_goes_on_from_where_it_was_taken(here: Here) -> None:
+    """A lane's copy, a copy of a copy, and one that ends before the snapshot, which is told."""
+    prompt: Prompt = here.prompt("picture")
+    begun = here.target.prefill(here.target.encode(prompt))
+    stream, embed = begun.cache, here.target.decoder.embed
+    x = embed(torch.tensor([[5, 6, 7, 8]]))
+    one = stream.fork(stream.length + 8)
+    whole = one.score(x[:, :1], recurrent.chain(0))
+    one.keep([0])
+    twin = one.fork(one.length + 8)
+    for other in (one, twin):
+        torch.testing.assert_close(
+            other.score(x[:, 1:], recurrent.chain(2)),
+            stream.fork(stream.length + 8).score(x, recurrent.chain(3))[:, 1:],
+            atol=1e-4,
+            rtol=1e-4,
+        )
+    assert whole.isfinite().all()
+    assert twin.cache.reaches(twin.length) and not twin.cache.reaches(stream.length - 1)
