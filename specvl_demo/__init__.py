@@ -1,7 +1,7 @@
-"""SpecVL demo: speculative decoding for vision-language models, watched round by round.
+"""SpecVL demo: speculative decoding for vision-language models, shown round by round.
 
 The public interface: `load` a pair, ask it with `Pair.race`, read or save the `Race`; `register` a
-method of your own. Importing the package imports no torch.
+method of your own. Importing the package does not import torch.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ __all__ = ["Pair", "Race", "load", "register"]
 
 
 def load(pair: str = "photo", dtype: str | None = None) -> Pair:
-    """A target with its drafters, loaded: "photo", "pocket" or another id of `python -m specvl_demo
-    models`.
+    """Return a target with its drafters, loaded.
 
-    dtype: float32, bfloat16 or float16; None takes bfloat16 on a GPU, float32 on a CPU. ValueError
-    with a sentence where the pair is unknown or does not run here.
+    Args:
+        pair: "photo", "pocket" or another id of `python -m specvl_demo models`.
+        dtype: float32, bfloat16 or float16; None for bfloat16 on a GPU, float32 on a CPU.
+
+    Raises:
+        ValueError: With a sentence if the pair is unknown or does not run here.
     """
     from specvl_demo.serving import session
 
@@ -29,10 +32,10 @@ def load(pair: str = "photo", dtype: str | None = None) -> Pair:
 
 
 def register(method: Method) -> Method:
-    """Add a method of your own; `Pair.race`, the command line and the page then know it by its
-    name.
+    """Add a method of your own; `Pair.race`, the command line and the page then accept its name.
 
-    ValueError with a sentence where the name is taken or its parts do not fit together.
+    Raises:
+        ValueError: With a sentence if the name is taken or its parts do not fit together.
     """
     from specvl_demo.methods import base
 

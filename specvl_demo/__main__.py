@@ -1,7 +1,7 @@
-"""The command line: `python -m specvl_demo COMMAND …`, once installed also `specvl-demo COMMAND …`.
+"""The command line: `python -m specvl_demo COMMAND …`, or `specvl-demo COMMAND …` once installed.
 
-Parses, dispatches, and turns whatever the person can put right into one sentence on standard error
-and exit code 2. Imports nothing heavy itself, so that help, traces and mistakes answer at once.
+Parses, dispatches, and turns errors that the user can fix into one sentence on standard error and
+exit code 2. Imports nothing heavy itself, so that help, traces and mistakes return at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from specvl_demo.cli.parse import InputError, parse, run
 
 _LOST = "\N{REPLACEMENT CHARACTER}"
-_JOINER = "\N{ZERO WIDTH JOINER}"  # of which emoji are made
+_JOINER = "\N{ZERO WIDTH JOINER}"  # part of many emoji
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,12 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def guarded(command: Callable[[], int]) -> int:
     """Run a command and return its exit code: 0 done, 1 failed, 2 refused, 130 interrupted.
 
-    What the user can put right is told in one sentence on standard error, without a traceback.
+    Errors that the user can fix are printed as one sentence on standard error, without a traceback.
     """
     try:
         if sys.flags.optimize > 1:
             raise InputError(
-                "python -OO drops the texts that transformers builds its models from: run"
+                "python -OO removes docstrings that transformers builds its models from: run"
                 " without -OO"
             )
         code = command()
@@ -52,7 +52,7 @@ def guarded(command: Callable[[], int]) -> int:
         return 1
     except (MemoryError, RuntimeError) as fault:
         if not isinstance(fault, MemoryError) and type(fault).__name__ != "OutOfMemoryError":
-            raise  # torch's own class, which is not imported here
+            raise  # torch's own class, since torch is not imported here
         sys.stderr.write(f"Out of memory: {_sentence(str(fault) or 'the machine has no more')}\n")
         return 1
     except KeyboardInterrupt:
@@ -61,11 +61,11 @@ def guarded(command: Callable[[], int]) -> int:
     except OSError as fault:
         if fault.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        # Python would complain once more while it closes the output.
+        # Python would report the error once more when it closes the output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(
             fault, BrokenPipeError
-        ):  # else whoever read the output has gone, and hears nothing
+        ):  # otherwise the output's reader has gone, and there is no one to tell
             sys.stderr.write(
                 f"The output cannot be written: {_sentence(fault.strerror or str(fault))}\n"
             )
@@ -73,8 +73,8 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _sentence(text: str) -> str:
-    """One line that ends as a sentence does, long words cut, nothing in it that a terminal would
-    obey.
+    """Return one line that ends with a full stop, with long words cut and no terminal control
+    characters.
     """
     text = "".join(c if c.isprintable() or c == _JOINER else _LOST for c in " ".join(text.split()))
     text = re.sub(r"\S{200,}", lambda long: f"{long[0][:80]}…{long[0][-80:]}", text)

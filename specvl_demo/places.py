@@ -1,5 +1,5 @@
-"""Where the shipped weights, the page's files and the examples lie: inside the package where it was
-installed from a wheel, beside it in a checkout. The only file that climbs folders.
+"""Where the shipped weights, the page's files and the examples are: inside the package if installed
+from a wheel, next to it in a checkout. The only module that climbs folders.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent
-"""From here `specvl_demo` is imported: the checkout, or the environment's packages."""
+"""The folder that `specvl_demo` is imported from: the checkout, or the environment's packages."""
 
 
 def _place(name: str) -> Path:

@@ -44,7 +44,7 @@ class Sampling:
         options.TOP_P.check(self.top_p)
         options.SEED.check(self.seed)
         if self.top_k < 0:
-            raise ValueError(f"top_k is 0 (no limit) or a positive number, got {self.top_k}")
+            raise ValueError(f"top_k must be 0 (no limit) or a positive number, got {self.top_k}")
 
     @property
     def greedy(self) -> bool:

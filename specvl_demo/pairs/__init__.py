@@ -1,5 +1,4 @@
-"""Targets and the drafters that fit them: ids, families, licences, sizes. The list itself is
-`pairs.json`.
+"""Targets and the drafters that fit them: ids, families, licences, sizes. The list is `pairs.json`.
 
 Ids as in the papers' code and on the model cards; sizes are rounded. Nothing is loaded or fetched
 here.
@@ -24,26 +23,30 @@ ROLES: dict[str, str] = {
     "hivis": "HiViS head on the target's features, blind to visual positions",
     "dream": "DREAM head with cross-attention to the target's features",
     "dflash": "DFlash head that drafts a block in one forward",
-    "msd": "MSD head on the target's features, with pictures alone at visual positions",
-    "assistant": "drafter of its own family that reads the target's keys and values",
+    "msd": "MSD head on the target's features, which reads pictures without them",
+    "assistant": "drafter of the target's family that reads the target's keys and values",
 }
 
 
 CUSTOM = "custom"
-"""The id of a pair that a user has put together."""
+"""The id of a pair of two models that a user has named."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One set of weights: a public repository of the hub, or where `local` a folder, which is never
-    fetched: one under assets/ or any other. `params` is rounded.
+    """One set of weights: a public repository of the hub, or, if `local`, a folder, which is never
+    fetched.
 
-    base: where the folder holds only what was learnt, the package of the weights that it was learnt
-    on (`base_weights`). kv: numbers that its cache keeps of a token, 2 x layers x key heads x their
-    width; 0 where they are few or unknown. tower: of `params` those of the vision tower, which no
-    step reads. active: of a mixture of experts, those that a step reads for one token; 0: all.
-    fused_bytes: what the fused CPU decoder's own layout of its matrices takes beside the weights; 0
-    where that decoder does not run it.
+    Attributes:
+        params: Rounded.
+        base: If the folder has only trained changes, the package of the weights they apply to
+            (`base_weights`).
+        kv: Numbers that its cache keeps per token, 2 x layers x key heads x their width; 0 if few
+            or unknown.
+        tower: The part of `params` in the vision tower, which no step reads.
+        active: For a mixture of experts, the parameters that a step reads for one token; 0: all.
+        fused_bytes: Memory of the fused CPU decoder's own layout of its matrices, in addition to
+            the weights; 0 if that decoder does not run it.
     """
 
     id: str
@@ -73,9 +76,11 @@ class Checkpoint:
 class PairSpec:
     """A target with the drafters that fit it: same vocabulary, or heads trained on its features.
 
-    knows: what its target was shown. questions: the file of examples/ that it is measured with.
-    n_frames: of a clip. n_tokens: of a prompt with a
-    picture, and answer.
+    Attributes:
+        knows: What the target was trained on.
+        questions: The file of examples/ that it is measured with.
+        n_frames: Of a clip.
+        n_tokens: Of a prompt with a picture, and the answer.
     """
 
     id: str
@@ -95,7 +100,7 @@ class PairSpec:
 
     @property
     def called(self) -> str:
-        """How a message names it: by its id, or by the folders of two models of the user's own."""
+        """How messages name it: by its id, or by the folders of a user's own two models."""
         return self.title if self.id == CUSTOM else self.id
 
     @property
@@ -109,13 +114,15 @@ class PairSpec:
 
 
 def _listed() -> tuple[PairSpec, ...]:
-    """What `pairs.json` lists: checkpoints once by id, and pairs that name theirs."""
+    """Return the pairs of `pairs.json`, which lists checkpoints once by id, and pairs that refer to
+    them.
+    """
     found = json.loads(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
     checkpoints = {}
     for name, facts in found["checkpoints"].items():
         layers_heads_width = facts.pop("kv", [0])
         if facts.pop("fused", False):
-            # All of these are stored in 16 bits, and laid out so.
+            # All of these are stored in 16 bits, and packed in 16 bits.
             facts["fused_bytes"] = 2 * (facts["params"] - facts.get("tower", 0))
         checkpoints[name] = Checkpoint(name, kv=2 * math.prod(layers_heads_width), **facts)
     listed = []
@@ -130,7 +137,7 @@ PAIRS: tuple[PairSpec, ...] = _listed()
 
 
 def find(pair_id: str) -> PairSpec:
-    """The pair of this id; ValueError with the known ids where there is none."""
+    """Return the pair of this id; ValueError with the known ids if there is none."""
     for pair in PAIRS:
         if pair.id == pair_id:
             return pair

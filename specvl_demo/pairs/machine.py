@@ -1,7 +1,7 @@
-"""What there is to run on: cores, memory, GPUs, and whether the hub may be asked.
+"""What there is to run on: cores, memory, GPUs, and whether the hub may be contacted.
 
-Of cores and memory only what this process may use: a container is often lent less than its host
-has.
+Cores and memory count only as far as this process may use them: a container often gets less than
+its host has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUP = Path("/proc/self/cgroup")
 LOOK_S = 120.0
-"""How long a process may take to import torch and look for devices."""
+"""How many seconds a process may take to import torch and look for devices."""
 
 
 class Gpu(NamedTuple):
@@ -41,13 +41,13 @@ class Machine:
     gpus: tuple[Gpu, ...] = ()
     offline: bool = False
     per_call: bool = False
-    """Whether its GPU is lent for a call at a time, so that nothing can be computed on it while
+    """Whether its GPU is lent for one call at a time, so that nothing can be computed on it while
     loading.
     """
 
     @property
     def device(self) -> str:
-        """Where something small goes: the first GPU, else the processor."""
+        """Where small models go: the first GPU, else the processor."""
         return "cuda:0" if self.gpus else "cpu"
 
     @property
@@ -60,10 +60,10 @@ class Machine:
 
 
 def detect() -> Machine:
-    """This machine. Torch is neither imported nor are devices touched in this process: see
+    """Return this machine, without importing torch or touching devices in this process: see
     `gpus`.
     """
-    import psutil  # noqa: PLC0415 - records and traces are read where it is not installed
+    import psutil  # noqa: PLC0415 - records and traces can be read without it
 
     bytes_allowed = container_limits(_GROUPS, _OWN_GROUP)[1]
     return Machine(
@@ -77,12 +77,12 @@ def detect() -> Machine:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The CUDA devices that torch can use.
+    """Return the CUDA devices that torch can use.
 
-    A process of its own looks, once: the context that torch makes to look takes half a gigabyte of
-    the first device, which a process that only serves the page would hold for ever. Where the
-    process has a context already, or `spaces` stands for the devices of a ZeroGPU Space, torch is
-    asked here.
+    A separate process looks, once: the context that torch needs for it takes half a gigabyte of the
+    first device, which a process that only serves the page would never free. If the process has a
+    context already, or `spaces` stands in for the devices of a ZeroGPU Space, this process asks
+    torch.
     """
     if metadata.version("torch").endswith("+cpu"):
         return ()
@@ -107,11 +107,11 @@ def _seen_by_a_process() -> tuple[Gpu, ...]:
         rows = json.loads(done.stdout.splitlines()[-1])
         return tuple(Gpu(name, size, tuple(capability)) for name, size, capability in rows)
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return ()  # a driver too old for this torch, or none: the processor serves
+        return ()  # a driver too old for this torch, or none: the processor is used
 
 
 def _look() -> tuple[Gpu, ...]:
-    """What torch says of its devices; touches them."""
+    """Return torch's devices; touches them."""
     import torch  # noqa: PLC0415 - seconds
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -126,13 +126,15 @@ class Load:
         self._start = self._read()
 
     def others(self) -> float | None:
-        """Their share of all cores since the start, 0 to 1; None before anything can be said."""
+        """Return their share of all cores since the start, 0 to 1; None while it is too early to
+        tell.
+        """
         wall, own, busy = (now - then for now, then in zip(self._read(), self._start, strict=True))
         return None if wall < 0.2 else min(1.0, max(0.0, busy - own) / wall / (os.cpu_count() or 1))
 
     @staticmethod
     def _read() -> tuple[float, float, float]:
-        """Seconds: the wall clock's, this process's on all cores, all processes'."""
+        """Return seconds: of the wall clock, of this process on all cores, of all processes."""
         import psutil  # noqa: PLC0415 - as in `detect`
 
         times = psutil.cpu_times()
@@ -142,22 +144,24 @@ class Load:
 
 
 def cores() -> int:
-    """Processor cores that this process was lent, at least 1."""
+    """Return how many processor cores this process may use, at least 1."""
     seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = container_limits(_GROUPS, _OWN_GROUP)[0]
     return max(1, min(seen, round(share) if share else seen))
 
 
 def offline() -> bool:
-    """Whether the hub's own variable forbids to ask it."""
+    """Whether the hub's own environment variable forbids contacting it."""
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def container_limits(groups: Path, own: Path) -> tuple[float | None, int | None]:
-    """Cores and bytes of memory that a container's limits leave to this process; None where nothing
-    does.
+    """Return the cores and bytes of memory that a container's limits leave to this process, each
+    None if unlimited.
 
-    groups: where control groups are mounted. own: the file that names this process's.
+    Args:
+        groups: Where control groups are mounted.
+        own: The file that names this process's.
     """
     cpus: list[float] = []
     memory: list[int] = []
@@ -174,7 +178,7 @@ def gb(size: float) -> str:
 
 
 def _folders(groups: Path, own: Path) -> Iterator[Path]:
-    """This process's control group and all above it; each may set a limit."""
+    """Yield this process's control group and all above it, each of which may set a limit."""
     yield groups
     for line in _lines(own):
         if line.startswith("0::/"):

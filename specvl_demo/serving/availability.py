@@ -1,8 +1,8 @@
-"""Whether a pair, and each method on it, runs on a machine: by sizes alone, nothing is fetched or
+"""Whether a pair, and each method on it, runs on a machine: from sizes only; nothing is fetched or
 loaded.
 
-Memory counted: weights of the target and of the drafters asked for, keys and values of every lane,
-and what a process takes beside them.
+Memory counted: weights of the target and of the requested drafters, keys and values of every lane,
+and what the process itself needs.
 """
 
 from __future__ import annotations
@@ -22,35 +22,39 @@ Quantised = Literal["none", "8bit", "4bit"]
 Switch = Literal["on", "off"]
 
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
-# A little above the bits themselves: scales, and what stays in half precision.
+# Slightly more than the bits themselves: scales, and what stays in half precision.
 QUANTISED_BYTES: dict[str, float] = {"8bit": 1.2, "4bit": 0.7}
 PACKED: dict[str, str] = {"8bit": "8-bit", "4bit": "4-bit"}
 
 PROCESS_BYTES: dict[str, int] = {"cpu": 450_000_000, "cuda": 1_200_000_000}
-"""Beside weights and caches: the libraries, the device's context, what a forward over a prompt
-needs.
+"""Memory in addition to weights and caches: the libraries, the device's context, a prompt's
+forward.
 """
 CACHE_SPARE = 1.2
-"""Caches on a GPU are lent in sizes a quarter apart, with room for the largest step."""
+"""Caches on a GPU come in sizes a quarter apart, with room for the largest step."""
 N_LANES = 2
 MOST_EXACT_COST = 0.05
-"""Share of a plain step above which exact steps on a GPU are not the default: AR runs them too, and
-a slower AR would flatter every speedup."""
-NOT_LEAN = "8-bit weights on a CPU need a small Llama-type target; this one is none."
+"""Cost of exact steps, as a share of a plain step, above which they are not the default on a GPU:
+AR runs them too, and a slower AR would inflate every speedup.
+"""
+NOT_LEAN = "8-bit weights on a CPU need a small Llama-type target, which this one is not."
 USABLE_SHARE = 0.9
 BFLOAT16_FROM = (8, 0)
-"""Compute capability from which a GPU has arithmetic in bfloat16; float16 is native below it."""
+"""Compute capability from which a GPU supports bfloat16; below it, float16 is native."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How weights are to be brought up; None leaves it to what fits.
+    """How weights are to be loaded; None leaves the choice to what fits.
 
-    dtype: else bfloat16 on a GPU that has it, float16 on an older one, float32 on a CPU. quantised:
-    the target's weights in 8 or 4 bits on a GPU, else 4 bits where nothing else fits; on a CPU 8
-    bits where the target runs lean. exact: steps whose rows do not depend on each other, where the
-    loaded target proves them; else with 8 bits on a CPU, and in half precision where they cost
-    little (`exact_cost`). pickles: read .bin files too, which can run code.
+    Attributes:
+        dtype: By default bfloat16 on a GPU that supports it, float16 on an older one, float32 on a
+            CPU.
+        quantised: The target's weights in 8 or 4 bits on a GPU, by default 4 bits only if nothing
+            else fits; on a CPU 8 bits if the target runs lean.
+        exact: Steps whose rows do not depend on each other, if the loaded target supports them; by
+            default with 8 bits on a CPU, and in half precision if they cost little (`exact_cost`).
+        pickles: Also read .bin files, which can run code.
     """
 
     dtype: Dtype | None = None
@@ -60,10 +64,10 @@ class Options:
 
     @classmethod
     def of_environment(cls, pickles: bool = False, **asked: str | None) -> Options:
-        """What is asked, and of what is left open what SPECVL_DTYPE, SPECVL_QUANTISED and
-        SPECVL_EXACT say.
+        """Return the given options, completed by SPECVL_DTYPE, SPECVL_QUANTISED and SPECVL_EXACT.
 
-        ValueError with a sentence where they name nothing known.
+        Raises:
+            ValueError: With a sentence if a variable has an unknown value.
         """
         found: dict[str, Any] = {}
         known_by = {
@@ -75,7 +79,7 @@ class Options:
             value = os.environ.get(f"SPECVL_{name.upper()}") or None
             if value is not None and value not in known:
                 raise ValueError(
-                    f"SPECVL_{name.upper()} is one of {', '.join(known)}, not {value!r}."
+                    f"SPECVL_{name.upper()} must be one of {', '.join(known)}, not {value!r}."
                 )
             found[name] = asked.get(name) or value
         return cls(**found, pickles=pickles)
@@ -83,9 +87,9 @@ class Options:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a pair runs on a machine, on what, and the sentence that says so.
+    """Whether a pair runs on a machine, where, and a sentence with the reason.
 
-    split: bytes by CUDA device, where the target is spread over several.
+    split: Bytes by CUDA device, if the target is spread over several.
     """
 
     ok: bool
@@ -104,9 +108,9 @@ def available(
     options: Options | None = None,
     roles: Collection[Role] | None = None,
 ) -> Availability:
-    """Whether the pair runs on the machine with its drafters of these roles (None: all).
+    """Return whether the pair runs on the machine with its drafters of these roles (None: all).
 
-    options: None takes those of the environment.
+    options: None for those of the environment.
     """
     options = Options.of_environment() if options is None else options
     wanted = [pair.target, *drafters(pair, roles)]
@@ -137,23 +141,24 @@ def needs_bytes(
     device: str = "cpu",
     n_lanes: int = N_LANES,
 ) -> int:
-    """Memory for the target and its drafters of these roles (None: all) while lanes race.
+    """Return the memory for the target and its drafters of these roles (None: all) while lanes
+    race.
 
-    n_lanes: each keeps keys and values of its own; one more copy is the prefill's while the last
-    lane begins.
+    n_lanes: Each has its own keys and values; one more copy is the prefill's while the last lane
+    begins.
     """
     each, on_cpu = DTYPE_BYTES[dtype], device == "cpu"
-    # On a CPU the 8 bits are the fused decoder's own layout, beside the weights.
+    # On a CPU, 8-bit weights are the fused decoder's own layout, stored in addition to the weights.
     in_layout = on_cpu and quantised == "8bit"
     packed = each if in_layout else QUANTISED_BYTES.get(quantised, each)
     weights = pair.target.params * packed
     weights += sum(one.params for one in drafters(pair, roles)) * each
     cached = 0.0
-    # choice: every lane drafts with the pair's largest drafter, but one: AR's.
+    # choice: every lane but AR's is counted with the pair's largest drafter.
     largest = max(drafters(pair, roles), key=lambda one: one.kv, default=None)
     for one, copies in ((pair.target, n_lanes + 1), (largest, n_lanes - 1)):
         if one is not None:
-            # The fused decoder keeps keys and values in float32 whatever its weights are.
+            # The fused decoder keeps keys and values in float32, whatever its weights are.
             number = DTYPE_BYTES["float32"] if on_cpu and one.fused_bytes else each
             cached += one.kv * copies * number
     if on_cpu:
@@ -165,8 +170,9 @@ def needs_bytes(
 def too_many_lanes(
     pair: PairSpec, place: Availability, machine: Machine, n_lanes: int, roles: Collection[Role]
 ) -> str | None:
-    """Why so many lanes cannot race where the pair was loaded, in a sentence that says how many
-    can; None where they can."""
+    """Return why so many lanes cannot race on the loaded pair, in a sentence that names how many
+    can; None if they can.
+    """
     if place.device == "cpu":
         memory = machine.memory_bytes
     else:
@@ -176,18 +182,18 @@ def too_many_lanes(
     def needs(n: int) -> int:
         return needs_bytes(pair, place.dtype, roles, place.quantised, place.device, n)
 
-    # What was counted when the pair was loaded is not refused now.
+    # The lanes that were counted when the pair was loaded are not refused now.
     fit = next((n for n in range(n_lanes, N_LANES, -1) if needs(n) <= memory * USABLE_SHARE), None)
     if n_lanes <= N_LANES or fit == n_lanes:
         return None
     return (
-        f"{n_lanes} lanes of {pair.called} need about {gb(needs(n_lanes))}, and there are"
+        f"{n_lanes} lanes of {pair.called} need about {gb(needs(n_lanes))}, but there are only"
         f" {gb(memory)}: {fit or N_LANES} lanes fit. Choose fewer methods."
     )
 
 
 def exact_cost(pair: PairSpec, place: Availability) -> float:
-    """What exact steps add to an AR step there, as a share of the bytes that it reads.
+    """Return what exact steps add to an AR step there, as a share of the bytes that it reads.
 
     Derived, not measured: on a GPU they write keys and values of the whole cache in float32 in
     every layer, and read them again; a CPU's exact steps cost next to nothing.
@@ -203,20 +209,20 @@ def exact_cost(pair: PairSpec, place: Availability) -> float:
 
 
 def drafters(pair: PairSpec, roles: Collection[Role] | None) -> list[Checkpoint]:
-    """The pair's drafters of these roles, None for all."""
+    """Return the pair's drafters of these roles, None for all."""
     return [one for role, one in pair.drafters.items() if roles is None or role in roles]
 
 
 def there(one: Checkpoint) -> bool:
-    """Whether a local checkpoint's folder holds weights."""
+    """Whether a local checkpoint's folder has weights."""
     files = [*one.folder.glob("*.safetensors"), *one.folder.glob("*.bin")]
     return (one.folder / "config.json").is_file() and bool(files)
 
 
 def cached(one: Checkpoint) -> bool:
-    """Whether the hub's local cache holds this checkpoint's weights; looks at files only.
+    """Whether the hub's local cache has this checkpoint's weights; checks only files.
 
-    A configuration alone is there as soon as somebody asked whether the model fits.
+    A configuration may be cached without weights, from a check whether the model fits.
     """
     found = fingerprints.cached_config(one.id)
     return found is not None and any(
@@ -225,7 +231,7 @@ def cached(one: Checkpoint) -> bool:
 
 
 def config(one: Checkpoint) -> dict[str, Any] | None:
-    """A checkpoint's config.json, where its folder or the hub's local cache has it."""
+    """Return a checkpoint's config.json if its folder or the hub's local cache has it."""
     file = one.folder / "config.json" if one.local else fingerprints.cached_config(one.id)
     return (
         json.loads(file.read_text(encoding="utf-8"))
@@ -247,7 +253,7 @@ def _not_here(pair: PairSpec, wanted: Collection[Checkpoint], machine: Machine) 
     fetch = [one for one in wanted if not one.local and not cached(one)]
     if fetch and machine.offline:
         return (
-            f"Not in the local cache, and HF_HUB_OFFLINE forbids to fetch its {gb(_stored(fetch))}."
+            f"Not in the local cache, and HF_HUB_OFFLINE forbids fetching its {gb(_stored(fetch))}."
         )
     return None
 
@@ -273,8 +279,9 @@ def _stored(some: Collection[Checkpoint]) -> float:
 
 
 def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Availability]]:
-    """Name, memory and how the pair would run there. Best first: one GPU, several, then one with
-    packed weights, then the processor."""
+    """Yield name, memory and how the pair would run there, best first: one GPU, several, one with
+    packed weights, then the processor.
+    """
 
     def half(capability: tuple[int, int]) -> Dtype:
         return options.dtype or ("bfloat16" if capability >= BFLOAT16_FROM else "float16")

@@ -1,8 +1,8 @@
-"""The most that a method can gain on a pair and a device, derived from operations and bytes alone.
+"""The upper bound of a method's speedup on a pair and a device, derived from operations and bytes.
 
 A forward over n rows takes at least max(bytes read / bandwidth, operations / arithmetic rate). With
-draft depth γ and T nodes verified, a round brings τ tokens for one target forward over T rows (V)
-and γ draft forwards (D): ceiling = τ · step / (V + γ · D). τ follows from a stated acceptance.
+draft depth γ and T nodes verified, a round yields τ tokens for one target forward over T rows (V)
+and γ draft forwards (D): ceiling = τ · step / (V + γ · D). τ follows from an assumed acceptance.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from specvl_demo.methods.base import Choice
 
 LOOKUP_ACCEPTANCE, CHAIN_ACCEPTANCE, TREE_ACCEPTANCE = 0.2, 0.7, 0.8
-"""Share of draft levels kept, given that the level above was kept.
+"""Share of draft levels accepted, given that the level above was accepted.
 
 # choice: about what trained drafters reach on answers about pictures; a tree's level has several
-candidates, prompt lookup seldom finds any.
+candidates, and prompt lookup seldom finds any.
 """
 
 
 @dataclass(frozen=True)
 class Device:
-    """What a data sheet says: memory read a second, dense half-precision operations a second,
+    """Figures of a data sheet: memory read per second, dense half-precision operations per second,
     memory.
     """
 
@@ -49,17 +49,18 @@ DEVICES = (
     Device("RTX PRO 6000", 1792e9, 500e12, 96e9),
     Device("B200", 8000e9, 2250e12, 192e9),
 )
-"""The last five as published comparisons of NVIDIA's cards have them. Of the RTX 5090 and the RTX
-PRO 6000 these give rates with sparsity: 838e12 in half precision, halved for dense and again for
-sums in float32; 4000e12 in four bits, an eighth of it for dense half precision."""
+"""The last five are from published comparisons of NVIDIA's cards. For the RTX 5090 and the RTX PRO
+6000, these give rates with sparsity: 838e12 in half precision, halved for dense and again for sums
+in float32; 4000e12 in four bits, an eighth of it for dense half precision.
+"""
 CPU = Device("two CPU cores", 36e9, 167e9, 16e9)
-"""As measured on one machine in float32 by `bench --suite steps`."""
+"""Measured on one machine in float32 by `bench --suite steps`."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A round's draft: depth in draft forwards, rows that each feeds, nodes verified with the
-    root.
+    """A round's draft: its depth in draft forwards, the rows that each feeds, and the nodes
+    verified, including the root.
     """
 
     depth: int
@@ -69,8 +70,10 @@ class Shape:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """speedup over AR at an acceptance, with the acceptance length it gives; pays_from: the least
-    acceptance at which the method is as fast as AR, None where it never is."""
+    """The speedup over AR at an acceptance, with the acceptance length at it.
+
+    pays_from: The least acceptance at which the method is as fast as AR, None if it never is.
+    """
 
     speedup: float
     acceptance: float
@@ -79,18 +82,20 @@ class Ceiling:
 
 
 def device_of(name: str) -> Device:
-    """The device whose data sheet fits a GPU's name, or a CPU's machine. ValueError with the known
-    ones.
+    """Return the device whose data sheet fits a GPU's name, or a CPU's machine.
+
+    Raises:
+        ValueError: With the known names.
     """
     if name.lower() == "cpu":
         return CPU
     words = name.replace("-", " ").split()
     for device in DEVICES:
-        # A laptop's card of the same name is a smaller one.
+        # A laptop's card of the same name is smaller.
         if f" {device.name} " in f" {' '.join(words)} " and "Laptop" not in words:
             return device
     raise ValueError(
-        f"No data sheet of {name!r} is here; known: {', '.join(d.name for d in DEVICES)}, cpu."
+        f"There is no data sheet of {name!r}; known: {', '.join(d.name for d in DEVICES)}, cpu."
     )
 
 
@@ -106,13 +111,11 @@ SHAPES: dict[str, Callable[[Mapping[str, Any]], Shape]] = {
     "best-first": lambda p: Shape(p["loops"] + 1, p["width"], p["nodes"]),
     "entropy-tree": lambda p: Shape(p["max_depth"], p["max_width"], p["max_nodes"]),
 }
-"""By policy: the draft that its parameters allow at most."""
+"""By policy: the largest draft that its parameters allow."""
 
 
 def shape_of(choice: Choice) -> Shape:
-    """The draft of a method with its settings, at its largest. ValueError for a policy that is not
-    known.
-    """
+    """Return the largest draft of a method with its settings; ValueError for an unknown policy."""
     if choice.policy.name not in SHAPES:
         raise ValueError(f"The draft of policy {choice.policy.name!r} has no known shape.")
     return SHAPES[choice.policy.name](choice.params)
@@ -126,10 +129,12 @@ def ceiling(
     target_bytes: float | None = None,
     acceptance: float | None = None,
 ) -> Ceiling:
-    """The ceiling of a method on a pair; ValueError where the pair lacks its drafter.
+    """Return the ceiling of a method on a pair; ValueError if the pair lacks its drafter.
 
-    weight_bytes: of one number of the drafter and the caches. target_bytes: of one of the target's
-    weights where it is packed. acceptance: None takes the stated one of its kind of draft.
+    Args:
+        weight_bytes: Per number of the drafter and the caches.
+        target_bytes: Per weight of the target, if it is packed.
+        acceptance: None for the assumed one of its kind of draft.
     """
     shape = shape_of(choice)
     packed = weight_bytes if target_bytes is None else target_bytes
@@ -157,7 +162,7 @@ def ceiling(
 
 
 def tau(acceptance: float, depth: int) -> float:
-    """Acceptance length, the target's own token included: 1 + a + a² + … + a^depth."""
+    """Return the acceptance length, including the target's own token: 1 + a + a² + … + a^depth."""
     return sum(acceptance**level for level in range(depth + 1))
 
 
@@ -169,8 +174,9 @@ def _forward_s(
     rows: int,
     device: Device,
 ) -> float:
-    """The least seconds of a forward over so many rows behind so many tokens: of a mixture of
-    experts each row is taken to read experts of its own.
+    """Return the least seconds of a forward over so many rows after so many tokens.
+
+    In a mixture of experts, each row is assumed to read its own experts.
     """
     weights = one.params - one.tower
     computed = one.active or weights

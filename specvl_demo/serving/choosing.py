@@ -1,4 +1,4 @@
-"""Methods set up for a pair: which it serves, with which settings, and what they could gain.
+"""Chooses methods and settings for a pair: which it supports, how, and what they could gain.
 
 Reads the tables of pairs and methods; loads no model.
 """
@@ -19,8 +19,9 @@ from specvl_demo.serving.availability import Availability, available, there
 
 
 def default_pair() -> PairSpec:
-    """The pair a visitor starts with: the photo pair where its weights and a drafter are, else the
-    drawn scenes'."""
+    """Return the pair a visitor starts with: photo if its weights and a drafter are there, else
+    pocket.
+    """
     photo = pairs.find("photo")
     ready = there(photo.target) and base_weights.why_not(photo.target.folder) is None
     # Without a drafter there is nothing to race.
@@ -29,14 +30,12 @@ def default_pair() -> PairSpec:
 
 
 def roles_here(pair: PairSpec) -> dict[Role, Checkpoint]:
-    """The drafters of a pair that can be had: local ones only where their weights are really
-    there.
-    """
+    """Return the drafters of a pair that can be loaded: local ones only if their weights exist."""
     return {role: one for role, one in pair.drafters.items() if not one.local or there(one)}
 
 
 def roles_of(choices: Sequence[Choice]) -> list[Role]:
-    """The roles of the drafters that these methods ask for, each once."""
+    """Return the roles of the drafters that these methods need, each once."""
     roles = dict.fromkeys(one.drafter.role for one in choices if one.drafter.role is not None)
     return cast("list[Role]", list(roles))
 
@@ -44,17 +43,19 @@ def roles_of(choices: Sequence[Choice]) -> list[Role]:
 def choose(
     pair: PairSpec, name: str, settings: Mapping[str, Value] | None = None, temperature: float = 0.0
 ) -> Choice:
-    """A method set up for a pair. ValueError with a sentence where something is unknown or does not
-    fit.
+    """Return a method set up for a pair.
 
-    `preset` among the settings names the changes to start from; without it those made for the pair,
-    else those of the paper.
+    `preset` among the settings names the changes to start from; the default is the preset made for
+    the pair, else the paper's.
+
+    Raises:
+        ValueError: With a sentence if a name is unknown or the parts do not fit together.
     """
     if name not in base.METHODS:
         raise ValueError(
-            f"There is no method {name!r}; known: {', '.join(_possible(pair, temperature))}; others"
-            f" need a drafter that {pair.called} does not have here (`python -m recipes` trains"
-            " one). Your own are read from the files that SPECVL_METHODS names."
+            f"There is no method {name!r}; known: {', '.join(_possible(pair, temperature))};"
+            f" others need a drafter that {pair.called} does not have here (`python -m recipes`"
+            " trains one). Your own are read from the files named in SPECVL_METHODS."
         )
     method = base.find(name)
     rest = {key: value for key, value in (settings or {}).items() if key != "preset"}
@@ -75,21 +76,22 @@ def choose(
 
 
 def _held(pair: PairSpec) -> str:
-    """Of two models that a user named what the drafter is; "none" of a listed pair."""
+    """Name the drafters of two models that a user chose; "none" for a listed pair."""
     found = [f"the {ROLES[role]}" for role in roles_here(pair)]
     return " and ".join(found) if found and pair.id == CUSTOM else "none"
 
 
 def standard(pair: PairSpec, name: str) -> str | None:
-    """The preset a method starts from: the one made for the pair, or for the same with a drafter
-    that sees, else the paper's, where it has any."""
+    """Return the preset a method starts from: the one made for the pair, or for the same pair with
+    a drafter that sees, else the paper's if it has one.
+    """
     names = (pair.id, pair.id.removesuffix("-text"), "paper")
     return next((one for one in names if one in base.find(name).presets), None)
 
 
 def presets(pair: PairSpec, name: str) -> dict[str, Mapping[str, Value]]:
-    """The presets of a method by name, with the one that `bench tune` found for this pair on this
-    machine.
+    """Return the presets of a method by name, with the one that `bench tune` found for this pair on
+    this machine.
     """
     own = dict(base.find(name).presets)
     start = own.get(standard(pair, name) or "", {})
@@ -97,19 +99,20 @@ def presets(pair: PairSpec, name: str) -> dict[str, Mapping[str, Value]]:
 
 
 def served(pair: PairSpec, temperature: float = 0.0) -> list[str]:
-    """The methods that the pair's drafters serve with the parts they have by default, `custom` left
-    out.
+    """Return the methods that the pair's drafters support with their default parts, without
+    `custom`.
 
-    ValueError with a sentence where what was tuned here cannot be read.
+    Raises:
+        ValueError: With a sentence if this machine's tuned presets cannot be read.
     """
     return [name for name in _possible(pair, temperature) if name != "custom"]
 
 
 def _possible(pair: PairSpec, temperature: float) -> list[str]:
-    """Those that `served` gives, and `custom` where its own parts can be chosen."""
+    """Return the methods of `served`, and `custom` if its own parts can be chosen."""
     tuned.entry(
         pair.id
-    )  # once, so that a damaged file does not look like a method that is not served
+    )  # once, so that a damaged file does not look like a method that is not supported
     names = []
     for name in base.METHODS:
         try:
@@ -121,9 +124,10 @@ def _possible(pair: PairSpec, temperature: float) -> list[str]:
 
 
 def availability_of(pair: PairSpec, name: str, machine: Machine) -> Availability:
-    """Whether a method runs on the pair here: with the drafter that it asks for and no other.
+    """Return whether a method runs on the pair here, with only the drafter that it needs.
 
-    ValueError with a sentence where the pair does not serve it at all.
+    Raises:
+        ValueError: With a sentence if the pair does not support it at all.
     """
     role = choose(pair, name).drafter.role
     return available(pair, machine, roles=[one for one in pair.drafters if one == role])
@@ -132,8 +136,11 @@ def availability_of(pair: PairSpec, name: str, machine: Machine) -> Availability
 def ceiling(
     pair: PairSpec, name: str, machine: Machine, runs: Availability
 ) -> tuple[str, ceilings.Ceiling] | None:
-    """The most that a method can gain where it would run, and for which device that is derived;
-    None where it does not run, or nothing says."""
+    """Return the most that a method can gain where it would run, and the device this is derived
+    for.
+
+    None if it does not run, or if there is no data.
+    """
     if not runs.ok:
         return None
     gpu = "cpu" if runs.device == "cpu" else machine.gpus[int(runs.device.rpartition(":")[2])].name
@@ -143,14 +150,14 @@ def ceiling(
         device = ceilings.device_of(gpu)
         return device.name, ceilings.ceiling(pair, choose(pair, name), device, each, packed)
     except ValueError:
-        return None  # no data sheet of this GPU is here
+        return None  # there is no data sheet of this GPU
 
 
 def remarks(pair: PairSpec) -> list[str]:
-    """What the heads' configurations leave out or have otherwise than the target's, as far as files
-    are here.
+    """Return what the heads' configurations leave out or set differently from the target's, as far
+    as their files are here.
 
-    Weights are not read; `Loaded.remarks` says more.
+    Weights are not read; `Loaded.remarks` has more.
     """
 
     target = availability.config(pair.target)

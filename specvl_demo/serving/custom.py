@@ -1,4 +1,4 @@
-"""A pair of any two models of a known family, named by the user."""
+"""A pair of any two models of a supported family, named by the user."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from specvl_demo.vlm import compatibility, sizes
 
 
 def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
-    """A pair of any two models of a known family, by folder or hub id, checked before weights are
-    fetched.
+    """Return a pair of two models, by folder or hub id, checked before weights are fetched.
 
     The drafter may also be the folder of a trained head, or an EAGLE-3 head of the hub. Reads
-    configurations, tokenizers and lists of files. ValueError with a sentence where they do not fit.
+    configurations, tokenizers and lists of files.
+
+    Raises:
+        ValueError: With a sentence if they do not fit.
     """
 
     alone = offline()
@@ -44,7 +46,7 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
 
 
 def _head_in(folder: Path) -> Role | None:
-    """The role of the trained head in a local folder; None where it holds something else."""
+    """Return the role of the trained head in a local folder; None if it has something else."""
 
     if not folder.is_dir() or compatibility.is_vlm(folder):
         return None
@@ -54,13 +56,13 @@ def _head_in(folder: Path) -> Role | None:
 def _checkpoint(card: compatibility.Card) -> Checkpoint:
     folder = Path(card.id)
     local = folder.is_dir()
-    # Without a count, stored weights are taken for half precision.
+    # Without a count, stored weights are assumed to be in half precision.
     params = card.params or card.bytes / 2
     name = str(folder.resolve()) if local else card.id
     found = sizes.read(card.folder, card.family in compatibility.FAMILIES) if card.folder else None
     if found is None:
         return Checkpoint(name, params, card.licence, local)
-    # What is stored in 32 bits may not fit into the 16 of the fused decoder's layout.
+    # Weights stored in 32 bits may not fit into the 16 of the fused decoder's layout.
     fused_bytes = found.fused * (2 if found.halves else 4)
     return Checkpoint(
         name,

@@ -1,4 +1,4 @@
-"""A pair's models brought up: the target, its drafters, and how they are asked."""
+"""Loads a pair's models: the target, its drafters, and their prompt builders."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 
 COMMONEST = "commonest.json"
-"""A local target's file: the ids that it says, most said first."""
+"""A file of a local target: the ids that it emits, most frequent first."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A pair in memory: models for the lanes, how the target is asked, and what the records say of
-    it all.
+    """A pair in memory: models for the lanes, the target's prompt builder, and facts for the
+    records.
     """
 
     pair: PairSpec
@@ -50,7 +50,7 @@ class Loaded:
     _tried: list[bool] = field(default_factory=list)
 
     def try_out(self, tell: Callable[[str], None]) -> None:
-        """Find out, once, how this device runs the models' steps best and whether they are
+        """Calibrate, once, how this device runs the models' steps fastest and whether they are
         exact.
         """
         if self._tried:
@@ -64,13 +64,15 @@ class Loaded:
                 tell(f"{one.name}: {reason}")
         if target.exact and target.least_rows is None:
             tell(
-                f"Lossless answers are {target.exactness(1)} to AR's: a row's numbers depend on the"
-                " others."
+                f"Lossless answers are {target.exactness(1)} to AR's, since a row's numbers depend"
+                " on the other rows."
             )
 
     @property
     def remarks(self) -> list[str]:
-        """What a user should know of the trained heads before trusting them, in sentences."""
+        """Return what a user should know of the trained heads before relying on them, in
+        sentences.
+        """
         return [
             said for one in self.models.drafters.values() for said in getattr(one, "remarks", ())
         ]
@@ -82,10 +84,13 @@ def load(
     progress: Callable[[str], None] | None = None,
     options: Options | None = None,
 ) -> Loaded:
-    """Bring up a pair's target and its drafters of these roles (None: all that can be had).
+    """Load a pair's target and its drafters of these roles (None: all that are available).
 
-    options: None takes those of the environment. ValueError with a sentence where the pair does not
-    run here, a role is missing, or weights cannot be had.
+    options: None for those of the environment.
+
+    Raises:
+        ValueError: With a sentence if the pair does not run here, a role is missing, or weights
+            cannot be loaded.
     """
     options = Options.of_environment() if options is None else options
     machine = detect()
@@ -112,18 +117,18 @@ def load(
     tell(f"Loading {pair.target.id}")
     weights = folder(pair.target)
     model = loading.model(weights, plan, pair.target.id)
-    # The shipped models were trained on Pillow's resizing; torchvision resizes a little otherwise.
+    # The shipped models were trained with Pillow's resizing, which differs slightly from
+    # torchvision's.
     prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
-    # choice: float32 is left as it is: where rounding differs it changed no token of any answer
-    # measured.
-    # Rounding rows to 8 bits turns differences in last bits into other tokens.
+    # choice: float32 stays without exact steps: rounding differences changed no token of any
+    # measured answer.
     exact = options.exact == "on" or in_8_bits
     if options.exact is None and place.dtype != "float32":
         exact = (cost := exact_cost(pair, place)) <= MOST_EXACT_COST
         if not exact:
             tell(
-                f"Steps are plain: exact ones would cost AR about {cost:.0%} here; SPECVL_EXACT=on"
-                " takes them."
+                f"Steps are not exact: exact ones would cost AR about {cost:.0%} here;"
+                " SPECVL_EXACT=on enables them."
             )
     packed = PACKED.get(place.quantised)
     name = f"{pair.target.title}, {packed} weights" if packed else pair.target.title
@@ -138,7 +143,7 @@ def load(
             kind = VLM if shared_drafter.sees(folder(one)) else LanguageModel
             drafters[role] = kind(small, one.title, prompter.special_ids, shares=target.vlm)
         elif role == "small":
-            # Drafters are small: whole, and beside the target's first layers.
+            # Drafters are small: they stay whole, on the device of the target's first layers.
             sees = compatibility.is_vlm(folder(one))
             small = loading.model(
                 folder(one), replace(plan, split={}, quantised="none"), one.id, sees
@@ -157,11 +162,11 @@ def load(
             )
             drafters[role] = Assistant(own, model, one.title)
         else:
-            # Heads open .bin files as plain weights only: nothing in them can run.
+            # Heads open .bin files only as plain weights, in which nothing can run.
             text = cast("Any", model).config.get_text_config().to_dict()
             kinds, files = checkpoints.serving(role), folder(one, pickles=True)
             drafters[role] = checkpoints.open_head(files, target.decoder, kinds, text)
-    # Where a device is lent call by call, nothing may be loaded later: drafters caption themselves.
+    # If a device is lent per call, nothing may be loaded later, so drafters caption themselves.
     own_captions = pair.shipped or machine.per_call
     captioner = None if own_captions else _captioner(plan, prompter, tell, machine.offline)
     commonest = _commonest(pair.target, target)
@@ -173,9 +178,7 @@ def load(
 
 
 def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) -> None:
-    """ValueError with a sentence where a language model's ids mean other words than its
-    target's.
-    """
+    """Raise ValueError with a sentence if a language model's ids differ from its target's."""
     first = replace(compatibility.read(str(target), offline=True), id=target_id)
     second = replace(compatibility.read(str(drafter), offline=True, text=True), id=drafter_id)
     reason = compatibility.misfit(first, second)
@@ -184,11 +187,11 @@ def _same_words(target: Path, target_id: str, drafter: Path, drafter_id: str) ->
 
 
 def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
-    """The target's ids, those it says most first: as counted in the folder of a local target (see
+    """Return the target's ids, most frequent first: as counted in a local target's folder (see
     `studies.commonest`), then the others.
 
-    # choice: where nobody counted, the vocabulary's own order: byte-pair merges are learnt
-    commonest first.
+    # choice: without counts, the vocabulary's own order: byte-pair merges are learned most frequent
+    first.
     """
     counted = target.folder / COMMONEST
     said = json.loads(counted.read_text()) if target.local and counted.is_file() else []
@@ -199,7 +202,7 @@ def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
 def _captioner(
     plan: LoadPlan, prompter: PromptBuilder, tell: Callable[[str], None], offline: bool
 ) -> Any:
-    """Brings Florence-2 up when it is first asked for, and keeps it: by the longest caption, a
+    """Load Florence-2 on first use and keep it; returns a function from the longest caption to a
     captioner.
 
     # choice: the small published drafters (68M) cannot describe a picture; the pocket drafter can,

@@ -50,11 +50,10 @@ def turn(
     answer: str | None = None,
     most_pixels: int | None = None,
 ) -> Turn:
-    """A turn of a conversation from decoded media. An empty question asks to describe what is
-    shown.
+    """Return a turn of a conversation from decoded media. An empty question asks for a description.
 
-    Pictures of more pixels than that (None: `picture_pixels`) are made smaller: families that cut a
-    picture by its size would make thousands of tokens of a photograph from a telephone.
+    Pictures with more pixels than `most_pixels` (None: `picture_pixels`) are scaled down: families
+    that split a picture by its size would make thousands of tokens of a phone's photograph.
     """
     most = picture_pixels() if most_pixels is None else most_pixels
     shown = tuple(one if isinstance(one, VideoFrames) else _within(one, most) for one in media)
@@ -67,14 +66,16 @@ def turn(
 
 
 def picture_pixels() -> int:
-    """The most pixels of a picture that a model is shown: SPECVL_PICTURE_PIXELS, else 1.25 million.
+    """Return the most pixels of a picture that a model is shown: SPECVL_PICTURE_PIXELS, else 1.25
+    million.
 
-    ValueError with a sentence where that is no number of pixels.
+    Raises:
+        ValueError: With a sentence if that is not a number of pixels.
     """
     named = os.environ.get("SPECVL_PICTURE_PIXELS") or str(PICTURE_PIXELS)
     if not named.isdecimal() or int(named) < LEAST_PIXELS:
         raise ValueError(
-            f"SPECVL_PICTURE_PIXELS is a number from {LEAST_PIXELS} on, not {named!r}."
+            f"SPECVL_PICTURE_PIXELS must be a number of at least {LEAST_PIXELS}, not {named!r}."
         )
     return int(named)
 
@@ -98,10 +99,14 @@ def request(
     cache: PrefixCache | None = None,
     prefix: str | Sequence[int] = (),
 ) -> Request:
-    """A request to the loaded target. ValueError with a sentence where the prompt does not fit it.
+    """Return a request to the loaded target.
 
-    cache: of the conversation; what its questions have in common is computed once. prefix: text or
-    ids that the answer has to begin with.
+    Args:
+        cache: Of the conversation; what its questions have in common is computed once.
+        prefix: Text or ids that the answer must begin with.
+
+    Raises:
+        ValueError: With a sentence if the prompt does not fit the target.
     """
     begun = loaded.prompter.ids(replace_surrogates(prefix)) if isinstance(prefix, str) else prefix
     return Request(
@@ -126,9 +131,10 @@ def lanes(
     choices: Sequence[Choice],
     shared: SharedPrefill | None = None,
 ) -> list[Lane]:
-    """One new lane for each choice, named by its method; a method that runs twice is numbered.
+    """Return one new lane for each choice, named by its method; a method that runs twice is
+    numbered.
 
-    shared: encodings and prefills of other lanes for the same request.
+    shared: Encodings and prefills of other lanes for the same request.
     """
     shared = shared or SharedPrefill(asked)
     names: list[str] = []
@@ -144,11 +150,12 @@ def lanes(
 def warm(
     loaded: Loaded, asked: Request, choices: Sequence[Choice], shared: SharedPrefill | None = None
 ) -> None:
-    """Let every lane run a few tokens whose records are thrown away; what they encode and prefill
-    stays in `shared`.
+    """Run every lane for a few tokens and discard the records; encodings and prefills stay in
+    `shared`.
 
-    Whoever computes first pays for allocations and kernels chosen on first use; in a race that is
-    AR, and every speedup would be flattered. What has answered in this conversation is warm.
+    The first computation pays for allocations and for kernels chosen on first use. In a race that
+    would be AR, which would inflate every speedup. Lanes that have run in this conversation are
+    warm already.
     """
     cache = asked.prompt.cache
     warmed = set() if cache is None else cache.warm
@@ -160,7 +167,7 @@ def warm(
             lane.begin()
             while not lane.done:
                 lane.step()
-            # It is not ended: the conversation keeps nothing of it.
+            # It is not ended, so the conversation keeps nothing of it.
             warmed.add(parts.key)
 
 
@@ -172,11 +179,12 @@ def race(
     shared: SharedPrefill | None = None,
     notes: Question | None = None,
 ) -> Iterator[Record]:
-    """The records of a race between these choices. warmed: they ran just before, so no warm-up is
-    needed.
+    """Yield the records of a race between these choices.
 
-    shared: the request's, for who wants more of it afterwards. notes: what a person asked, told
-    with the first lane alone.
+    Args:
+        warmed: They ran just before, so no warm-up is needed.
+        shared: Also kept by the request so that callers can read it later.
+        notes: What the user asked, recorded only with the first lane.
     """
     shared = shared or SharedPrefill(asked)
     running = lanes(loaded, asked, choices, shared)
@@ -192,9 +200,11 @@ def race(
 
 
 class Race:
-    """Methods answering one question side by side. Iterating gives records as they come, and again
-    as often as wanted; everything else first runs the race to its end. lock: held while a record is
-    made, so that threads may share the race, and races a pair.
+    """Methods answering one question side by side.
+
+    Iterating yields records as they are made, and can be repeated; everything else first runs the
+    race to its end. lock: held while a record is made, so that threads may share the race, and
+    races a pair.
     """
 
     def __init__(
@@ -224,7 +234,7 @@ class Race:
         return gather(self)
 
     def table(self) -> str:
-        """The lanes' numbers as a Markdown table."""
+        """Return the lanes' numbers as a Markdown table."""
         return tables.render(tables.lane_rows(self.lanes), tables.LANE_COLUMNS)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -236,10 +246,11 @@ class Race:
         Path(path).write_text(figure.svg(self.lanes), encoding="utf-8")
 
     def html(self, path: str | os.PathLike[str], compact: bool = False) -> None:
-        """Write the race as one HTML file that opens anywhere, with charts; compact: without, in
-        less than 400 kB.
+        """Write the race as one HTML file with charts that opens in any browser.
+
+        compact: Without charts, in less than 400 kB.
         """
-        from specvl_demo.report import html  # noqa: PLC0415 - plotly, for those who draw
+        from specvl_demo.report import html  # noqa: PLC0415 - plotly, only for charts
 
         Path(path).write_text(html.page(self.lanes, compact), encoding="utf-8")
 
@@ -253,7 +264,7 @@ class Pair:
 
     @property
     def methods(self) -> list[str]:
-        """The methods that this pair serves."""
+        """Return the methods that this pair supports."""
         return choosing.served(self._loaded.pair)
 
     def race(
@@ -269,11 +280,16 @@ class Pair:
         seed: int = SEED.default,
         prefix: str | Sequence[int] = (),
     ) -> Race:
-        """A race of methods on one question about picture and clip files.
+        """Return a race of methods on one question about picture and clip files.
 
-        settings: parameters by method. prefix: text or token ids that every answer continues, such
-        as another race's `token_ids` up to some place, and another token after them. ValueError
-        with a sentence where something is unknown or does not fit, before anything is computed.
+        Args:
+            settings: Parameters by method.
+            prefix: Text or token ids that every answer continues, such as another race's
+                `token_ids` up to some place, and another token after them.
+
+        Raises:
+            ValueError: With a sentence if something is unknown or does not fit, before anything is
+                computed.
         """
         pair = self._loaded.pair
         max_new_tokens = NEW_TOKENS.check(max_new_tokens)
@@ -283,23 +299,25 @@ class Pair:
             ("settings", settings or {}, Mapping, "a dictionary of parameters by method"),
         ):
             if not isinstance(value, kind):
-                raise ValueError(f"{name} is {what}, not an object of type {type(value).__name__}.")
+                raise ValueError(
+                    f"{name} must be {what}, not an object of type {type(value).__name__}."
+                )
         images = _listed("images", images, (str, os.PathLike), "paths of picture files")
         videos = _listed("videos", videos, (str, os.PathLike), "paths of clip files")
         methods = _listed("methods", methods, (str,), "names of methods")
         for name, own in (settings or {}).items():
             if name not in methods:
                 raise ValueError(
-                    f"settings names {name!r}, which is none of methods: {', '.join(methods)}."
+                    f"settings names {name!r}, which is not among methods: {', '.join(methods)}."
                 )
             if not isinstance(own, Mapping):
                 raise ValueError(
-                    f'settings[{name!r}] is no dictionary such as {{"gamma": 4}}, but {own!r}.'
+                    f'settings[{name!r}] must be a dictionary such as {{"gamma": 4}}, not {own!r}.'
                 )
         if not isinstance(prefix, str):
             prefix = _listed("prefix", prefix, (int,), "token ids, or one text")
         if not methods:
-            raise ValueError("methods names no method.")
+            raise ValueError("methods must name at least one method.")
         if not question.strip() and not images and not videos:
             raise ValueError("There is nothing to answer: give a question, images or videos.")
         chosen = [
@@ -318,17 +336,19 @@ class Pair:
 
 
 def _listed(name: str, given: Any, kinds: tuple[type, ...], what: str) -> list[Any]:
-    """The items of an argument of `Pair.race`; ValueError with a sentence where it is no list of
-    these.
+    """Return the items of an argument of `Pair.race`; ValueError with a sentence if it is not a
+    list of these types.
     """
     if isinstance(given, (str, bytes, os.PathLike)) or not isinstance(given, Iterable):
         raise ValueError(
-            f"{name} is a list of {what}, not an object of type {type(given).__name__}."
+            f"{name} must be a list of {what}, not an object of type {type(given).__name__}."
         )
     items = list(given)
     for item in items:
         if not isinstance(item, kinds):
-            raise ValueError(f"{name} holds {what}, not an object of type {type(item).__name__}.")
+            raise ValueError(
+                f"{name} must contain {what}, not an object of type {type(item).__name__}."
+            )
     return items
 
 

@@ -1,8 +1,7 @@
-"""Presets that were measured on this machine: written by `bench tune`, offered as the preset
-`tuned-here`.
+"""Presets measured on this machine: written by `bench tune`, offered as the preset `tuned-here`.
 
-One JSON file of the person who runs the software, by pair and method. Knows what was chosen, where,
-when and on which inputs; nothing of how. Standard library only.
+One JSON file per user, by pair and method. Stores what was chosen, where, when and on which inputs;
+knows nothing of how. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from specvl_demo.pairs.machine import cores
 
 NAME = "tuned-here"
 VARIABLE = "SPECVL_TUNED"
-"""Names another file than the usual one."""
+"""Names another file than the default."""
 
 
 def place() -> Path:
-    """The file: the one that SPECVL_TUNED names, else one among the person's settings."""
+    """Return the file: the one that SPECVL_TUNED names, else one among the user's settings."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
@@ -32,39 +31,41 @@ def place() -> Path:
 
 
 def here() -> str:
-    """This machine in a few words: what was tuned on another one is not offered."""
+    """Describe this machine in a few words: presets tuned on another one are not offered."""
     return f"{platform.node()}, {cores()} cores, {platform.machine()}"
 
 
 def presets(pair: str, method: str) -> dict[str, Mapping[str, Value]]:
-    """The tuned preset of a method by its name; empty where none was tuned for this pair on this
-    machine.
+    """Return the tuned preset of a method by its name; empty if none was tuned for this pair on
+    this machine.
     """
     found = (entry(pair) or {}).get("methods", {}).get(method)
     return {NAME: found["settings"]} if found else {}
 
 
 def entry(pair: str) -> dict[str, Any] | None:
-    """Everything that was written about a pair on this machine; None where nothing was.
+    """Return everything stored about a pair on this machine; None if there is nothing.
 
-    ValueError with a sentence where the file cannot be read.
+    Raises:
+        ValueError: With a sentence if the file cannot be read.
     """
     found = _read().get(pair)
     return found if isinstance(found, dict) and found.get("machine") == here() else None
 
 
 def write(pair: str, told: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]]) -> Path:
-    """Keep presets of a pair beside those of other pairs and of methods that were not tuned this
+    """Store presets of a pair, keeping those of other pairs and of methods that were not tuned this
     time.
 
-    told: when, on which inputs, with which weights. methods: `settings`, and what they promise, by
-    name.
+    Args:
+        told: When, on which inputs, with which weights.
+        methods: `settings` and the expected result, by name.
     """
     path, kept = place(), (entry(pair) or {}).get("methods", {})
     rows = {name: {**row, **told} for name, row in methods.items()}
     all_of_it = _read() | {pair: {"machine": here(), "methods": {**kept, **rows}}}
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and moved: a reader never meets half a file.
+    # Written to another file and renamed, so that a reader never gets half a file.
     half = path.with_suffix(".part")
     half.write_text(json.dumps(all_of_it, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     half.replace(path)

@@ -327,19 +327,19 @@ def test_the_public_interface(place: Path) -> None:
         ({"temperature": -1.0}, "Temperature must be 0, or a number between 0.001 and 10, not -1"),
         ({"max_new_tokens": 0}, "Max new tokens must be a whole number between 1 and 4096, not 0"),
         ({"question": " "}, "nothing to answer"),
-        ({"question": None}, "question is text, not an object of type NoneType"),
-        ({"images": "a.png"}, "images is a list of paths"),
+        ({"question": None}, "question must be text, not an object of type NoneType"),
+        ({"images": "a.png"}, "images must be a list of paths"),
         (
             {"images": [b"a.png"]},
-            "images holds paths of picture files, not an object of type bytes",
+            "images must contain paths of picture files, not an object of type bytes",
         ),
-        ({"methods": "chain"}, "methods is a list of names"),
-        ({"methods": []}, "names no method"),
+        ({"methods": "chain"}, "methods must be a list of names"),
+        ({"methods": []}, "at least one method"),
         (
             {"methods": ["chain"], "settings": {"gamma": 3}},
-            "'gamma', which is none of methods: chain",
+            "'gamma', which is not among methods: chain",
         ),
-        ({"methods": ["chain"], "settings": {"chain": "gamma=3"}}, "no dictionary"),
+        ({"methods": ["chain"], "settings": {"chain": "gamma=3"}}, "must be a dictionary"),
         ({"temperature": None}, "Temperature must be"),
     ):
         with pytest.raises(ValueError, match=part):

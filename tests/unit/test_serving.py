@@ -216,7 +216,9 @@ def test_old_cards_compute_in_float16_and_the_environment_decides(
     monkeypatch.setenv("SPECVL_QUANTISED", "4bit")
     assert "bitsandbytes" in available(small, T4).reason
     monkeypatch.setenv("SPECVL_QUANTISED", "5bit")
-    with pytest.raises(ValueError, match="SPECVL_QUANTISED is one of none, 8bit, 4bit, not '5bit'"):
+    with pytest.raises(
+        ValueError, match="SPECVL_QUANTISED must be one of none, 8bit, 4bit, not '5bit'"
+    ):
         available(small, T4)
 
 

