@@ -1,7 +1,7 @@
 """Pictures and clips from files: what a file really is, whether it fits, and its upright RGB
 pixels.
 
-Given paths and limits; gives PIL images, and for clips uniformly sampled frames with their real
+Given paths and limits, returns PIL images, and for clips uniformly sampled frames with their real
 timestamps. Knows nothing of models, prompts or the page.
 """
 

@@ -1,6 +1,6 @@
-"""What an uploaded file really is, and whether it is small enough to look at.
+"""What an uploaded file really is, and whether it is small enough to decode.
 
-Content decides, never the name. Knows the limits and the sentences of refusal; decodes nothing.
+The content decides, never the name. Has the limits and the error sentences; decodes nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ class MediaError(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What is accepted. The defaults bound what one request holds: eight pictures of 75 MB at the
-    worst.
-    """
+    """What is accepted. The defaults bound one request: eight pictures of 75 MB at worst."""
 
     max_items: int = 8  # pictures and clips together
     max_bytes: int = 64 * 2**20  # of one file
     max_pixels: int = 25_000_000  # of one picture, or of one frame of a clip
-    max_aspect: int = 100  # longer side over shorter side; beyond it nothing is left after resizing
+    max_aspect: int = 100  # longer side over shorter side; a thinner picture vanishes when resized
     max_scans: int = (
         100  # passes of a JPEG over its pixels: cameras write 1, progressive files about 10
     )
@@ -41,12 +39,12 @@ PICTURE_FORMATS = ("PNG", "JPEG", "WebP", "GIF", "BMP", "AVIF")
 CLIP_FORMATS = ("MP4", "WebM", "AVI", "GIF", "WebP")
 HEAD_BYTES = 32
 NAME = "{name}"
-"""Stands for the name of a file in sentences of the decoding process, which cannot know what to
-show.
+"""Placeholder for a file's name in sentences of the decoding process, which does not know how to
+show it.
 """
 _NAME_CHARACTERS = 80
 
-# Known by their first bytes, to be named in a refusal.
+# Recognised by their first bytes, to be named in the error.
 _UNSUPPORTED = {
     b"II*\0": "TIFF",
     b"MM\0*": "TIFF",
@@ -73,7 +71,7 @@ _UNSUPPORTED = {
 
 
 def sniff(head: bytes) -> str | None:
-    """The format of a file by its first 32 bytes, or None; with a `?` where it is known but not
+    """Return the format of a file by its first 32 bytes, or None; with a `?` if it is known but not
     supported.
     """
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -110,8 +108,10 @@ def _by_brand(head: bytes) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without what a terminal obeys or what turns the direction of reading."""
-    joiner = "\N{ZERO WIDTH JOINER}"  # emoji are made with it
+    """Return the text without control characters of terminals and without those that change the
+    reading direction.
+    """
+    joiner = "\N{ZERO WIDTH JOINER}"  # part of many emoji
     return "".join(
         (
             c
@@ -123,7 +123,7 @@ def printable(text: str) -> str:
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """A file's name as a sentence can carry it: printable, not longer than a line."""
+    """Return a file's name for use in a sentence: printable, and not longer than a line."""
     name = printable(os.fspath(path))
     return (
         name
@@ -133,8 +133,9 @@ def shown(path: str | os.PathLike[str]) -> str:
 
 
 def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | None]:
-    """A regular file within the byte limit, and its format; pipes, devices, folders are refused
-    unopened.
+    """Return a regular file within the byte limit, and its format.
+
+    Pipes, devices and folders are refused without opening them.
     """
     path = Path(path)
     name = shown(path.name or path)
@@ -145,10 +146,7 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
         if info.st_size == 0:
             raise MediaError(f"{name} is empty.")
         if info.st_size > limits.max_bytes:
-            raise MediaError(
-                f"{name} is larger than {limits.max_bytes / 2**20:.0f} MB, the most that is"
-                " accepted."
-            )
+            raise MediaError(f"{name} is larger than {limits.max_bytes / 2**20:.0f} MB, the limit.")
         with path.open("rb") as file:
             return path, sniff(file.read(HEAD_BYTES))
     except FileNotFoundError:
@@ -156,14 +154,16 @@ def examine(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | N
     except MediaError:
         raise
     except UnicodeError:
-        raise MediaError(f"{name} cannot be read: its name holds half a character.") from None
+        raise MediaError(
+            f"{name} cannot be read: its name contains an incomplete character."
+        ) from None
     except (OSError, ValueError) as fault:  # ValueError: a zero byte in the name
         reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
         raise MediaError(f"{name} cannot be read: {reason}.") from None
 
 
 def check_size(name: str, width: int, height: int, limits: Limits) -> None:
-    """MediaError where a declared size in pixels is beyond the limits."""
+    """Raise MediaError if a declared size in pixels is beyond the limits."""
     if width < 1 or height < 1:
         raise MediaError(f"{name} declares a size of {width}×{height} pixels.")
     if width * height > limits.max_pixels:
@@ -173,6 +173,6 @@ def check_size(name: str, width: int, height: int, limits: Limits) -> None:
         )
     if max(width, height) > limits.max_aspect * min(width, height):
         raise MediaError(
-            f"{name} is {width}×{height} pixels: too thin to show a model "
-            f"(one side more than {limits.max_aspect} times the other)."
+            f"{name} is {width}×{height} pixels, which is too thin for a model (one side is more"
+            f" than {limits.max_aspect} times the other)."
         )

@@ -1,8 +1,8 @@
-"""From files to pictures and clips, in processes of their own under a hard time limit.
+"""From files to pictures and clips, in separate processes under a hard time limit.
 
-Given paths and limits. Whatever a file does to a decoder, this process goes on and says what
-happened, and nothing that a decoder answers is believed before it is checked. Pictures of one
-request share a process, each MP4, WebM or AVI has its own.
+Given paths and limits. Whatever a file does to a decoder, this process continues and reports what
+happened, and it checks everything that a decoder returns. Pictures of one request share a process;
+each MP4, WebM or AVI has its own.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Want = Literal["picture", "clip", "any"]
 Item = tuple[Path, str, Want]
 
 DECODER = "SPECVL_CLIPS"
-"""Names what decodes MP4, WebM and AVI: opencv, or decord where it is installed."""
+"""Names the decoder of MP4, WebM and AVI: opencv, or decord if it is installed."""
 _HEADER_BYTES = 2**20
 _SAID = 300
-"""Characters of a refusal by a decoder that are passed on."""
-# All that a decoder needs of the environment: no token, no proxy, no path of anybody's.
+"""Characters of a decoder's error that are passed on."""
+# All that a decoder needs of the environment: no token, no proxy, no path of a user.
 _KEPT = (
     "PATH",
     "LD_LIBRARY_PATH",
@@ -67,12 +67,14 @@ def load_media(
     n_frames: int = 8,
     limits: Limits | None = None,
 ) -> tuple[list[Image.Image], list[VideoFrames]]:
-    """All pictures and clips of one request: upright RGB pictures, of an animation the first frame,
-    and `n_frames` uniformly sampled frames of every clip, or all it has. An animated GIF or WebP
-    may be either.
+    """Return all pictures and clips of one request.
 
-    MediaError, also where the decoder crashes, runs out of memory or out of `limits.decode_s`
-    seconds.
+    Pictures are upright RGB, of an animation the first frame; of every clip, `n_frames` uniformly
+    sampled frames, or all if it has fewer. An animated GIF or WebP may be either.
+
+    Raises:
+        MediaError: Also if the decoder crashes, or runs out of memory or out of `limits.decode_s`
+            seconds.
     """
     wanted: list[tuple[str | os.PathLike[str], Want]] = [(path, "picture") for path in images]
     wanted += [(path, "clip") for path in clips]
@@ -84,8 +86,8 @@ def load_media(
 def load_any(
     paths: Sequence[str | os.PathLike[str]], n_frames: int = 8, limits: Limits | None = None
 ) -> list[Visual]:
-    """Pictures and clips, whatever the files turn out to be; an animation counts as a clip if it
-    moves.
+    """Return pictures and clips, whatever the files turn out to be; a GIF or WebP is a clip if
+    animated.
     """
     return _load([(path, "any") for path in paths], n_frames, limits)
 
@@ -96,7 +98,8 @@ def _load(
     limits = limits or Limits()
     if len(wanted) > limits.max_items:
         raise MediaError(
-            f"{len(wanted)} pictures and clips were sent; at most {limits.max_items} are accepted."
+            f"{len(wanted)} pictures and clips were sent, but at most {limits.max_items} are"
+            " accepted."
         )
     if n_frames < 1:
         raise MediaError(f"A clip needs at least one sampled frame, not {n_frames}.")
@@ -110,12 +113,12 @@ def _load(
 
 
 def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
-    """The file, by its first bytes, is what it was sent as."""
+    """Check that the file's first bytes match what it was sent as."""
     path, kind = examine(path, limits)
     name = shown(path.name)
     if kind not in PICTURE_FORMATS and kind not in CLIP_FORMATS:
         named = f"is {kind.rstrip('?')}, which is not supported" if kind else None
-        what = named or "is neither a picture nor a clip known here"
+        what = named or "is neither a picture nor a clip in a known format"
         raise MediaError(f"{name} {what}; send {', '.join(PICTURE_FORMATS)}, MP4, WebM or AVI.")
     if want == "clip" and kind not in CLIP_FORMATS:
         raise MediaError(f"{name} is a still picture ({kind}), not a clip: send it as a picture.")
@@ -125,14 +128,14 @@ def _checked(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
 
 
 def _groups(items: Sequence[Item]) -> list[list[int]]:
-    """Which files share a process: all that Pillow reads."""
+    """Return which files share a process: all that Pillow reads."""
     together = [at for at, (_, kind, _) in enumerate(items) if kind in PICTURE_FORMATS]
     alone = [[at] for at, (_, kind, _) in enumerate(items) if kind not in PICTURE_FORMATS]
     return [together, *alone] if together else alone
 
 
 def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) -> list[Visual]:
-    """One process for these files; it is killed at the deadline `until`."""
+    """Decode these files in one process, which is killed at the deadline `until`."""
     seconds = max(0.0, until - time.monotonic())
     decoder = _clip_decoder(items)
     job = {
@@ -155,7 +158,7 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
         )
     except OSError as fault:
         raise MediaError(
-            f"{shown(items[0][0].name)} could not be decoded: no decoder process"
+            f"{shown(items[0][0].name)} could not be decoded: the decoder process did not start"
             f" ({fault.strerror})."
         ) from None
     late = threading.Event()
@@ -173,11 +176,13 @@ def _decode(items: Sequence[Item], n_frames: int, limits: Limits, until: float) 
             return [_read(child.stdout, item, n_frames, limits, late) for item in items]
         finally:
             clock.cancel()
-            child.kill()  # before waiting for it: a refusal need not wait for the files behind it
+            child.kill()  # before waiting for it: an error need not wait for the remaining files
 
 
 def _clip_decoder(items: Sequence[Item]) -> str:
-    """What decodes these files where they are clips: OpenCV unless the environment says decord."""
+    """Return the decoder for these files if they are clips: OpenCV unless the environment names
+    decord.
+    """
     named = os.environ.get(DECODER, "opencv")
     if all(kind in PICTURE_FORMATS for _, kind, _ in items):
         return "opencv"
@@ -185,18 +190,18 @@ def _clip_decoder(items: Sequence[Item]) -> str:
         raise MediaError(f"{DECODER} must be opencv or decord, not {printable(named)}.")
     if named == "decord" and find_spec("decord") is None:
         raise MediaError(
-            f"{DECODER} asks for decord, which is not installed: pip install 'specvl-demo[clips]',"
-            f" or leave {DECODER} out."
+            f"{DECODER} is decord, which is not installed: pip install 'specvl-demo[clips]', or"
+            f" unset {DECODER}."
         )
     return named
 
 
 def _hand_over(pipe: IO[bytes], job: bytes) -> None:
-    """The pipe stays open: a decoder ends when whoever started it does."""
+    """Send the job; the pipe stays open, since a decoder ends when its parent does."""
     try:
         pipe.write(job)
         pipe.flush()
-    except OSError:  # it has ended already: reading will say so
+    except OSError:  # it has ended already, which reading will report
         with suppress(OSError):
             pipe.close()
 
@@ -204,7 +209,7 @@ def _hand_over(pipe: IO[bytes], job: bytes) -> None:
 def _read(
     pipe: IO[bytes], item: Item, n_frames: int, limits: Limits, late: threading.Event
 ) -> Visual:
-    """The next file's answer: a header line, then its pixels."""
+    """Read the next file's result: a header line, then its pixels."""
     path, kind, _ = item
     name = shown(path.name)
     try:
@@ -231,8 +236,10 @@ def _read(
 
 
 def _believable(header: Any, item: Item, n_frames: int, limits: Limits) -> bool:
-    """Whether a decoder's header is an answer to what was asked, within the limits: one picture, or
-    at most `n_frames` small frames with a time each. A file may have taken its decoder over.
+    """Whether a decoder's header answers the request within the limits.
+
+    It must be one picture, or at most `n_frames` small frames with a time each. A file may have
+    taken its decoder over.
     """
     _, kind, want = item
     if not isinstance(header, dict) or not isinstance(sizes := header.get("sizes"), list):

@@ -1,8 +1,8 @@
 """Upright 8-bit RGB pictures from the bytes of files, and their fit into a square.
 
-Given bytes and limits, gives PIL images. The size is checked after the header is read and before a
-pixel is. Files of visitors are decoded in a process of their own (`worker`), which calls
-`decode_picture` there.
+Given bytes and limits, returns PIL images. The size is checked after the header is read and before
+any pixel is. Visitors' files are decoded in a separate process (`worker`), which calls
+`decode_picture`.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _DECODE_FAULTS = (
     zlib.error,
     Image.DecompressionBombError,
 )
-# Opening reads the header alone; the lock is for the warning filter, which Python keeps per
+# Opening reads only the header; the lock protects the warning filter, which Python keeps per
 # process.
 _HEADER_LOCK = threading.Lock()
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turn by the EXIF orientation; a broken EXIF block turns nothing."""
+    """Rotate by the EXIF orientation; a broken EXIF block is ignored."""
     try:
         return ImageOps.exif_transpose(image)
     except _DECODE_FAULTS:
@@ -66,7 +66,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """8-bit RGB from any Pillow mode: 16-bit and float greys are scaled, transparency is laid on
+    """Convert any Pillow mode to 8-bit RGB: 16-bit and float greys are scaled, transparency becomes
     white.
     """
     if image.mode.startswith(("I", "F")):
@@ -87,14 +87,15 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def decode_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.Image:
-    """An upright RGB picture from the bytes of a file of this format; the first frame of an
+    """Return an upright RGB picture from the bytes of a file of this format; the first frame of an
     animation.
 
-    MediaError where it cannot be decoded or is beyond the limits.
+    Raises:
+        MediaError: If it cannot be decoded or is beyond the limits.
     """
     if kind == "AVIF" and not features.check("avif"):
         raise MediaError(
-            f"{name} is AVIF, which this machine has no decoder for; send PNG, JPEG or WebP."
+            f"{name} is AVIF, which this machine cannot decode; send PNG, JPEG or WebP."
         )
     image = open_picture(data, kind, name, limits)
     with _faults_told(name, kind, limits):
@@ -103,9 +104,7 @@ def decode_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.I
 
 
 def open_picture(data: bytes, kind: str, name: str, limits: Limits) -> Image.Image:
-    """The picture, its header read and its declared size within the limits; no pixel is decoded
-    yet.
-    """
+    """Open a picture: its header is read and its declared size checked, but no pixel is decoded."""
     _check_declared(data, kind, name, limits)
     with _faults_told(name, kind, limits):
         image = _open(data, kind)
@@ -119,8 +118,8 @@ def _faults_told(name: str, kind: str, limits: Limits) -> Iterator[None]:
         yield
     except Image.DecompressionBombError:
         raise MediaError(
-            f"{name} declares far more than {limits.max_pixels / 1e6:.0f} million pixels, the most"
-            " accepted."
+            f"{name} declares far more than {limits.max_pixels / 1e6:.0f} million pixels, the"
+            " limit."
         ) from None
     except _DECODE_FAULTS:
         raise _damaged(name, kind) from None
@@ -131,7 +130,7 @@ def _damaged(name: str, kind: str) -> MediaError:
 
 
 def _check_declared(data: bytes, kind: str, name: str, limits: Limits) -> None:
-    """What must be known before the library opens a file at all."""
+    """Check what must be known before the library opens a file at all."""
     if kind == "JPEG":
         # Every pass of a progressive file costs as much as the whole picture and may be a few bytes
         # long.
@@ -140,32 +139,31 @@ def _check_declared(data: bytes, kind: str, name: str, limits: Limits) -> None:
             raise _damaged(name, kind)
         if n_scans > limits.max_scans:
             raise MediaError(
-                f"{name} goes {n_scans} times over its pixels; at most {limits.max_scans} times are"
-                " accepted."
+                f"{name} is encoded in {n_scans} passes over its pixels; at most"
+                f" {limits.max_scans} are accepted."
             )
     if kind == "WebP" and data[12:16] == b"VP8X" and len(data) >= 30:
-        # The library reserves two canvases when it opens the file, before anybody can ask for the
-        # size.
+        # The library allocates two canvases when it opens the file, before its size can be read.
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
         check_size(name, width, height, limits)
 
 
-# A marker: 0xFF and a code. 0xFF00 is a byte of pixels; D0 to D7 and 01 have nothing behind them.
+# A marker: 0xFF and a code. 0xFF00 is a pixel byte; D0 to D7 and 01 have no payload.
 _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 
 
 _MOST_SEGMENTS = 10_000
 """64 MB are a thousand full segments."""
 _MOST_FILL = 2**16
-"""Bytes before the pixels that belong to no segment: the library reads them one by one."""
+"""Bytes before the pixels that belong to no segment, which the library reads one by one."""
 
 
 def count_scans(data: bytes) -> int | None:
-    """How often a JPEG goes over its pixels, by its markers to the end of the image (ISO 10918-1,
-    annex B).
+    """Count a JPEG's passes over its pixels, by its markers up to the end of the image (ISO
+    10918-1, annex B).
 
-    What stands in a segment, such as a thumbnail, or behind the end, such as a camera's clip, does
-    not count. None where there are more segments, or more bytes between them, than any file needs.
+    Data inside a segment, such as a thumbnail, or after the end, such as a camera's clip, does not
+    count. Returns None if there are more segments, or more bytes between them, than any file needs.
     """
     scans, at, fill = 0, 2, 0
     for _ in range(_MOST_SEGMENTS):
@@ -181,15 +179,15 @@ def count_scans(data: bytes) -> int | None:
 
 
 def _open(data: bytes, kind: str) -> Image.Image:
-    """Read the header alone, by the one decoder that the content asks for."""
+    """Read only the header, with the one decoder that fits the content."""
     Image.init()  # Pillow's decoders register on first use
     with _HEADER_LOCK, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about large sizes: `check_size` has the say
+        warnings.simplefilter("ignore")  # about large sizes, which `check_size` decides
         return Image.open(io.BytesIO(data), formats=(kind.upper(),))
 
 
 def is_animated(data: bytes, kind: str, limits: Limits) -> bool:
-    """Whether a GIF or WebP moves; what cannot be opened does not."""
+    """Whether a GIF or WebP is animated; False if it cannot be opened."""
     try:
         return getattr(open_picture(data, kind, "", limits), "is_animated", False)
     except _DECODE_FAULTS:  # MediaError among them

@@ -1,10 +1,10 @@
-"""What a process can no longer do once it has read its files and loaded its decoders.
+"""Restricts a process once it has read its files and loaded its decoders.
 
-`seal` takes everything from it but computing, its own memory and what it holds open: no file can be
-opened, removed or changed, no address reached, no program or process started, no other process
-signalled or looked into. Two doors of Linux, neither of which needs a right: a seccomp filter that
-lists the calls that are left, and a Landlock domain that allows no file, in case a call gets past
-the list. Knows processors and kernels; knows nothing of pictures.
+`seal` leaves it only computation, its own memory and its open files: it cannot open, remove or
+change files, reach any address, start programs or processes, or signal or inspect other processes.
+Two Linux mechanisms, neither of which needs privileges: a seccomp filter that lists the remaining
+calls, and a Landlock domain that allows no file, in case a call gets past the list. Knows
+processors and kernels, but nothing of pictures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
 
 
 class _Machine(NamedTuple):
-    """A processor's name for auditors, and the numbers of its calls."""
+    """A processor's audit name, and the numbers of its system calls."""
 
     audit: int
     seccomp: int
@@ -62,13 +62,13 @@ _MACHINES = {
 
 
 def _machine() -> _Machine | None:
-    """This processor's numbers, where a program of 64 bits runs on Linux."""
+    """Return this processor's numbers for a 64-bit program on Linux, else None."""
     linux = sys.platform == "linux" and sys.maxsize > 2**32
     return _MACHINES.get(platform.machine()) if linux else None
 
 
 def _call(number: int, *arguments: object) -> int:
-    """A call of the system by its number; OSError where it fails."""
+    """Run a system call by its number; OSError if it fails."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     words = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
@@ -86,7 +86,7 @@ def _control(option: int, value: int) -> None:
 
 
 def offered() -> list[str]:
-    """Which of the two doors this system has. Nothing is closed by asking."""
+    """Return which of the two mechanisms this system has, without applying them."""
     machine, found = _machine(), []
     if machine is not None:
         try:
@@ -100,26 +100,27 @@ def offered() -> list[str]:
 
 
 def weakness() -> str | None:
-    """What the decoding of strangers' files lacks on this system, in a sentence; None where nothing
-    that matters does: seccomp is whole without Landlock.
+    """Return what protects visitors' files insufficiently on this system, in a sentence.
+
+    None if nothing important is missing: seccomp is sufficient without Landlock.
     """
     found = offered()
     if SECCOMP in found:
         return None
     if LANDLOCK in found:
         return (
-            "This system offers Landlock but no seccomp: files of visitors are decoded in a "
-            "process that can open no file, but may start processes and send datagrams."
+            "This system has Landlock but no seccomp: visitors' files are decoded in a process"
+            " that cannot open files, but may start processes and send datagrams."
         )
     return (
-        "This system offers neither seccomp nor Landlock: files of visitors are decoded in a "
-        "process with limits of memory and time, but with all rights of this user."
+        "This system has neither seccomp nor Landlock: visitors' files are decoded in a process"
+        " with limits on memory and time, but with all rights of this user."
     )
 
 
 def keep_private() -> None:
-    """Let no other process of this user read this one's memory and environment, nor this one gain
-    rights from a program that it starts. Linux only; elsewhere nothing happens.
+    """Prevent other processes of this user from reading this one's memory and environment, and this
+    one from gaining rights through a program that it starts. Linux only; elsewhere nothing happens.
     """
     if sys.platform == "linux":
         _control(_PR_SET_DUMPABLE, 0)
@@ -127,8 +128,10 @@ def keep_private() -> None:
 
 
 def seal() -> list[str]:
-    """Close all doors that `offered` names, for good, for every thread by seccomp and for this one
-    by Landlock. OSError where one cannot be closed: better no decoder than an open one.
+    """Apply all that `offered` lists, permanently: seccomp to every thread, Landlock to this one.
+
+    Raises:
+        OSError: If one fails: no decoder is better than an unprotected one.
     """
     doors = offered()
     keep_private()
@@ -147,7 +150,9 @@ def _landlock_version() -> int:
 
 
 def _allow_no_file() -> None:
-    """A Landlock domain with every right that this kernel knows and a rule for none of them."""
+    """Enter a Landlock domain with every right that this kernel knows and a rule for none
+    of them.
+    """
     version = _landlock_version()
     files = {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)  # rights, a bit each
     network = 2 if version >= 4 else 0
@@ -160,8 +165,10 @@ def _allow_no_file() -> None:
 
 
 def program(machine: _Machine) -> bytes:
-    """The filter: struct sock_filter after struct sock_filter. A call that is not listed fails with
-    EPERM, so that libraries take their other way; a foreign processor's call ends the process.
+    """Return the filter, as consecutive struct sock_filter.
+
+    A call that is not listed fails with EPERM, so that libraries use their fallback; a call with a
+    foreign processor's numbers ends the process.
     """
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -172,7 +179,7 @@ def program(machine: _Machine) -> bytes:
     for number in machine.kept:
         steps += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
     steps += [
-        # Its flags lie behind a pointer, which no filter follows: glibc takes clone instead.
+        # Its flags are behind a pointer, which filters cannot follow: glibc uses clone instead.
         (_IF_EQUAL, 0, 1, machine.clone3),
         (_RETURN, 0, 0, _FAILS | _ENOSYS),
         (_IF_EQUAL, 0, 3, machine.clone),
@@ -191,4 +198,4 @@ def _filter_calls() -> None:
     kept = ctypes.create_string_buffer(steps, len(steps))
     whole = struct.pack("@HP", len(steps) // 8, ctypes.addressof(kept))
     if _call(machine.seccomp, _SET_MODE_FILTER, _ALL_THREADS, ctypes.c_char_p(whole)) != 0:
-        raise OSError("A thread could not be put behind the filter.")
+        raise OSError("The filter could not be applied to a thread.")

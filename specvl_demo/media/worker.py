@@ -1,9 +1,10 @@
-"""Decodes untrusted files in a process of its own: a job as JSON in, for every file a header and
-RGB out.
+"""Decodes untrusted files in a separate process: a job as JSON in, for every file a header and RGB
+out.
 
-Started by `load` only. Opens its files, loads its decoders and gives up everything else (`sandbox`)
-before it looks into one: the worst a file can do is to end it, or to have it answer nonsense. A
-fault it understands goes into the header as `error`; anything else ends it, and the parent says so.
+Started only by `load`. Opens its files, loads its decoders and gives up everything else (`sandbox`)
+before it decodes one: the worst a file can do is to end the process or to make it return nonsense.
+A fault that it recognises goes into the header as `error`; any other ends it, which the parent
+reports.
 """
 
 from __future__ import annotations
@@ -41,8 +42,10 @@ READ_THROUGH = 2_000
 
 
 def limit_resources(cpu_s: float) -> None:
-    """Cap memory and CPU time, forbid writing files where the system can (POSIX); elsewhere the
-    parent's wall time alone holds."""
+    """Cap memory and CPU time, and forbid writing files, on POSIX systems.
+
+    Elsewhere only the parent's time limit applies.
+    """
     try:
         import resource
     except ImportError:
@@ -64,11 +67,13 @@ def check(width: int, height: int, n_frames: int, duration_s: float | None, limi
         )
     if duration_s is not None and duration_s > limits.max_clip_s:
         most = f"{limits.max_clip_s:.0f}"
-        raise MediaError(f"{NAME} runs {duration_s:.0f} seconds; at most {most} are accepted.")
+        raise MediaError(f"{NAME} lasts {duration_s:.0f} seconds; at most {most} are accepted.")
 
 
 def sample_indices(n_source: int, n: int) -> list[int]:
-    """`n` uniform indices into `n_source` frames, both ends included; all when there are fewer."""
+    """Return `n` uniform indices into `n_source` frames, including both ends; all if there are
+    fewer.
+    """
     if n_source <= n:
         return list(range(n_source))
     if n == 1:
@@ -77,8 +82,9 @@ def sample_indices(n_source: int, n: int) -> list[int]:
 
 
 class Readable(io.BufferedIOBase):
-    """An open file that OpenCV may read: an exception in its callbacks would end the process. To be
-    kept by the caller for as long as the clip is open.
+    """An open file that OpenCV may read: an exception in its callbacks would end the process.
+
+    The caller must keep it as long as the clip is open.
     """
 
     def __init__(self, source: BinaryIO) -> None:
@@ -95,7 +101,9 @@ class Readable(io.BufferedIOBase):
 
 
 def opened(source: Readable) -> VideoCapture:
-    """The clip from its first byte on, read through the open file: nothing has a path here."""
+    """Open the clip from its first byte on, read through the open file, since no path is visible
+    here.
+    """
     import cv2
 
     source.seek(0)
@@ -103,7 +111,7 @@ def opened(source: Readable) -> VideoCapture:
 
 
 def probe(source: Readable, limits: Limits) -> dict:
-    """Size, rate and declared frames from the container's header, by OpenCV."""
+    """Read size, rate and declared frames from the container's header, with OpenCV."""
     import cv2
 
     video = opened(source)
@@ -123,11 +131,11 @@ def probe(source: Readable, limits: Limits) -> dict:
 def by_opencv(
     source: Readable, facts: dict, n: int, limits: Limits
 ) -> tuple[list, list[float], int]:
-    """Frames, their own times and the number of source frames.
+    """Return frames, their times and the number of source frames.
 
-    A clip of up to READ_THROUGH frames is read from end to end, once more where it holds another
-    number than it declares. In a longer one each frame is sought: with a variable rate it may
-    stand a few places from the one that was asked for.
+    A clip of up to READ_THROUGH frames is read from end to end, and once more if it has another
+    number of frames than it declares. In a longer one each frame is sought: with a variable rate it
+    may be a few places from the requested one.
     """
     n_source = facts["n_frames"]
     if n_source > READ_THROUGH:
@@ -150,7 +158,7 @@ def _read_through(
         seen += 1
         if seen > limits.max_clip_frames:
             most = limits.max_clip_frames
-            raise MediaError(f"{NAME} has more than {most} frames, the most that is accepted.")
+            raise MediaError(f"{NAME} has more than {most} frames, the limit.")
     return frames, times, seen
 
 
@@ -177,7 +185,7 @@ def _keep(video: VideoCapture, frames: list, times: list[float]) -> None:
 
 
 def by_decord(source: Readable, n: int) -> tuple[list, list[float], int]:
-    """The same by decord, for who asks for it: it indexes the packets and seeks exactly."""
+    """Do the same with decord, if the user chose it: it indexes the packets and seeks exactly."""
     import decord
 
     source.seek(0)
@@ -186,18 +194,17 @@ def by_decord(source: Readable, n: int) -> tuple[list, list[float], int]:
         picked = sample_indices(len(video), n)
         frames = list(video.get_batch(picked).asnumpy())
         return frames, [float(video.get_frame_timestamp(i)[0]) for i in picked], len(video)
-    # The first is its own kind of exception.
+    # The first is decord's own exception class.
     except (decord.DECORDError, RuntimeError, ValueError, IndexError):
         raise MediaError(
-            f"{NAME} is damaged, or decord cannot read it: without SPECVL_CLIPS=decord OpenCV "
-            "would try."
+            f"{NAME} is damaged, or decord cannot read it; unset SPECVL_CLIPS to try OpenCV."
         ) from None
 
 
 def by_pillow(
     data: bytes, kind: str, n: int, limits: Limits
 ) -> tuple[list, list[float], int, float | None]:
-    """Frames of an animated GIF or WebP with the times their delays add up to, and the whole
+    """Return frames of an animated GIF or WebP, their times as the sums of their delays, and the
     duration.
     """
     import numpy as np
@@ -214,8 +221,8 @@ def by_pillow(
     picked, frames, times, clock_s = set(sample_indices(n_source, n)), [], [], 0.0
     for index in range(n_source):
         image.seek(index)
-        check_size(NAME, *image.size, limits)  # a frame of a GIF may reach beyond the first
-        image.load()  # WebP tells a frame's duration only once it is decoded
+        check_size(NAME, *image.size, limits)  # a frame of a GIF may be larger than the first
+        image.load()  # WebP has a frame's duration only once it is decoded
         if index in picked:
             frames.append(np.asarray(to_rgb(image)))
             times.append(clock_s)
@@ -224,8 +231,8 @@ def by_pillow(
 
 
 def gif_frames(data: bytes, most: int) -> int:
-    """Frames of a GIF by its blocks alone, counted to `most` + 1; where it ends early, those begun
-    so far.
+    """Count the frames of a GIF from its blocks only, up to `most` + 1; if it ends early, those
+    begun.
     """
     at, found = 13 + (3 << ((data[10] & 7) + 1) if data[10] & 0x80 else 0), 0
     while at < len(data) and found <= most:
@@ -244,8 +251,8 @@ def gif_frames(data: bytes, most: int) -> int:
 
 
 def decode(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, list]:
-    """The header of one file and its pictures: one, or the sampled frames of a clip with their
-    `times_s`.
+    """Return the header of one file and its pictures: one, or the sampled frames of a clip with
+    their `times_s`.
     """
     kind, want = item["kind"], item["want"]
     if kind in PICTURE_FORMATS:
@@ -270,20 +277,22 @@ def decode(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, 
 def clip(
     frames: list, times: list[float], n_source: int, duration_s: float | None, limits: Limits
 ) -> tuple[dict, list]:
-    """The header of a clip and its frames, shrunk."""
+    """Return the header of a clip and its frames, scaled down."""
     if not frames:
-        raise MediaError(f"{NAME} holds no frame that can be decoded.")
+        raise MediaError(f"{NAME} has no frame that can be decoded.")
     times = ordered(times, duration_s)
     height, width = frames[0].shape[:2]
-    check(width, height, n_source, max(times[-1], duration_s or 0.0), limits)  # as it really is
+    check(
+        width, height, n_source, max(times[-1], duration_s or 0.0), limits
+    )  # with the real values
     return {"times_s": times}, [shrink(frame, limits.max_frame_side) for frame in frames]
 
 
 def ordered(times: list[float], duration_s: float | None) -> list[float]:
-    """Times in seconds that never run back and start at 0 or later.
+    """Return times in seconds that never decrease and start at 0 or later.
 
-    Where a file's own do not, they are spread evenly over its duration (one second where it has
-    none).
+    If a file's own do not, they are spread evenly over its duration, or over one second if it has
+    none.
     """
     sound = all(map(math.isfinite, times)) and times[0] >= 0
     if not sound or any(b < a for a, b in itertools.pairwise(times)):
@@ -320,7 +329,9 @@ def answer(item: dict, source: BinaryIO, n: int, limits: Limits) -> None:
 
 
 def load_decoders(items: Sequence[dict]) -> None:
-    """Import all that decoding these files needs: afterwards no module can be read any more."""
+    """Import everything that decoding these files needs: afterwards no module can be read
+    any more.
+    """
     from PIL import Image, ImageFile  # noqa: F401
 
     for item in items:
@@ -334,14 +345,16 @@ def load_decoders(items: Sequence[dict]) -> None:
 
 
 def _end_with_the_reader() -> NoReturn:
-    os.read(0, 1)  # nothing comes any more: it returns when the pipe is closed
+    os.read(0, 1)  # nothing else is sent: it returns when the pipe is closed
     os._exit(1)
 
 
 def main() -> NoReturn:
-    """Read the job from standard input, open its files, load what decodes them, seal the process,
-    and only then look into a file; end at once, for decoders may hang in their own clean-up. Where
-    standard input closes before, nobody waits for the answers any more."""
+    """Read the job, open its files, load the decoders, seal the process, and only then decode.
+
+    Ends at once, since decoders may hang in their own clean-up; also when standard input closes
+    early, since the results are no longer needed.
+    """
     job = json.loads(sys.stdin.buffer.readline())
     limits = Limits(**job["limits"])
     limit_resources(job["seconds"])

@@ -162,7 +162,7 @@ def test_frames_that_no_header_declares_are_counted(clips: Path) -> None:
         for declared in (0, 23, 25, 1999):
             frames, times, n = media_worker.by_opencv(source, {"n_frames": declared}, 4, Limits())
             assert n == 24 and len(frames) == 4 and times[-1] == pytest.approx(23 / 12, abs=0.02)
-        with pytest.raises(MediaError, match="more than 20 frames, the most that is accepted"):
+        with pytest.raises(MediaError, match="more than 20 frames, the limit"):
             media_worker.by_opencv(source, {"n_frames": 0}, 4, Limits(max_clip_frames=20))
 
 
