@@ -1,3 +1,3 @@
-"""Folds over records: every number, colour, chart and table anyone sees. Without torch, without
+"""Folds over records: every number, colour, chart and table that is shown. Needs neither torch nor
 gradio.
 """

@@ -2,7 +2,8 @@
 questions, figures by kind of question.
 
 A rate is Σ tokens / Σ seconds of a repeat, ratios are taken within a repeat, figures are medians
-over repeats. Knows neither models nor who measured: the command line and the page fold with this.
+over repeats. Knows neither models nor how answers were measured: the command line and the page both
+use it.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ HF_GENERATE, HF_ASSISTED, HF_LOOKUP = "hf-generate", "hf-assisted", "hf-prompt-l
 """Hugging Face's own ways of decoding, as rows are named."""
 T = TypeVar("T")
 DRAWS = 1000
-"""Resamplings behind an interval."""
+"""Number of resamples for an interval."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer, ours or the library's, in seconds. before_s: from the pixels to the start of
-    decoding.
+    """One answer, from this engine or the library, in seconds.
 
-    first_s: to the first emitted tokens. decode_s: of decoding, in which `n_decoded` tokens came;
-    the library's first emission holds the prefill, so its rate is taken from what follows.
+    Attributes:
+        before_s: From the pixels to the start of decoding.
+        first_s: To the first emitted tokens.
+        decode_s: Of decoding, in which `n_decoded` tokens were emitted. The library's first
+            emission includes the prefill, so its rate is computed from the tokens after it.
     """
 
     token_ids: list[int]
@@ -62,9 +65,9 @@ TOTAL = (
     *("method", "first_token_ms", "answer_ms", "tokens_per_s_total", "share_before"),
     *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
 )
-"""Columns from pictures to answer: vision, prefill and the drafter's prefill counted."""
+"""Columns from pictures to answer, including vision, prefill and the drafter's prefill."""
 BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "accepted_by_depth")
-"""What is told of each kind of question too."""
+"""What is also reported for each kind of question."""
 RATIOS = (
     *("interval", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
     *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
@@ -75,7 +78,7 @@ AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
 
 @dataclass
 class Repeat:
-    """What one repeat measured, by method; the library's ways have answers alone."""
+    """What one repeat measured, by method; the library's ways have only answers."""
 
     answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
     lanes: dict[str, list[LaneRecords]] = field(default_factory=lambda: defaultdict(list))
@@ -92,16 +95,16 @@ class Repeat:
         self.forward_s[name].append(forward_s)
 
     def only(self, at: Sequence[int], names: Iterable[str]) -> Repeat:
-        """The same of these cases and methods only."""
+        """Return the part of these cases and methods."""
         some = Repeat()
         for name in names:
             for case in at:
-                if case < len(self.lanes[name]):  # the last repeat of a stopped bench is not whole
+                if case < len(self.lanes[name]):  # the last repeat of a stopped bench is incomplete
                     some.add(name, self.lanes[name][case], self.forward_s[name][case])
         return some
 
     def rate(self, name: str, total: bool = False) -> float | None:
-        """Tokens a second of decoding, or from pictures to answer; None where nothing was
+        """Return tokens per second, of decoding or from pictures to answer; None if nothing was
         measured.
         """
         some = self.answers.get(name, ())
@@ -115,12 +118,12 @@ class Repeat:
 
 
 def steps(repeats: int, cases: int) -> Iterator[tuple[int, int]]:
-    """(repeat, case) of a bench in their order: all cases, then all of them again."""
+    """Yield (repeat, case) of a bench in order: all cases, then all of them again."""
     return itertools.product(range(repeats), range(cases))
 
 
 def turned(turns: Sequence[T], repeat: int) -> list[T]:
-    """The order in which ways of decoding run in a repeat: each begins in turn."""
+    """Return the order in which ways of decoding run in a repeat: each is the first in turn."""
     shift = repeat % len(turns)
     return [*turns[shift:], *turns[:shift]]
 
@@ -137,7 +140,7 @@ def held_back(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def spread(values: Sequence[float]) -> float | None:
-    """Interquartile range over the median; None for fewer than two values."""
+    """Return the interquartile range over the median; None for fewer than two values."""
     if len(values) < 2:
         return None
     first, middle, third = quantiles(values, n=4, method="inclusive")
@@ -150,7 +153,7 @@ def rows(
     kinds: Sequence[str],
     references: Sequence[str | None] = (),
 ) -> list[dict[str, Any]]:
-    """A row a method. kinds, references: of the questions, in their order."""
+    """Return a row per method. kinds, references: of the questions, in their order."""
     return [
         _row(repeats, name)
         | {
@@ -163,8 +166,9 @@ def rows(
 
 
 def interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
-    """The 95 % interval of the speedup over AR if other questions of this kind had been asked: a
-    percentile bootstrap over questions, each with all its repeats. None for fewer than two.
+    """Return the 95 % interval of the speedup over AR with respect to the choice of questions.
+
+    A percentile bootstrap over questions, each with all its repeats. None for fewer than two.
     """
     times: dict[int, list[float]] = defaultdict(lambda: [0.0] * 4)
     for repeat in repeats:
@@ -186,8 +190,9 @@ def interval(repeats: Sequence[Repeat], name: str) -> list[float] | None:
 
 
 def f1(answer: str, reference: str) -> float:
-    """F1 of the words of an answer and of a reference, counted as often as they stand there (SQuAD,
-    arXiv 1606.05250, without its dropping of articles)."""
+    """Return the F1 of the words of an answer and of a reference, with their counts (SQuAD, arXiv
+    1606.05250, but without removing articles).
+    """
     said, wanted = (Counter(re.findall(r"\w+", text.lower())) for text in (answer, reference))
     both = (said & wanted).total()
     return 2 * both / (said.total() + wanted.total()) if both else 0.0
@@ -196,7 +201,7 @@ def f1(answer: str, reference: str) -> float:
 def _quality(
     repeats: Sequence[Repeat], name: str, references: Sequence[str | None]
 ) -> float | None:
-    """The mean F1 over the questions that have a reference; None where none has one."""
+    """Return the mean F1 over the questions that have a reference; None if none has one."""
     found = [
         f1(lane.text, reference)
         for repeat in repeats
@@ -209,7 +214,9 @@ def _quality(
 def _by_kind(
     repeats: Sequence[Repeat], name: str, kinds: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """The figures of a method for each kind of question. kinds: of the cases, in their order."""
+    """Return the figures of a method for each kind of question. kinds: of the cases, in their
+    order.
+    """
     found = {}
     for kind in dict.fromkeys(kinds):
         at = [number for number, one in enumerate(kinds) if one == kind]
@@ -240,20 +247,21 @@ def _row(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
 
 
 def _sentence(beside: Comparison) -> str | None:
-    """What a round brings and costs in AR steps."""
+    """Say what a round yields and costs in AR steps."""
     rho = {name: cost or 0.0 for name, cost in beside.rho.items()}
     whole, tau = sum(rho.values()), beside.metrics.totals.tau
     if tau is None or not whole:
         return None
     rest, nodes = rho["commit"] + rho["other"], round(beside.nodes_per_round)
     return (
-        f"A round brings {tau:.1f} tokens for {whole:.1f} AR steps: {rho['draft']:.1f} to draft, "
-        f"{rho['verify']:.1f} to verify {nodes} node{'s' * (nodes != 1)}, {rest:.2f} for the rest."
+        f"A round emits {tau:.1f} tokens for {whole:.1f} AR steps: {rho['draft']:.1f} to draft,"
+        f" {rho['verify']:.1f} to verify {nodes} node{'s' * (nodes != 1)}, {rest:.2f} for the"
+        " rest."
     )
 
 
 def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
-    """What is known of every way of decoding, the library's too; None where it did not run."""
+    """Return what is known of every way of decoding, also the library's; None if it did not run."""
     answers = [one for repeat in repeats for one in repeat.answers.get(name, ())]
     ar = [one.token_ids for repeat in repeats for one in repeat.answers["ar"]]
     row: dict[str, Any] = dict.fromkeys([*COLUMNS, *TOTAL])
@@ -279,6 +287,6 @@ def shared(repeats: Sequence[Repeat], name: str) -> dict[str, Any]:
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    """Of those that are known; None where none is."""
+    """Return the median of the known values; None if there is none."""
     known = [value for value in values if value is not None]
     return median(known) if known else None

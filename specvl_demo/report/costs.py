@@ -1,5 +1,5 @@
 """Why a method is as fast as it is: what its recorded rounds cost, and the acceptance at which they
-would pay. Given rounds and the time of an AR step; costs are told in AR steps.
+would pay off. Given rounds and the time of an AR step; costs are in AR steps.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ class Spent(NamedTuple):
 
 
 def tau(depths: Sequence[int], acceptance: float) -> float:
-    """Tokens a round where every drafted level is kept with this probability, given that the one
-    before it was: 1 + a + … + a^depth (arXiv 2211.17192, equation 1), over rounds of these depths.
+    """Return the tokens per round if every drafted level is accepted with this probability, given
+    that the one before it was.
+
+    1 + a + … + a^depth (arXiv 2211.17192, equation 1), over rounds of these depths.
     """
     return sum(sum(acceptance**k for k in range(d + 1)) for d in depths) / len(depths)
 
@@ -34,13 +36,16 @@ def tau(depths: Sequence[int], acceptance: float) -> float:
 def explain(
     rounds: Sequence[Spent], step_s: float, draft_cost: float | None = None
 ) -> dict[str, Any] | None:
-    """What a round costs and when it pays; None where nothing was drafted or timed.
+    """Return what a round costs and when it pays off; None if nothing was drafted or timed.
 
-    fixed, per_token: AR steps a round costs whatever it drafts, and for each token that it drafts.
-    acceptance: the probability with which `tau` gives the recorded tokens a round; break_even: that
-    at which the speedup is 1, None where even 1 is too little; curve: (acceptance, speedup) at the
-    recorded cost; most: the speedup at 1. at_paper: that of the recorded rounds at the paper's
-    cost of a draft forward (`papers.priced`).
+    The result has:
+
+        fixed, per_token: AR steps per round whatever it drafts, and per drafted token
+        acceptance: the probability with which `tau` gives the recorded tokens per round
+        break_even: the one at which the speedup is 1, None if even 1 is too little
+        curve: (acceptance, speedup) at the recorded cost
+        most: the speedup at acceptance 1
+        at_paper: that of the recorded rounds at the paper's draft cost (`papers.priced`)
     """
     n, drafted = len(rounds), sum(one.drafted for one in rounds)
     seconds = sum(one.draft_s + one.verify_s + one.rest_s for one in rounds)
@@ -48,8 +53,8 @@ def explain(
         return None
     tokens, depths = sum(one.tokens for one in rounds), [one.depth for one in rounds]
     rho = seconds / n / step_s
-    # choice: verification beyond an AR step and all of drafting are what drafted tokens cost; a
-    # line fitted through rounds of different length has no slope where all are as long.
+    # choice: the cost of drafted tokens is all of drafting, and verification beyond an AR step; a
+    # line fitted through rounds of different lengths would have no slope if all have the same.
     own_s = sum(one.draft_s + max(0.0, one.verify_s - step_s) for one in rounds)
     per_token = own_s / drafted / step_s
     found = {
@@ -71,7 +76,7 @@ def explain(
 
 
 def _reaching(depths: Sequence[int], wanted: float) -> float | None:
-    """The acceptance at which a round gives so many tokens; None above what all drafts give."""
+    """Return the acceptance at which a round yields so many tokens; None if no acceptance does."""
     if wanted > tau(depths, 1.0) + 1e-9:
         return None
     low, high = 0.0, 1.0

@@ -1,8 +1,8 @@
-"""A race as one HTML file that opens anywhere: the question, what was shown, the answers, a table,
-charts.
+"""A race as one HTML file that opens in any browser: the question, what was shown, the answers, a
+table, charts.
 
-Texts, names and pictures of a trace may come from anybody: all text is escaped, and of pictures
-only inline PNG, JPEG and WebP are taken. Its frame is `race.html`.
+Texts, names and pictures of a trace may come from anyone: all text is escaped, and only inline PNG,
+JPEG and WebP pictures are used. Its template is `race.html`.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ COLUMNS = {
     "lossless": "lossless",
     "n_tokens": "tokens",
     "n_rounds": "rounds",
-    "tau": "τ: tokens a target forward",
+    "tau": "τ: tokens per target forward",
     "relaxed_tokens": "relaxed tokens",
     "prefill_s": "prefill, s",
     "decode_s": "decoding, s",
-    "tokens_per_s": "tokens a second",
+    "tokens_per_s": "tokens per second",
     "speedup_decode": "speedup, decoding",
     "speedup_total": "speedup, all",
 }
 
 
 def page(lanes: Sequence[LaneRecords], compact: bool = False) -> str:
-    """The file as text, about 5 MB: plotly's script is in it. compact: without it, below
-    `MOST_COMPACT` bytes; the lanes' clocks stand in place of the charts, and where there are too
-    many, the pictures are left out.
+    """Return the file as text, about 5 MB including plotly's script.
+
+    compact: Without plotly, below `MOST_COMPACT` bytes: the lanes' clocks replace the charts, and
+    the pictures are left out if they are too large.
     """
     if not compact:
         return _page(lanes, "".join(plots.fragments(plots.figures(lanes))), _pictures(lanes))
@@ -74,7 +75,7 @@ def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
 
 
 def file(figures: Sequence[Any], title: str) -> str:
-    """Plotly figures below each other, as one HTML file that needs no network."""
+    """Return Plotly figures below each other, as one HTML file that needs no network."""
     body = "".join(plots.fragments(figures))
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8">{_policy(body)}'
@@ -83,8 +84,10 @@ def file(figures: Sequence[Any], title: str) -> str:
 
 
 def _policy(charts: str) -> str:
-    """What a browser may do with the file: run the scripts of the charts, which are told by their
-    hashes, show inline pictures, and fetch nothing.
+    """Return what a browser may do with the file.
+
+    It may run the scripts of the charts, given by their hashes, and show inline pictures; it may
+    fetch nothing.
     """
     scripts = re.findall(r"<script[^>]*>(.*?)</script>", charts, re.DOTALL)
     hashes = {b64encode(sha256(one.encode()).digest()).decode() for one in scripts}

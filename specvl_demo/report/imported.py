@@ -1,8 +1,9 @@
-"""An answer of vLLM with its speculative metrics as a trace: who drafted what, round by round.
+"""An answer of vLLM with its speculative metrics as a trace: what was drafted and accepted, round
+by round.
 
-Given one response of its OpenAI-compatible server, asked with `--per-request-spec-decode-metrics
-detailed` (vllm-project/vllm, pull request 48915). Knows counts; what the response does not hold
-(refused tokens, probabilities, seconds) stays unknown in the trace too. Imports no torch.
+Given one response of its OpenAI-compatible server, started with `--per-request-spec-decode-metrics
+detailed` (vllm-project/vllm, pull request 48915). Has only counts; what the response lacks
+(rejected tokens, probabilities, seconds) stays unknown in the trace too. Imports no torch.
 """
 
 from __future__ import annotations
@@ -68,36 +69,37 @@ class _Response(Struct):
 
 
 def from_vllm(text: str) -> list[Record]:
-    """The records of one response, a lane of its own; RecordError with a sentence where it does not
-    tell enough.
+    """Return the records of one response, as one lane; RecordError with a sentence if it lacks
+    data.
 
-    The first token comes from the prefill, before any draft: a round of its own, which τ counts and
-    vLLM's mean does not. A step that accepted k tokens emits k + 1; the last may be cut short.
-    Tokens that no step accounts for stand one a round behind the first.
+    The first token comes from the prefill, before any draft: it is a separate round, which τ counts
+    and vLLM's mean does not. A step that accepted k tokens emits k + 1; the last may be cut short.
+    Tokens that no step accounts for form rounds of one after the first.
     """
     try:
         response = msgspec.json.decode(text, type=_Response)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
-        raise RecordError(f"is no response of vLLM's server: {fault}") from None
+        raise RecordError(f"is not a response of vLLM's server: {fault}") from None
     steps = response.metrics and response.metrics.speculative_decoding
     if not steps or steps.per_step_accepted is None or steps.per_step_drafted is None:
-        raise RecordError(f"holds no metrics.speculative_decoding.per_step_accepted: {ASK}")
+        raise RecordError(f"has no metrics.speculative_decoding.per_step_accepted: {ASK}")
     n = response.usage.completion_tokens
     if not 1 <= n <= MAX_NEW_TOKENS or response.usage.prompt_tokens < 1 or not response.choices:
         raise RecordError(
             f"has {n} completion tokens, {response.usage.prompt_tokens} prompt tokens and"
-            f" {len(response.choices)} choices; a trace holds 1 to {MAX_NEW_TOKENS} tokens of one"
-            " answer"
+            f" {len(response.choices)} choices; a trace must have 1 to {MAX_NEW_TOKENS} tokens of"
+            " one answer"
         )
     counts = list(zip(steps.per_step_accepted, steps.per_step_drafted, strict=False))
     if len(steps.per_step_accepted) != len(steps.per_step_drafted) or not all(
         0 <= accepted <= drafted for accepted, drafted in counts
     ):
         raise RecordError(
-            "says of some step that it accepted more tokens than it drafted, or of one only half"
+            "has a step that accepted more tokens than it drafted, or a step with only one of the"
+            " two counts"
         )
     rest = n - 1 - sum(accepted + 1 for accepted, _ in counts)
-    # The last step may have been cut at the end of the answer; steps behind that end are not.
+    # The last step may have been cut at the end of the answer, but earlier ones may not.
     if rest < -max((accepted for accepted, _ in counts[-1:]), default=0):
         raise RecordError(f"has {n} completion tokens, fewer than its steps emitted")
     rounds = list(_rounds(response, [(0, 0)] * (1 + max(rest, 0)) + counts))
@@ -160,7 +162,7 @@ def _begin(response: _Response, steps: _Steps) -> Begin:
         vision_s=0.0,
         prefill_s=0.0,
         draft_prefill_s=0.0,
-        exactness="as vLLM promises; its answer was not compared with plain decoding here",
+        exactness="as vLLM guarantees; its answer was not compared with plain decoding here",
     )
 
 

@@ -1,6 +1,6 @@
-"""Numbers of a lane, and of a lane beside the AR lane, as folds over its rounds.
+"""Figures of a lane, and of a lane compared with the AR lane, as folds over its rounds.
 
-τ is the acceptance length with the target's own token, everywhere. Speeds are Σ tokens / Σ seconds,
+τ is always the acceptance length including the target's own token. Speeds are Σ tokens / Σ seconds,
 never a mean of ratios; what was not measured is None.
 """
 
@@ -13,19 +13,17 @@ from dataclasses import dataclass
 from specvl_demo.records import PHASES, LaneRecords, Origin, Round, Totals, fold
 
 SLACK = 0.02
-"""How far a measured speedup may lie above τ before it is called a mistake: timers are not
-exact.
-"""
+"""How far a measured speedup may exceed τ before it counts as an error: timers are not exact."""
 
 TOO_LITTLE = 0.05
-"""AR steps below which a cost is no reason to be slow: it would show as 0.0."""
+"""AR steps below which a cost is not named as a reason for being slow: it would show as 0.0."""
 
 
 RANK: tuple[Origin, ...] = ("relaxed", "target", "draft")
 
 
 def runs(rounds: Iterable[Round]) -> list[tuple[Origin, str]]:
-    """The text as runs of one origin: the shortest form that keeps the colours.
+    """Return the text as runs of one origin: the shortest form that keeps the colours.
 
     A character may be spread over several tokens, all but the last without text; it has the origin
     of the one that could change the answer most: relaxed before target before draft.
@@ -44,9 +42,7 @@ def runs(rounds: Iterable[Round]) -> list[tuple[Origin, str]]:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What one lane, or several pooled together, did. Ratios are None where their denominator is
-    0.
-    """
+    """What one lane, or several pooled together, did. Ratios are None if their denominator is 0."""
 
     totals: Totals
     before_s: float
@@ -66,7 +62,9 @@ class Metrics:
 
     @property
     def relaxed_share(self) -> float | None:
-        """Share of emitted tokens that the target alone would not have chosen."""
+        """Share of emitted tokens that the target without a relaxed verifier would not have
+        chosen.
+        """
         return _ratio(self.totals.n_relaxed, self.totals.n_tokens)
 
     @property
@@ -78,7 +76,9 @@ class Metrics:
 
 
 def measure(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:
-    """Metrics of one lane, or of several runs of one method pooled: all tokens over all seconds."""
+    """Return metrics of one lane, or of several runs of one method pooled: all tokens over all
+    seconds.
+    """
     lanes = [lanes] if isinstance(lanes, LaneRecords) else list(lanes)
     totals = fold(round_ for lane in lanes for round_ in lane.rounds)
     return Metrics(totals, sum(lane.begin.before_s for lane in lanes))
@@ -91,12 +91,12 @@ class Comparison:
 
     @property
     def speedup_decode(self) -> float | None:
-        """S: decode tokens per second over AR's. Above τ it would be a mistake."""
+        """S: decode tokens per second over AR's. Above τ it would be an error."""
         return _ratio(self.metrics.totals.tokens_per_s, self.ar.totals.tokens_per_s)
 
     @property
     def speedup_total(self) -> float | None:
-        """The same with vision and prefill included on both sides."""
+        """The same including vision and prefill on both sides."""
         return _ratio(self.metrics.tokens_per_s_total, self.ar.tokens_per_s_total)
 
     @property
@@ -106,15 +106,17 @@ class Comparison:
         return {name: _ratio(_ratio(seconds, t.n_rounds), step) for name, seconds in _phases(t)}
 
     def doubt(self) -> str | None:
-        """One sentence where the measurement contradicts itself; None where it may be believed: S ≤
-        τ, for a verify pass cannot be cheaper than the AR step it contains."""
+        """Return one sentence if the measurement contradicts itself, else None.
+
+        S ≤ τ must hold, since a verify pass cannot be cheaper than the AR step it contains.
+        """
         speedup, tau = self.speedup_decode, self.metrics.totals.tau
         if speedup is None or tau is None or speedup <= tau * (1 + SLACK):
             return None
-        return f"a speedup of {speedup:.1f} is above τ {tau:.1f}, which nothing can reach"
+        return f"a speedup of {speedup:.1f} is above τ {tau:.1f}, which is impossible"
 
     def why_slow(self) -> str | None:
-        """One sentence on why the method is not faster than AR here; None where it is."""
+        """Return one sentence on why the method is not faster than AR here; None if it is."""
         speedup, tau = self.speedup_decode, self.metrics.totals.tau
         rho = {name: cost for name, cost in self.rho.items() if cost is not None}
         if speedup is None or tau is None or speedup >= 1 or len(rho) < len(PHASES):
@@ -122,30 +124,32 @@ class Comparison:
         draft, verify, rest = rho["draft"], rho["verify"], rho["commit"] + rho["other"]
         free_draft_pays, cheap_verify_pays = tau >= verify + rest, tau >= draft + 1 + rest
         if tau >= draft + verify and rest >= TOO_LITTLE:
-            reason = f"everything outside the models' forwards costs {rest:.1f} AR steps a round"
+            reason = f"everything outside the models' forwards costs {rest:.1f} AR steps per round"
         elif (
             draft >= TOO_LITTLE
             and free_draft_pays
             and (draft >= verify - 1 or not cheap_verify_pays)
         ):
-            reason = f"drafting costs {draft:.1f} AR steps a round"
+            reason = f"drafting costs {draft:.1f} AR steps per round"
         elif cheap_verify_pays and verify >= 1 + TOO_LITTLE:
             reason = f"verifying {self.nodes_per_round:.0f} nodes costs {verify:.1f} AR steps here"
         else:
             kept = self.metrics.totals.accepted_per_round
-            reason = f"too few drafted tokens are accepted ({kept:.1f} a round)"
+            reason = f"too few drafted tokens are accepted ({kept:.1f} per round)"
         return f"slower than AR: {reason}, and a round emits {tau:.1f} tokens"
 
     @property
     def nodes_per_round(self) -> float:
-        """Nodes verified in a round, root included."""
+        """Nodes verified per round, including the root."""
         t = self.metrics.totals
         return 1 + t.n_drafted / max(t.n_rounds, 1)
 
 
 def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
-    """Share of the positions drafted at depth 1, 2, ... that were kept, given that all before them
-    were. A position without a draft below the kept path was not drafted; one behind the end of the
+    """Return the share of positions drafted at depth 1, 2, ... that were accepted, given that all
+    before them were.
+
+    A position without a draft below the accepted path was not drafted; one after the end of the
     answer was not judged. Neither counts.
     """
     drafted, kept = _judged(rounds)
@@ -153,13 +157,15 @@ def accepted_by_depth(rounds: Iterable[Round]) -> list[float]:
 
 
 def acceptance(rounds: Iterable[Round]) -> float | None:
-    """The same of all depths together."""
+    """Return the same for all depths together."""
     drafted, kept = _judged(rounds)
     return _ratio(kept.total(), drafted.total())
 
 
 def _judged(rounds: Iterable[Round]) -> tuple[Counter[int], Counter[int]]:
-    """Positions that were drafted and judged, and those of them that were kept, by depth."""
+    """Return positions that were drafted and judged, and those of them that were accepted, by
+    depth.
+    """
     drafted: Counter[int] = Counter()
     kept: Counter[int] = Counter()
     for round_ in rounds:

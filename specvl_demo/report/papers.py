@@ -1,5 +1,5 @@
-"""What the papers claim, held against rounds that were recorded here: pooled figures, ratios with
-intervals over questions, and the sentence that they decide.
+"""The papers' claims, tested on rounds recorded here: pooled figures, ratios with intervals over
+questions, and the resulting sentence.
 
 The rule: a claim holds here if every comparison it needs does; a comparison holds if the lower end
 of the 95 % interval of its ratio (a percentile bootstrap over questions) is above what it needs.
@@ -21,10 +21,10 @@ NAMES = {"tau": "τ", "quality": "F1 of words"}
 
 @dataclass(frozen=True)
 class Sums:
-    """What answers add up to, so that their figures can be pooled over any questions.
+    """Sums over answers, so that their figures can be pooled over any questions.
 
-    cost: of the rounds in the target's steps, by the paper's cost model; f1: of the answers that
-    have a reference, of which there are `judged`.
+    cost: Of the rounds in target steps, by the paper's cost model. f1: Of the answers that have a
+    reference; `judged` counts them.
     """
 
     tokens: int = 0
@@ -40,8 +40,11 @@ class Sums:
 
     @property
     def figures(self) -> dict[str, float | None]:
-        """tau; nodes verified a round, the root included; speedup at the paper's costs; quality.
-        None where nothing gives it."""
+        """Return tau; nodes verified per round, including the root; speedup at the paper's costs;
+        quality.
+
+        Each is None if there is no data.
+        """
         known = {
             "tau": (self.tokens, self.rounds),
             "nodes": (self.nodes, self.rounds),
@@ -52,10 +55,10 @@ class Sums:
 
 
 def sums(lane: LaneRecords, draft_cost: float | None, reference: str | None) -> Sums:
-    """Of one answer. draft_cost: of a draft forward in the target's steps; None where the paper
-    tells none.
+    """Return the sums of one answer. Levels that were drafted but not verified are in no record and
+    not counted.
 
-    Levels that were drafted and not verified are in no record and not counted.
+    draft_cost: A draft forward's cost in target steps; None if the paper does not state it.
     """
     levels = [_depth(round_.tree.parent) for round_ in lane.rounds]
     return Sums(
@@ -69,8 +72,10 @@ def sums(lane: LaneRecords, draft_cost: float | None, reference: str | None) -> 
 
 
 def priced(levels: Sequence[int], draft_cost: float) -> float:
-    """Target steps that rounds cost which drafted so many levels each: one step and a draft forward
-    a level, however many nodes are verified, as in τ / (γ·c + 1) of equation 1 in arXiv 2601.20357.
+    """Return the cost, in target steps, of rounds that drafted so many levels each.
+
+    One step, and a draft forward per level, however many nodes are verified, as in τ / (γ·c + 1) of
+    equation 1 in arXiv 2601.20357.
     """
     return sum(1 + draft_cost * one for one in levels)
 
@@ -89,8 +94,10 @@ def pooled(answers: Sequence[Sums]) -> dict[str, float | None]:
 def ratio(
     arm: Sequence[Sums], control: Sequence[Sums], figure: str
 ) -> tuple[float, list[float]] | None:
-    """The arm's figure over the control's, with its 95 % interval; None where one has none. Both
-    answered the same questions, in the same order."""
+    """Return the arm's figure over the control's, with its 95 % interval; None if one has none.
+
+    Both must have answered the same questions, in the same order.
+    """
 
     def of(at: Sequence[int]) -> float | None:
         mine, theirs = (pooled([some[i] for i in at])[figure] for some in (arm, control))
@@ -107,20 +114,23 @@ def ratio(
 
 
 def lagged(lanes: Sequence[LaneRecords], note: str) -> float | None:
-    """The correlation of a note with itself a round later, pooled over answers; None where there
-    are too few."""
+    """Return the correlation of a note with itself a round later, pooled over answers; None if
+    there are too few.
+    """
     series = [[value for _, value in _noted([lane], note)] for lane in lanes]
     pairs = [pair for values in series for pair in zip(values, values[1:], strict=False)]
     return _correlation(pairs)
 
 
 def foretold(lanes: Sequence[LaneRecords], note: str) -> float | None:
-    """The correlation of a note with the number of drafted tokens that its round kept."""
+    """Return the correlation of a note with the number of drafted tokens that its round
+    accepted.
+    """
     return _correlation([(value, len(one.path) - 1) for one, value in _noted(lanes, note)])
 
 
 def _noted(lanes: Sequence[LaneRecords], note: str) -> list[tuple[Round, float]]:
-    """The rounds that have a number under this note, with it."""
+    """Return the rounds that have a number under this note, with it."""
     found = ((one, one.notes.get(note)) for lane in lanes for one in lane.rounds)
     return [(one, float(value)) for one, value in found if isinstance(value, int | float)]
 
@@ -135,12 +145,14 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 
 def holds(one: Mapping[str, Any]) -> bool:
-    """Whether a comparison reaches what it needs; not where it could not be made."""
+    """Whether a comparison reaches what it needs; False if it could not be made."""
     return one["interval"] is not None and one["interval"][0] > one["least"]
 
 
 def verdict(claim: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether a claim of the record holds here, and the sentence on it, from the numbers only."""
+    """Return whether a claim of the record holds here, and the sentence on it, from the numbers
+    only.
+    """
     held: list[str] = []
     missed: list[str] = []
     for one in claim["comparisons"]:
@@ -153,7 +165,7 @@ def verdict(claim: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 def beside(claim: Mapping[str, Any]) -> str:
-    """The comparisons of a claim that decide nothing, in a sentence; empty without any."""
+    """Return the comparisons of a claim that decide nothing, in a sentence; empty without any."""
     told = [_told(one) for one in claim["comparisons"] if one.get("beside")]
     return f"Beside it: {'; '.join(told)}." if told else ""
 

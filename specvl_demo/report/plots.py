@@ -1,4 +1,4 @@
-"""Charts of a race, made with plotly: progress, tokens a round, phases, and what the methods
+"""Charts of a race, made with plotly: progress, tokens per round, phases, and what the methods
 declare.
 """
 
@@ -16,7 +16,7 @@ from specvl_demo.report.metrics import measure
 
 PHASE_COLOURS = ("#56b4e9", "#0072b2", "#cc79a7", "#a8b0b8")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000")
-"""Told apart by colour-blind eyes too; dashes and symbols are the second cue."""
+"""Distinguishable for colour-blind readers; dashes and symbols are the second cue."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "diamond-open", "square", "x")
 
@@ -33,7 +33,7 @@ def figures(lanes: Sequence[LaneRecords]) -> list[go.Figure]:
 
 
 def progress(lanes: Sequence[LaneRecords]) -> go.Figure:
-    """Tokens of every lane over its own clock, prefill not counted."""
+    """Plot the tokens of every lane over its own clock, without prefill."""
     figure = _figure("Progress", "seconds on the lane's own clock, without prefill", "tokens")
     for i, lane in enumerate(lanes):
         tokens = list(accumulate((len(round_.tokens) for round_ in lane.rounds), initial=0))
@@ -49,7 +49,7 @@ def progress(lanes: Sequence[LaneRecords]) -> go.Figure:
 
 
 def emitted(lanes: Sequence[LaneRecords]) -> go.Figure:
-    figure = _figure("Tokens of every round", "round", "tokens, the target's own included")
+    figure = _figure("Tokens per round", "round", "tokens, including the target's own")
     for i, lane in enumerate(lanes):
         x = [r.index for r in lane.rounds]
         _line(figure, lane.begin.title, x, [len(r.tokens) for r in lane.rounds], i, shape="hv")
@@ -58,8 +58,8 @@ def emitted(lanes: Sequence[LaneRecords]) -> go.Figure:
 
 
 def phases(lanes: Sequence[LaneRecords]) -> go.Figure:
-    """Milliseconds that a token costs every lane, by phase of the round."""
-    figure = _figure("Where the time goes", "", "ms for a token")
+    """Plot the milliseconds that a token costs in every lane, by phase of the round."""
+    figure = _figure("Where the time goes", "", "ms per token")
     figure.update_layout(barmode="stack")
     measured = [(lane.begin.title, measure(lane).totals) for lane in lanes if lane.rounds]
     for i, phase in enumerate(PHASES):
@@ -70,7 +70,7 @@ def phases(lanes: Sequence[LaneRecords]) -> go.Figure:
 
 
 def declared_chart(lane: LaneRecords, chart: Chart) -> go.Figure | None:
-    """A chart that the lane's method declares; None where its rounds hold none of the numbers."""
+    """Plot a chart that the lane's method declares; None if its rounds have none of the numbers."""
     lines = [line for series in chart.series for line in _lines(lane, series).items()]
     if not lines:
         return None
@@ -103,7 +103,7 @@ Points = tuple[list[float], list[float]]
 
 
 def _lines(lane: LaneRecords, series: Series) -> dict[tuple[str, str, bool], Points]:
-    """x and y by (name, axis, drawn as points); the same reading as the page's `declared.js`."""
+    """Return x and y by (name, axis, drawn as points), read as in the page's `declared.js`."""
     found: dict[tuple[str, str, bool], Points] = {}
 
     def add(name: str, points: bool, x: float, value: Any) -> None:
@@ -132,7 +132,9 @@ def _lines(lane: LaneRecords, series: Series) -> dict[tuple[str, str, bool], Poi
 
 
 def dig(value: Any, path: str) -> Any:
-    """The value at a dotted path of a round, `notes.weights.text` say; None where there is none."""
+    """Return the value at a dotted path of a round, such as `notes.weights.text`; None if there is
+    none.
+    """
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
     return value
@@ -163,12 +165,12 @@ def _figure(title: str, x: str, y: str) -> go.Figure:
 
 
 def _text(text: str) -> str:
-    """Plotly reads tags in its texts; names in a trace may come from anybody."""
+    """Escape text: Plotly reads tags in its texts, and names in a trace may come from anyone."""
     return html.escape(text, quote=False)
 
 
 def fragments(charts: Iterable[go.Figure]) -> list[str]:
-    """Each chart as HTML; the first brings plotly's script along, so that the file needs no
+    """Return each chart as HTML; the first includes plotly's script, so that the file needs no
     network.
     """
     config = {"responsive": True, "displaylogo": False}

@@ -1,6 +1,7 @@
-"""What may be said of a lane beside the AR lane: do the answers agree, do the times mean anything.
+"""Remarks on a lane compared with the AR lane: whether the answers agree, whether the times are
+valid.
 
-`ui/assets/js/verdict.js` decides the same for the page; a test holds the two together.
+`ui/assets/js/verdict.js` decides the same for the page; a test compares the two.
 """
 
 from __future__ import annotations
@@ -16,27 +17,34 @@ from specvl_demo.records import LAW, LaneRecords, Round
 from specvl_demo.report.metrics import compare
 
 MIN_TOKENS = 20
-"""Tokens below which a time says nothing: no speedup, no place."""
+"""Number of tokens below which times are not reported: no speedup, no place."""
 MOST_WORDS = 4096
-"""Words of an answer that are compared: its time grows with their square, and a trace may hold any
-number."""
+"""Words of an answer that are compared: the time grows with their square, and a trace may have any
+number.
+"""
 MAX_LOAD = 0.25
-"""Share of the machine that other programs may use before times are called disturbed."""
+"""Share of the machine that other programs may use before times count as disturbed."""
 MAX_JITTER = 0.3
-"""The same for AR steps: the width of their middle half over their median. They all cost alike."""
+"""The same for the spread of AR steps, which should all cost the same: the interquartile range over
+the median.
+"""
 TIE_NATS = 0.05
 """Log-probabilities closer than this may change places by rounding."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The answer of a lane beside AR's.
+    """How a lane's answer compares with AR's.
 
-    same: token for token. so_far: one was stopped, and what both have is the same. tie: a lossless
-    lane's first difference is one of rounding. law: it draws by itself. at: the first token that
-    differs, else the tokens in common. gap: by how many nats the target preferred AR's token there,
-    when sampling with the noise of the draw added; None where not recorded. words: of two whole
-    answers the share of words that agree once the texts are aligned, None otherwise.
+    Attributes:
+        kind: "same": token for token. "so_far": one was stopped, and what both have is the same.
+            "tie": a lossless lane's first difference is due to rounding. "law": it samples with its
+            own random numbers. "differs" otherwise.
+        at: The first token that differs, else the number of tokens in common.
+        gap: By how many nats the target preferred AR's token there, including the noise of the draw
+            when sampling; None if not recorded.
+        words: For two complete answers, the share of words that agree once the texts are aligned,
+            else None.
     """
 
     kind: Literal["same", "so_far", "tie", "law", "differs"]
@@ -51,7 +59,10 @@ class Agreement:
             return f"the same so far: {self.at} tokens, then one of the two was stopped"
         words = "" if self.words is None else f"; {100 * self.words:.0f} % of the words agree"
         if self.kind == "law":
-            return "another answer with the target's law: it draws by itself"
+            return (
+                "another answer with the target's distribution: it samples with its own random"
+                " numbers"
+            )
         if self.kind == "tie":
             return (
                 f"differs from token {self.at + 1} on, a rounding tie ({self.gap:.3f} nats){words}"
@@ -60,7 +71,7 @@ class Agreement:
 
 
 def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
-    """Whether two answers to one question agree, as far as both go."""
+    """Compare two answers to one question, as far as both go."""
     ours, theirs = lane.token_ids, ar.token_ids
     common = min(len(ours), len(theirs))
     at = next((i for i in range(common) if ours[i] != theirs[i]), None)
@@ -76,7 +87,7 @@ def agreement(lane: LaneRecords, ar: LaneRecords) -> Agreement:
 
 
 def disturbance(lane: LaneRecords, ar: LaneRecords) -> str | None:
-    """Why the times of this race mean nothing; None where nothing speaks against them."""
+    """Return why the times of this race are not meaningful; None if they are."""
     doubt = compare(lane, ar).doubt()
     if doubt is not None:
         return doubt
@@ -96,8 +107,8 @@ def disturbance(lane: LaneRecords, ar: LaneRecords) -> str | None:
 
 
 def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
-    """What is to be said of a lane of a race: its answer, then its time. None of AR, or without
-    AR.
+    """Return the remark on a lane of a race: its answer, then its time. None for AR, or
+    without AR.
     """
     ar = next((one for one in lanes if one.begin.method == "ar"), None)
     if ar is None or lane is ar or not lane.rounds:
@@ -115,8 +126,10 @@ def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
 
 
 def _gap(ar: LaneRecords, at: int, other: int) -> float | None:
-    """By how many nats AR's token was ahead of another at a token of its answer, where the record
-    has it; of a sampled one it has the runner-up only.
+    """Return by how many nats AR's token was ahead of another at a token of its answer, if
+    recorded.
+
+    When sampling, only the runner-up is recorded.
     """
     sampled = bool(ar.begin.sampling.get("temperature"))
     for r in ar.rounds:
@@ -133,7 +146,9 @@ def _gap(ar: LaneRecords, at: int, other: int) -> float | None:
 
 
 def _noted(r: Round, name: str, at: int) -> float | None:
-    """A number that the round notes of a drawn token; None where it does not, as in old traces."""
+    """Return a number that the round notes of a sampled token; None if it does not, as in old
+    traces.
+    """
     draws: Any = r.notes.get("draws")
     listed = draws.get(name) if isinstance(draws, dict) else None
     found = listed[at] if isinstance(listed, list) and at < len(listed) else None
@@ -141,7 +156,9 @@ def _noted(r: Round, name: str, at: int) -> float | None:
 
 
 def words_agreeing(text: str, other: str) -> float:
-    """Share of words, 0 to 1, that two texts have in common and in order; of the longer one."""
+    """Return the share of words, 0 to 1, that two texts have in common and in order, of the longer
+    one.
+    """
     a, b = (re.findall(r"\w+", one.lower())[:MOST_WORDS] for one in (text, other))
     if a == b:
         return 1.0

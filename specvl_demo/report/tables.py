@@ -34,7 +34,7 @@ LANE_COLUMNS = (
 
 
 def lane_row(lane: LaneRecords) -> dict[str, Any]:
-    """What is told of one lane: the fields of `generate --json`, in their order."""
+    """Return the figures of one lane: the fields of `generate --json`, in their order."""
     found = measure(lane)
     totals = found.totals
     return {
@@ -57,7 +57,9 @@ def lane_row(lane: LaneRecords) -> dict[str, Any]:
 
 
 def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
-    """`lane_row` of every lane of a race, with the comparison to its AR lane where it has one."""
+    """Return `lane_row` of every lane of a race, with the comparison to its AR lane if it
+    has one.
+    """
     lanes = list(lanes)
     ar = next((lane for lane in lanes if lane.begin.method == "ar"), None)
     rows = []
@@ -69,7 +71,7 @@ def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
             row |= {
                 "speedup_decode": beside.speedup_decode,
                 "speedup_total": beside.speedup_total,
-                # Of an answer that was stopped nobody knows.
+                # Unknown for an answer that was stopped.
                 "identical_to_ar": None if found.kind == "so_far" else found.kind == "same",
                 "first_difference": None if found.kind in ("same", "so_far") else found.at,
             }
@@ -78,7 +80,7 @@ def lane_rows(lanes: Iterable[LaneRecords]) -> list[dict[str, Any]]:
 
 
 def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """The rows as a Markdown table; missing and None cells are blank."""
+    """Return the rows as a Markdown table; missing and None cells are blank."""
     cells = [list(columns), *([_markdown(row.get(column)) for column in columns] for row in rows)]
     widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(columns))]
     lines = [
@@ -90,16 +92,16 @@ def render(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
 
 
 def grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[str]]:
-    """The cells of the rows as they are read."""
+    """Return the cells of the rows as displayed."""
     return [[one_line(cell(row.get(column))) for column in columns] for row in rows]
 
 
 def csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """The rows as comma-separated values, with all digits."""
+    """Return the rows as comma-separated values, with all digits."""
     text = io.StringIO()
     lines = writer(text, lineterminator="\n")
     for line in (columns, *([row.get(column) for column in columns] for row in rows)):
-        # Spreadsheets run cells that begin like a formula; an apostrophe keeps them text.
+        # Spreadsheets evaluate cells that look like a formula; an apostrophe keeps them text.
         lines.writerow(
             f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@\t\r") else v for v in line
         )
@@ -107,7 +109,7 @@ def csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
 
 
 def latex(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """The rows as a LaTeX tabular with the rules of booktabs."""
+    """Return the rows as a LaTeX tabular with the rules of booktabs."""
     lines = [" & ".join(map(_latex, line)) + r" \\" for line in (columns, *grid(rows, columns))]
     return "\n".join(
         [
@@ -124,7 +126,7 @@ def latex(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
 
 
 def facts(begin: Begin) -> str:
-    """Where and how a race was run, on one line."""
+    """Return where and how a race was run, on one line."""
     temperature = begin.sampling.get("temperature", 0)
     sampling = (
         f"temperature {temperature}, seed {begin.sampling.get('seed')}" if temperature else "greedy"
@@ -148,7 +150,7 @@ def facts(begin: Begin) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value for people: three significant digits, yes and no, blank for unknown."""
+    """Return a value for display: three significant digits, yes and no, blank for unknown."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -161,14 +163,14 @@ def cell(value: Any) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, with nothing a terminal would obey."""
+    """Return the text on one line, without terminal control characters."""
     return "".join(
         c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split())
     )
 
 
 def plain(text: str) -> str:
-    """The text with its lines, and nothing else a terminal would obey."""
+    """Return the text with its line breaks, but without terminal control characters."""
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text
     )

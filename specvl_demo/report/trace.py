@@ -1,4 +1,4 @@
-"""Saved races: JSON lines from anybody, read within limits, checked and summed up."""
+"""Saved races: JSON lines from any source, read within limits, checked and summarised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_PROBLEMS = 20
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with a trace; `line` is None where it concerns the whole."""
+    """A problem with a trace; `line` is None if it concerns the whole."""
 
     line: int | None
     message: str
@@ -31,7 +31,7 @@ class Problem:
 
 
 def inspect(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[Problem]]:
-    """The lanes of a trace, and what is wrong with it, at most MAX_PROBLEMS; any problem leaves no
+    """Return the lanes of a trace, and its problems, at most MAX_PROBLEMS; with any problem, no
     lanes.
     """
     try:
@@ -43,7 +43,7 @@ def inspect(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[Probl
 def inspect_text(text: str) -> tuple[list[LaneRecords], list[Problem]]:
     good: list[Record] = []
     problems: list[Problem] = []
-    # Not splitlines: JSON strings may hold U+2028 and friends as they are.
+    # Not splitlines: JSON strings may contain U+2028 and similar characters.
     for number, line in enumerate(text.split("\n"), 1):
         if number > MAX_LINES:
             problems.append(Problem(number, f"more than {MAX_LINES} lines"))
@@ -63,17 +63,17 @@ def inspect_text(text: str) -> tuple[list[LaneRecords], list[Problem]]:
     except RecordError as fault:
         return [], [Problem(None, _one_line(str(fault)))]
     if not lanes:
-        return [], [Problem(None, "holds no record")]
+        return [], [Problem(None, "contains no record")]
     if len(lanes) > MAX_LANES:
-        return [], [Problem(None, f"{len(lanes)} lanes, at most {MAX_LANES} are accepted")]
+        return [], [Problem(None, f"{len(lanes)} lanes, but at most {MAX_LANES} are accepted")]
     return lanes, []
 
 
 def summary(lanes: Iterable[LaneRecords]) -> str:
-    """A trace as plain text: what was asked, a table of its lanes, each lane's answer with origins
-    marked.
+    """Return a trace as plain text: the question, a table of its lanes, each lane's answer with
+    origins marked.
 
-    In the answer, text of the target stands bare, accepted drafts as [drafted], relaxed ones as
+    In the answer, text of the target is plain, accepted drafts are [drafted], relaxed ones
     {relaxed}.
     """
     lanes = list(lanes)
@@ -83,7 +83,7 @@ def summary(lanes: Iterable[LaneRecords]) -> str:
         f"Prompt ({first.n_prompt} tokens, {first.n_visual} visual): {_one_line(first.prompt)}",
         "",
         tables.render(tables.lane_rows(lanes), tables.LANE_COLUMNS),
-        "tau counts tokens per target forward, the target's own token included.",
+        "tau counts tokens per target forward, including the target's own token.",
     ]
     for lane in lanes:
         said = remarks.remark(lane, lanes)
@@ -93,12 +93,12 @@ def summary(lanes: Iterable[LaneRecords]) -> str:
 
 
 def read(path: Path) -> str:
-    """A file of somebody's, within limits; RecordError where it cannot be read."""
+    """Read a file from any source, within limits; RecordError if it cannot be read."""
     try:
         if not path.is_file():
             raise RecordError(f"there is no file {path}")
         if path.stat().st_size > MAX_BYTES:
-            raise RecordError(f"larger than {MAX_BYTES >> 20} MB, the most a trace may be")
+            raise RecordError(f"larger than {MAX_BYTES >> 20} MB, the limit for a trace")
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as fault:
         raise RecordError(f"not UTF-8 text (byte {fault.start})") from None
@@ -107,7 +107,7 @@ def read(path: Path) -> str:
     except RecordError:
         raise
     except ValueError:  # a zero byte in the name
-        raise RecordError(f"{str(path)!r} is no file name") from None
+        raise RecordError(f"{str(path)!r} is not a file name") from None
 
 
 def _one_line(text: str, most: int = 200) -> str:

@@ -373,7 +373,7 @@ def test_race_json_and_trace(capsys: pytest.CaptureFixture[str], place: Path) ->
     assert "5 lanes" in capsys.readouterr().out
     assert main(["trace", "show", "race.jsonl"]) == 0
     shown = capsys.readouterr().out
-    assert "What happens in the clip?" in shown and "target's own token included" in shown
+    assert "What happens in the clip?" in shown and "the target's own token" in shown
     begins = [json.loads(line) for line in (place / "race.jsonl").read_text().splitlines()]
     chain = next(b for b in begins if b["kind"] == "begin" and b["method"] == "chain")
     assert chain["settings"]["gamma"] == 3 and chain["n_visual"] == 4 * 36

@@ -274,4 +274,4 @@ def test_problems_are_numbered_and_bounded() -> None:
 def test_the_summary_shows_origins(sound: Path) -> None:
     said = trace.summary(trace.inspect(sound)[0])
     assert "[abc]x[ef]g" in said
-    assert "target's own token included" in said
+    assert "including the target's own token" in said

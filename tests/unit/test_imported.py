@@ -103,8 +103,8 @@ def test_what_the_answer_does_not_hold_stays_unknown() -> None:
 @pytest.mark.parametrize(
     ("response", "part"),
     [
-        ("[]", "no response"),
-        ("{", "no response"),
+        ("[]", "not a response"),
+        ("{", "not a response"),
         ({**RESPONSE, "metrics": None}, "detailed"),
         (changed(per_step_accepted=None), "detailed"),
         (changed(per_step_accepted=[4, 2]), "more tokens than it drafted"),

@@ -191,7 +191,7 @@ def test_the_command_line_takes_any_two_that_fit(
     answer = json.loads(capsys.readouterr().out)
     assert answer["n_tokens"] <= 5 and answer["pair"] == "custom"
     assert main([*ask, "--drafter", str(small)]) == 2
-    assert "--target; name that too" in capsys.readouterr().err
+    assert "--drafter needs the --target" in capsys.readouterr().err
     assert main([*ask, "--target", str(small), "--drafter", str(pair / "target")]) == 2
     assert "must be smaller" in capsys.readouterr().err
     assert main([*ask, "--target", str(pair / "nowhere"), "--drafter", str(small)]) == 2

@@ -120,7 +120,7 @@ def test_pooled_speed_is_all_tokens_over_all_seconds() -> None:
         (0.07, 0.08, "", 0.01, "too few drafted tokens"),
         # Drafts that cost nothing, and models' forwards that nearly pay: prompt lookup.
         (0.0, 0.159, "a", 0.002, "verifying 5 nodes costs 2.0 AR steps"),
-        (0.0, 0.079, "", 0.002, "too few drafted tokens are accepted (0.0 a round)"),
+        (0.0, 0.079, "", 0.002, "too few drafted tokens are accepted (0.0 per round)"),
         (0.0, 0.079, "", 0.012, "everything outside the models' forwards costs 0.1 AR steps"),
     ],
 )
@@ -249,7 +249,7 @@ def timed(
         ),
         ({"lane_s": 0.3, "load": 0.1}, "slower than AR"),
         ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
-        ({"lane_s": 0.01}, "a speedup of 20.0 is above τ 2.0, which nothing can reach"),
+        ({"lane_s": 0.01}, "a speedup of 20.0 is above τ 2.0, which is impossible"),
     ],
 )
 def test_no_reason_is_given_that_the_measurement_does_not_carry(

@@ -116,7 +116,7 @@ def test_mmspec_is_read_from_a_splits_folder(tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("{", "line 1: not a line of JSON"),
-        ("[1]", "line 1: an object is needed"),
+        ("[1]", "line 1: the line must be an object"),
         ('{"image": "a.png"}', "a question is needed"),
         ('{"question": "x", "image": "nowhere.png"}', "line 1: There is no file"),
     ],

@@ -151,7 +151,7 @@ def test_a_section_of_a_file_is_kept_up_to_date(beside: dict[str, Any], tmp_path
     assert main(command) == 0
     text = whole.read_text()
     assert "old" not in text and text.startswith("# Title\n") and text.endswith("end\n")
-    assert HF_GENERATE in text and "* chain: A round brings" in text
+    assert HF_GENERATE in text and "* chain: A round emits" in text
     lines = few.read_text().splitlines()
     assert [line.split()[1] for line in lines[3:-1]] == ["ar", "chain"] and "limit" not in lines[1]
     once = whole.read_text()
@@ -295,7 +295,7 @@ def report(**changes: Any) -> dict[str, Any]:
         ({"tau": 2.9}, False, "τ 3.00 → 2.90"),
         ({"efficiency": 0.5}, False, "efficiency 0.90 → 0.50"),
         ({"identical_to_ar": False}, False, "differ from AR"),
-        ({"method": "other"}, False, "not measured any more"),
+        ({"method": "other"}, False, "no longer measured"),
     ],
 )
 def test_a_guard_finds_what_is_worse_by_more_than_runs_scatter(
@@ -329,9 +329,9 @@ def test_a_guard_compares_like_with_like() -> None:
         assert finding.well and all(word in finding.sentence for word in words)
     other = report()
     other["settings"]["cases"] = ["d"]
-    with pytest.raises(ValueError, match="not asked the same: cases"):
+    with pytest.raises(ValueError, match="The two runs differ: cases"):
         guard.compare(report(), other)
-    with pytest.raises(ValueError, match="no report of"):
+    with pytest.raises(ValueError, match="not a report of"):
         guard.settings_of({"rows": []})
 
 
