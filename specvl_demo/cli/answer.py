@@ -1,7 +1,6 @@
 """`generate` and `race`: one question, answered by one method or by several side by side.
 
-Everything that can be refused is refused before torch is imported; the answer streams while it is
-made.
+Input is checked before torch is imported; the answer streams while it is generated.
 """
 
 from __future__ import annotations
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
 
 
 def generate(options: argparse.Namespace) -> int:
-    """One method; prints its answer as it comes, then its numbers, or one JSON document."""
+    """Run one method; print its answer as it is generated, then its figures, or one JSON
+    document.
+    """
     if options.batch is not None:
         return batch(options)
     lanes = _run(options, [options.method])
@@ -46,7 +47,7 @@ def generate(options: argparse.Namespace) -> int:
 
 
 def race(options: argparse.Namespace) -> int:
-    """Several methods, AR first; prints all answers and a table, or one JSON document."""
+    """Run several methods, AR first; print all answers and a table, or one JSON document."""
     lanes = _run(options, _names(options))
     if options.json:
         print_json({"lanes": tables.lane_rows(lanes)})
@@ -56,16 +57,16 @@ def race(options: argparse.Namespace) -> int:
 
 
 def batch(options: argparse.Namespace) -> int:
-    """Every question of a file on one load: a JSON line in, a JSON line out, in their order.
+    """Answer every question of a file with one load: a JSON line in, a JSON line out, in order.
 
-    A line that cannot be answered gives {"id", "error"}, and the rest goes on; exit code 1 where
-    any did.
+    A line that cannot be answered yields {"id", "error"}, and the others are still answered; the
+    exit code is then 1.
     """
     if not options.json:
         raise InputError("--batch prints JSON lines; add --json.")
     if options.prompt or options.image or options.video or options.trace:
         raise InputError(
-            "--batch takes prompts and files from its lines; leave --prompt, --image, --video and"
+            "--batch takes prompts and files from its lines; omit --prompt, --image, --video and"
             " --trace."
         )
     pair = find_pair(options)
@@ -85,7 +86,7 @@ def batch(options: argparse.Namespace) -> int:
     from specvl_demo.serving import session
 
     def beside(name: str) -> Path:
-        """A file of a line: as it is named, or beside the file of lines."""
+        """Return a file of a line: the path as given, or relative to the file of lines."""
         here = Path(name)
         return here if here.exists() else Path(options.batch).parent / name
 
@@ -110,7 +111,7 @@ def batch(options: argparse.Namespace) -> int:
 
 
 class BatchLine(msgspec.Struct, forbid_unknown_fields=True):
-    """A line of --batch. kind, split and answer are the bench's, and are read over here."""
+    """A line of --batch. kind, split and answer are used by the bench, and ignored here."""
 
     id: str | int
     prompt: str = ""
@@ -122,8 +123,8 @@ class BatchLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _question(line: str, answer: dict[str, object]) -> BatchLine:
-    """The question of a line; its id goes into the answer as soon as it is known. ValueError on bad
-    lines.
+    """Return the question of a line, and put its id into the answer as soon as it is known;
+    ValueError on invalid lines.
     """
     try:
         data = msgspec.json.decode(line)
@@ -132,7 +133,7 @@ def _question(line: str, answer: dict[str, object]) -> BatchLine:
         asked = msgspec.convert(data, BatchLine)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as fault:
         raise ValueError(
-            f'A line is {{"id", "prompt", "images", "video"}} in JSON: {fault}'
+            f'A line must be {{"id", "prompt", "images", "video"}} in JSON: {fault}'
         ) from None
     if not asked.prompt.strip() and not asked.images and not asked.video:
         raise ValueError("There is nothing to answer: give a prompt, images or a video.")
@@ -142,10 +143,10 @@ def _question(line: str, answer: dict[str, object]) -> BatchLine:
 def pick(
     names: Sequence[str], settings: Sequence[tuple[str, str]], pair: PairSpec, temperature: float
 ) -> list[Choice]:
-    """Each method with its settings, checked against the pair; ValueError with a sentence.
+    """Return each method with its settings, checked against the pair; ValueError with a sentence.
 
-    `METHOD.KEY=VALUE` reaches one method; a bare KEY all of them that have it, and at least one
-    must.
+    `METHOD.KEY=VALUE` applies to one method; a bare KEY to all that have it, at least one of which
+    must run.
     """
     chosen, used = [], set()
     for name in names:
@@ -168,11 +169,9 @@ def pick(
 
 
 def find_pair(options: argparse.Namespace) -> PairSpec:
-    """The pair that was named, or one of the two models that were; ValueError with what is
-    wrong.
-    """
+    """Return the named pair, or a pair of the two named models; ValueError if there is none."""
     if options.drafter is not None and options.target is None:
-        raise InputError("--drafter drafts for a --target; name that too.")
+        raise InputError("--drafter needs the --target that it drafts for.")
     if options.target is not None:
         return custom_pair(options.target, options.drafter)
     return pairs.find(options.pair) if options.pair else choosing.default_pair()
@@ -212,7 +211,9 @@ def _run(options: argparse.Namespace, names: list[str]) -> list[LaneRecords]:
 def load(
     options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role], dtype: str | None = None
 ) -> Loaded:
-    """The pair with drafters of these roles, as the options ask; dtype goes before theirs."""
+    """Load the pair with drafters of these roles, according to the options; `dtype` overrides
+    theirs.
+    """
     from specvl_demo.serving import loader
 
     asked = {
@@ -251,7 +252,7 @@ def _request(
 
 
 def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> Iterator[Record]:
-    """Pass records on; write each to the trace at once, so that a crash leaves what there was."""
+    """Pass records on, writing each to the trace at once, so that a crash loses nothing."""
     for record in running:
         if saved is not None:
             try:
@@ -269,18 +270,20 @@ def _watched(running: Iterable[Record], saved: TextIO | None, quiet: bool) -> It
 
 @contextmanager
 def _opened(path: str | None) -> Iterator[TextIO | None]:
-    """The trace file, opened before anything is computed; None where none is wanted."""
+    """Open the trace file before anything is computed; None if there is none."""
     if path is None:
         yield None
         return
     try:
-        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below, without a second complaint
+        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below, without a second error
     except (OSError, ValueError) as fault:
         raise _unwritable(path, fault) from None
     try:
         yield file
     finally:
-        with suppress(OSError):  # every record was flushed when it was written, or refused then
+        with suppress(
+            OSError
+        ):  # every record was flushed, or its error reported, when it was written
             file.close()
 
 
@@ -299,7 +302,7 @@ def _say_numbers(lanes: list[LaneRecords]) -> None:
         said = remarks.remark(lane, lanes)
         if said:
             sys.stdout.write(f"{lane.begin.title}: {said}\n")
-    sys.stdout.write("tau counts tokens per target forward, the target's own token included.\n")
+    sys.stdout.write("tau counts tokens per target forward, including the target's own token.\n")
 
 
 def print_json(document: object) -> None:

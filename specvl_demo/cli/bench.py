@@ -1,5 +1,5 @@
-"""`bench`: a suite measured, then printed as Markdown or JSON, put into a file, or held against a
-record.
+"""`bench`: measures a suite, then prints it as Markdown or JSON, writes it to a file, or compares
+it with a record.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
-    """The report as JSON, as Markdown, as charts, in sections of files; without ratios where the
-    machine was busy."""
+    """Show the report as JSON, as Markdown, as charts, in sections of files; without ratios if the
+    machine was busy.
+    """
     from specvl_demo.bench import pages, suites
     from specvl_demo.report import answers
 
@@ -78,10 +79,10 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> int:
 def _choices(
     options: argparse.Namespace, pair: PairSpec, recorded: Mapping[str, Any] | None
 ) -> list[Choice]:
-    """`ar`, then the methods that were named, all that the pair serves, or those of the record."""
+    """Return `ar`, then the named methods, all that the pair supports, or those of the record."""
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
     names = choosing.served(pair, options.temperature) if names == ["all"] else names
-    # What is set on the suite of steps is not about methods.
+    # Settings of the suite of steps do not belong to methods.
     settings = [] if options.suite == "steps" and not options.action else options.set
     if recorded is not None:
         names = [name for name in recorded["settings"].get("methods", ()) if name in METHODS]
@@ -96,8 +97,8 @@ def _asked(
     name: str,
     recorded: Mapping[str, Any],
 ) -> Any:
-    """What the suite is to do: as the options say, else as the record was made, else as the suite
-    does.
+    """Return what the suite is to do: by the options, else as in the record, else by the suite's
+    defaults.
     """
     from specvl_demo.bench.guard import REPEATS
     from specvl_demo.bench.measure import BenchOptions
@@ -106,7 +107,8 @@ def _asked(
 
     if options.temperature and name != "lossless":
         raise InputError(
-            "--temperature goes with --suite lossless: the others compare speeds of greedy answers."
+            "--temperature needs --suite lossless: the other suites compare speeds of greedy"
+            " answers."
         )
     suite = find(name)
 
@@ -138,7 +140,7 @@ def _recorded(option: str, path: str) -> dict[str, Any]:
     except OSError as fault:
         raise InputError(f"{option} {path} cannot be read: {fault.strerror or fault}.") from None
     except ValueError:
-        raise InputError(f"{option} {path} is no JSON document.") from None
+        raise InputError(f"{option} {path} is not a JSON document.") from None
     if not isinstance(found, dict) or not {"suite", "machine", "settings", "rows"} <= set(found):
-        raise InputError(f"{option} {path} is no report of `bench --json`.")
+        raise InputError(f"{option} {path} is not a report of `bench --json`.")
     return found

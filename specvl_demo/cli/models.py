@@ -1,5 +1,6 @@
-"""`models`: pairs, methods, what runs here and why not; loads and fetches nothing. `fetch photo`:
-the base weights of the photo pair, checked, unpacked and kept in the user's cache.
+"""`models`: pairs, methods, what runs here and why not; loads and fetches nothing.
+
+`fetch photo`: the base weights of the photo pair, checked, unpacked and kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def fetch(options: argparse.Namespace) -> int:
-    """Fetch what is missing and say where it lies; InputError with a sentence where it cannot be
-    had.
+    """Fetch what is missing and print its location; InputError with a sentence if it cannot be
+    fetched.
     """
     from specvl_demo.vlm import photo_assembly
 
@@ -62,7 +63,9 @@ def fetch(options: argparse.Namespace) -> int:
 
 
 def pair_row(pair: PairSpec, machine: Machine) -> dict[str, Any]:
-    """A pair, with a verdict for every method it serves. Bytes are estimates from rounded sizes."""
+    """Return a pair, with the availability of every method it supports. Bytes are estimated from
+    rounded sizes.
+    """
     verdict = availability.available(pair, machine, roles=())
     methods = {
         name: choosing.availability_of(pair, name, machine) for name in choosing.served(pair)
@@ -108,7 +111,7 @@ def _where(verdict: Availability) -> dict[str, Any]:
 
 
 def method_row(name: str) -> dict[str, Any]:
-    """A method with the parameters that `--set` takes."""
+    """Return a method with the parameters that `--set` accepts."""
     method = base.find(name)
     shown = ("name", "kind", "default", "low", "high", "choices", "help")
     return {

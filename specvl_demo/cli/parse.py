@@ -1,4 +1,4 @@
-"""What the command line accepts, and how it says no: one sentence, never a page of usage.
+"""What the command line accepts; errors are one sentence, never a page of usage.
 
 Checks everything that can be checked without loading a model. Standard library only.
 """
@@ -19,21 +19,23 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 class InputError(ValueError):
-    """Input that cannot be served; the message is the sentence for standard error."""
+    """Invalid input; the message is the sentence for standard error."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose mistakes are one sentence, raised as InputError."""
+    """An argument parser whose errors are one sentence, raised as InputError."""
 
     def error(self, message: str) -> NoReturn:
-        # argparse would print a page of usage first; the sentence alone is easier to read, and to
+        # argparse would print a page of usage first; a single sentence is easier to read, and to
         # test.
         message = re.sub(r"^argument (\S+): ", r"\1: ", message)
         raise InputError(f"{message[:1].upper()}{message[1:]} (see `{self.prog} --help`).")
 
 
 def int_in_range(low: int, high: int) -> Callable[[str], int]:
-    """Reads an option's whole number; what is none, or out of bounds, is refused in a sentence."""
+    """Return a converter to a whole number; it rejects anything else, and numbers out of bounds,
+    with a sentence.
+    """
 
     def convert(text: str) -> int:
         try:
@@ -48,7 +50,7 @@ def int_in_range(low: int, high: int) -> Callable[[str], int]:
 
 
 def number(low: float, high: float) -> Callable[[str], float]:
-    """Reads an option's finite number, as `int_in_range` does."""
+    """Return a converter to a finite number, like `int_in_range`."""
 
     def convert(text: str) -> float:
         try:
@@ -72,8 +74,7 @@ def _assignment(text: str) -> tuple[str, str]:
 def _port(text: str) -> int:
     if not (text.isdecimal() and 1 <= int(text) <= 65535):
         raise argparse.ArgumentTypeError(
-            f"must be between 1 and 65535, not {text!r}; GRADIO_SERVER_PORT counts where it is not"
-            " given"
+            f"must be between 1 and 65535, not {text!r}; without --port, GRADIO_SERVER_PORT applies"
         )
     return int(text)
 
@@ -84,7 +85,7 @@ Row = tuple[str, dict[str, Any]]
 
 
 def option(name: str, metavar: str = "", about: str = "", **more: Any) -> Row:
-    """A row of the table: an option that takes a value."""
+    """Return a row of the table: an option that takes a value."""
     return name, {"metavar": metavar or None, "help": about or None, **more}
 
 
@@ -97,7 +98,7 @@ def many(name: str, metavar: str, about: str, **more: Any) -> Row:
 
 
 def asked(one: Option) -> Row:
-    """A row for what can be asked of an answer."""
+    """Return the row of an option of an answer."""
 
     def convert(text: str) -> int | float:
         try:
@@ -111,8 +112,9 @@ def asked(one: Option) -> Row:
 
 @dataclass(frozen=True)
 class Command:
-    """One command. run: `module:function` of the package, imported when it runs. actions: commands
-    below.
+    """One command.
+
+    run: `module:function` of the package, imported when it runs. actions: subcommands.
     """
 
     about: str
@@ -121,43 +123,46 @@ class Command:
     actions: tuple[tuple[str, str, tuple[Row, ...]], ...] = ()
 
 
-JSON = flag("--json", "one JSON document on standard output, nothing else")
+JSON = flag("--json", "print only one JSON document on standard output")
 SET = option(
     *(
         "--set",
         "KEY=VALUE",
-        "a parameter of the method; repeatable; METHOD.KEY=VALUE where several run",
+        "set a parameter of the method; repeatable; METHOD.KEY=VALUE if several methods run",
     ),
     action="append",
     default=[],
     type=_assignment,
 )
-DTYPE = option("--dtype", about="default: SPECVL_DTYPE, else what fits the device", choices=DTYPES)
+DTYPE = option("--dtype", about="default: SPECVL_DTYPE, else what suits the device", choices=DTYPES)
 PAIR = (
     option(
         "--pair",
         "ID",
-        "target and drafters (default: photo where its weights are, else pocket; bench: pocket)",
+        "target and drafters (default: photo if its weights are installed, else pocket; bench:"
+        " pocket)",
     ),
-    option("--target", "ID", "any model of a known family instead: a folder, or its id on the hub"),
     option(
-        "--drafter", "ID", "a smaller model with --target's vocabulary, or the folder of a head"
+        "--target",
+        "ID",
+        "use any model of a supported family instead: a folder, or its id on the hub",
+    ),
+    option(
+        "--drafter",
+        "ID",
+        "a smaller model with --target's vocabulary, or the folder of a trained head",
     ),
     option(
         "--quantised",
-        about=(
-            "the target's weights, on a GPU; 8bit also on a CPU, for small targets (default:"
-            " SPECVL_QUANTISED, else 4bit where nothing else fits)"
-        ),
+        about="precision of the target's weights on a GPU; 8bit also on a CPU, for small targets"
+        " (default: SPECVL_QUANTISED, else 4bit if nothing else fits)",
         choices=("none", "8bit", "4bit"),
     ),
     option(
         "--exact",
-        about=(
-            "lossless methods equal AR decoding bit for bit, where the loaded target proves it"
-            " (default: SPECVL_EXACT, else on in half precision; on a GPU only where it costs AR at"
-            " most 5 %%)"
-        ),
+        about="make lossless methods equal AR decoding bit for bit, if the loaded target supports"
+        " it (default: SPECVL_EXACT, else on in half precision; on a GPU only if it costs AR"
+        " at most 5 %%)",
         choices=("on", "off"),
     ),
     flag("--allow-pickle", "also read .bin weights, which can run code"),
@@ -165,20 +170,20 @@ PAIR = (
 SAMPLING = (asked(TEMPERATURE), asked(TOP_P), asked(SEED))
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
-    option("--answer-prefix", "TEXT", "what every answer has to go on from", default=""),
+    option("--answer-prefix", "TEXT", "text that every answer must begin with", default=""),
     many("--image", "FILE", "a picture"),
     many("--video", "FILE", "a clip"),
     asked(NEW_TOKENS),
     *SAMPLING,
     DTYPE,
     SET,
-    option("--trace", "FILE", "save every record as JSON lines"),
+    option("--trace", "FILE", "save all records as JSON lines"),
     JSON,
 )
 BENCH = (
     option(
         "action",
-        about="tune: find and keep the fastest settings here",
+        about="tune: find and store the fastest settings on this machine",
         nargs="?",
         choices=("tune",),
     ),
@@ -199,32 +204,39 @@ BENCH = (
     option(
         "--max-new-tokens",
         "N",
-        "of an answer (default: the suite's)",
+        "maximum length of an answer (default: the suite's)",
         type=int_in_range(1, NEW_TOKENS.high),
     ),
-    option("--prompts", "N", "where a suite can ask any number", type=int_in_range(1, 100_000)),
+    option(
+        "--prompts",
+        "N",
+        "number of questions, for suites without a fixed set",
+        type=int_in_range(1, 100_000),
+    ),
     option(
         "--data",
         "FILE|ID",
         "your own questions: JSON lines, a data set's folder, or its id on the hub",
     ),
-    option("--media", "FOLDER", "where the unpacked clips of a data set lie"),
-    option("--claim", "NAME", "--suite papers: one paper's claim (default: all)"),
-    option("--heads", "FOLDER", "--suite ablations: holds a folder for each head to compare"),
+    option("--media", "FOLDER", "folder of a data set's unpacked clips"),
+    option("--claim", "NAME", "--suite papers: one paper's claims (default: all)"),
+    option("--heads", "FOLDER", "--suite ablations: contains a folder for each head to compare"),
     DTYPE,
-    flag("--peers", "also Hugging Face's assisted generation and prompt lookup"),
-    flag("--busy", "print ratios, keep what was tuned, even where others used the machine"),
+    flag("--peers", "also run Hugging Face's assisted generation and prompt lookup"),
+    flag(
+        "--busy", "print ratios, and store tuned settings, even if other programs used the machine"
+    ),
     option(
         "--guard",
         "FILE",
-        "compare with a report of `bench --json`; exit code 1 where a row is worse",
+        "compare with a report of `bench --json`; exit code 1 if a row is worse",
     ),
     option(
-        "--from", "FILE", "print or write a report of `bench --json` once more", dest="recorded"
+        "--from", "FILE", "print or write an existing report of `bench --json`", dest="recorded"
     ),
-    many("--write", "FILE", "put the tables into the section FILE keeps for the suite"),
+    many("--write", "FILE", "write the tables into the suite's section of FILE"),
     *SAMPLING,
-    option("--report", "FILE.md", "write the report as a file of its own"),
+    option("--report", "FILE.md", "write the report to a separate file"),
     option("--plots", "FILE.html", "draw the report as charts"),
     SET,
     JSON,
@@ -237,12 +249,12 @@ SERVE = (
     option(
         "--pair",
         "ID",
-        "the pair a visitor starts with (default: photo where its weights are, else pocket)",
+        "the pair a visitor starts with (default: photo if its weights are installed, else pocket)",
     ),
     option(
         "--workers",
         "N",
-        "runs computed at once, through Ray (default: 1)",
+        "number of runs computed at once, through Ray (default: 1)",
         type=int_in_range(1, 1024),
         default=1,
     ),
@@ -251,7 +263,7 @@ SERVE = (
     option(
         "--waiting",
         "N",
-        "visitors that may wait at once (default: 16)",
+        "number of visitors that may wait at once (default: 16)",
         type=int_in_range(0, 10_000),
         default=16,
     ),
@@ -265,27 +277,28 @@ SERVE = (
     option(
         "--login-file",
         "F",
-        "who may see the page, a line of user:password each (or SPECVL_LOGIN, SPECVL_LOGIN_FILE)",
+        "file of accounts that may see the page, one user:password per line (or SPECVL_LOGIN,"
+        " SPECVL_LOGIN_FILE)",
     ),
     option(
         "--hosts",
         "NAMES",
-        "names the page may be asked for under, with commas; .example.org for all below it, * for"
-        " any (default: this machine's own where --host is local, else any)",
+        "host names that the page answers to, separated by commas; .example.org for all below it,"
+        " * for any (default: this machine's own if --host is local, else any)",
     ),
     flag("--share", "also open a public tunnel to this page"),
 )
 FILE = option("file", "FILE")
 TRACE = (
-    ("check", "say what is wrong with a trace", (FILE,)),
-    ("show", "sum a trace up as text", (FILE,)),
+    ("check", "report what is wrong with a trace", (FILE,)),
+    ("show", "summarise a trace as text", (FILE,)),
     (
         "html",
-        "write the race as one HTML file that opens anywhere",
+        "write the race as one HTML file that opens in any browser",
         (
             FILE,
             option("--out", "FILE", required=True),
-            flag("--compact", "below 400 kB: the lanes' clocks in place of the charts"),
+            flag("--compact", "omit the charts: below 400 kB, with the lanes' clocks instead"),
         ),
     ),
     (
@@ -300,19 +313,19 @@ TRACE = (
     ),
     (
         "import",
-        "make a trace of an answer of vLLM with detailed speculative metrics",
+        "make a trace from a response of vLLM with detailed speculative metrics",
         (FILE, option("--out", "FILE", "default: FILE.trace.jsonl")),
     ),
-    ("schema", "print the JSON Schema of a line of a trace", ()),
+    ("schema", "print the JSON Schema of a trace's lines", ()),
 )
-BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered on one load'
-METHODS = (
-    "comma-separated; ar runs first and is added if it is missing; all: every method of the pair"
-)
+BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered with one load'
+METHODS = "comma-separated; ar runs first and is added if missing; all: every method of the pair"
 
 COMMANDS: dict[str, Command] = {
-    "serve": Command("the page; also what runs without a command", "ui.command:serve", SERVE),
-    "models": Command("pairs, methods, what runs here and why not", "cli.models:run", (JSON,)),
+    "serve": Command("serve the page; the default command", "ui.command:serve", SERVE),
+    "models": Command(
+        "list pairs and methods, what runs here, and why not", "cli.models:run", (JSON,)
+    ),
     "generate": Command(
         "answer one question with one method",
         "cli.answer:generate",
@@ -324,14 +337,14 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "race": Command(
-        "several methods on the same question, turn by turn",
+        "race several methods on the same question, turn by turn",
         "cli.answer:race",
         (*PAIR, option("--methods", "A,B,…", METHODS, required=True), *REQUEST),
     ),
-    "bench": Command("measure methods beside each other", "cli.bench:run", BENCH),
+    "bench": Command("measure methods side by side", "cli.bench:run", BENCH),
     "trace": Command("check, show, draw or import a saved race", "cli.trace:run", actions=TRACE),
     "fetch": Command(
-        "the language model under the photo pair, once",
+        "fetch the language model of the photo pair, once",
         "cli.models:fetch",
         (
             option(
@@ -362,7 +375,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             for action, about, options in command.actions:
                 add(actions.add_parser(action, help=about, allow_abbrev=False), options)
     commands.choices["bench"].set_defaults(pair="pocket")
-    # Spaces say through the environment where to listen, and can be told there what to serve.
+    # Spaces set the address and the options through the environment.
     given = os.environ.get
     commands.choices["serve"].set_defaults(
         host=given("GRADIO_SERVER_NAME", "127.0.0.1"),
@@ -381,11 +394,11 @@ def add(parser: argparse.ArgumentParser, options: Sequence[Row]) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command that was parsed and return its exit code; InputError if it cannot."""
+    """Run the parsed command and return its exit code; InputError if it cannot."""
     module, _, function = COMMANDS[options.command].run.partition(":")
     try:
-        # Within: what SPECVL_METHODS names is read with the command's imports, and may not be
-        # there.
+        # Inside the try: the files named by SPECVL_METHODS are read with the command's imports, and
+        # may be missing.
         command = getattr(importlib.import_module(f"specvl_demo.{module}"), function)
         return int(command(options))
     except (ValueError, FileNotFoundError) as reason:

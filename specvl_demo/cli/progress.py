@@ -1,4 +1,4 @@
-"""What is going on, on one line of a terminal that is wiped when it is done. Silent everywhere
+"""The current activity, on one line of a terminal that is cleared at the end. Silent everywhere
 else.
 """
 
@@ -10,9 +10,9 @@ _bars: list[tqdm] = []
 
 
 def tell(text: str, share: float | None = None) -> None:
-    """Show what is going on, and as a bar how much of it is done where that is known (0 to 1).
+    """Show the current activity, and a bar with its share (0 to 1) if known.
 
-    Nothing where standard error is no terminal, so that a refusal stands alone.
+    Does nothing if standard error is not a terminal, so that an error message is the only output.
     """
     if not _bars:
         _bars.append(tqdm(total=1.0, leave=False, disable=None))

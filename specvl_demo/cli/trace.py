@@ -1,4 +1,4 @@
-"""`trace check | show | html | figure | plot | import | schema`: saved races, without torch."""
+"""`trace check | show | html | plot | import | schema`: saved races, without torch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ DRAWN = {
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check lists every problem and refuses with the first; the others refuse a trace that is not
-    sound.
+    """Run an action. `check` lists every problem and fails with the first; the others fail on an
+    invalid trace.
     """
     if options.action == "schema":
         sys.stdout.write(json.dumps(records.schema(), indent=1) + "\n")
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         if options.action == "check" and problems[0].line is not None:
             sys.stdout.writelines(f"{problem}\n" for problem in problems)
         more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise InputError(f"{name} is not a sound trace: {problems[0]}{more}.")
+        raise InputError(f"{name} is not a valid trace: {problems[0]}{more}.")
     if options.action == "show":
         sys.stdout.write(trace.summary(lanes) + "\n")
     elif options.action in DRAWN:
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         rounds = sum(len(lane.rounds) for lane in lanes)
         cut = [lane.begin.lane for lane in lanes if lane.end is None]
         sys.stdout.write(
-            f"{name} is sound: {len(lanes)} lanes, {rounds} rounds, totals equal the sums over the"
+            f"{name} is valid: {len(lanes)} lanes, {rounds} rounds, totals equal the sums over the"
             " rounds" + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "") + ".\n"
         )
     return 0
