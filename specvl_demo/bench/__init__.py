@@ -1,1 +1,1 @@
-"""Methods measured beside each other, beside the library, and beside what the machine allows."""
+"""Methods measured against each other, against the library, and against what the machine allows."""

@@ -1,7 +1,7 @@
-"""Trained heads beside each other on one target, each drafting the same chain and the same tree.
+"""Compares trained heads on one target, each drafting the same chain and the same tree.
 
-Given a folder of heads, one folder each with the card that `train` writes; what was not trained
-alike is told.
+Given a folder of heads, one folder each with the card that `train` writes; reports what was not
+trained alike.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Trained:
 
     @property
     def part(self) -> Part:
-        """Its method's drafter with this head in place of the pair's."""
+        """Return its method's drafter with this head in place of the pair's."""
         part = METHODS[self.role].drafter
 
         def build(models: Models, *rest: Any) -> Any:
@@ -50,16 +50,16 @@ class Trained:
         return replace(part, build=build)
 
     def drafting(self, shape: str) -> Choice:
-        """Its method with this head and one of SHAPES."""
+        """Return its method with this head and one of SHAPES."""
         chosen = choose(self.role, SHAPES[shape])
         method = replace(chosen.method, name=f"{self.name} {shape}")
         return replace(chosen, method=method, drafter=self.part)
 
 
 def report(asked: BenchOptions) -> dict[str, Any]:
-    """`machine, settings, rows` as `measure.bench` has them, a row a head and shape.
+    """Return `machine, settings, rows` like `measure.bench`: a row per head and shape.
 
-    heads: name, parameters and steps of each; unlike: sentences on what was not trained alike.
+    heads: Name, parameters and steps of each. unlike: Sentences on what was not trained alike.
     """
     if asked.heads is None:
         raise ValueError(
@@ -82,13 +82,14 @@ def report(asked: BenchOptions) -> dict[str, Any]:
 
 
 def told(one: Trained) -> dict[str, Any]:
-    """How large a head is, and how long it learnt."""
+    """Return the size of a head, and how long it was trained."""
     return {key: one.card[key] for key in ("parameters", "steps")}
 
 
 def opened(loaded: Loaded, folder: Path) -> list[Trained]:
-    """The heads in the folders of `folder`, by name; ValueError with a sentence where there are
-    none, or one has no card or does not fit the target."""
+    """Return the heads in the folders of `folder`, by name; ValueError with a sentence if there are
+    none, or if one has no card or does not fit the target.
+    """
     found, target = [], loaded.models.target
     config: Any = target.vlm.model.config
     text = config.get_text_config().to_dict()
@@ -97,20 +98,19 @@ def opened(loaded: Loaded, folder: Path) -> list[Trained]:
         try:
             card = json.loads((one / "card.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise ValueError(
-                f"{one} has no card.json that can be read; `train` writes one."
-            ) from None
+            raise ValueError(f"{one} has no readable card.json; `train` writes one.") from None
         role = checkpoints.role_in(one)
         if role is not None:
             found.append(Trained(one, role, head, card))
     if not found:
-        raise ValueError(f"{folder} holds no folder with a trained head; name one with --heads.")
+        raise ValueError(f"{folder} has no folder with a trained head; name one with --heads.")
     return found
 
 
 def unlike(cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One sentence for everything that the cards of several heads say differently: data, steps, and
-    what of the recipe all or some of them have."""
+    """Return one sentence for everything in which the cards of several heads differ: data, steps,
+    and the recipe's settings.
+    """
     values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, card in cards.items():
         said = {key: card.get(key) for key in ("weights", "data", "conversations", "steps")}

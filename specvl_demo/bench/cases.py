@@ -1,4 +1,4 @@
-"""What a bench asks the drawn-scene pair: shipped questions, the same on every machine.
+"""The questions that a bench asks the drawn-scene pair: shipped ones, the same on every machine.
 
 They are lines of examples/pocket-questions.jsonl, drawn by `examples/make.py questions`. Lines of
 the split `evaluate` were never drawn in training; those of `choose` are never evaluated, so that
@@ -20,7 +20,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.vlm.prompts import Turn
 
 Use = Literal["choose", "evaluate", "all"]
-"""What cases are for: settings are chosen on some and judged on others, never tuned on."""
+"""What cases are for: settings are chosen on some and judged on others."""
 
 QUESTIONS = EXAMPLES / "pocket-questions.jsonl"
 POCKET = {
@@ -32,10 +32,11 @@ POCKET = {
 
 @dataclass(frozen=True)
 class Case:
-    """One question with what it shows, and what was said before it.
+    """One question with what it shows, and the conversation before it.
 
-    reference: an answer to compare with, where the source gives one; kind: what sort of question it
-    is.
+    Attributes:
+        reference: An answer to compare with, if the source has one.
+        kind: The kind of question.
     """
 
     name: str
@@ -47,45 +48,43 @@ class Case:
 
     @property
     def turns(self) -> list[Turn]:
-        """The conversation; its last turn is open."""
+        """Return the conversation; its last turn is open."""
         return [*self.before, Turn(self.question, self.shown)]
 
 
 def pocket() -> list[Case]:
-    """Held-out scenes, charts, pairs of pictures, clips and follow-up questions; short and long
-    answers.
+    """Return held-out scenes, charts, pairs of pictures, clips and follow-up questions, with short
+    and long answers.
     """
     by_kind = _by_kind()
     return [case for kind, count in POCKET.items() for case in by_kind[kind][:count]]
 
 
 def calibration() -> list[Case]:
-    """Scenes to tune on: the same kinds from other seeds, none of them held out."""
+    """Return scenes to tune on: the same kinds from other seeds, none of them held out."""
     return list(_shipped("choose"))
 
 
 def mixed(n: int) -> list[Case]:
-    """Held-out questions of every kind in turn: scenes, charts, pairs, clips, follow-ups, text
-    only; as many of `n` as are shipped.
+    """Return held-out questions of every kind in turn: scenes, charts, pairs, clips, follow-ups,
+    text only; at most `n` and at most as many as are shipped.
     """
     rounds = zip(*_by_kind().values(), strict=True)
     return [case for one_of_each in rounds for case in one_of_each][:n]
 
 
 def drawn(use: Use, n: int) -> list[Case]:
-    """What a pair that knows drawn scenes is asked. n: the most where all are asked."""
+    """Return the questions for a pair trained on drawn scenes. n: the limit for `all`."""
     return mixed(n) if use == "all" else pocket() if use == "evaluate" else calibration()
 
 
 def scenes_alone(n: int) -> list[Case]:
-    """The first `n` questions that ask to describe one scene."""
+    """Return the first `n` questions that ask to describe one scene."""
     return _by_kind()["describe"][:n]
 
 
 def clip(n: int, first: int = 0) -> VideoFrames:
-    """A clip of `n` held-out scenes that have nothing to do with each other; they come again where
-    fewer are shipped.
-    """
+    """Return a clip of `n` unrelated held-out scenes; they repeat if fewer are shipped."""
     scenes = [case.shown[0] for case in _by_kind()["describe"]]
     frames = [scenes[i % len(scenes)] for i in range(first, first + n)]
     return VideoFrames(tuple(frame for frame in frames if isinstance(frame, Image.Image)))
@@ -105,9 +104,7 @@ def _shipped(split: str) -> tuple[Case, ...]:
 
 
 def _case(line: dict[str, Any]) -> Case:
-    """The case of a line. Where something was said before, what is shown belongs to the first
-    turn.
-    """
+    """Return the case of a line. In a conversation, what is shown belongs to the first turn."""
     shown = tuple(_opened(line))
     before = tuple(
         Turn(turn["question"], () if i else shown, turn["answer"])

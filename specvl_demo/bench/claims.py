@@ -1,6 +1,6 @@
 """The papers' claims as data: arms, controls, questions, and what a claim needs to hold.
 
-To add a claim: one row of CLAIMS. Its sentence is decided in `report.papers`, never written here.
+To add a claim: one row of CLAIMS. `report.papers` decides its sentence; it is never written here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from specvl_demo.media import VideoFrames
 from specvl_demo.methods.base import Choice, Value, choose
 
 Asks = Callable[[BenchOptions], list[Case]]
-"""The questions of a claim or an arm, from what the bench was asked for."""
+"""The questions of a claim or an arm, from the bench's options."""
 
 LEAST_LIKE = 0.95
-"""# choice: what "hardly loses" means where a paper gives no number: the share that must stay."""
+"""# choice: the meaning of "hardly loses" where a paper gives no number: the share that must
+remain.
+"""
 LONG = 25
 """# choice: tokens above which an answer counts as long; the questions divide about equally."""
 SIDE = 256
@@ -29,10 +31,13 @@ SIDE = 256
 
 @dataclass(frozen=True)
 class Arm:
-    """A method with settings, under the name that the tables give it. temperature: of its answers.
+    """A method with settings, under its name in the tables.
 
-    asks: its own questions, in place of its claim's. head: the folder below `--heads` with the head
-    that takes the place of the pair's; an arm with one runs only where it is there.
+    Attributes:
+        temperature: Of its answers.
+        asks: Its own questions, in place of its claim's.
+        head: The folder below `--heads` of the head that replaces the pair's; an arm with one runs
+            only if it is there.
     """
 
     name: str
@@ -49,8 +54,10 @@ class Arm:
 
 @dataclass(frozen=True)
 class Margin:
-    """The arm's figure must be more than so many times the control's. beside: it is told and
-    decides nothing."""
+    """The arm's figure must be more than `least` times the control's.
+
+    beside: It is reported but decides nothing.
+    """
 
     arm: str
     control: str
@@ -61,9 +68,14 @@ class Margin:
 
 @dataclass(frozen=True)
 class Claim:
-    """says: what the paper says and where. method: whose paper it is. lacking: a sentence on
-    controls that are not shipped. parts: into which part an answer of so many tokens falls; its τ
-    is told part by part."""
+    """One claim of a paper.
+
+    Attributes:
+        says: What the paper claims, and where.
+        method: The paper's method.
+        lacking: A sentence on controls that are not shipped.
+        parts: The part that an answer of so many tokens belongs to; its τ is reported part by part.
+    """
 
     name: str
     method: str
@@ -82,8 +94,9 @@ def every_kind(asked: BenchOptions) -> list[Case]:
 
 
 def shifting(asked: BenchOptions) -> list[Case]:
-    """What changes from question to question, and drafters of single pictures never saw: five
-    pictures at once, two pictures, second turns, text only."""
+    """Return questions of shifting kinds, which drafters of single pictures never saw: five
+    pictures at once, two pictures, second turns, text only.
+    """
     found = [one for one in asked.cases("all") if len(one.shown) > 1 or one.before or not one.shown]
     pictures = [one.shown[0] for one in asked.cases("all") if len(one.shown) == 1]
     five = [
@@ -94,8 +107,10 @@ def shifting(asked: BenchOptions) -> list[Case]:
 
 
 def clips(asked: BenchOptions, frames: int = 16) -> list[Case]:
-    """Clips of so many of the pair's pictures that have nothing to do with each other; on the
-    drawn-scene pair each is 36 visual tokens."""
+    """Return clips of so many of the pair's pictures, unrelated to each other.
+
+    On the drawn-scene pair each has 36 visual tokens.
+    """
     asks = ("What happens in the clip?", "Describe the clip.")
     pictures = [
         picture.resize((SIDE, SIDE))
@@ -136,12 +151,13 @@ CHAIN_OF_8: dict[str, Value] = {"gamma": 8}
 CHAIN_OF_10: dict[str, Value] = {**PRUNED, "gamma": 10}
 HEAD: dict[str, Value] = {"policy": "best-first", "nodes": 16, "width": 3, "loops": 5}
 FRAMES = (1, 4, 16, 64)
-"""Of the clips that HiViS and EAGLE-2 are asked about."""
+"""Of the clips in the questions to HiViS and EAGLE-2."""
 
 
 def _trees(temperature: float) -> tuple[Arm, ...]:
-    """Trees of at most 12 nodes, and fixed ones of 10: entropy trees of at most 12 nodes verify
-    about 10."""
+    """Return trees of at most 12 nodes, and fixed ones of 10: entropy trees of at most 12 nodes
+    verify about 10.
+    """
     at = f", T = {temperature:g}"
     return (
         Arm(f"SAGE, template{at}", "sage", SAGE, temperature),
@@ -178,7 +194,7 @@ def _pruned(drop: float) -> Arm:
 
 
 def _seen(frames: int) -> tuple[Arm, ...]:
-    """Heads that see a clip of so many frames, or do not."""
+    """Return heads that see a clip of so many frames, or do not."""
     asks, of = partial(clips, frames=frames), f", {frames} frame{'s' if frames > 1 else ''}"
     return (
         Arm(f"HiViS{of}", "hivis", HEAD, asks=asks),

@@ -1,8 +1,8 @@
-"""Anyone's own questions as cases: a file of JSON lines, or a public data set by its hub id or from
+"""A user's own questions as cases: a file of JSON lines, or a public data set by its hub id or from
 a folder.
 
-A line and a row of a data set are read alike, by the usual names of columns; what those cannot say
-of a published set is data (`SETS`). Rows come through the `datasets` package where it is installed.
+A line and a row of a data set are read alike, by the usual names of columns; `SETS` has what these
+do not cover. Rows are read by the `datasets` package, which must be installed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,18 @@ CHOICES = ("choices", "candidates", "choice_a", "choice_b", "choice_c", "choice_
 CONTEXT = ("hint",)
 KIND = ("kind", "topic")
 ANSWER = ("reference", "answer", "answers", "label", "gpt_answer", "caption")
-"""Names of columns. Of a question and an answer the first that a row has, of the others all."""
+"""Names of columns. For a question or an answer the first that a row has is used, for the others
+all.
+"""
 
 
 @dataclass(frozen=True)
 class DataRow:
-    """A row as it is read, before anything that it shows is opened. shown: names of files, or
-    pictures as data. before: the questions and answers that came first, about what is shown.
+    """A row as read, before anything that it shows is opened.
+
+    Attributes:
+        shown: Names of files, or pictures as data.
+        before: The questions and answers that came first, about what is shown.
     """
 
     name: str
@@ -50,10 +55,12 @@ class DataRow:
 
 @dataclass(frozen=True)
 class Published:
-    """What of a data set is read: its split and config. ask: the question, where the set has none.
+    """What is read of a data set: its split and config.
 
-    ending: completes the names of its clips, which lie in archives of the repository and must be
-    unpacked.
+    Attributes:
+        ask: The question, if the set has none.
+        ending: Completes the names of its clips, which are in archives of the repository and must
+            be unpacked.
     """
 
     split: str = "test"
@@ -69,16 +76,19 @@ SETS: dict[str, Published] = {
     "lmms-lab/ScienceQA": Published("test", "ScienceQA-IMG"),
     "lmms-lab/llava-bench-in-the-wild": Published("train"),
 }
-"""The papers' data sets that are not read as any other, in the form that holds pictures as data."""
+"""The papers' data sets that need special reading, in the form that has pictures as data."""
 MMSPEC = "mmspec.jsonl"
 """The lines of a split of MMSpec (arXiv 2603.14989), in a folder with its pictures in `images`."""
 
 
 def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> list[Case]:
-    """The first `most` cases of a JSON-lines file, a data set's folder or a data set of the hub.
+    """Return the first `most` cases of a JSON-lines file, a data set's folder or a data set of the
+    hub.
 
-    media: a folder of unpacked clips. ValueError with a sentence where something is missing or
-    unreadable.
+    media: A folder of unpacked clips.
+
+    Raises:
+        ValueError: With a sentence if something is missing or unreadable.
     """
     path = Path(data)
     if (path / MMSPEC).is_file():
@@ -87,7 +97,7 @@ def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> 
         return list(islice(_lines(path, n_frames), most))
     if not path.is_dir() and (data.endswith((".jsonl", ".json")) or data.count("/") != 1):
         raise ValueError(
-            f"There is no file or folder {data}, and a data set of the hub is named OWNER/NAME."
+            f"There is no file or folder {data}, and data sets of the hub are named OWNER/NAME."
         )
     by_name = {known.rsplit("/", 1)[-1].lower(): one for known, one in SETS.items()}
     published = by_name.get(path.name.lower(), Published())
@@ -105,15 +115,15 @@ def find(data: str, most: int, media: Path | None = None, n_frames: int = 8) -> 
 
 
 def shipped(path: Path, use: Use, n_frames: int = 8) -> list[Case]:
-    """The cases of a shipped file that are for this use, by its column `split`."""
+    """Return the cases of a shipped file that are for this use, by its column `split`."""
     return list(_lines(path, n_frames, lambda row: use in ("all", row["split"])))
 
 
 def _lines(
     path: Path, n_frames: int, wanted: Callable[[Mapping[str, Any]], bool] = bool
 ) -> Iterable[Case]:
-    """One case a line; pictures and clips are files beside the file of lines, or in `images`
-    there.
+    """Yield one case per line; pictures and clips are files next to the file of lines, or in
+    `images` there.
     """
 
     def beside(name: str) -> Path:
@@ -132,8 +142,9 @@ def each(
     read: Callable[[str, Mapping[str, Any]], T],
     wanted: Callable[[Mapping[str, Any]], bool] = bool,
 ) -> Iterator[T]:
-    """What `read` makes of the name and the row of every line of JSON. source: the file's name.
-    ValueError with the number of the line where one is wrong.
+    """Yield the result of `read` for the name and the row of every line of JSON.
+
+    source: The file's name. Raises ValueError with the number of the line if one is wrong.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -141,7 +152,7 @@ def each(
         try:
             row = json.loads(line)
             if not isinstance(row, dict):
-                raise ValueError("an object is needed, with a question in it.")
+                raise ValueError("the line must be an object with a question.")
             if row and not wanted(row):
                 continue
             yield read(str(row.get("id", f"{Path(source).stem}-{number}")), row)
@@ -155,18 +166,18 @@ def each(
 
 def _rows(data: str, published: Published, most: int) -> list[Mapping[str, Any]]:
     try:
-        import datasets  # noqa: PLC0415 - an optional package, needed here alone
+        import datasets  # noqa: PLC0415 - an optional package, needed only here
     except ImportError:
         raise ValueError(
-            f"Reading the data set {data} takes the package datasets: pip install datasets."
+            f"Reading the data set {data} needs the package datasets: pip install datasets."
         ) from None
     local = Path(data).is_dir()
     if not local and offline():
         raise ValueError(
-            f"HF_HUB_OFFLINE forbids to fetch {data}; name a folder that holds it instead."
+            f"HF_HUB_OFFLINE forbids fetching {data}; name a folder that contains it instead."
         )
     try:
-        # A stream: the first rows come without the gigabytes behind them.
+        # Streamed: the first rows arrive without the gigabytes after them.
         rows = datasets.load_dataset(
             str(Path(data).resolve()) if local else data,
             None if local else published.config,
@@ -184,7 +195,7 @@ def _rows(data: str, published: Published, most: int) -> list[Mapping[str, Any]]
 def _case(
     name: str, row: Mapping[str, Any], place: Callable[[str], Path], n_frames: int, ask: str = ""
 ) -> Case:
-    """The case of one row. place: where a file lies that the row names."""
+    """Return the case of one row. place: maps a file named in the row to its location."""
     one = question(name, row, ask)
     decoded = [_picture(shown) for shown in one.shown if not isinstance(shown, str)]
     files = [place(shown) for shown in one.shown if isinstance(shown, str)]
@@ -193,10 +204,10 @@ def _case(
 
 
 def question(name: str, row: Mapping[str, Any], ask: str = "") -> DataRow:
-    """What a row asks. ask: the question of all rows. ValueError where there is none."""
+    """Return what a row asks. ask: the question of all rows. ValueError if there is none."""
     text = ask or _first(row, QUESTION)
     if isinstance(text, list) and text:
-        text = text[0]  # choice: of several turns the first; the others want its answer
+        text = text[0]  # choice: of several turns the first; the others need its answer
     if not isinstance(text, str) or not text.strip():
         known = ", ".join(row) or "nothing"
         raise ValueError(
@@ -226,19 +237,19 @@ def question(name: str, row: Mapping[str, Any], ask: str = "") -> DataRow:
 
 
 def _picture(value: Any) -> Image.Image:
-    """As decoded by `datasets`, or as its undecoded bytes or path."""
+    """Return a picture decoded by `datasets`, or its undecoded bytes or path."""
     if isinstance(value, Image.Image):
         return to_rgb(value)
     if isinstance(value, Mapping) and (stored := value.get("bytes") or value.get("path")):
         return to_rgb(Image.open(io.BytesIO(stored) if isinstance(stored, bytes) else stored))
-    raise ValueError(f"A picture is needed, got {type(value).__name__}.")
+    raise ValueError(f"A picture is needed, not {type(value).__name__}.")
 
 
 def _unpacked(name: str, media: Path | None) -> Path:
-    """The clip of this name anywhere below the folder of unpacked clips."""
+    """Return the clip of this name anywhere below the folder of unpacked clips."""
     if media is None:
         raise ValueError(
-            f"This data set names its clips ({name}) and packs them into archives: unpack those and"
+            f"This data set names its clips ({name}) and stores them in archives: unpack those and"
             " name their folder with --media."
         )
     found = sorted(media.rglob(Path(name).name))
@@ -252,7 +263,7 @@ def _first(row: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _all(row: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    """The values of all these columns, lists taken apart."""
+    """Return the values of all these columns, with lists flattened."""
     values = [row[name] for name in names if row.get(name) not in (None, "")]
     return [
         one for value in values for one in (value if isinstance(value, list | tuple) else [value])

@@ -1,7 +1,8 @@
-"""All that only the device at hand can tell, in one run: steps, exactness by type, peers, memory.
+"""Everything that can only be measured on the device itself, in one run: steps, exactness by type,
+peers, memory.
 
-A part that fails is told in a sentence, and the others go on: a machine with a GPU is lent for
-minutes.
+A part that fails is reported in a sentence, and the others continue, since a machine with a GPU may
+be available only for minutes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from specvl_demo.vlm.encoder import VLM
 
 DTYPES = ("bfloat16", "float16", "float32")
 BACKENDS = {"eager": "hf", "fixed shapes": "static"}
-"""Decoders whose steps are compared; on a CUDA device those of fixed shapes are graphs."""
+"""Decoders whose steps are compared; on a CUDA device, steps of fixed shapes run as graphs."""
 NODES = (1, 2, 4, 8, 16, 32, 64)
 CONTEXT = 1024
 FAULTS = (
@@ -38,7 +39,7 @@ Rows = list[dict[str, Any]]
 
 
 def report(asked: BenchOptions) -> dict[str, Any]:
-    """`machine, settings, rows`: a row a part with its own rows, or with what went wrong."""
+    """Return `machine, settings, rows`: one row per part, with its own rows or the error."""
     watch = provenance.Watch()
     machine, rows = _in_own_type(asked)
     for number, dtype in enumerate(DTYPES):
@@ -54,8 +55,10 @@ def report(asked: BenchOptions) -> dict[str, Any]:
 
 
 def _in_own_type(asked: BenchOptions) -> tuple[dict[str, Any], Rows]:
-    """The machine with what was loaded, and the parts in the device's own type; the models go with
-    the call, before they are loaded in another one."""
+    """Return the machine with what was loaded, and the parts in the device's own type.
+
+    The models are freed at return, before they are loaded in another type.
+    """
     loaded = asked.load(asked.roles, None)
     return provenance.describe(loaded), [
         _part("Steps, eager and in fixed shapes", lambda: _steps(loaded, asked.repeats)),
@@ -84,8 +87,8 @@ def _gpu() -> dict[str, Any]:
 
 
 def _steps(loaded: Loaded, repeats: int) -> Rows:
-    """Milliseconds of verification by nodes on both decoders, and whether they choose the same
-    tokens.
+    """Return milliseconds of verification by nodes on both decoders, and whether they choose the
+    same tokens.
     """
     models = {"target": loaded.models.target.vlm.model}
     if "small" in loaded.models.drafters:
@@ -110,7 +113,9 @@ def _steps(loaded: Loaded, repeats: int) -> Rows:
 
 
 def _beside(loaded: Loaded, asked: BenchOptions) -> Rows:
-    """Every method and every way of the library on a few held-out scenes, with the limits found."""
+    """Return every method and every way of the library on a few held-out scenes, with the limits
+    found.
+    """
     sizes = asked.repeats, asked.max_new_tokens
     found = measure.bench(
         loaded, cases.scenes_alone(3), asked.choices, *sizes, list(PEERS), asked.tell

@@ -1,5 +1,4 @@
-"""A method's rounds with the forwards they made: how long each draft step and each verification
-took.
+"""A method's rounds with their forwards: the time of each draft step and each verification.
 
 Drafter and target session are wrapped, so that exactly what a round runs is timed, by the device's
 own clock.
@@ -24,8 +23,9 @@ from specvl_demo.serving.loader import Loaded
 
 @dataclass(frozen=True)
 class TimedRound:
-    """A round with its forwards. steps: (nodes fed, seconds) of each draft step, the root's
-    first.
+    """A round with its forwards.
+
+    steps: (nodes fed, seconds) of each draft step, the root's first.
     """
 
     round: Round
@@ -40,8 +40,9 @@ class TimedRound:
 def run(
     loaded: Loaded, choice: Choice, request: Request, name: str | None = None
 ) -> tuple[list[Record], list[TimedRound]]:
-    """A method's records of a request, and its rounds with the forwards they made. name: of the
-    lane; None: the method's.
+    """Return a method's records of a request, and its rounds with their forwards.
+
+    name: Of the lane; None for the method's.
     """
     log = _Log(request.target.stopwatch())
     target = cast("Target", _Logged(request.target, log))
@@ -70,7 +71,7 @@ class _Log:
 
     @contextmanager
     def forward(self, width: int | None) -> Iterator[None]:
-        """A draft step that feeds so many nodes; None: verification."""
+        """Log a draft step that feeds so many nodes, or a verification if `width` is None."""
         self._watch.lap("")
         yield
         self._watch.lap("verify" if width is None else str(len(self._widths)))
@@ -78,15 +79,13 @@ class _Log:
             self._widths.append(width)
 
     def read(self) -> tuple[float, tuple[tuple[int, float], ...]]:
-        """Seconds of verification; (nodes fed, seconds) of every draft step."""
+        """Return seconds of verification, and (nodes fed, seconds) of every draft step."""
         laps = self._watch.read()
         return laps["verify"], tuple((width, laps[str(i)]) for i, width in enumerate(self._widths))
 
 
 class _Logged:
-    """A drafter, or the target and its session, whose forwards are logged; otherwise what it
-    wraps.
-    """
+    """Wraps a drafter, or the target and its session, and logs its forwards."""
 
     def __init__(self, inner: Any, log: _Log) -> None:
         self._inner, self._log = inner, log

@@ -1,6 +1,6 @@
-"""Is it worse than it was? A new bench beside a recorded one, row by row.
+"""Detects regressions: compares a new bench with a recorded one, row by row.
 
-Of speeds only ratios are compared, and only between runs on the same device, type and number of
+Only ratios of speeds are compared, and only between runs on the same device, type and number of
 threads.
 """
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 REPEATS = 2
-"""Of a run that is only compared, where nobody names a number."""
+"""Default number of repeats of a run that is only compared."""
 TAU_LOOSE = 0.01
 """Share by which τ may fall with the same weights and settings: rounding differs between
 machines.
 """
 LOOSE, SPREADS = 0.15, 2.0
-"""A ratio may fall by this share, or by so many times the spreads of both runs where that is
+"""A ratio may fall by this share, or by this many times the spreads of both runs, whichever is
 more.
 """
 CLOCKED = ("speedup_vs_ar", "speedup_vs_hf_generate", "efficiency")
@@ -32,23 +32,21 @@ class Finding:
 
 
 def settings_of(recorded: Any) -> dict[str, Any]:
-    """How a record was measured; ValueError where it is no report of a bench."""
+    """Return how a record was measured; ValueError if it is not a report of a bench."""
     try:
         found = recorded["settings"]
         _ = [row["method"] for row in recorded["rows"]]
         return {key: found[key] for key in (*ASKED, "methods")}
     except (TypeError, KeyError) as fault:
-        raise ValueError(f"This is no report of `bench --json`: {fault} is missing.") from None
+        raise ValueError(f"This is not a report of `bench --json`: {fault} is missing.") from None
 
 
 def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding]:
-    """One finding a recorded row of a method; the library's own rows are not ours to guard."""
+    """Return one finding per recorded row of a method; the library's rows are not compared."""
     old, new = settings_of(recorded), settings_of(now)
     for key in ASKED:
         if old[key] != new[key]:
-            raise ValueError(
-                f"The two were not asked the same: {key} was {old[key]!r}, is {new[key]!r}."
-            )
+            raise ValueError(f"The two runs differ: {key} was {old[key]!r}, is {new[key]!r}.")
     then, here = recorded["machine"], now["machine"]
     others = [f"{key} was {then.get(key)}, is {here.get(key)}" for key in MACHINE]
     others = [
@@ -60,7 +58,7 @@ def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding
     for row in recorded["rows"]:
         name = row["method"]
         if name in old["methods"] and name not in rows:
-            found.append(Finding(name, False, f"{name}: is not measured any more."))
+            found.append(Finding(name, False, f"{name}: is no longer measured."))
         elif name in old["methods"]:
             same = _as_it_was(then.get("weights"), here.get("weights"))
             same = same and _as_it_was(old["methods"][name], new["methods"].get(name))
@@ -69,7 +67,7 @@ def compare(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Finding
 
 
 def _as_it_was(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
-    """Whether all that was recorded still holds; what came later is no matter."""
+    """Whether everything that was recorded is unchanged; additions do not matter."""
     return (
         old is not None
         and new is not None
@@ -78,8 +76,11 @@ def _as_it_was(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> 
 
 
 def _row(old: Mapping[str, Any], new: Mapping[str, Any], same: bool, unclocked: str) -> Finding:
-    """same: weights and settings are. unclocked: why speeds are not compared, empty where they
-    are.
+    """Compare two rows of a method.
+
+    Args:
+        same: Whether weights and settings are equal.
+        unclocked: Why speeds are not compared, empty if they are.
     """
     faults: list[str] = []
     told: list[str] = []

@@ -1,4 +1,4 @@
-"""Does every lossless method say what AR says? Counted over many prompts, token for token."""
+"""Counts whether every lossless method emits what AR emits, over many prompts, token for token."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def report(asked: BenchOptions) -> dict[str, Any]:
-    """What `lossless` finds on the pair's questions of every kind, or on the user's file.
+    """Return the result of `lossless` on the pair's questions of every kind, or on the user's file.
 
     When sampling, fewer questions than `asked.prompts` are repeated, each time with another seed.
     """
@@ -57,13 +57,16 @@ def lossless(
     tell: Tell = silent,
     sampling: Sampling = GREEDY,
 ) -> dict[str, Any]:
-    """`machine, settings, rows`: how often each lossless method differs from AR, where first, and
-    how many nats lay between the target's two likeliest tokens there. When sampling, also how often
-    the target's token was drafted where something was (`accepted`), and the most that any coupling
-    could reach (`possible`)."""
-    # With Gumbel noise a seed stands for another answer, in AR too.
+    """Return `machine, settings, rows`: how often each lossless method differs from AR, and where
+    first.
+
+    Each row also has how many nats were between the target's two likeliest tokens there. When
+    sampling, it has how often the target's token was among the drafts (`accepted`), and the most
+    that any coupling could reach (`possible`).
+    """
+    # With Gumbel noise, another seed means another answer, in AR too.
     plain = next((one for one in choices if one.method.name == "ar"), base.choose("ar"))
-    # A draw of its own is another answer with the same law.
+    # An independent draw is another answer with the same distribution.
     chosen = [
         choice
         for choice in choices
@@ -118,7 +121,9 @@ def lossless(
 
 
 def _overlaps(lane: LaneRecords) -> Iterator[tuple[bool, float]]:
-    """Where the drafter was asked: whether its draft held the target's token, and sum min(p, q)."""
+    """Yield, for every call of the drafter, whether its draft had the target's token, and sum
+    min(p, q).
+    """
     for round_ in lane.rounds:
         draws: Any = round_.notes.get("draws") or {}
         overlaps = draws.get("overlap", ())
@@ -128,7 +133,9 @@ def _overlaps(lane: LaneRecords) -> Iterator[tuple[bool, float]]:
 
 
 def _gap(loaded: Loaded, request: Request, place: int) -> float | None:
-    """Nats between the target's likeliest token and its second, where answers part."""
+    """Return the nats between the target's likeliest token and its second where the answers
+    differ.
+    """
     detailed = replace(request, detail="full")
     (lane,) = gather(engine.race(session.lanes(loaded, detailed, [base.choose("ar")])))
     candidates = lane.rounds[place].candidates if place < len(lane.rounds) else None

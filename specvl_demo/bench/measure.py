@@ -1,9 +1,9 @@
-"""Methods beside each other on one machine: interleaved repeats, medians, spread, limits.
+"""Methods compared on one machine: interleaved repeats, medians, spread, limits.
 
-Every method runs alone, one after the other on the same case, in an order that shifts with every
-repeat, then the next case; `report.answers` folds what came. `limit` is the speedup if nothing but
-the models' forwards took time; `efficiency`, the forwards' share of the rounds, says how much of it
-was reached.
+The methods run one after the other on the same case, in an order that shifts with every repeat,
+then on the next case; `report.answers` folds the results. `limit` is the speedup if only the
+models' forwards took time; `efficiency`, the forwards' share of the rounds, is how much of it was
+reached.
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 
 Tell = Callable[[str, float], None]
-"""Is told what is going on and how much of it is done, 0 to 1."""
+"""Called with the current activity and the share that is done, 0 to 1."""
 
 Load = Callable[[Sequence[Role], str | None], Loaded]
-"""Brings up a pair with drafters of these roles in a type; None takes the device's own."""
+"""Loads a pair with drafters of these roles in a type; None for the device's own."""
 GREEDY = Sampling()
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What a bench was asked for. choices: `ar` first.
+    """The options of a bench.
 
-    prompts: how many, where a suite can ask any number. busy: figures are wanted even where others
-    use the machine. heads: the folder of the ablations suite. sampling: of the lossless suite.
-    claim: of the papers suite; None for all.
+    Attributes:
+        choices: `ar` first.
+        prompts: Number of questions, for suites without a fixed set.
+        busy: Print figures even if other programs use the machine.
+        heads: The folder of the ablations suite.
+        sampling: Of the lossless suite.
+        claim: Of the papers suite; None for all.
     """
 
     pair: PairSpec
@@ -66,7 +70,7 @@ class BenchOptions:
         return choosing.roles_of(self.choices)
 
     def cases(self, use: Use) -> list[Case]:
-        """The person's own questions where some were named, else the pair's."""
+        """Return the user's own questions if given, else the pair's."""
         if self.data is not None:
             return data.find(self.data, self.prompts, self.media, self.pair.n_frames)
         if self.pair.questions == cases.QUESTIONS.name:
@@ -75,13 +79,13 @@ class BenchOptions:
 
 
 def silent(text: str, share: float) -> None:
-    """Tells nobody."""
+    """Do nothing."""
 
 
 def requests(
     loaded: Loaded, cases: Sequence[Case], max_new_tokens: int, sampling: Sampling = GREEDY
 ) -> list[Request]:
-    """The cases as requests to the loaded target, each with the next seed."""
+    """Return the cases as requests to the loaded target, each with the next seed."""
     return [
         session.request(
             loaded,
@@ -95,7 +99,7 @@ def requests(
 
 
 def answers(asked: BenchOptions) -> dict[str, Any]:
-    """Every method on the shipped cases, or on the person's own, beside the library's ways."""
+    """Run every method on the shipped cases, or on the user's own, and the library's ways."""
     small: list[Role] = (
         ["small"] if asked.peers and "small" in choosing.roles_here(asked.pair) else []
     )
@@ -116,7 +120,9 @@ def bench(
     peers: Sequence[str] = (HF_GENERATE,),
     tell: Tell = silent,
 ) -> dict[str, Any]:
-    """`machine, settings, rows`, as `bench --json` prints them. The first choice must be `ar`."""
+    """Return `machine, settings, rows`, as `bench --json` prints them. The first choice must be
+    `ar`.
+    """
     watch = provenance.Watch()
     asked = requests(loaded, cases, max_new_tokens)
     session.warm(loaded, asked[0], choices)

@@ -1,4 +1,4 @@
-"""A bench's report as Markdown, with where the figures come from, and as charts."""
+"""A bench's report as Markdown, with the origin of the figures, and as charts."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ BUSY = (
 
 @dataclass
 class Page:
-    """What a report says. tables: heading, rows, columns."""
+    """The content of a report. tables: heading, rows, columns."""
 
     tables: list[tuple[str, Rows, Sequence[str]]]
     before: list[str] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Page:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def named(self) -> list[tuple[str, Rows, Sequence[str]]]:
-        """The tables with their columns named for people."""
+        """The tables with their columns named for readers."""
         return [(heading, *_named(rows, columns)) for heading, rows, columns in self.tables]
 
     def short(self, methods: Sequence[str]) -> str:
@@ -119,7 +119,7 @@ class Page:
 
 
 def origin(machine: Mapping[str, Any]) -> str:
-    """One line that stands beside every figure: machine, versions, weights, commit, time, load."""
+    """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
     threads, versions, weights = (machine.get(key) for key in ("threads", "versions", "weights"))
     told = [
         machine.get("title"),
@@ -172,7 +172,9 @@ def answers(report: Report) -> Page:
 
 
 def ablations(report: Report) -> Page:
-    """A row a head: how large, how long trained, and what its chain and its tree bring."""
+    """Return a page with a row per head: its size, its training, and what its chain and its tree
+    reach.
+    """
     methods, by = report["settings"]["methods"], {row["method"]: row for row in report["rows"]}
     rows, shapes = [], ("chain", "tree")
     for head in report["heads"]:
@@ -257,7 +259,7 @@ def differences(report: Report) -> Page:
 
 
 def papers(report: Report) -> Page:
-    """Each claim's sentence with its table, below them what it was held against."""
+    """Return each claim's sentence with its table, followed by the controls."""
     shown: list[tuple[str, Rows, Sequence[str]]] = []
     said = []
     for claim in report["claims"]:
@@ -287,10 +289,13 @@ def papers(report: Report) -> Page:
 
 
 def write(page: Page, path: Path, name: str) -> None:
-    """Put a page into the section of a file that is kept for it: all of it, or a few methods' rows.
+    """Write a page into its section of a file: all of it, or a few methods' rows.
 
     Sections begin with `<!-- bench:NAME:begin -->` or `<!-- bench:NAME:begin METHOD METHOD -->` and
-    end with `<!-- bench:NAME:end -->`. ValueError where the file has none.
+    end with `<!-- bench:NAME:end -->`.
+
+    Raises:
+        ValueError: If the file has none.
     """
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     section = re.compile(
@@ -310,7 +315,7 @@ def write(page: Page, path: Path, name: str) -> None:
 
 
 def draw(report: Mapping[str, Any], path: Path) -> None:
-    """Charts of a report, one below the other. ValueError where its suite has none."""
+    """Draw the charts of a report, one below the other; ValueError if its suite has none."""
     rows = report["rows"]
     if rows and "speedup_vs_ar" in rows[0]:
         ours = [row for row in rows if row["share_draft"] is not None]
@@ -355,7 +360,7 @@ def _filled(rows: Rows, columns: Sequence[str]) -> Sequence[str]:
 
 
 def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
-    """A figure of each method, a column a kind of question."""
+    """Return a figure of each method, with a column per kind of question."""
     told = [row for row in rows if row.get("by_kind")]
     kinds = list(told[0]["by_kind"]) if told else []
     table = [
@@ -366,7 +371,7 @@ def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
 
 
 def _by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
-    """Of the positions drafted at a depth, given that all before were kept, the share kept."""
+    """Return the share accepted of the positions drafted at a depth, given that all before were."""
     told = [
         (row["method"], row["accepted_by_depth"]) for row in rows if row.get("accepted_by_depth")
     ]
@@ -390,7 +395,7 @@ def _named(rows: Rows, columns: Sequence[str]) -> tuple[Rows, Sequence[str]]:
 
 
 def _others(machine: Mapping[str, Any]) -> float:
-    """The most of the machine that others used."""
+    """Return the largest share of the machine that other programs used."""
     return float(max(machine["others_share_before"], machine["others_share_meanwhile"]))
 
 
@@ -402,7 +407,7 @@ def _phases(row: Mapping[str, Any]) -> str | None:
 
 
 def _same(row: Mapping[str, Any]) -> str | None:
-    """Whether the answers are AR's, and where not, how much was relaxed."""
+    """Return whether the answers are AR's, and if not, how much was relaxed."""
     if row.get("identical_to_ar") is None:
         return None
     relaxed = row.get("relaxed_share")

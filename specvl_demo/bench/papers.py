@@ -1,7 +1,7 @@
-"""What the papers claim, each beside its control, told by acceptance and nodes, which no clock
-moves: `bench --suite papers`.
+"""The papers' claims with their controls, measured by acceptance and nodes, which do not depend on
+a clock: `bench --suite papers`.
 
-Given the claims of `claims`, runs their arms and adds up what they answered.
+Given the claims of `claims`, runs their arms and sums up their answers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loader import Loaded
 
 Answered = Mapping[str, Sequence[papers.Sums]]
-"""By arm, what every answer adds up to."""
+"""By arm, the sums of every answer."""
 Heads = Mapping[str, ablations.Trained]
 
 
 def report(asked: BenchOptions) -> dict[str, Any]:
-    """`machine, settings, rows, claims`: a row an arm, a claim with what it needs. ValueError for
-    an unknown claim or a pair that lacks a drafter."""
+    """Return `machine, settings, rows, claims`: a row per arm, and the claims with what they need.
+
+    Raises:
+        ValueError: If a claim is unknown or the pair lacks a drafter.
+    """
     wanted = find(asked.claim)
     choices = [arm.choice() for claim in wanted for arm in claim.arms]
     loaded = asked.load(choosing.roles_of(choices), None)
@@ -56,7 +59,7 @@ def report(asked: BenchOptions) -> dict[str, Any]:
 def _answered(
     loaded: Loaded, claim: Claim, asked: BenchOptions, heads: Heads, done: float
 ) -> tuple[Answered, list[dict[str, Any]]]:
-    """What every arm's answers add up to, and a row for each."""
+    """Return the sums of every arm's answers, and a row for each."""
     answered: dict[str, list[papers.Sums]] = {}
     rows, cost = [], _cost(claim)
     for arm in claim.arms:
@@ -106,8 +109,7 @@ def _cost(claim: Claim) -> tuple[float, str] | None:
 
 
 def _claim(claim: Claim, answered: Answered) -> dict[str, Any]:
-    """The claim with what was compared; what only a head that is not here could tell is left
-    out."""
+    """Return the claim with its comparisons, without those that need a head that is not here."""
     compared = []
     for one in claim.needs:
         if one.arm in answered and one.control in answered:

@@ -1,7 +1,7 @@
-"""Hugging Face's own `generate` on the same weights: the baseline nobody can call home-made.
+"""Hugging Face's own `generate` on the same weights, as an independent baseline.
 
-Assisted generation shows its drafter no picture (the library drops the pixels): its row is a blind
-drafter's.
+Assisted generation shows its drafter no picture (the library drops the pixels), so its row is that
+of a blind drafter.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from specvl_demo.methods.base import Choice, Models
 from specvl_demo.report.answers import HF_ASSISTED, HF_GENERATE, HF_LOOKUP, Answer
 
 GAMMA = 5
-"""Tokens that a peer drafts a round where our method of its kind does not run."""
+"""Tokens that a peer drafts per round if this project's method of its kind does not run."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One way in which the library decodes. like: our method of the same kind, whose draft length
-    it gets.
+    """One of the library's ways of decoding.
+
+    like: This project's method of the same kind, whose draft length it uses.
     """
 
     like: str | None = None
@@ -35,8 +36,8 @@ class Peer:
     note: str = ""
 
     def gamma(self, choices: Sequence[Choice]) -> int:
-        """How many tokens it drafts a round: as many as our own method of its kind, tuned or
-        not.
+        """Return how many tokens it drafts per round: as many as this project's method of
+        its kind.
         """
         alike = (
             c.params["gamma"] for c in choices if c.method.name == self.like and "gamma" in c.params
@@ -44,7 +45,7 @@ class Peer:
         return int(next(alike, GAMMA))
 
     def about(self, gamma: int) -> str | None:
-        """What its row says about it; None for plain decoding."""
+        """Return the note of its row; None for plain decoding."""
         return f"Drafts {gamma} tokens a round. {self.note}".strip() if self.like else None
 
 
@@ -58,7 +59,7 @@ PEERS: dict[str, Peer] = {
 
 
 class _Watch(BaseStreamer):
-    """Notes when tokens come out, and how many; the first put is the prompt."""
+    """Records when tokens are emitted, and how many; the first put is the prompt."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -73,11 +74,11 @@ class _Watch(BaseStreamer):
         self.counts.append(value.numel())
 
     def end(self) -> None:
-        """Nothing to flush."""
+        """Do nothing."""
 
 
 class Library:
-    """The library's ways of decoding that run here. notes: about each, or why it does not run."""
+    """The library's ways of decoding that run here. notes: on each, or why it does not run."""
 
     def __init__(self, models: Models, names: Sequence[str], choices: Sequence[Choice]) -> None:
         self._models = models
@@ -86,7 +87,7 @@ class Library:
         self.running = list(names)
 
     def answer(self, name: str, request: Request) -> Answer | None:
-        """One answer; None where the library fails, which is noted once, in its own words."""
+        """Return one answer; None if the library fails, whose message is noted once."""
         try:
             return self._generate(PEERS[name], self._gamma[name], request)
         except (ValueError, RuntimeError, TypeError, IndexError, KeyError, AttributeError) as fault:
@@ -97,7 +98,7 @@ class Library:
 
     @torch.inference_mode()
     def _generate(self, peer: Peer, gamma: int, request: Request) -> Answer:
-        """Greedy `model.generate` in the peer's way, which drafts `gamma` tokens a round where it
+        """Run greedy `model.generate` in the peer's way, drafting `gamma` tokens per round if it
         drafts.
         """
         more: dict[str, Any] = {}

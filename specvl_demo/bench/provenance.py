@@ -1,6 +1,4 @@
-"""Where a figure comes from: the machine, how busy it was, the versions, the weights, the
-commit.
-"""
+"""Where a figure comes from: the machine, its load, the versions, the weights, the commit."""
 
 from __future__ import annotations
 
@@ -21,20 +19,18 @@ from specvl_demo.serving import loader
 from specvl_demo.serving.loader import Loaded
 
 BUSY_SHARE = 0.15
-"""Share of the machine that others may use before its ratios are held back."""
+"""Share of the machine that other programs may use before ratios are omitted."""
 
 
 class Watch:
-    """How busy the machine is with others' work while something is measured. Start, measure, read
-    once.
-    """
+    """How much other programs use the machine during a measurement. Start, measure, read once."""
 
     def __init__(self) -> None:
         self._before = psutil.cpu_percent(interval=1.0) / 100
         self._load, self._start = Load(), time.perf_counter()
 
     def read(self) -> dict[str, Any]:
-        """Shares of the machine that others used, before and meanwhile."""
+        """Return the shares of the machine that others used, before and during the measurement."""
         meanwhile = self._load.others() or 0.0
         return {
             "others_share_before": self._before,
@@ -45,7 +41,7 @@ class Watch:
 
 
 def describe(loaded: Loaded | None = None) -> dict[str, Any]:
-    """Machine, versions, commit and time; with a pair also its device, type and weights."""
+    """Return machine, versions, commit and time; with a pair also its device, type and weights."""
     told: dict[str, Any] = {
         "title": detect().title,
         "processor": processor(),
@@ -70,17 +66,17 @@ def processor() -> str:
 
 
 def commit() -> str | None:
-    """The commit of this code, with a plus where files differ from it; None outside a checkout."""
+    """Return the commit of this code, with a plus if files differ from it; None outside a
+    checkout.
+    """
     head = _git("rev-parse", "--short=12", "HEAD")
     changed = head and _git("status", "--porcelain", "--untracked-files=no", "--", "specvl_demo")
     return f"{head}+" if changed else head
 
 
 def weights(pair: PairSpec) -> dict[str, str | None]:
-    """What the figures were measured with: of every checkpoint the hash of its files, or the hub's
-    revision.
-
-    None where the hub's cache does not say.
+    """Return, for every checkpoint, the hash of its files or the hub's revision; None if
+    unknown.
     """
     drafters = {str(role): fingerprints.of(one) for role, one in pair.drafters.items()}
     return {"target": fingerprints.of(pair.target), **drafters}

@@ -1,7 +1,8 @@
-"""What one step costs: AR step, verification, draft step, prefill, each beside what the machine
-allows.
+"""What one step costs: AR step, verification, draft step, prefill, each compared with what the
+machine allows.
 
-Costs depend on shapes, not on what weights say: random weights do, without a download.
+Costs depend on shapes, not on the values of weights, so random weights are enough and nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ WIDTH = 8
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the machine was seen to do: bytes read a second, and operations a second in the
+    """The measured limits of the machine: bytes read per second, and operations per second in the
     decoder's type.
     """
 
@@ -45,17 +46,17 @@ class Bounds:
 
 
 Cost = dict[str, Any]
-"""One step, a row of the report. rows: tokens fed. ms: median. spread: (highest - lowest) / median.
+"""One step, a row of the report.
 
-bound_ms: the least that memory and arithmetic allow; share: bound / median. vs_step: in steps of
-one row.
+rows: tokens fed. ms: median. spread: (highest - lowest) / median. bound_ms: the least that memory
+and arithmetic allow. share: bound / median. vs_step: in steps of one row.
 """
 
 
 def bounds(device: torch.device, dtype: torch.dtype, size: int | None = None) -> Bounds:
-    """Measured, not looked up: a sum over a buffer much larger than the caches, a square product.
+    """Measure the limits: a sum over a buffer much larger than the caches, and a square product.
 
-    size: side of the product; None takes what keeps the device busy for a moment.
+    size: Side of the product; None for one that keeps the device busy for a moment.
     """
     large = device.type == "cuda"
     side = size or (8192 if large else 768)
@@ -75,8 +76,8 @@ def costs(
     repeats: int = 20,
     step: str = "verify",
 ) -> list[Cost]:
-    """The costs of scoring `rows` nodes behind `context` tokens, head and choice of tokens
-    included.
+    """Return the costs of scoring `rows` nodes after `context` tokens, including the head and the
+    choice of tokens.
     """
     found: list[Cost] = []
     ids = torch.arange(context, device=decoder.device) % decoder.vocab
@@ -100,7 +101,7 @@ def costs(
 def prefill_cost(
     decoder: Backend, name: str, limits: Bounds, length: int, repeats: int = 5
 ) -> Cost:
-    """A pass over a prompt; its head reads one row alone."""
+    """Return the cost of a pass over a prompt; its head reads only one row."""
     context = text_context(decoder, torch.arange(length, device=decoder.device) % decoder.vocab)
     times = _times(lambda: prefill(decoder, [context], 0)[1], decoder.device, repeats)
     cost = {"step": "prefill", "model": name, "rows": length, "context": 0, "vs_step": None}
@@ -114,10 +115,10 @@ def suite(
     repeats: int = 20,
     size: int | None = None,
 ) -> dict[str, Any]:
-    """`machine, settings, rows`, as `bench --suite steps --json` prints them. rows must begin with
-    1.
+    """Return `machine, settings, rows`, as `bench --suite steps --json` prints them. rows must
+    begin with 1.
 
-    decoders: the target's by its name, and a drafter's behind it.
+    decoders: The target's by its name, then a drafter's.
     """
     target, *_ = decoders.values()
     limits = bounds(target.device, target.dtype, size)
@@ -144,8 +145,8 @@ def suite(
 
 
 def report(asked: BenchOptions) -> dict[str, Any]:
-    """What a step costs: a pair on disk as it is, hub pairs by shape with random weights, nothing
-    fetched.
+    """Return what a step costs: of a pair on disk as it is, of hub pairs by shape with random
+    weights.
     """
     settings = asked.settings
     if set(settings) - {"context", "graphs"} or not settings.get("context", "1").isdigit():
@@ -159,8 +160,8 @@ def report(asked: BenchOptions) -> dict[str, Any]:
 
 
 def _draft_rows(loaded: Loaded, choices: Sequence[Choice]) -> list[Cost]:
-    """Draft steps as rounds run them, views and heads included: one method of each drafter, in AR
-    steps.
+    """Return draft steps as they run in rounds, including views and heads: one method per drafter,
+    in AR steps.
     """
     (request,) = measure.requests(loaded, cases.scenes_alone(1), 64)
     alike = {(one.drafter.name, len(one.views)): one for one in reversed(choices)}
@@ -179,8 +180,8 @@ def _draft_rows(loaded: Loaded, choices: Sequence[Choice]) -> list[Cost]:
 
 
 def _decoders(asked: BenchOptions, graphs: bool) -> tuple[Loaded | None, dict[str, Backend]]:
-    """The target's decoder by its name and a small drafter's, with the pair where it was loaded for
-    them.
+    """Return the target's decoder by its name and a small drafter's, and the pair if it was
+    loaded.
     """
     models: dict[str, nn.Module]
     pair, backend, loaded = asked.pair, "static" if graphs else "auto", None
@@ -196,7 +197,8 @@ def _decoders(asked: BenchOptions, graphs: bool) -> tuple[Loaded | None, dict[st
         there = (machine.gpus[0][1] if machine.gpus else machine.memory_bytes) / 1e9
         if needs > there * availability.USABLE_SHARE:
             raise ValueError(
-                f"{names[0]} in {dtype} needs {needs:.0f} GB; there are {there:.0f} GB here."
+                f"{names[0]} in {dtype} needs {needs:.0f} GB, but there are only {there:.0f} GB"
+                " here."
             )
         models = {name: random_models.random_model(name, dtype, machine.device) for name in names}
     else:
@@ -208,12 +210,14 @@ def _decoders(asked: BenchOptions, graphs: bool) -> tuple[Loaded | None, dict[st
 
 
 def _bushy(size: int) -> TreeShape:
-    """A tree of this many nodes, two children each: its mask is neither full nor a triangle."""
+    """Return a tree of this many nodes, two children each: its mask is neither full nor a
+    triangle.
+    """
     return chain(0) if size == 1 else shape_of((-1, *((i - 1) // 2 for i in range(1, size))))
 
 
 def _timed(times: list[float], size: int, flops: float, limits: Bounds) -> Cost:
-    """What a step of so many bytes and operations took, beside its bound."""
+    """Return the time of a step of so many bytes and operations, with its bound."""
     ms = median(times) * 1e3
     by_memory, by_flops = size / limits.bytes_per_s * 1e3, flops / limits.flops_per_s * 1e3
     bound = max(by_memory, by_flops)
@@ -230,7 +234,7 @@ def _timed(times: list[float], size: int, flops: float, limits: Bounds) -> Cost:
 
 @torch.inference_mode()
 def _times(once: Callable[[], Tensor], device: torch.device, repeats: int) -> list[float]:
-    """Seconds of each repeat, after two that nobody counts."""
+    """Return seconds of each repeat, after two uncounted ones."""
     for _ in range(2):
         once()
     synchronize(device)

@@ -1,6 +1,6 @@
-"""The suites of `bench` as a table: what each measures, how it is run, how its report reads.
+"""The suites of `bench` as a table: what each measures, how it runs, how its report is shown.
 
-To add a suite: write it in a file of its own and add one row to SUITES.
+To add a suite, write it in a file and add one row to SUITES.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ WAYS: tuple[tuple[Quantised, float], ...] = (
     ("none", 2.0),
     ("4bit", availability.QUANTISED_BYTES["4bit"]),
 )
-"""How a target's weights may lie on a device, and bytes of each."""
+"""How a target's weights may be stored on a device, and bytes per number."""
 
 
 def derived() -> Report:
-    """`machine, settings, rows`: a row a pair, with the method of the highest ceiling on every
-    device.
+    """Return `machine, settings, rows`: a row per pair, with the method of the highest ceiling on
+    every device.
 
-    By their data sheets; nothing is measured.
+    Derived from data sheets; nothing is measured.
     """
     rows = []
     for pair in (pair for pair in PAIRS if not pair.shipped):
@@ -48,7 +48,7 @@ def derived() -> Report:
 
 
 def _best(pair: PairSpec, choices: Sequence[Choice], device: Device) -> str | None:
-    """The highest ceiling with its method; None where the pair does not fit."""
+    """Return the highest ceiling with its method; None if the pair does not fit."""
     found = []
     for choice in choices:
         roles = [role for role in pair.drafters if role == choice.drafter.role]
@@ -65,7 +65,7 @@ def _best(pair: PairSpec, choices: Sequence[Choice], device: Device) -> str | No
 
 @dataclass(frozen=True)
 class Suite:
-    """One row of the table. repeats, max_new_tokens, prompts: what is taken where nobody says."""
+    """One row of the table. repeats, max_new_tokens, prompts: the defaults."""
 
     run: Callable[[BenchOptions], Report]
     page: Callable[[Report], Page]

@@ -1,8 +1,7 @@
-"""The settings that make each method fastest on this machine, found on calibration inputs.
+"""Finds the settings that make each method fastest on this machine, on calibration inputs.
 
-Climbs over the settings of a method's draft policy, and of a chain where the method may draft one,
-by the speed it measures on the cases; then lets the best few run interleaved with the presets there
-were.
+Climbs over the settings of a method's draft policy, and of a chain if the method may draft one, by
+the speed measured on the cases; then runs the best few interleaved with the existing presets.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ LADDERS: dict[str, dict[str, tuple[float, ...]]] = {
         "max_width": (1, 2, 3, 4, 6, 8),
     },
 }
-"""What is tried, by policy: sizes and shapes alone. What a verifier lets pass would change
+"""What is tried, by policy: only sizes and shapes, since relaxing a verifier would change
 answers.
 """
 FINALISTS = 2
-"""Of each policy."""
+"""Per policy."""
 COLUMNS = ("method", "settings", "tau", "measured", "standard", "paper", "tried")
 
 
@@ -70,11 +69,11 @@ class Trials:
         self._ar = answer(loaded, asked, base.choose("ar")).totals.tokens_per_s or 1.0
 
     def choice(self, settings: Mapping[str, Value]) -> Choice:
-        """The method with the pair's standard preset and these settings."""
+        """Return the method with the pair's standard preset and these settings."""
         return choosing.choose(self.loaded.pair, self.name, settings)
 
     def trial(self, settings: Mapping[str, Value]) -> Trial | None:
-        """What these settings reach; None where they do not fit together."""
+        """Return what these settings reach; None if they do not fit together."""
         key = tuple(sorted(settings.items()))
         if key not in self.tried:
             try:
@@ -87,7 +86,7 @@ class Trials:
         return self.tried[key]
 
     def best(self, policy: str) -> list[Trial]:
-        """Everything that was tried with a policy, best first."""
+        """Return everything that was tried with a policy, best first."""
         some = [
             one
             for one in self.tried.values()
@@ -111,7 +110,9 @@ def tune(
     repeats: int = 3,
     tell: Tell = silent,
 ) -> list[dict[str, Any]]:
-    """One row a method: the settings to take, what they reached, and what other presets reached."""
+    """Return one row per method: the settings to use, what they reached, and what other presets
+    reached.
+    """
     asked = measure.requests(loaded, cases, max_new_tokens)
     session.warm(loaded, asked[0], [choosing.choose(loaded.pair, name) for name in names])
     rows = []
@@ -129,7 +130,7 @@ def tune(
 
 
 def report(asked: BenchOptions) -> dict[str, Any]:
-    """Tune, and write what was found where the page and the command line look for it."""
+    """Tune, and write the result where the page and the command line look for it."""
     names = [name for name in tunable(asked.pair) if name in {c.method.name for c in asked.choices}]
     if not names:
         raise ValueError("None of these methods has a tree or a chain to tune.")
@@ -159,14 +160,14 @@ def report(asked: BenchOptions) -> dict[str, Any]:
 
 
 def tunable(pair: PairSpec) -> list[str]:
-    """The speculative methods of a pair whose policy has something to tune."""
+    """Return the speculative methods of a pair whose policy has something to tune."""
     return [
         name for name in choosing.served(pair) if choosing.choose(pair, name).policy.name in LADDERS
     ]
 
 
 def policies(bench: Any) -> list[str]:
-    """The policy a method has, and the chain where it may draft one: branches must earn their
+    """Return a method's policy, and the chain if it may draft one: branches must be worth their
     cost.
     """
     own, others = bench.choice({}).policy.name, base.alternatives(bench.name, "policy")
@@ -174,7 +175,7 @@ def policies(bench: Any) -> list[str]:
 
 
 def climb(bench: Any, policy: str, tell: Callable[[str], None] = lambda text: None) -> None:
-    """Walk along one setting of a policy after the other while that is faster, until none is."""
+    """Change one setting of a policy after the other as long as that is faster."""
     now, improved = start_of(bench, policy), True
     best, ladders = bench.trial(now), LADDERS[policy]
     while improved:
@@ -191,7 +192,7 @@ def climb(bench: Any, policy: str, tell: Callable[[str], None] = lambda text: No
 
 
 def start_of(bench: Any, policy: str) -> dict[str, Value]:
-    """What is tuned, as the standard preset has it; with the policy, where that is another one."""
+    """Return the tuned settings of the standard preset; with the policy if that is another one."""
     other: dict[str, Value] = {} if bench.choice({}).policy.name == policy else {"policy": policy}
     choice = bench.choice(other)
     return other | {axis: choice.params[axis] for axis in LADDERS[policy]}
@@ -205,8 +206,8 @@ def _next(ladder: Sequence[float], value: float, way: int) -> float | None:
 def _final(
     bench: Trials, cases: Sequence[Case], repeats: int, max_new_tokens: int
 ) -> dict[str, Any]:
-    """Finalists and presets run interleaved with AR; what there was stays where nothing beats
-    it.
+    """Run finalists and presets interleaved with AR; the existing preset stays if nothing
+    beats it.
     """
     own, *_ = policies(bench)
     start = bench.trial(start_of(bench, own))
