@@ -1,7 +1,7 @@
-"""What can be asked of an answer: the default, the bounds and the help of every option.
+"""The options of an answer: default, bounds and help of each.
 
-The command line, the endpoints, the page's form and the Python interface read them here, and a
-value is checked by `Option.check` and nowhere else. Knows none of these. Imports nothing heavy.
+The command line, the endpoints, the page's form and the Python interface read them here, and only
+`Option.check` checks a value. Knows none of these. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAX_NEW_TOKENS_SERVED = 1024
 
 @dataclass(frozen=True)
 class Option(Generic[Number]):
-    """A number that can be asked for: a whole one if its default is.
+    """A number that can be set: a whole one if its default is.
 
-    or_zero: 0 is taken besides, though it lies below `low`.
+    or_zero: 0 is also valid, although it is below `low`.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Option(Generic[Number]):
         return isinstance(self.default, int)
 
     def wanted(self, high: float | None = None) -> str:
-        """What a value must be, as the middle of a sentence."""
+        """Return what a value must be, as the middle of a sentence."""
         kind = "a whole number" if self.whole else "a number"
         between = f"between {self.low:.12g} and {self.high if high is None else high:.12g}"
         return ("0, or " if self.or_zero else "") + f"{kind} {between}"
@@ -52,7 +52,7 @@ class Option(Generic[Number]):
             high: A bound below the option's own.
 
         Raises:
-            ValueError: With a sentence, if it is no such number.
+            ValueError: With a sentence, if it is not such a number.
         """
         is_number: bool = isinstance(value, Real) and not isinstance(value, bool)
         if is_number:
@@ -72,7 +72,7 @@ NEW_TOKENS = Option(
     MAX_NEW_TOKENS,
     "The answer stops after this many tokens.",
 )
-# choice: temperatures between 0 and a thousandth are refused; no answer could tell them from
+# choice: temperatures between 0 and a thousandth are refused: no answer could distinguish them from
 # greedy, and floats overflow.
 TEMPERATURE = Option(
     "temperature",

@@ -16,7 +16,7 @@ DRAWN = {
     "plot": "a page of charts",
     "figure": "a figure",
 }
-"""What is written of a race, by action."""
+"""What each action writes of a race."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         out = Path(options.out or Path(options.file).with_suffix(f".plots{suffix}"))
         if out.suffix.lower() not in (suffix, suffix[:4]):
             raise InputError(
-                f"--out {out} must end in {suffix}: {DRAWN[options.action]} is written."
+                f"--out {out} must end in {suffix}, since {DRAWN[options.action]} is written."
             )
         try:
             out.write_text(_drawn(options, lanes, name), encoding="utf-8")

@@ -1,8 +1,8 @@
-"""One race as a figure for other people's pages and papers: every lane's answer in the colours of
-its tokens, its rounds on its own clock, and its numbers. SVG text, drawn here: no script, no font
-of ours, a few tens of kB.
+"""One race as a figure for web pages and papers: every lane's answer in the colours of its tokens,
+its rounds on its own clock, and its figures. Plain SVG: no script, no embedded font, a few tens of
+kB.
 
-Texts of a trace may come from anybody: they are escaped, and cut where they are long.
+Texts of a trace may come from anyone: they are escaped, and cut if they are long.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from specvl_demo.report.metrics import compare, measure, runs
 
 WIDTH, MARGIN = 960, 20
 CELL, LINE = 7.8, 20
-"""Pixels of a letter's cell and of a line; letters are put into cells, whatever the font is."""
+"""Pixels of a letter's cell and of a line; letters are placed in cells, whatever the font is."""
 COLUMNS = int((WIDTH - 2 * MARGIN) / CELL)
 MOST_LINES = 24
 """Lines of one answer."""
 MOST_BARS = 240
-"""Bars of one lane: of longer ones, rounds that follow each other are drawn as one."""
+"""Bars of one lane: in longer ones, consecutive rounds are drawn as one."""
 PAINT: dict[Origin, tuple[str, str, str]] = {
     "draft": ("#d7f0e5", "#009e73", "draft, kept"),
-    "relaxed": ("#fbecd0", "#e69f00", "draft, let through"),
+    "relaxed": ("#fbecd0", "#e69f00", "draft, relaxed"),
     "target": ("none", "#0072b2", "the target's own"),
 }
-"""Ground, line and name of every origin."""
+"""Background, line and name of every origin."""
 PHASES = (("draft_s", "#56b4e9"), ("verify_s", "#0072b2"), ("rest", "#a8b0b8"))
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Letter(NamedTuple):
-    """A letter of an answer; origin None where it was given with the question."""
+    """A letter of an answer; origin is None if it was given with the question."""
 
     text: str
     origin: Origin | None
@@ -48,7 +48,7 @@ class Letter(NamedTuple):
 
 
 def svg(lanes: Sequence[LaneRecords], answers: bool = True) -> str:
-    """The figure as text. answers: what the lanes wrote is in it too."""
+    """Return the figure as text. answers: Include the text of the lanes."""
     first = lanes[0].begin
     title = first.notes.question or "A race"
     longest = max((lane.rounds[-1].clock_s for lane in lanes if lane.rounds), default=0.0) or 1.0
@@ -76,7 +76,7 @@ _SMALL = 'font-size="11" fill="#57606a"'
 def _lane(
     lane: LaneRecords, lanes: Sequence[LaneRecords], longest: float, y: float, answers: bool
 ) -> tuple[list[str], float]:
-    """A lane's name, numbers, clock and answer from y on, and where the next one begins."""
+    """Return a lane's name, figures, clock and answer from y on, and where the next one begins."""
     parts = [_text(MARGIN, y, _cut(lane.begin.title, 60), 'font-weight="700"')]
     numbers = _text(WIDTH - MARGIN, y, _numbers(lane, lanes), 'text-anchor="end"')
     parts += [numbers, *_clock(lane.rounds, longest, y + 8)]
@@ -85,7 +85,7 @@ def _lane(
         given = [Letter(one, None) for one in lane.begin.prefix.text]
         said = [Letter(one, kind) for kind, text in runs(lane.rounds) for one in text]
         plain = lane.begin.method == "ar"
-        # One letter a cell at least: more of them than cells are cut anyway.
+        # Every letter takes at least one cell: more letters than cells are cut anyway.
         for line in _lines([*given, *said][: COLUMNS * (MOST_LINES + 1)]):
             parts += _line(line, y, plain)
             y += LINE
@@ -98,7 +98,7 @@ def _lane(
 
 
 def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
-    """What the lane did; its speedup only where the times mean something."""
+    """Return what the lane did, with its speedup only if the times are meaningful."""
     totals = measure(lane).totals
     said = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} rounds"]
     ar = next((one for one in lanes if one.begin.method == "ar"), None)
@@ -112,7 +112,7 @@ def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
 
 
 def _clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
-    """A lane's rounds beside each other on its own clock, each split into draft, verify, rest."""
+    """Draw a lane's rounds side by side on its own clock, each split into draft, verify, rest."""
     scale = (WIDTH - 2 * MARGIN) / longest
     each = -(-len(rounds) // MOST_BARS)
     x = float(MARGIN)
@@ -122,7 +122,7 @@ def _clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
         rest = sum(r.seconds for r in some) - draft - verify
         end = x + (draft + verify + rest) * scale
         for (_, colour), seconds in zip(PHASES, (draft, verify, rest), strict=True):
-            # Rounds are told apart by a gap, where there is room for one.
+            # Rounds are separated by a gap if there is room for one.
             width = min(seconds * scale, max(0.0, end - x - (1 if end - x > 3 else 0)))
             if width > 0.05:
                 at = f'x="{x:.1f}" y="{y:.0f}" width="{width:.1f}" height="12"'
@@ -132,7 +132,9 @@ def _clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
 
 
 def _lines(letters: Sequence[Letter]) -> list[list[Letter]]:
-    """An answer in lines that fit, broken between words; the last one says where more was cut."""
+    """Return an answer in lines that fit, broken between words; the last one marks where more was
+    cut.
+    """
     lines: list[list[Letter]] = [[]]
     used = 0
     for gap, group in groupby(letters, lambda one: one.text.isspace()):
@@ -157,7 +159,7 @@ def _lines(letters: Sequence[Letter]) -> list[list[Letter]]:
 
 
 def _line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
-    """One line of an answer: a piece of one origin after the other, in cells."""
+    """Draw one line of an answer: one piece per origin after the other, in cells."""
     x = float(MARGIN)
     for origin, group in groupby(line, lambda one: one.origin):
         some = list(group)
@@ -174,7 +176,7 @@ def _line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
 
 
 def _key(y: float, answers: bool) -> Iterator[str]:
-    """What the colours mean."""
+    """Draw the meaning of the colours."""
     x = float(MARGIN)
     marks = [(under, name) for _, under, name in PAINT.values()] if answers else []
     names = ("drafting", "verifying", "rest")
@@ -190,7 +192,7 @@ def _text(x: float, y: float, words: str, more: str = "") -> str:
 
 
 def _plain(words: str) -> str:
-    """Words as XML may hold them."""
+    """Return text that is valid in XML."""
     return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", words))
 
 

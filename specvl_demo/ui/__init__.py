@@ -1,6 +1,5 @@
-"""The page: composition (page), handlers (behaviour), the line and the engines (serve), words
+"""The page: composition (page), handlers (behaviour), queue and engines (serve), sentences
 (messages).
 
-Only this package knows Gradio. The scripts and styles of the page are plain files in
-assets/.
+Only this package uses Gradio. The scripts and styles of the page are plain files in assets/.
 """

@@ -1,6 +1,6 @@
-"""`serve`: looks at versions, logins and the pair, then brings the page up.
+"""`serve`: checks versions, logins and the pair, then starts the page.
 
-Given parsed flags. Imports Gradio only when it serves, so that a refusal answers at once and the
+Given parsed flags. Imports Gradio only to serve, so that errors are reported at once and the
 decoding process, which imports the command line again, stays light.
 """
 
@@ -20,8 +20,10 @@ from specvl_demo.ui.serve import zerogpu
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Build the page and serve it until it is stopped; gives the exit code. ValueError with a
-    sentence where it cannot be served.
+    """Build the page and serve it until it is stopped; return the exit code.
+
+    Raises:
+        ValueError: With a sentence if it cannot be served.
     """
     try:
         _serve(options)
@@ -36,12 +38,11 @@ def _serve(options: argparse.Namespace) -> None:
         sys.stderr.write(f"{sentence}\n")
     logins = startup.logins(options.login_file)
     if os.environ.get("SPACE_ID") and options.pair in (None, "photo"):
-        # No `make demo` ran there. In a process of its own: this one needs no torch.
+        # `make demo` did not run there. Run in a separate process, since this one needs no torch.
         subprocess.run([sys.executable, "-m", "specvl_demo", "fetch", "photo"], check=False)
     pair = pairs.find(options.pair) if options.pair else choosing.default_pair()
     tuned.entry(pair.id)
-    # A folder of its own: what is old in it is removed, and other apps of Gradio share the usual
-    # one.
+    # A separate folder: old files in it are removed, and other Gradio apps share the default one.
     name = f"specvl-demo-{os.getuid()}" if hasattr(os, "getuid") else "specvl-demo"
     os.environ.setdefault("GRADIO_TEMP_DIR", str(Path(tempfile.gettempdir(), name)))
     from specvl_demo.ui import launch  # noqa: PLC0415 - see above

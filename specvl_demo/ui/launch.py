@@ -1,6 +1,6 @@
-"""Brings the page up: catalog, worker, queue, behaviour, Blocks, launch.
+"""Starts the page: catalog, worker, queue, behaviour, Blocks, launch.
 
-Given an address, the pair to start with and who may come in; returns when the server is stopped.
+Given an address, the pair to start with and the accounts; returns when the server is stopped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specvl_demo.ui.serve.workers import Cluster
 
 STOPPED = "The page has been stopped.\n"
 STOP_S = 2.5
-"""Containers are killed ten seconds after they were asked to stop."""
+"""Containers are killed ten seconds after they are asked to stop."""
 
 
 def serve(
@@ -45,11 +45,16 @@ def serve(
     hosts: Sequence[str] = (),
     mcp: bool = False,
 ) -> None:
-    """Serve the page on an address of this machine; `share` opens a public tunnel besides.
+    """Serve the page on an address of this machine; `share` also opens a public tunnel.
 
-    logins: (user, password) of who may see it; none: everybody. max_waiting and limit_s: see Queue.
-    hosts: names under which it may be asked for; none: this machine's own where `host` is local,
-    else any. ValueError with a sentence, or OSError, where it cannot be.
+    Args:
+        logins: (user, password) of the accounts; empty for no login.
+        max_waiting, limit_s: See Queue.
+        hosts: Host names that the page answers to; empty for this machine's own if `host` is local,
+            else any.
+
+    Raises:
+        ValueError, OSError: If it cannot be served.
     """
     folder = Path(get_upload_folder())
     uploads.sweep(folder)
@@ -57,7 +62,7 @@ def serve(
     try:
         with closing(workers.make(pair, cluster or Cluster())) as worker:
             if threading.current_thread() is threading.main_thread():
-                # Here, not above: Ray handles them too. The first process of a container ignores
+                # Here, not above, since Ray handles them too. A container's first process ignores
                 # SIGTERM unless it is handled.
                 for number in (signal.SIGINT, signal.SIGTERM):
                     signal.signal(number, stop)
@@ -75,7 +80,7 @@ def serve(
                     server_port=port,
                     share=share,
                     auth=list(logins) or None,
-                    prevent_thread_lock=True,  # runs end first when it is stopped
+                    prevent_thread_lock=True,  # so that runs end before the server does
                     **launch_settings(page, behaviour, hosts or own_names(host, share), held, mcp),
                 )
             except OSError as fault:
@@ -91,7 +96,7 @@ def serve(
 
 
 def stop(number: int, _: Any) -> None:
-    """End the server, runs first. Visitors who still listen after STOP_S are left."""
+    """End the server, runs first. Visitors still connected after STOP_S are dropped."""
     signal.signal(number, signal.SIG_IGN)
     last = threading.Timer(STOP_S, leave)
     last.daemon = True
@@ -100,15 +105,17 @@ def stop(number: int, _: Any) -> None:
 
 
 def leave() -> None:
-    """End now, whatever still runs: actors of a cluster take longer than anybody waits."""
+    """Exit now, whatever is still running: a cluster's actors would take too long."""
     sys.stdout.write(STOPPED)
     sys.stdout.flush()
     os._exit(0)
 
 
 def own_names(host: str, share: bool = False) -> list[str]:
-    """Under which names a page is asked for that listens at this address. A name of somebody else's
-    that was made to lead to this machine must not open a page that is for this machine alone."""
+    """Return the host names of a page that listens at this address.
+
+    A foreign name that resolves to this machine must not open a page that is only for this machine.
+    """
     if host not in LOCAL:
         return ["*"]
     return [*LOCAL, *([".gradio.live"] if share else [])]

@@ -71,8 +71,8 @@ def test_an_unknown_method_is_refused_with_those_that_the_pair_can_draft_with(
 ) -> None:
     pair = offered("p", chain=True, eagle3="eagle3 needs an EAGLE-3 head; p has none here.")
     said = (
-        "no method 'nope'. Known: ar, chain; others do not run with p here: ask for one to learn"
-        " why[.]$"
+        "no method 'nope'. Known: ar, chain; others do not run with p here: request one to see"
+        " the reason[.]$"
     )
     with pytest.raises(ValueError, match=said):
         read_job({"pair": "p", "question": "?", **asked}, [pair], [tmp_path])

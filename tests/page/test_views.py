@@ -130,7 +130,7 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
     view.locator("#vl-c-files").set_input_files([lines, picture])
     opened.locator("#vl-c-run").click()
     status = view.locator("[role=status]")
-    expect(status).to_contain_text("two.png is named by a question, but was not added")
+    expect(status).to_contain_text("A question names two.png, which was not added")
     view.locator("#vl-c-repeats").fill("1")
     second = tmp_path / "two.png"
     Image.new("RGB", (64, 64), "blue").save(second)

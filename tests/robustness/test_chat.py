@@ -47,10 +47,10 @@ def test_every_model_that_is_listed_names_a_pair(served: tuple[str, int]) -> Non
 
 
 REFUSED = [
-    ({"stop": ["."]}, "`stop` is not served"),
-    ({"n": 2}, "`n` is not served"),
-    ({"tools": [{"type": "function"}]}, "`tools` is not served"),
-    ({"best_of": 3}, "`best_of` is not served"),
+    ({"stop": ["."]}, "`stop` is not supported"),
+    ({"n": 2}, "`n` is not supported"),
+    ({"tools": [{"type": "function"}]}, "`tools` is not supported"),
+    ({"best_of": 3}, "`best_of` is not supported"),
     ({"model": "nope"}, "no pair 'nope'"),
     ({"model": "pocket/nope"}, "no method 'nope'"),
     ({"model": 7}, "/v1/models"),

@@ -170,7 +170,7 @@ def test_a_drafter_that_raises_in_the_middle(
         guest.until("done")
         other_answer = answer(other)
     (error,) = guest.of("error")
-    assert said in error["text"] and "What came until then stays" in error["text"]
+    assert said in error["text"] and "The answers so far are kept" in error["text"]
     assert "second line" not in error["text"]
     kept = saved(guest, tmp_path)
     assert sum(isinstance(record, Begin) for record in kept) == 2

@@ -332,7 +332,7 @@ def test_a_read_only_file_system_is_enough(closed: Closed) -> None:
         filler.write_bytes(bytes(40 * 2**20))
         runs.append(asyncio.run(visit("disk of this machine is full")))
         closed.mount("ro")
-        runs.append(asyncio.run(visit("folder for uploads cannot be written")))
+        runs.append(asyncio.run(visit("upload folder is not writable")))
     finally:
         closed.mount("rw")
         filler.unlink(missing_ok=True)

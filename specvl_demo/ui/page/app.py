@@ -1,7 +1,7 @@
 """Composition of the page: one board, its event, the functions its scripts may call, the named
 endpoints.
 
-Given what can be chosen (a catalog) and who computes (a queue); gives Blocks that are ready to
+Given what can be chosen (a catalog) and what computes (a queue), returns Blocks that are ready to
 launch.
 """
 
@@ -32,7 +32,7 @@ QUIET = (
 MOST_BYTES = 64 * 2**20
 MOST_AT_ONCE = 64
 SESSIONS = 64
-"""Visits whose state Gradio keeps, the newest; this page keeps none of its own there."""
+"""Visits whose state Gradio keeps, the newest; this page stores nothing there."""
 SERVED = (
     "known",
     "panel",
@@ -49,9 +49,7 @@ SERVED = (
 
 
 def _served(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]:
-    """A function of its own: Gradio marks what it serves, which a bound method does not let
-    happen.
-    """
+    """Wrap a bound method in a function: Gradio sets attributes on what it serves."""
 
     def call(asked: Any, request: gr.Request) -> Any:
         return method(asked, Caller(request.state.visit, request.client and request.client.host))
@@ -78,16 +76,15 @@ def build(behaviour: Behaviour) -> gr.Blocks:
                     yield batch
         except Exception as fault:
             yield Run().pack(refusal(messages.PAGE_FAILED.format(reason=type(fault).__name__)))
-            raise  # a mistake of ours: the log needs all of it
+            raise  # a bug in this program: the log needs the traceback
 
-    # A visit's files go when it ends. What nobody asked about is looked for every ten minutes and
-    # removed after two hours.
+    # A visit's files are removed when it ends. Files that no question used are searched every ten
+    # minutes and removed after two hours.
     with gr.Blocks(
         title=messages.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
     ) as page:
         whole = board([_served(getattr(behaviour, name)) for name in SERVED])
-        # The line is the queue's, which shows everybody their place: Gradio lets all of them in.
-        # A page may ask again before Gradio has closed its last event.
+        # The waiting line is the queue's, which shows all their place: Gradio admits all of them.
         whole.run(
             run,
             None,
@@ -100,7 +97,7 @@ def build(behaviour: Behaviour) -> gr.Blocks:
         page.unload(leave)
         publish(behaviour)
     page.queue(max_size=MOST_AT_ONCE)
-    # It would look for new events a thousand times a second, which costs an idle server 4 % of a
+    # It would poll for new events a thousand times a second, which costs an idle server 4 % of a
     # core.
     page._queue.sleep_when_free = 0.01
     return page
@@ -113,9 +110,12 @@ def launch_settings(
     held: int = MOST,
     mcp: bool = False,
 ) -> dict[str, Any]:
-    """How a page is launched that strangers can reach: nothing open that it does not need, nothing
-    kept. held: connections at once, of which a quarter is kept for what is no stream.
-    mcp: the endpoints are tools of the Model Context Protocol too.
+    """Return the settings for launching a page that strangers can reach: nothing unneeded is open
+    or kept.
+
+    Args:
+        held: Connections at once, of which a quarter is reserved for requests that are not streams.
+        mcp: Whether the endpoints are also tools of the Model Context Protocol.
     """
     site = Site(
         behaviour.uploads,
@@ -136,14 +136,14 @@ def launch_settings(
         "theme": gr.themes.Base(),
         "max_file_size": MOST_BYTES,
         "run_history": False,
-        "footer_links": [],  # a program asks for ?view=api by name
+        "footer_links": [],  # programs can open ?view=api directly
         "show_error": (
             False
-        ),  # what the libraries say names folders; our own sentences are shown all the same
+        ),  # the libraries' messages name folders; this page's own sentences are shown anyway
         # Gradio would call its own address once and give up after three seconds, which a busy
         # machine takes.
         "_frontend": False,
-        "enable_monitoring": False,  # it would show everybody who asked what, and how often
+        "enable_monitoring": False,  # it would show all visitors who asked what, and how often
         "mcp_server": mcp,
         "state_session_capacity": SESSIONS,
         "app_kwargs": {
@@ -154,8 +154,9 @@ def launch_settings(
 
 
 def _admitted(scope: Scope) -> bool:
-    """Whether a request comes from somebody who is logged in, or no login is asked for. Programs
-    send `user:password` as their API key.
+    """Whether a request comes from a logged-in visitor, or no login is required.
+
+    Programs send `user:password` as their API key.
     """
     app, cookies = scope["app"], HTTPConnection(scope).cookies
     names = (f"access-token-{app.cookie_id}", f"access-token-unsecure-{app.cookie_id}")

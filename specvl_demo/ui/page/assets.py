@@ -1,9 +1,9 @@
 """The board: one Gradio component that holds the whole page. Python sends it JSON strings, its
 scripts draw.
 
-The template is static, so that no model text ever passes a template engine. Nothing nested is ever
-sent: Gradio's streaming difference corrupts nested lists that shrink. Knows nothing of what the
-strings say.
+The template is static, so that no model text ever passes through a template engine. Nothing nested
+is ever sent, since Gradio's streaming difference corrupts nested lists that shrink. Knows nothing
+of the strings' content.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLACES = {"page": OWN, "ui": places.ASSETS / "ui", "examples": places.EXAMPLES}
 """The folders of the page's own files, by the names under which they are fetched."""
 
 # Addresses are built from the site's own root, so that the page also works below a path of a larger
-# site. Styles are linked, not passed to Gradio, which rewrites selectors. Scripts are announced all
+# site. Styles are linked, not passed to Gradio, which rewrites selectors. Scripts are preloaded all
 # at once.
 _ON_LOAD = """
 const root = (window.gradio_config?.root ?? '').replace(/\\/?$/, '/');
@@ -60,8 +60,8 @@ Promise.all(styles.map((path) => link('stylesheet', address(path))))
 
 
 def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
-    """The page's one component. `server_functions` are what its scripts may call; `run` is its
-    event.
+    """Return the page's one component. `server_functions` are what its scripts may call; `run` is
+    its event.
     """
     named = {
         "files": {name: _name(path) for name, path in FILES.items()},
@@ -70,7 +70,7 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
     }
     return gr.HTML(
         value="",
-        # The page's styles come later.
+        # The page's styles are loaded later.
         html_template=(
             "<div class='vl-boot' aria-busy='true' style='padding: 20vh 0; text-align: center'>"
             "SpecVL is loading…</div>"
@@ -83,6 +83,6 @@ def board(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
 
 
 def _name(path: Path) -> str:
-    """A file as a visitor's browser names it: by its place."""
+    """Return the name of a file for a visitor's browser: by its place."""
     place, folder = next(one for one in PLACES.items() if path.is_relative_to(one[1]))
     return f"{place}/{path.relative_to(folder).as_posix()}"

@@ -36,17 +36,17 @@ from specvl_demo.ui.serve.jobs import (
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
 CLIP_TYPES = (".mp4", ".mov", ".webm", ".avi")
 PAPERS = ("tabed", "sage", "lvspec", "hivis", "dream")
-"""The methods of the five papers that the page races in one press."""
+"""The methods of the five papers, which the page can race with one press."""
 FEATURED = ("ar", "chain", "tree", *PAPERS, "eagle2", "ngram")
-"""Methods that stand in sight; the others are one press away."""
+"""Methods that are listed first; the others are one press away."""
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
-"""What a first visitor is offered on a CPU: the first of these that the pair serves."""
+"""What a first visitor is offered on a CPU: the first of these that the pair supports."""
 WINS = 1.05
-"""Times AR from which a derived gain is one."""
+"""Derived speedup over AR from which a method counts as faster."""
 
 
 def describe(first_pair: str) -> dict[str, Any]:
-    """The whole catalog; first_pair stands first and is what a visitor starts with."""
+    """Return the whole catalog; first_pair is listed first and is what a visitor starts with."""
     machine = detect()
     pairs = sorted(PAIRS, key=lambda pair: pair.id != first_pair)
     shown = examples()
@@ -88,10 +88,10 @@ def _number(option: Option) -> dict[str, Any]:
 
 
 def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What can be set on a method with these parts: presets, parts and parameters, each with its
-    standard.
+    """Return what can be set on a method with these parts: presets, parts and parameters, with
+    defaults.
 
-    problem: a sentence where the chosen parts do not fit together.
+    problem: A sentence if the chosen parts do not fit together.
     """
     pair, method = find(pair_id), base.find(name)
     named = choosing.presets(pair, name)
@@ -120,8 +120,8 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def examples() -> dict[str, Any]:
-    """The shipped examples whose files are really there, and what the methods were found to do on
-    them.
+    """Return the shipped examples whose files exist, and what the methods were found to do
+    on them.
     """
     index = EXAMPLES / "examples.json"
     if not index.is_file():
@@ -156,8 +156,10 @@ def _example(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def file(path: Path) -> dict[str, Any]:
-    """A file of the server as the page names it in a question, and its address below the page's
-    own. A shipped one is named by its place, `examples/`: no visitor is told where it lies.
+    """Return a file of the server as the page names it in a question, and its address relative to
+    the page.
+
+    A shipped one is named by its place, `examples/`, so that no path is shown to visitors.
     """
     shipped = path.is_relative_to(EXAMPLES)
     name = path.relative_to(EXAMPLES.parent) if shipped else path
@@ -190,8 +192,9 @@ def _pair(pair: PairSpec, machine: Machine) -> dict[str, Any]:
 
 
 def _gains(pair: PairSpec, machine: Machine) -> tuple[str, dict[str, float]]:
-    """The GPU that the pair would run on, and the most that lossless methods could gain there, best
-    first; nothing on a CPU, where figures are measured."""
+    """Return the GPU that the pair would run on, and the most that lossless methods could gain
+    there, best first; nothing on a CPU, where figures are measured.
+    """
     device, found = "", {}
     for name in choosing.served(pair) if machine.gpus else ():
         runs = choosing.availability_of(pair, name, machine)
@@ -213,8 +216,9 @@ def _at_most(device: str, gains: Mapping[str, float]) -> str:
 
 
 def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
-    """How the weights can be brought up: what is taken by itself, and of every other way True or
-    the sentence that says why not here."""
+    """Return how the weights can be loaded: the default, and for every other way True or the
+    sentence why it is not possible here.
+    """
     said = availability.Options.of_environment()
     ways = {"dtype": get_args(availability.Dtype), "quantised": get_args(availability.Quantised)}
 
@@ -231,7 +235,9 @@ def _loading(pair: PairSpec, machine: Machine) -> dict[str, Any]:
 
 
 def _words(pair: PairSpec) -> list[str]:
-    """The words that a drawn-scene model was taught: those of its vocabulary, letters only."""
+    """Return the words that a drawn-scene model was taught: those of its vocabulary,
+    letters only.
+    """
     vocabulary = json.loads((pair.target.folder / "tokenizer.json").read_text(encoding="utf-8"))
     starts = (
         re.fullmatch("Ġ([A-Za-z]{2,})|([A-Z][a-z]+)", token)
@@ -241,7 +247,7 @@ def _words(pair: PairSpec) -> list[str]:
 
 
 def _served(pair: PairSpec, method: Method, machine: Machine) -> bool | str:
-    """True, or the sentence that says why the method does not run on the pair here."""
+    """Return True, or the sentence why the method does not run on the pair here."""
     try:
         verdict = choosing.availability_of(pair, method.name, machine)
     except ValueError as fault:
@@ -266,7 +272,7 @@ def _method(method: Method) -> dict[str, Any]:
 
 @cache
 def _verdicts() -> dict[str, str]:
-    """What `bench --suite papers` found of each method's paper, from the shipped record."""
+    """Return what `bench --suite papers` found of each method's paper, from the shipped record."""
     record = EXAMPLES / "papers.json"
     if not record.is_file():
         return {}
@@ -281,7 +287,7 @@ def _verdicts() -> dict[str, str]:
 
 
 def _slot(slot: Slot, standard: Any, method: str) -> dict[str, Any]:
-    """A part of the method that may be another one; several views may stand together."""
+    """Return the alternatives for a part of the method; several views may be combined."""
     return {
         "key": slot,
         "kind": "set" if slot == "views" else "choice",
@@ -292,14 +298,14 @@ def _slot(slot: Slot, standard: Any, method: str) -> dict[str, Any]:
 
 
 def _paper(method: Method, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as the method's paper sets them, with these parts; empty where nobody says."""
+    """Return the parameters as the method's paper sets them, with these parts; empty if unknown."""
     paper = method.presets.get("paper")
     if paper is None:
         return {}
     try:
         return {param.name: param.default for param in base.parameters(method.name, parts, paper)}
     except ValueError:
-        return {}  # these parts do not fit together, which `panel` tells
+        return {}  # these parts do not fit together, which `panel` reports
 
 
 def _param(param: Param, paper: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The page as programs see it that speak OpenAI's form: `/v1/chat/completions` and `/v1/models`.
+"""The page for programs that use OpenAI's API: `/v1/chat/completions` and `/v1/models`.
 
-Given the page's behaviour, gives two routes; what comes has passed the route filter, and waits in
-the page's line. A model is a pair, or `pair/method`; pictures and clips come
-as data URLs. What is not served is refused in OpenAI's form, never ignored.
+Given the page's behaviour, returns two routes; requests have passed the route filter, and wait in
+the page's line. A model is a pair, or `pair/method`; pictures and clips are sent as data URLs. What
+is not supported is refused in OpenAI's form, never ignored.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ LENGTH = ("max_completion_tokens", "max_tokens")
 IDLE = {"user", "metadata", "safety_identifier", "prompt_cache_key", "store"}
 """Fields that change nothing in an answer."""
 NEUTRAL = {"n": 1, "response_format": {"type": "text"}, "tool_choice": "none", "top_logprobs": 0}
-"""Values, besides null, 0, false and empty ones, that ask for nothing that is not served."""
+"""Values, besides null, 0, false and empty ones, that request nothing unsupported."""
 FINISH = {"eos": "stop", "length": "length"}
 
 
 class Refusal(Exception):
-    """(status, sentence, field): what is answered in place of a completion."""
+    """(status, sentence, field): the response in place of a completion."""
 
 
 @dataclass
 class ChatRequest:
-    """A request in the page's form. Its files go with what its caller listens to."""
+    """A request in the page's form. Its files are removed with its caller's connection."""
 
     model: str
     stream: bool
@@ -56,7 +56,7 @@ class ChatRequest:
 
 
 def routes(behaviour: Behaviour) -> list[Route]:
-    """The two routes."""
+    """Return the two routes."""
     chat = Chat(behaviour)
     return [
         Route("/v1/models", chat.models, methods=["GET"]),
@@ -69,7 +69,7 @@ class Chat:
         self._behaviour = behaviour
 
     async def models(self, _: Request) -> Response:
-        """Every pair that runs here, and every method that it serves."""
+        """Return every pair that runs here, and every method that it supports."""
         pairs = [pair for pair in self._behaviour.catalog["pairs"] if pair["available"]]
         ids = [
             name
@@ -83,13 +83,13 @@ class Chat:
         return JSONResponse({"object": "list", "data": data})
 
     async def completions(self, request: Request) -> Response:
-        """An answer, whole or as it comes."""
+        """Return an answer, whole or streamed."""
         key = secrets.token_urlsafe(12)
         caller = Caller(None, request.client.host if request.client else None, (key,))
         try:
             asked = await asyncio.to_thread(self._read, await request.json(), caller)
             records = self._records(asked, request)
-            # What cannot be served is known with the first event, before an answer has begun.
+            # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
         except Refusal as refusal:
             self._behaviour.uploads.leave(key)
@@ -107,7 +107,7 @@ class Chat:
         return JSONResponse(_completion(asked, lane))
 
     def _read(self, body: Mapping[str, Any], caller: Caller) -> ChatRequest:
-        """Refusal where something is asked for that is not served; files are written."""
+        """Read a request and write its files; raises Refusal if it needs something unsupported."""
         known = {*OWN, *LENGTH, *IDLE}
         for name, value in body.items():
             if name not in known and value and NEUTRAL.get(name) != value:
@@ -135,7 +135,7 @@ class Chat:
         )
 
     def _conversation(self, said: Any, caller: Caller) -> dict[str, Any]:
-        """System prompt, earlier turns and the question, in the page's form."""
+        """Return system prompt, earlier turns and the question, in the page's form."""
         if not isinstance(said, list) or not all(isinstance(one, Mapping) for one in said):
             raise Refusal(400, messages.NO_MESSAGES, "messages")
         system = [one for one in said if one.get("role") in ("system", "developer")]
@@ -165,7 +165,7 @@ class Chat:
         }
 
     def _content(self, content: Any, caller: Caller) -> tuple[str, list[dict[str, Any]]]:
-        """The text of a message, and its files as the page names them."""
+        """Return the text of a message, and its files as the page names them."""
         if isinstance(content, str):
             return content, []
         texts, files = [], []
@@ -183,7 +183,7 @@ class Chat:
         return "\n".join(texts), files
 
     def _written(self, url: Any, caller: Caller) -> Path:
-        """A data URL as a file in the folder of uploads."""
+        """Write a data URL to a file in the folder of uploads."""
         head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
         kind = head.removeprefix("data:").removesuffix(";base64")
         suffix = mimetypes.guess_extension(kind)
@@ -202,7 +202,9 @@ class Chat:
     async def _records(
         self, asked: ChatRequest, request: Request
     ) -> AsyncGenerator[Sequence[Record], None]:
-        """The records as they come, at least an empty list a second; files go at the end."""
+        """Yield the records as they are made, at least an empty list per second; files are removed
+        at the end.
+        """
         caller, listeners = asked.caller, self._behaviour.listeners
         (key,) = caller.listens
         listeners[key] += 1
@@ -213,7 +215,7 @@ class Chat:
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
-            # Programs try again after a 503: only where that helps.
+            # Programs retry after a 503, so it is used only if that helps.
             busy = str(fault) == messages.BUSY.format(waiting=self._behaviour.queue.max_waiting)
             raise Refusal(503 if busy else 400, str(fault), None) from None
         finally:
@@ -224,7 +226,7 @@ class Chat:
 async def _chunks(
     asked: ChatRequest, first: Sequence[Record], records: AsyncGenerator[Sequence[Record], None]
 ) -> AsyncGenerator[bytes, None]:
-    """An answer as server-sent events; a comment says that it waits."""
+    """Yield an answer as server-sent events; a comment is sent while it waits."""
     base = _head(asked, "chat.completion.chunk")
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
@@ -254,7 +256,7 @@ async def _chunks(
 
 
 def _completion(asked: ChatRequest, lane: LaneRecords) -> dict[str, Any]:
-    """A whole answer; `specvl` holds what `generate --json` tells besides."""
+    """Return a whole answer; `specvl` has the other fields of `generate --json`."""
     told = tables.lane_row(lane)
     choice = {
         "index": 0,

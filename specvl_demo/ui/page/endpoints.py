@@ -1,9 +1,8 @@
-"""The page as a program sees it: `generate`, `race` and `bench`, with the fields of the command
-line.
+"""The page as an API: `generate`, `race` and `bench`, with the fields of the command line.
 
-Given the page's behaviour, gives the functions that Gradio publishes. Files come as uploaded file
-data. All give nothing (null) while they wait and compute, so that a program that hangs up frees
-the machine, and last the answer.
+Given the page's behaviour, makes the functions that Gradio publishes. Files are sent as uploaded
+file data. All yield null while they wait and compute, so that a program that disconnects frees the
+machine, and finally the answer.
 """
 
 from __future__ import annotations
@@ -27,53 +26,57 @@ Answer = dict[str, Any]
 Endpoint = Callable[..., AsyncIterator[Answer | None]]
 
 TAKEN = {
-    "prompt": (str, "", "The question; empty: describe what is shown."),
-    "method": (str, "chain", "The name of a method, `ar` for the target alone."),
+    "prompt": (str, "", "The question; empty for a description of what is shown."),
+    "method": (str, "chain", "The name of a method; `ar` for the target without a drafter."),
     "methods": (str, "ar,chain", "Names of methods, comma-separated; `ar` always runs."),
     "pair": (
         str,
         "pocket",
-        "The id of a target with its drafters; a wrong one is answered with the known ones.",
+        "The id of a target with its drafters; an unknown one is refused with the known ones.",
     ),
     "image": (list[File] | File | None, None, "An uploaded picture, or a list of them."),
     "video": (list[File] | File | None, None, "An uploaded clip, or a list of them."),
     **{one.name: (type(one.default), one.default, one.help) for one in OF_ANSWERS},
-    "system": (str, "", "A system prompt, where the model has a place for it."),
-    "settings": (dict[str, Any] | None, None, "Parameters by name; of `race` by method and name."),
+    "system": (str, "", "A system prompt, if the model supports one."),
+    "settings": (
+        dict[str, Any] | None,
+        None,
+        "Parameters by name; for `race`, by method and name.",
+    ),
     "dtype": (
         str,
         "",
-        "float32, bfloat16 or float16: of the weights; empty: what fits this machine.",
+        "Type of the weights: float32, bfloat16 or float16; empty for what fits this machine.",
     ),
     "quantised": (
         str,
         "",
-        "none, 8bit or 4bit: of the target's weights; empty: what fits this machine.",
+        "Packing of the target's weights: none, 8bit or 4bit; empty for what fits this machine.",
     ),
     "picture_detail": (
         float | None,
         None,
-        "Millions of pixels that a picture is shown with at most.",
+        "Maximum size of a picture as shown to the model, in millions of pixels.",
     ),
 }
-"""What the endpoints take: type, standard and what it is."""
+"""The arguments of the endpoints: type, default and description."""
 WHICH = {"generate": "method", "race": "methods"}
-"""The argument for methods of each."""
+"""Each endpoint's argument for methods."""
 MANY = {
     "lines": (
         str,
         "",
-        "Questions, a line of JSON each as `bench --data` reads them, with pictures by their file's"
-        " name; empty: the pair's own.",
+        "Questions, one line of JSON each as in `bench --data`, with pictures by file name; empty"
+        " for the pair's own.",
     ),
     "files": (list[File] | None, None, "The uploaded pictures and clips that the lines name."),
-    "questions": (int, 20, "Questions at most."),
-    "repeats": (int, 3, "How often each is answered."),
-    "temperatures": (list[float] | None, None, "Temperatures; none: 0."),
+    "questions": (int, 20, "Maximum number of questions."),
+    "repeats": (int, 3, "How often each question is answered."),
+    "temperatures": (list[float] | None, None, "Temperatures; empty for 0."),
     "vary": (
         dict[str, Any] | None,
         None,
-        "A parameter with a list of values, tried on the methods that have it.",
+        "A parameter with a list of values to try on the methods that have it.",
     ),
 }
 """What `bench` takes besides."""
@@ -91,28 +94,28 @@ GIVEN = {
     "token_ids": ("array", "its tokens"),
     "method": ("string", "the method's name"),
     "pair": ("string", "the pair's id"),
-    "lossless": ("boolean", "whether it answers as the target alone would"),
+    "lossless": ("boolean", "whether its answer is guaranteed to be the target's own"),
     "n_tokens": ("integer", "tokens of the answer"),
     "n_rounds": ("integer", "target forwards"),
-    "tau": ("number", "tokens a target forward, its own included"),
-    "accepted_per_round": ("number", "the same, its own not included"),
-    "relaxed_tokens": ("integer", "tokens the target alone would not have chosen"),
+    "tau": ("number", "tokens per target forward, including the target's own"),
+    "accepted_per_round": ("number", "the same without the target's own"),
+    "relaxed_tokens": ("integer", "tokens that the target itself would not have chosen"),
     "prefill_s": ("number", "seconds before the first round"),
     "decode_s": ("number", "seconds of all rounds"),
-    "tokens_per_s": ("number", "tokens a second of decoding"),
+    "tokens_per_s": ("number", "tokens per second of decoding"),
     "stop": ("string", "eos, length, cancelled or error"),
     "seed": ("integer", "of the draws"),
     "speedup_decode": ("number", "tokens_per_s over that of ar"),
-    "speedup_total": ("number", "the same, prefill included"),
-    "identical_to_ar": ("boolean", "whether it is ar's answer, token for token"),
+    "speedup_total": ("number", "the same including prefill"),
+    "identical_to_ar": ("boolean", "whether the answer equals ar's, token for token"),
     "first_difference": ("integer", "the first token that differs; null: none"),
 }
-"""What they give: type and what it is."""
+"""The fields of an answer: type and description."""
 
 
 def publish(behaviour: Behaviour) -> None:
-    """Publish the endpoints in the Blocks that are being built, each argument and field with what
-    it is.
+    """Publish the endpoints in the Blocks that are being built, with descriptions of arguments and
+    fields.
     """
     blocks = gr.context.Context.root_block
     for name, about in messages.ENDPOINTS.items():
@@ -126,7 +129,7 @@ def publish(behaviour: Behaviour) -> None:
 
 
 def _described(name: str) -> dict[str, Any]:
-    """What an endpoint gives, as a JSON schema."""
+    """Return the result of an endpoint as a JSON schema."""
     if name == "bench":
         properties = {
             "machine": {"type": "object"},
@@ -153,8 +156,8 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
-    """The function that is published. What it is asked from a client waits in turn with other
-    clients.
+    """Return the function that is published. Requests of one client take turns with other
+    clients'.
     """
     taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
 
@@ -184,13 +187,13 @@ def _endpoint(behaviour: Behaviour, name: str) -> Endpoint:
     gives = AsyncIterator[Answer | None]
     signature = Signature(parameters, return_annotation=gives)
     endpoint.__signature__ = signature  # type: ignore[attr-defined]  # as functools.wraps sets it
-    # Gradio reads names and standards from the signature, types from here.
+    # Gradio reads names and defaults from the signature, types from here.
     endpoint.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": gives}
     return endpoint
 
 
 def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """A program's arguments as a page would send them."""
+    """Return a program's arguments as a page would send them."""
     settings = given["settings"]
     if name != "generate":
         names = given["methods"]

@@ -1,6 +1,6 @@
-"""What happens behind the page: runs, Stop, parameters of a method, answers for programs.
+"""The page's handlers: runs, Stop, parameters of a method, answers for programs.
 
-Given what can be chosen, a queue that computes, and the folders in which visitors' files may lie.
+Given what can be chosen, a queue that computes, and the folders in which visitors' files may be.
 Knows nothing of layout, nothing of models.
 """
 
@@ -33,28 +33,36 @@ from specvl_demo.ui.serve.uploads import Uploads
 MOST_SHARED_BYTES = 8 * 2**20
 MOST_ROUNDS, MOST_DEPTH = 4096, 64
 UNHEARD_S = 10.0
-"""So long a run goes on although nobody listens to it."""
+"""How long a run continues after its page or program has disconnected."""
 
 
 @dataclass
 class Caller:
-    """Who asks. visit: whose conversation it belongs to. client: an address. listens: the session
-    or event under which the answer is listened to; one of them is enough."""
+    """Where a request comes from.
+
+    Attributes:
+        visit: The visit whose conversation it belongs to.
+        client: An address.
+        listens: The session or event that receives the answer; one of them is enough.
+    """
 
     visit: str | None = None
     client: str | None = None
     listens: tuple[str | None, ...] = ()
     heard: float = field(default_factory=time.monotonic)
-    """When somebody was last seen to listen (monotonic seconds)."""
+    """When the page or program was last seen connected (monotonic seconds)."""
 
 
 @dataclass
 class Behaviour:
     """The page's handlers.
 
-    catalog: what can be chosen. uploads: the files of visitors. folders: where the files of a
-    question may lie. files: what else a page may fetch. listeners: how many listen at the moment,
-    by event or session.
+    Attributes:
+        catalog: What can be chosen.
+        uploads: The files of visitors.
+        folders: Where the files of a question may be.
+        files: What else a page may fetch.
+        listeners: The number of connected listeners, by event or session.
     """
 
     catalog: dict[str, Any]
@@ -71,7 +79,7 @@ class Behaviour:
         self.benches = Benches(self.uploads.leave)
 
     async def run(self, asked: Any, caller: Caller) -> AsyncGenerator[str, None]:
-        """A race for what a page asked; a request that cannot be served ends in one sentence."""
+        """Run the race that a page requests; a refused request ends in one sentence."""
         step = None
         try:
             if isinstance(asked, Mapping) and "bench" in asked:
@@ -94,9 +102,10 @@ class Behaviour:
     async def answer(
         self, asked: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[LaneRecords] | None, None]:
-        """None every BEAT_S, last the lanes of a whole race, for a program.
+        """Yield None every BEAT_S, finally the lanes of a whole race, for a program.
 
-        ValueError with the sentence that a page would show.
+        Raises:
+            ValueError: With the sentence that a page would show.
         """
         records: list[Record] = []
         told = 0.0
@@ -111,13 +120,15 @@ class Behaviour:
     async def records(
         self, asked: Any, baseline: bool, caller: Caller
     ) -> AsyncGenerator[list[Record], None]:
-        """The records of a race as they come, at least an empty list every BEAT_S; see `answer`."""
+        """Yield the records of a race as they are made, at least an empty list every BEAT_S; see
+        `answer`.
+        """
         async with aclosing(self._events(self._job(asked, caller, baseline), caller)) as running:
             async for events in running:
                 yield [event["record"] for event in events if "record" in event]
 
     async def _events(self, job: Job, caller: Caller) -> AsyncGenerator[list[Event], None]:
-        """What happens in a job that a program waits for. ValueError where it cannot go on."""
+        """Yield the events of a job that a program waits for; ValueError if it cannot continue."""
         async with aclosing(self.queue.events(job)) as running:
             async for _, events in running:
                 if self._unheard(caller):
@@ -130,7 +141,9 @@ class Behaviour:
     async def report(
         self, asked: Any, caller: Caller
     ) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """None every BEAT_S, last the report of a whole bench, for a program; see `answer`."""
+        """Yield None every BEAT_S, finally the report of a whole bench, for a program; see
+        `answer`.
+        """
         bench = self._bench(asked, caller)
         told = 0.0
         try:
@@ -148,8 +161,9 @@ class Behaviour:
             self.benches.drop(bench.id)
 
     def bench(self, asked: Any, caller: Caller) -> dict[str, Any]:
-        """A new bench of many questions, whose steps `run` computes: {bench, total}; {'problem':
-        sentence} where it cannot be.
+        """Start a bench of many questions, whose steps `run` computes.
+
+        Returns {bench, total}, or {'problem': sentence} if it is refused.
         """
         try:
             bench = self._bench(asked, caller)
@@ -158,14 +172,16 @@ class Behaviour:
         return {"bench": bench.id, "total": len(bench.order)}
 
     def benched(self, name: Any, _: Caller) -> dict[str, Any]:
-        """How far a bench is, and its report."""
+        """Return the progress of a bench, and its report."""
         try:
             return self.benches.find(name).told()
         except ValueError as fault:
             return {"problem": str(fault)}
 
     def packed(self, name: Any, caller: Caller) -> dict[str, Any]:
-        """The tables and traces of a bench as one archive that goes with the visit."""
+        """Return the tables and traces of a bench as one archive, which is removed with the
+        visit.
+        """
         try:
             content = self.benches.find(name).files()
             made = self.uploads.put(caller.client or "", caller.visit, "bench.zip", content)
@@ -175,27 +191,28 @@ class Behaviour:
 
     def _bench(self, asked: Any, caller: Caller) -> Bench:
         bench = self.benches.start(asked, self.catalog["pairs"], self.folders, caller.client)
-        for jobs in bench.jobs:  # its files stay while the bench does, whoever leaves
+        for jobs in bench.jobs:  # its files stay as long as the bench, also after the visit
             for job in jobs:
                 self.uploads.keep(bench.id, {"media": [{"path": path} for path in job.media]})
         return bench
 
     def known(self, _: Any, __: Caller) -> dict[str, Any]:
-        """All that can be chosen."""
+        """Return everything that can be chosen."""
         return self.catalog
 
     def stop(self, run: Any, caller: Caller) -> None:
-        """The visitor's Stop; runs of another visit go on."""
+        """Stop a visitor's run; runs of other visits continue."""
         if isinstance(run, str):
             self.queue.stop(run, caller.visit)
 
     def batches(self, run: Any, caller: Caller) -> list[str]:
-        """All that was sent of a run of this visit, for a page that missed some."""
+        """Return everything sent of a run of this visit, for a page that missed some."""
         return self.queue.batches(run, caller.visit) if isinstance(run, str) else []
 
     def busy(self, _: Any, __: Caller) -> float | None:
-        """The share of the machine that other programs have used since somebody last asked; None
-        where that was only just now.
+        """Return the share of the machine that other programs have used since the last call.
+
+        None if that was too recent.
         """
         others = self._load.others()
         if others is not None:
@@ -203,8 +220,8 @@ class Behaviour:
         return others
 
     def panel(self, asked: Any, _: Caller) -> dict[str, Any]:
-        """What can be set on a method with the parts asked for; {'problem': sentence} where it is
-        unknown.
+        """Return what can be set on a method with the requested parts; {'problem': sentence} if it
+        is unknown.
         """
         asked = asked if isinstance(asked, Mapping) else {}
         settings = asked.get("settings")
@@ -218,8 +235,10 @@ class Behaviour:
             return {"problem": str(fault)}
 
     def costs(self, asked: Any, _: Caller) -> dict[str, Any]:
-        """What the rounds of a lane cost and when they pay; see `report.costs.explain`. asked:
-        pair, method, dtype, step_s, and the columns of `Spent`. {} where there is nothing to say.
+        """Return what the rounds of a lane cost and when they pay off; see `report.costs.explain`.
+
+        asked: pair, method, dtype, step_s, and the columns of `Spent`. Returns {} if nothing is
+        known.
         """
         try:
             columns = [asked[name][:MOST_ROUNDS] for name in costs.Spent._fields]
@@ -238,7 +257,7 @@ class Behaviour:
         if found is None:
             return {}
         found["paper"] = cost and cost[1]
-        with suppress(ValueError):  # of a trace whose pair is not known here
+        with suppress(ValueError):  # a trace's pair may be unknown here
             pair = pairs.find(str(asked.get("pair")))
             role = choosing.choose(pair, method.name).drafter.role
             one = next((one for key, one in pair.drafters.items() if key == role), None)
@@ -247,18 +266,18 @@ class Behaviour:
         return found
 
     def _unheard(self, caller: Caller) -> bool:
-        """Whether nobody has listened for so long that the run is not for anybody."""
+        """Whether the caller has been disconnected for so long that its run should end."""
         now = time.monotonic()
         if any(self.listeners[key] for key in caller.listens if key):
             caller.heard = now
         return now - caller.heard > UNHEARD_S
 
     def share(self, asked: Any, caller: Caller) -> dict[str, Any]:
-        """A trace that the client has uploaded, as one file that opens anywhere and goes with the
-        visit; {'problem': sentence} where it is none.
+        """Return an uploaded trace as one file that opens in any browser and is removed with the
+        visit.
 
-        asked: its path, for an HTML file with charts; or {path, as: 'compact' | 'figure'}, for one
-        without, or for an SVG figure.
+        asked: Its path, for an HTML file with charts; or {path, as: 'compact' | 'figure'}, for one
+        without, or for an SVG figure. Returns {'problem': sentence} if it is not a trace.
         """
         if not self._sharing.acquire(blocking=False):  # one takes about 30 MB of memory
             return {"problem": messages.SHARING}

@@ -1,8 +1,7 @@
-"""What is looked at before anything heavy is imported: the versions that are installed, and who may
-log in.
+"""Checks before anything heavy is imported: the installed versions, and the accounts.
 
-Given the package's own requirements and the environment; says in one sentence what is wrong. Reads
-metadata only.
+Given the package's own requirements and the environment; reports errors in one sentence. Reads only
+metadata.
 """
 
 from __future__ import annotations
@@ -16,20 +15,24 @@ from pathlib import Path
 from specvl_demo import places
 
 CHECKED = ("gradio", "torch", "transformers")
-"""Those whose next major version is another library."""
+"""Packages whose next major version may be incompatible."""
 LOGIN, LOGIN_FILE = "SPECVL_LOGIN", "SPECVL_LOGIN_FILE"
 
 
 def check_versions() -> list[str]:
-    """A sentence for each of CHECKED that is outside the package's range: it is said and the page
-    goes on, for a range that was right months ago must not turn it off. ValueError with a sentence
-    where one is missing.
+    """Return a sentence for each of CHECKED that is outside the package's range.
+
+    It is only a warning: a range that was right months ago must not disable the page.
+
+    Raises:
+        ValueError: With a sentence if one is missing.
     """
     if sys.flags.optimize > 1:
         raise ValueError(
-            "python -OO drops the texts transformers builds its models from: run without -OO."
+            "python -OO removes docstrings that transformers builds its models from: run without"
+            " -OO."
         )
-    from packaging.requirements import Requirement  # noqa: PLC0415 - it comes with what is checked here
+    from packaging.requirements import Requirement  # noqa: PLC0415 - installed with the packages checked here
 
     outside = []
     for wanted in map(Requirement, _ranges()):
@@ -40,12 +43,12 @@ def check_versions() -> list[str]:
         except metadata.PackageNotFoundError:
             raise ValueError(f"{wanted.name} is not installed; {_needed(wanted)}") from None
         if not wanted.specifier.contains(found, prereleases=True):
-            outside.append(f"{wanted.name} {found} is not tested here; {_needed(wanted)}")
+            outside.append(f"{wanted.name} {found} is outside the tested range; {_needed(wanted)}")
     return outside
 
 
 def _ranges() -> list[str]:
-    """What the package requires: as its checkout says where it runs from one, else as installed."""
+    """Return what the package requires: from the checkout it runs from, else as installed."""
     project = places.ROOT / "pyproject.toml"
     if not project.is_file():
         return metadata.requires("specvl-demo") or []
@@ -59,9 +62,9 @@ def _needed(wanted: object) -> str:
 
 
 def logins(file: str | None = None) -> list[tuple[str, str]]:
-    """Who may see the page: (user, password), from a file or the environment; empty: everybody.
+    """Return the accounts that may see the page: (user, password), from a file or the environment.
 
-    A line each of user:password; what is wrong is said without repeating any of it.
+    Empty means no login. Each line is user:password; errors repeat no part of it.
     """
     file = file or os.environ.get(LOGIN_FILE)
     try:
@@ -78,6 +81,7 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
         found.append((user, password))
     if file and not found:
         raise ValueError(
-            "The file of logins names nobody: a page that should be closed would be open."
+            "The file of logins has no account, so the page would be open to all; add one or"
+            " start without logins."
         )
     return found
