@@ -197,7 +197,7 @@ def test_begin_says_what_was_asked() -> None:
 
 
 def test_a_request_and_a_prompt_refuse_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match="max_new_tokens"):
+    with pytest.raises(ValueError, match="Max new tokens"):
         request(TableTarget(CYCLE), 0)
     with pytest.raises(ValueError, match="end with text"):
         Prompt(torch.tensor([1, 2]), torch.tensor([False, True]), {})

@@ -262,10 +262,10 @@ def test_no_reason_is_given_that_the_measurement_does_not_carry(
 
 
 BESIDE = """
-const [{ LaneRecords }, verdict] = [await load('fold.js'), await load('verdict.js')];
+const [{ Lane }, verdict] = [await load('fold.js'), await load('verdict.js')];
 const { acceptedByDepth, costs, whySlow } = await load('fold.js');
 const fold = ([begin, rounds, end]) => {
-  const lane = new LaneRecords(begin);
+  const lane = new Lane(begin);
   for (const round of rounds) lane.add(round);
   if (end) lane.close(end);
   return lane;

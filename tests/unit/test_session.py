@@ -160,7 +160,7 @@ def test_a_beginning_is_text_behind_the_question(prompter: PromptBuilder) -> Non
     assert begun.spans == plain.spans
     assert prompter.again(begun).prefix == (7, 8)
     for wrong in (-1, 10**6, min(prompter.special_ids)):
-        with pytest.raises(ValueError, match="no piece of text"):
+        with pytest.raises(ValueError, match="not text of this model"):
             prompter.prompt(turns, prefix=[7, wrong])
 
 
