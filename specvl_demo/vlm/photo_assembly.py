@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, redirect_stderr
@@ -255,7 +256,7 @@ def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
     fetched.
     """
     place = base_weights.assembled(delta)
-    if place.is_dir():
+    if os.path.isdir(place):  # noqa: PTH112 - also where it may not be looked for
         return place
     try:
         base_weights.fetch_gguf(tell, show=show)
@@ -273,7 +274,7 @@ def target(delta: Path, tell: Callable[[str], None]) -> Path:
     sentence if not.
     """
     place = base_weights.assembled(delta)
-    if place.is_dir():
+    if os.path.isdir(place):  # noqa: PTH112 - also where it may not be looked for
         return place
     reason = base_weights.why_not(delta)
     if reason is not None:

