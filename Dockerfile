@@ -7,7 +7,9 @@
 #     -v ./logins.txt:/run/logins.txt:ro -e SPECVL_LOGIN_FILE=/run/logins.txt specvl-demo   a line user:password each
 # Nothing is installed with apt: the wheel of opencv-python-headless brings its own libraries and
 # needs nothing beyond libc, libstdc++ and zlib, which the slim image has.
-FROM python:3.11-slim
+# BASE may name one image by its digest: python:3.11-slim@sha256:…
+ARG BASE=python:3.11-slim
+FROM $BASE
 
 # cpu: the build without CUDA, a tenth of the size. cuda: the plain wheel, which brings CUDA; only the host's
 # driver is needed then.

@@ -20,7 +20,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --progress-bar on
 # Left out of test-quick: what trains, measures or runs whole races many times over.
 SLOW := bench test_train_heads test_train_pocket test_photo_training test_fixed_shapes test_loading
 
-.PHONY: demo test test-quick check lint browser clean help
+.PHONY: demo test test-quick check lint audit browser clean help
 
 help:
 	@echo "make demo    set up .venv and serve the page on http://$(HOST):$(PORT)"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-quick  units and contracts only: no browser, no server, no training"
 	@echo "make lint    ruff, mypy, and Prettier where node is installed"
 	@echo "make check   lint and types, then test"
+	@echo "make audit   look up known vulnerabilities of what .venv holds"
 	@echo "make clean   remove .venv and caches"
 
 demo: $(VENV)/.ready
@@ -51,6 +52,15 @@ lint: $(VENV)/.ready-dev
 	$(PY) -m mypy
 	@if command -v npx >/dev/null; then npx --yes prettier@3 --check . --log-level warn || exit 1; \
 	  else echo "Prettier was left out: there is no node here."; fi
+
+# In an environment of its own: what is looked at stays as it is.
+audit: $(VENV)/.ready
+	@test -x $(VENV)/audit/bin/pip-audit || { $(PY) -m venv $(VENV)/audit && \
+	  $(VENV)/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit; } || \
+	  { echo "pip-audit could not be installed: nothing was looked up."; exit 1; }
+	@$(VENV)/audit/bin/pip-audit --progress-spinner off --path "$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" || \
+	  { echo "See above: known vulnerabilities, or their list could not be reached."; exit 1; }
+	@echo "What was skipped above was not looked up."
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "No Python that makes environments was found. Install Python 3.11 with venv (on Debian" \
