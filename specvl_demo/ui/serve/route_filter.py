@@ -59,12 +59,12 @@ READ = re.compile(
     | /favicon\.ico | /robots\.txt | /manifest\.json | /pwa_icon | /v1/models
     | /gradio_api/( (config|info|user|token|app_id|login_check)/? | openapi\.json | startup-events
       | theme\.css | queue/(data|status) | upload_progress | heartbeat/\w+ | file=(?!https?:).*
-      | call/(v2/)?(generate|race)/\w+ )"""
+      | call/(v2/)?(generate|race|bench)/\w+ )"""
 )
 CHAT = re.compile(r"/v1/(models|chat/completions)")
 WRITE_JSON = re.compile(
     r"/v1/chat/completions|/gradio_api/(queue/join|cancel|component_server/?"
-    r"|call/(v2/)?(generate|race)/?)"
+    r"|call/(v2/)?(generate|race|bench)/?)"
 )
 LOGIN = re.compile(r"/login/?")
 UPLOAD = re.compile(r"/gradio_api/upload/?")
