@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,9 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> None:
+    # The first process of a container would ignore SIGTERM until the page is up.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, startup.leave)
     zerogpu.prepare()
     for sentence in startup.check_versions():
         sys.stderr.write(f"{sentence}\n")

@@ -5,12 +5,12 @@ Given an address, the pair to start with and the accounts; returns when the serv
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from gradio.utils import get_upload_folder
 from specvl_demo.media import sandbox
 from specvl_demo.places import EXAMPLES
 from specvl_demo.ui import messages
-from specvl_demo.ui.page import catalog
+from specvl_demo.ui.page import catalog, startup
 from specvl_demo.ui.page.app import build, launch_settings
 from specvl_demo.ui.page.handlers import Behaviour
 from specvl_demo.ui.serve import connections, uploads, workers
@@ -28,7 +28,6 @@ from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.request_check import LOCAL
 from specvl_demo.ui.serve.workers import Cluster
 
-STOPPED = "The page has been stopped.\n"
 STOP_S = 2.5
 """Containers are killed ten seconds after they are asked to stop."""
 
@@ -59,17 +58,22 @@ def serve(
     folder = Path(get_upload_folder())
     uploads.sweep(folder)
     held = connections.most()
+    kept = uploads.Uploads(folder)
+
+    def leave() -> None:
+        kept.clear()
+        startup.leave()
+
     try:
         with closing(workers.make(pair, cluster or Cluster())) as worker:
             if threading.current_thread() is threading.main_thread():
-                # Here, not above, since Ray handles them too. A container's first process ignores
-                # SIGTERM unless it is handled.
+                # Here, not above, since Ray handles them too.
                 for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, stop)
+                    signal.signal(number, partial(stop, leave))
             behaviour = Behaviour(
                 catalog.describe(pair),
                 Queue(worker, max_waiting, limit_s),
-                uploads.Uploads(folder),
+                kept,
                 [folder, EXAMPLES],
                 catalog.example_files(),
             )
@@ -89,26 +93,24 @@ def serve(
             sandbox.keep_private()
             if lacks := sandbox.weakness():
                 sys.stderr.write(f"{lacks}\n")
-            threading.Event().wait()
+            try:
+                threading.Event().wait()
+            finally:
+                connections.cut(page.server)
     except KeyboardInterrupt:
-        sys.stdout.write(STOPPED)
         gr.close_all(verbose=False)
+        leave()
 
 
-def stop(number: int, _: Any) -> None:
-    """End the server, runs first. Visitors still connected after STOP_S are dropped."""
+def stop(leave: Callable[[], None], number: int, _: Any) -> None:
+    """End the server, runs first. Visitors still connected after STOP_S are dropped, because the
+    actors of a cluster take longer to stop.
+    """
     signal.signal(number, signal.SIG_IGN)
     last = threading.Timer(STOP_S, leave)
     last.daemon = True
     last.start()
     raise KeyboardInterrupt
-
-
-def leave() -> None:
-    """Exit now, whatever is still running: a cluster's actors would take too long."""
-    sys.stdout.write(STOPPED)
-    sys.stdout.flush()
-    os._exit(0)
 
 
 def own_names(host: str, share: bool = False) -> list[str]:

@@ -1,4 +1,5 @@
-"""Checks before anything heavy is imported: the installed versions, and the accounts.
+"""Checks before anything heavy is imported: the installed versions, and the accounts; and how the
+page's process ends.
 
 Given the package's own requirements and the environment; reports errors in one sentence. Reads only
 metadata.
@@ -11,6 +12,7 @@ import re
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import NoReturn
 
 from specvl_demo import places
 
@@ -85,3 +87,12 @@ def logins(file: str | None = None) -> list[tuple[str, str]]:
             " start without logins."
         )
     return found
+
+
+def leave(*_: object) -> NoReturn:
+    """End this process now; also as the handler of a signal before anything has begun, where an
+    exception could be lost among the imports. Python's own end would take libraries seconds.
+    """
+    sys.stdout.write("The page has been stopped.\n")
+    sys.stdout.flush()
+    os._exit(0)

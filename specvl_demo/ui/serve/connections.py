@@ -63,6 +63,20 @@ def guard(server: Server, held: int) -> None:
         logging.getLogger(name).addFilter(Seldom())
 
 
+def cut(server: Server) -> None:
+    """Close the connections of a server that ends for which it would wait; an upload that is cut so
+    leaves no file.
+    """
+
+    def close() -> None:
+        for one in list(server.server_state.connections):
+            if isinstance(one, Connection) and not one._served:
+                one.transport.abort()
+
+    for listening in server.servers:
+        listening.get_loop().call_soon_threadsafe(close)
+
+
 class Connection(H11Protocol):
     """A connection with a deadline for whatever the server waits for.
 

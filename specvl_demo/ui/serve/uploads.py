@@ -173,6 +173,12 @@ class Uploads:
             gone = self._visits.pop(visit or "", set())
             _remove(gone.difference(*self._visits.values()))
 
+    def clear(self) -> None:
+        """The page ends, and every visit with it: remove what has come, and what is coming."""
+        with self._lock:
+            coming = (path for path in self.folder.glob("*") if path.is_file())
+            _remove({*self._clients, *coming}.union(*self._visits.values()))
+
     def _hold(self, visit: str | None, files: set[Path]) -> None:
         files.discard(self.folder)
         if visit is None or not files:
