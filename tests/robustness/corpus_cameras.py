@@ -6,8 +6,10 @@ Every file is built here by hand, segment by segment (ISO 10918-1, annex B).
 
 from __future__ import annotations
 
+import base64
 import random
 import struct
+import zlib
 from collections.abc import Iterator
 
 from tests import corpus
@@ -16,6 +18,16 @@ from tests.corpus import encode, halves
 SCAN = b"\xff\xda"
 """Begins a scan; this many of them in what is no part of the image must not matter."""
 CLIP_BYTES = 9_000_000
+HEIC = zlib.decompress(
+    base64.b85decode(
+        b"c-muNV30{GsVvAy%}izhg51nBLl8SRGck>UfiWyMwIq=N0u(b+a*CjAhJwuG5(YG&l$nzcHpIn&fe{FSfUycfgJg"
+        b"kNIWsda4a@_HiUK*QOi*4%S+XIB$ybnBk_%UIEwiAg07!4oEJ)4=(iK2u&Wy|;p$T9`avvD}{QdERfq|bn0jNX5f"
+        b"su#t|9_AIW{?VI5R%))<d6uI)OKQIM3Y&d(8xONm8a&qJSHg~4v^3Z5W(S)1XR!N!g#P~gOUT#8sX&poT9wsoC=^"
+        b"YF9TZxP)H=RxF8kkHwP#dD9EhH1PL&6Z~#qX5YH^gg#{llL|7V`m|1{Kt=yDEQ0U2NFs^5j;3}T3E?fWKNbu(m?$"
+        b"&(K|Ff6LO|1SM-E9s4xRp$|"
+    )
+)
+"""A whole picture of 64 by 64 pixels as phones keep theirs (HEVC in HEIF)."""
 
 
 def segment(marker: int, content: bytes) -> bytes:

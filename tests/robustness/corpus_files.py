@@ -358,6 +358,8 @@ def other_documents() -> Made:
         "document.pdf": b"%PDF-1.7\n" + bytes(200),
         "photo.heic": b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(500),
         "photo.heif": b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic" + bytes(500),
+        "phone.heic": corpus_cameras.HEIC,
+        "motion_photo.heic": corpus_cameras.HEIC + clips()["clip.mp4"],
         "scan.tiff": encode(halves(), "TIFF"),
         "scan_big_endian.tiff": b"MM\0*" + bytes(100),
         "picture.jxl": b"\xff\x0a" + bytes(100),
