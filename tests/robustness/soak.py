@@ -2,9 +2,12 @@
 leaked.
 
     python -m tests.robustness.soak --minutes 30 [--url URL] [--pair ID] [--visitors 4] [--seed 0]
+      [--workers 1] [--kill SECONDS]
 
-Starts the page where no URL is given; prints one JSON document, exit code 1 where something failed
-or leaked. No visitor begins after the time is over, none waits longer than the page's own limits.
+Starts the page where no URL is given, and then tells too how late its event loop was; prints one
+JSON document, exit code 1 where something failed or leaked. No visitor begins after the time is
+over, none waits longer than the page's own limits. --kill: a process that computes is killed so
+often, and those whose run it had must be told.
 """
 
 from __future__ import annotations
@@ -12,25 +15,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 
 from specvl_demo import pairs
 from specvl_demo.serving import choosing
-from tests.page.conftest import ROOT
+from tests.robustness import late_app
 from tests.robustness.footprint import Sample, growth, listening, look
 from tests.robustness.support import server
 from tests.robustness.visitor import Turned, Visitor
-from tests.robustness.visits import BUSY, KINDS, OUTCOMES, Tally, Visit, Wrong
+from tests.robustness.visits import BUSY, DIED, KINDS, OUTCOMES, Tally, Visit, Wrong
 
 WARM_SHARE, WARM_MOST_S = 0.2, 300.0
 """What of the time passes before memory is judged: allocators and caches fill on first use."""
@@ -53,9 +60,11 @@ async def soak(
     visitors: int,
     pair: str,
     methods: list[str],
+    late: Path | None = None,
+    kill_s: float | None = None,
 ) -> dict[str, Any]:
     """Drive the page at `url` for some minutes; pid: of its server, None where it is not on this
-    machine.
+    machine. late: where it writes how late its event loop is. kill_s: see --kill.
 
     Before the time begins every method runs once, so that all models are loaded.
     """
@@ -75,12 +84,17 @@ async def soak(
     until = started + 60 * minutes
     tally, samples = Tally(), []
     quiet = look(pid) if pid is not None else None
+    if late is not None:
+        late.write_text("")
     looking = asyncio.create_task(_watch(pid, samples))
-    crowd = [
-        _visits(url, random.Random(f"{seed}/{number}"), until, tally, pair, methods)
-        for number in range(visitors)
-    ]
+    killing = asyncio.create_task(_kill(pid, kill_s, random.Random(seed), tally))
+    crowd = []
+    for number in range(visitors):
+        rng = random.Random(f"{seed}/{number}")
+        given = partial(Visit, rng=rng, tally=tally, pair=pair, methods=methods, until=until)
+        crowd.append(_visits(url, f"10.0.0.{number + 1}", given, kill_s is not None))
     await asyncio.gather(*crowd)
+    killing.cancel()
     await asyncio.sleep(SETTLE_S)
     looking.cancel()
     spent = time.monotonic() - started
@@ -99,6 +113,9 @@ async def soak(
         "tokens": tally.tokens,
         "most_rounds_of_a_lane_after_stop": tally.rounds_after_stop,
         "memory": memory,
+        "event_loop_late_ms": lateness(late.read_text().split()) if late is not None else None,
+        "load_average": round(os.getloadavg()[1], 1),
+        "killed": tally.killed,
         "threads": _change(quiet, last, "threads"),
         "files": _change(quiet, last, "files"),
     }
@@ -126,6 +143,32 @@ def verdict(report: dict[str, Any]) -> list[str]:
     return wrong
 
 
+def lateness(lines: Sequence[str]) -> dict[str, float]:
+    """Milliseconds by which what was due in an event loop came too late."""
+    late = sorted(map(float, lines))
+    share = statistics.quantiles(late, n=1000, method="inclusive")
+    return {
+        "p50": share[499],
+        "p99": share[989],
+        "p999": share[998],
+        "max": late[-1],
+        "looks": len(late),
+    }
+
+
+async def _kill(pid: int | None, every_s: float | None, rng: random.Random, tally: Tally) -> None:
+    """Kill a process that computes, one after the other: the page's own, or an actor of Ray."""
+    while pid is not None and every_s is not None:
+        await asyncio.sleep(every_s)
+        for one in rng.sample(every := psutil.Process(pid).children(recursive=True), len(every)):
+            command = " ".join(one.cmdline()) if one.is_running() else ""
+            own = one.ppid() == pid and "spawn_main" in command
+            if own or command.startswith("ray::Engine"):
+                one.kill()
+                tally.killed += 1
+                break
+
+
 async def _watch(pid: int | None, samples: list[Sample]) -> None:
     while pid is not None:
         samples.append(look(pid))
@@ -138,23 +181,28 @@ def _change(first: Sample | None, last: Sample | None, what: str) -> dict[str, i
     return {"start": getattr(first, what), "end": getattr(last, what)}
 
 
-async def _visits(
-    url: str, rng: random.Random, until: float, tally: Tally, pair: str, methods: list[str]
-) -> None:
-    """One visitor after the other, until the time is over."""
-    while time.monotonic() < until:
-        kind = rng.choices(list(KINDS), [weight for weight, _ in KINDS.values()])[0]
+async def _visits(url: str, address: str, given: partial[Visit], killed: bool) -> None:
+    """One visitor after the other, until the time is over. killed: runs may end with the engine."""
+    tally: Tally = given.keywords["tally"]
+    while time.monotonic() < given.keywords["until"]:
+        kind = given.keywords["rng"].choices(list(KINDS), [weight for weight, _ in KINDS.values()])[
+            0
+        ]
         tally.kinds[kind] += 1
         try:
-            async with Visitor(url) as visitor:
-                outcome = await KINDS[kind][1](Visit(visitor, rng, tally, pair, methods))
+            async with Visitor(url, address=address) as visitor:
+                outcome = await KINDS[kind][1](given(visitor))
+                await visitor.leave()
                 tally.outcomes[outcome] += 1
         except (Wrong, Turned, httpx.HTTPError, ValueError) as fault:
             if isinstance(fault, Turned) and BUSY.search(str(fault)):
                 tally.outcomes["busy"] += 1
                 await asyncio.sleep(1.0)
+            elif killed and DIED.search(str(fault)):
+                tally.outcomes["told"] += 1
             else:
-                tally.fault(f"{kind}: {type(fault).__name__}: {fault}")
+                where = fault.request.url.path if isinstance(fault, httpx.RequestError) else ""
+                tally.fault(f"{kind}: {type(fault).__name__} {where}: {fault}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -165,16 +213,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--pair", default="pocket")
     parser.add_argument("--visitors", type=int, default=4, help="at once")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="above 1: actors of Ray")
+    parser.add_argument("--kill", type=float, metavar="SECONDS", help="kill one so often")
     asked = parser.parse_args(argv)
     methods = choosing.served(pairs.find(asked.pair))
+    late = None
     with ExitStack() as stack:
         if asked.url is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specvl-soak-")))
-            url, pid = stack.enter_context(server(ROOT / "app.py", folder, "--pair", asked.pair))
+            late = folder / "late.txt"
+            options = ("--late", late, "--pair", asked.pair, "--workers", asked.workers)
+            url, pid = stack.enter_context(
+                server(Path(late_app.__file__), folder, *map(str, options))
+            )
         else:
             url, pid = asked.url.rstrip("/"), listening(urlsplit(asked.url).port or 80)
         report = asyncio.run(
-            soak(url, pid, asked.minutes, asked.seed, asked.visitors, asked.pair, methods)
+            soak(
+                url,
+                pid,
+                asked.minutes,
+                asked.seed,
+                asked.visitors,
+                asked.pair,
+                methods,
+                late,
+                asked.kill,
+            )
         )
     wrong = verdict(report)
     sys.stdout.write(

@@ -7,6 +7,7 @@ protocol (a JSON string a batch, numbered), nothing of what stands behind it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -30,15 +31,24 @@ class Turned(Exception):
 
 
 class Visitor:
-    """One visit. Use as `async with`; leaving it closes every connection, as closing a tab does."""
+    """One visit. Use as `async with`; leaving it closes every connection, as closing a tab does.
 
-    def __init__(self, url: str, login: tuple[str, str] | None = None) -> None:
+    address: the client's, as a proxy on this machine tells it.
+    """
+
+    def __init__(
+        self, url: str, login: tuple[str, str] | None = None, address: str | None = None
+    ) -> None:
         self._login = login
         patience = httpx.Timeout(PATIENCE_S, connect=60.0)
         # Nothing on this machine has a certificate, and reading those that others have takes a
         # while.
         self._http = httpx.AsyncClient(
-            base_url=url, timeout=patience, trust_env=False, verify=False
+            base_url=url,
+            timeout=patience,
+            trust_env=False,
+            verify=False,
+            headers={"x-forwarded-for": address} if address else None,
         )
         self.session = secrets.token_hex(6)
         self._run = -1
@@ -116,6 +126,26 @@ class Visitor:
         """A file as a question may then use it."""
         paths = await self._post("/gradio_api/upload", files={"files": (name, content)})
         return {"path": paths[0], "name": name}
+
+    async def upload_slowly(self, name: str, content: bytes, rate: float) -> dict[str, str]:
+        """The same over a line of so many bytes a second. httpx.HTTPError where it is cut off."""
+        part = f'Content-Disposition: form-data; name="files"; filename="{name}"'
+        body = f"--b\r\n{part}\r\n\r\n".encode() + content + b"\r\n--b--\r\n"
+
+        async def trickle() -> AsyncIterator[bytes]:
+            for at in range(0, len(body), step := max(1, int(rate))):
+                yield body[at : at + step]
+                await asyncio.sleep(1.0)
+
+        kind = {"content-type": "multipart/form-data; boundary=b"}
+        size = {"content-length": str(len(body))}
+        paths = await self._post("/gradio_api/upload", content=trickle(), headers=kind | size)
+        return {"path": paths[0], "name": name}
+
+    async def leave(self) -> None:
+        """End the visit of the last question as a page does: what it kept open is closed."""
+        async with self._http.stream("GET", f"/gradio_api/heartbeat/{self.session}") as alive:
+            await anext(alive.aiter_lines())
 
     async def _post(self, path: str, **what: Any) -> Any:
         return _object(await self._http.post(path, **what))

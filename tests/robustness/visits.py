@@ -7,8 +7,10 @@ nothing, because the visitor left.
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -17,9 +19,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
+from PIL import Image, ImageDraw
+
 from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff
 from specvl_demo.methods.base import METHODS
-from specvl_demo.records import validate_trace
+from specvl_demo.records import dumps, validate_trace
 from tests.robustness import corpus_files
 from tests.robustness.support import sentence
 from tests.robustness.visitor import Turned, Visitor, read
@@ -28,6 +33,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MOST_FAULTS_KEPT = 20
 BUSY = re.compile(r"busy|queue is full", re.IGNORECASE)
 """A refusal because too many ask at once."""
+DIED = re.compile("stopped unexpectedly")
 OURS = re.compile(r"Traceback|object at 0x|TypeError|KeyError|AttributeError|NoneType")
 """What never stands in a sentence for a visitor."""
 QUESTIONS = (
@@ -36,7 +42,11 @@ QUESTIONS = (
     "ما هذا؟",
     "<b>Is</b> it ${circle}?",
 )
-OUTCOMES = ("served", "refused", "busy", "stopped", "left")
+OUTCOMES = ("served", "refused", "busy", "stopped", "left", "told")
+"""told: that the engine has died, where the soak kills it."""
+SLOW_S = 150.0
+TOO_SLOW = 1024
+"""Bytes a second that are too few: such an upload is cut off."""
 
 
 class Wrong(Exception):
@@ -52,6 +62,7 @@ class Tally:
     identical: int = 0
     tokens: int = 0
     rounds_after_stop: int = 0
+    killed: int = 0
     failed: int = 0
     faults: list[str] = field(default_factory=list)
 
@@ -64,13 +75,14 @@ class Tally:
 
 @dataclass
 class Visit:
-    """What one visitor has to work with."""
+    """What one visitor has to work with. until: when the time is over, of the monotonic clock."""
 
     visitor: Visitor
     rng: random.Random
     tally: Tally
     pair: str
     methods: list[str]
+    until: float
 
     async def asked(self, **changes: Any) -> dict[str, Any]:
         """A random question that can be answered."""
@@ -91,9 +103,18 @@ class Visit:
         } | changes
 
     async def file(self) -> dict[str, str]:
-        """A shipped picture or clip, uploaded."""
-        path = self.rng.choice([*EXAMPLES.glob("*.png"), *EXAMPLES.glob("*.webm")])
-        return await self.visitor.upload(path.name, path.read_bytes())
+        """A picture or a clip of this visitor's own, or a shipped one, uploaded."""
+        rng = self.rng
+        made = rng.random()
+        if made < 0.5:
+            name, content = picture(rng)
+        elif made < 0.75:
+            name = rng.choice(list(corpus_files.CODECS))
+            content = corpus_files.clip(name, corpus_files.CODECS[name], rng.randint(8, 60))
+        else:
+            path = rng.choice([*EXAMPLES.glob("*.png"), *EXAMPLES.glob("*.webm")])
+            name, content = path.name, path.read_bytes()
+        return await self.visitor.upload(name, content)
 
     async def run(self, asked: Any) -> tuple[list[dict[str, Any]], str | None]:
         """All events of a race, and the sentence where it was refused; Wrong where people cannot
@@ -109,9 +130,23 @@ class Visit:
         return events, said
 
 
-async def race(visit: Visit) -> str:
+def picture(rng: random.Random, quality: int = 85) -> tuple[str, bytes]:
+    """Name and content of a picture that nobody else has: shapes on a coloured ground."""
+    size = rng.randint(48, 1024), rng.randint(48, 1024)
+    image = Image.new("RGB", size, tuple(rng.randbytes(3)))
+    draw = ImageDraw.Draw(image)
+    for _ in range(rng.randint(1, 12)):
+        across, down = (sorted(rng.choices(range(side), k=2)) for side in size)
+        shape = rng.choice((draw.rectangle, draw.ellipse))
+        shape((across[0], down[0], across[1], down[1]), fill=tuple(rng.randbytes(3)))
+    kind = rng.choice(("PNG", "JPEG", "WEBP"))
+    image.save(content := io.BytesIO(), kind, quality=quality)
+    return f"own.{kind.lower()}", content.getvalue()
+
+
+async def race(visit: Visit, **changes: Any) -> str:
     """A race that must be answered: whole records, lossless lanes equal to AR when greedy."""
-    asked = await visit.asked()
+    asked = await visit.asked(**changes)
     events, said = await visit.run(asked)
     if said is not None:
         raise Wrong(said)
@@ -127,6 +162,34 @@ async def race(visit: Visit) -> str:
         visit.tally.identical += lane.begin.lossless
     visit.tally.tokens += sum(len(lane.token_ids) for lane in lanes)
     return "served"
+
+
+async def share(visit: Visit) -> str:
+    """A race as one HTML file, made of its records."""
+    events, said = await visit.run(await visit.asked(max_new_tokens=8))
+    if said is not None:
+        raise Wrong(said)
+    trace = "".join(f"{dumps(record)}\n" for record in read(events)).encode()
+    sent = await visit.visitor.upload("race.trace.jsonl", trace)
+    told = await visit.visitor.server("share", sent["path"])
+    if "url" not in told and "Another race" not in told.get("problem", ""):
+        raise Wrong(f"a race was not shared: {told}")
+    return "served" if "url" in told else "refused"
+
+
+async def slow(visit: Visit) -> str:
+    """An upload over minutes, then a question about it; one in three is too slow to be taken."""
+    seconds = max(2.0, min(visit.rng.uniform(0.4, 1.0) * SLOW_S, visit.until - time.monotonic()))
+    name, content = picture(visit.rng)
+    if visit.rng.random() < 0.3 and seconds > SLOW_S / 3:
+        try:
+            await visit.visitor.upload_slowly(name, content + bytes(10**6), TOO_SLOW)
+        except httpx.HTTPError:
+            return "refused"
+        raise Wrong("an upload of a kilobyte a second was taken")
+    content += bytes(max(0, int(20_000 * seconds) - len(content)))  # behind the end of a picture
+    sent = await visit.visitor.upload_slowly(name, content, len(content) / seconds)
+    return await race(visit, media=[sent])
 
 
 async def stop(visit: Visit) -> str:
@@ -271,6 +334,8 @@ KINDS: dict[str, tuple[int, Callable[[Visit], Awaitable[str]]]] = {
     "bad file": (3, bad_file),
     "bad request": (2, bad_request),
     "functions": (1, functions),
+    "share": (1, share),
+    "slow": (1, slow),
 }
 """What visitors do, and how often beside each other; each says what became of it, one of
 OUTCOMES.

@@ -1,0 +1,52 @@
+"""`python app.py` that writes down how late its event loop is: what every visitor waits besides.
+
+    python tests/robustness/late_app.py --late FILE [options of app.py]
+
+Every 10 ms something is due in the loop of the web server; by how many milliseconds it came too
+late is a line of the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from specvl_demo.__main__ import main
+
+EVERY_S, AT_ONCE = 0.01, 100
+
+
+async def note(path: Path) -> None:
+    loop, late = asyncio.get_running_loop(), []
+    while True:
+        due = loop.time() + EVERY_S
+        await asyncio.sleep(EVERY_S)
+        late.append(f"{1000 * (loop.time() - due):.2f}\n")
+        if len(late) >= AT_ONCE:
+            with path.open("a") as file:
+                file.writelines(late)
+            late.clear()
+
+
+def serve() -> int:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--late", type=Path, required=True)
+    asked, options = parser.parse_known_args()
+    # Here, not above: the process that computes imports this file, and is to stay light.
+    from specvl_demo.ui.serve import connections
+
+    real = connections.guard
+
+    def guard(server: Any, held: int) -> None:
+        real(server, held)
+        asyncio.run_coroutine_threadsafe(note(asked.late), server.servers[0].get_loop())
+
+    connections.guard = guard
+    return main(["serve", *options])
+
+
+if __name__ == "__main__":
+    sys.exit(serve())
