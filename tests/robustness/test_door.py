@@ -342,10 +342,11 @@ def test_a_body_that_is_taken_reaches_the_app_whole(tmp_path: Path) -> None:
 
 
 def test_arguments_are_all_known(tmp_path: Path) -> None:
-    assert (
-        ask(tmp_path, "POST", CALL, json={"data": [None] * len(ARGUMENTS["race"])}).status_code
-        == 200
-    )
+    for name, arguments in ARGUMENTS.items():
+        call = f"/gradio_api/call/{name}"
+        given = {"data": [None] * len(arguments)}
+        assert ask(tmp_path, "POST", call, json=given).status_code == 200
+        assert ask(tmp_path, "GET", f"{call}/abc").status_code == 200
     assert ask(tmp_path, "POST", BY_NAME, json={"prompt": "?"}).status_code == 200
     for data in ({}, {"data": ["?"]}, {"data": [None] * 11}, {"data": {"prompt": "?"}}):
         assert "all 14 arguments" in ask(tmp_path, "POST", CALL, json=data).json()["detail"]
