@@ -318,11 +318,24 @@ class Totals(_Part, frozen=True):
         )
 
 
+class Confidence(_Part, frozen=True):
+    """How sure the target is of a lane's answer.
+
+    prob: The lowest probability that it gives to a token of the answer with a letter or digit.
+    right: Share of held-out answers of this word that were right.
+    """
+
+    word: Literal["sure", "unsure", "guessing"]
+    prob: Prob
+    right: Annotated[float, Meta(ge=0, le=1)]
+
+
 class End(_Part, frozen=True, tag_field="kind", tag="end"):
     """The end of a lane.
 
     totals: The fold over the lane's rounds.
     load: Share of all cores that other processes used while the race ran; None if not measured.
+    confidence: None where nothing is known (see `report.confidence`).
     """
 
     lane: str
@@ -331,6 +344,7 @@ class End(_Part, frozen=True, tag_field="kind", tag="end"):
     peak_bytes: Count | None = None
     message: str | None = None
     load: Annotated[float, Meta(ge=0, le=1.001)] | None = None
+    confidence: Confidence | None = None
 
 
 Record = Begin | Round | End

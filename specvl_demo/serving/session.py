@@ -26,8 +26,9 @@ from specvl_demo.media import VideoFrames, Visual, load_media
 from specvl_demo.methods.base import Choice, assemble
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P
 from specvl_demo.pairs.machine import Load
-from specvl_demo.records import Begin, End, LaneRecords, Question, Record, gather
+from specvl_demo.records import Begin, LaneRecords, Question, Record, Round, gather
 from specvl_demo.report import figure, tables
+from specvl_demo.report.confidence import confidence
 from specvl_demo.serving import availability, choosing
 from specvl_demo.vlm.prompts import Turn
 
@@ -191,11 +192,17 @@ def race(
     if not warmed:
         warm(loaded, asked, choices, shared)
     load = Load()
+    told: dict[str, LaneRecords] = {}
     for record in engine.race(running):
-        if isinstance(record, End):
-            record = changed(record, load=load.others())
-        elif isinstance(record, Begin) and notes is not None:
-            record, notes = changed(record, notes=notes), None
+        if isinstance(record, Begin):
+            if notes is not None:
+                record, notes = changed(record, notes=notes), None
+            told[record.lane] = LaneRecords(record, [])
+        elif isinstance(record, Round):
+            told[record.lane].rounds.append(record)
+        else:
+            sure = confidence(told[record.lane]._replace(end=record))
+            record = changed(record, load=load.others(), confidence=sure)
         yield record
 
 

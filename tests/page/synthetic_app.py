@@ -25,6 +25,8 @@ from specvl_demo.ui.serve.uploads import Uploads
 
 BUSY = 77
 """The seed of a run beside which other programs keep the machine busy."""
+DOUBTFUL = 78
+"""The seed of a run of whose answer the target is not sure."""
 LONG = 600
 """Tokens of a run that does not end by itself while a test looks."""
 
@@ -69,6 +71,8 @@ class SyntheticWorker:
                     record = replace(record, prefix=records.Prefix(list(job.prefix), "given "))
             if kind == "end" and job.seed == BUSY:
                 record = replace(record, load=0.9)
+            if kind == "end" and job.seed == DOUBTFUL:
+                record = replace(record, confidence=records.Confidence("guessing", 0.31, 0.27))
             if kind == "round":
                 lasted = max(0.0, record.clock_s - spent.get(record.lane, 0.0)) / rate
                 time.sleep(1 / self.pace if self.pace else lasted)

@@ -10,8 +10,10 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from tests.page.test_access import BAD, RULES
-from tests.page.test_race import finish_replay
+from tests.page.test_race import finish_replay, run_race
 
+DOUBTFUL = 78
+"""The seed of a run of whose answer the made-up target is not sure."""
 PHONE = {"width": 390, "height": 844}
 
 
@@ -130,3 +132,29 @@ def test_the_game_is_played_by_touch_and_goes_on_to_another_picture(opened):
     expect(game.locator(".vl-guess-score")).to_contain_text("You 0 · drafter 0 · 0 of")
     opened.keyboard.press("Escape")
     expect(game).to_be_hidden()
+
+
+def test_what_the_target_thinks_of_its_answer_stands_under_it(opened):
+    """In words, with how often such answers were right; nothing where the records tell nothing,
+    and nothing before the answer is whole.
+    """
+    finish_replay(opened)
+    sure = opened.locator(".vl-sure")
+    expect(sure).to_be_hidden()
+    opened.evaluate(f"specvl.ask.request.sampling.seed = {DOUBTFUL}")
+    opened.evaluate("specvl.ask.request.sampling.max_new_tokens = 24")
+    run_race(opened)
+    expect(sure).to_have_text(
+        "The large model is guessing: 27 % of such answers were right on photographs held out of"
+        " its training."
+    )
+    under, lane = sure.bounding_box(), opened.locator(".vl-lane").first.bounding_box()
+    assert under["y"] >= lane["y"] + lane["height"]
+    opened.evaluate("specvl.race.setHead(0)")
+    expect(sure).to_be_hidden()
+    opened.evaluate("specvl.race.setHead(null)")
+    expect(sure).to_be_visible()
+    sound(opened, ".vl-stage")
+    opened.evaluate("specvl.ask.request.sampling.seed = 1")
+    run_race(opened)
+    expect(sure).to_be_hidden()

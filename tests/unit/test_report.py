@@ -14,8 +14,29 @@ import pytest
 from msgspec.structs import replace
 
 from specvl_demo.places import EXAMPLES
-from specvl_demo.records import LAW, Begin, Candidate, End, LaneRecords, Round, Token, Tree, fold
-from specvl_demo.report import costs, figure, html, metrics, papers, remarks, tables, trace
+from specvl_demo.records import (
+    LAW,
+    Begin,
+    Candidate,
+    End,
+    LaneRecords,
+    Prefix,
+    Round,
+    Token,
+    Tree,
+    fold,
+)
+from specvl_demo.report import (
+    confidence,
+    costs,
+    figure,
+    html,
+    metrics,
+    papers,
+    remarks,
+    tables,
+    trace,
+)
 from tests.javascript import needs_node, run
 
 
@@ -511,3 +532,48 @@ def test_a_figure_of_anything_is_well_formed_and_bounded() -> None:
     drawn = "".join(ElementTree.fromstring(text).itertext())
     assert "<script>" in drawn and "漢字🙂" in drawn and "<script" not in text
     assert len(text) < 400_000
+
+
+def answered(probs: list[float], pair: str = "photo", **changes: object) -> LaneRecords:
+    """A lane that wrote a letter at each of these probabilities, then a full stop and the end."""
+    rounds = []
+    for index, (text, prob) in enumerate([*zip("abcdefgh", probs, strict=False), (".", 0.01)]):
+        listed = [[Candidate(1, "z", 1 - prob), Candidate(ord(text), text, prob)]]
+        made = chain_round(index, 0.1 * (index + 1), "", "", text, candidates=listed)
+        rounds.append(made)
+    return LaneRecords(begin(pair=pair, **changes), rounds, End("chain", "eos", fold(rounds)))
+
+
+def test_a_target_is_as_sure_as_of_its_least_sure_word() -> None:
+    """The full stop is no word. The likeliest word comes first, and no word is worth more than the
+    ones before it.
+    """
+    for word in confidence.WORDS:
+        found = confidence.confidence(answered([1.0, word.prob, 1.0]))
+        assert (found.word, found.prob, found.right) == (word.word, word.prob, word.right)
+    assert confidence.confidence(answered([0.999, 0.0])).word == "guessing"
+    for name in ("prob", "right"):
+        values = [getattr(word, name) for word in confidence.WORDS]
+        assert values == sorted(set(values), reverse=True)
+    assert confidence.WORDS[-1].prob == 0
+
+
+def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated() -> None:
+    whole = answered([0.9, 0.9])
+    unlike = [
+        answered([0.9], pair="pocket"),
+        answered([0.9], n_visual=0),
+        answered([0.9], sampling={"temperature": 0.7}),
+        answered([0.9] * 8),
+        answered([0.9], prefix=Prefix([5], " x")),
+        whole._replace(end=End("chain", "length", whole.end.totals)),
+        whole._replace(rounds=[replace(one, candidates=None) for one in whole.rounds]),
+    ]
+    assert confidence.confidence(whole)
+    assert [confidence.confidence(lane) for lane in unlike] == [None] * len(unlike)
+
+
+def test_the_tree_tells_of_a_relaxed_token_that_is_not_among_the_likeliest() -> None:
+    made = chain_round(0, 0.1, "a", "a", None, candidates=[[Candidate(1, "z", 0.6)]])
+    tree = replace(made.tree, target_logp=[None, math.log(0.2)])
+    assert confidence.lowest([replace(made, tree=tree)]) == pytest.approx(0.2)

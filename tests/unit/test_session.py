@@ -19,7 +19,7 @@ from specvl_demo.core.prefix_cache import PrefixCache
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.methods.base import assemble, choose
-from specvl_demo.records import Begin, End
+from specvl_demo.records import Begin, Confidence, End
 from specvl_demo.serving import session
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import MediaSize, spans
@@ -198,6 +198,20 @@ def test_warm_up_and_race_share_encodings_and_prefills(
     assert passes == {"tiny target encode": 1, "tiny drafter encode": 1, "tiny target prefill": 1}
     assert [record.totals.n_tokens for record in records if isinstance(record, End)] == [24, 24]
     assert all(record.prefill_s > 0 for record in records if isinstance(record, Begin))
+
+
+def test_every_lane_ends_with_what_its_whole_records_say_of_its_answer(
+    models: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Confidence("unsure", 0.6, 0.5)
+    folded = []
+    monkeypatch.setattr(session, "confidence", lambda lane: folded.append(lane) or told)
+    loaded, asked = SimpleNamespace(models=models), ask(models.target, tiny_prompt())
+    race = session.Race(session.race(loaded, asked, [choose("ar"), choose("chain")], warmed=True))
+    assert [lane.end.confidence for lane in race.lanes] == [told, told]
+    by_name = {lane.begin.lane: lane for lane in folded}
+    for lane in race.lanes:
+        assert by_name[lane.begin.lane].token_ids == lane.token_ids and lane.token_ids
 
 
 def test_a_prefill_is_dropped_when_its_last_lane_has_begun(models: object) -> None:

@@ -4,6 +4,7 @@
 import { h, icon, fmt, put } from './dom.js';
 import { Race } from './race.js';
 import { children } from './fold.js';
+import { stills } from './tiles.js';
 import * as trace from './trace.js';
 import { W } from './words.js';
 
@@ -126,9 +127,7 @@ export class Guess {
       this.turns = turns(this.lane);
       if (this.turns.length >= LEAST) {
         this.points = { you: 0, drafter: 0 };
-        this.picture.replaceChildren(
-          ...race.meta.shown.map(({ name, frames }) => h('img', { src: frames[0], alt: name })),
-        );
+        this.picture.replaceChildren(...stills(race.meta.shown));
         put(this.question, this.example.question);
         this.ask(0);
         return;

@@ -70,6 +70,12 @@ export class RaceView {
       if (lane === race.focused) this.methodCharts();
     }); // its first round may lack them
     race.on('end head', () => this.verdict());
+    race.on('reset end head', () => {
+      const lane = race.list.find((one) => one.end?.confidence);
+      const known = lane && race.over(lane) ? lane.end.confidence : null;
+      this.sure.dataset.word = known?.word ?? '';
+      put(this.sure, known ? W.sure[known.word](known.right) : '');
+    });
     race.on('load end reset', () => {
       const running = race.list.some((lane) => !lane.end);
       put(this.busy, running && race.load > MAX_LOAD ? W.run.busyNow(race.load) : '');
@@ -166,6 +172,7 @@ export class RaceView {
     this.guide = new Guide(this.race, this.player, [this.texts, pair, numbers]);
     this.scope = h('p', { class: 'vl-scope' });
     this.busy = h('p', { class: 'vl-busy', role: 'status' });
+    this.sure = h('p', { class: 'vl-sure', role: 'status' });
     this.stage = h(
       'div',
       { class: 'vl-stage' },
@@ -173,6 +180,7 @@ export class RaceView {
       numbers,
       this.scope,
       this.texts,
+      this.sure,
       h('div', { class: 'vl-under' }, this.legend, this.said, this.followUp),
       pair,
     );

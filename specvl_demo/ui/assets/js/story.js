@@ -5,12 +5,11 @@ import { h, icon, put } from './dom.js';
 import { guesser, headline } from './headline.js';
 import { judged } from './lane.js';
 import { laid } from './text.js';
+import { stills } from './tiles.js';
 import { W } from './words.js';
 
 const PREVIOUS = ['ArrowLeft', 'ArrowUp', 'PageUp', 'Backspace'];
 const NEXT = ['ArrowRight', 'ArrowDown', 'PageDown', ' ', 'Enter']; // PageDown: what a presenter's remote sends
-
-const FRAMES = 4; // of a clip that are shown
 
 /** What a sentence about a round is made of; own: the text that the target added, null where it added none. */
 function told({ tree, path, tokens }) {
@@ -98,14 +97,7 @@ export class Story {
       ),
       { over: true },
     ];
-    this.pictures.replaceChildren(
-      ...(race.meta.shown ?? []).flatMap(({ name, frames }) =>
-        frames
-          .filter(Boolean)
-          .slice(0, FRAMES)
-          .map((src) => h('img', { src, alt: name })),
-      ),
-    );
+    this.pictures.replaceChildren(...stills(race.meta.shown));
     put(this.question, race.meta.question ?? '');
     await document.documentElement.requestFullscreen?.().catch(() => null);
     this.node.showModal();

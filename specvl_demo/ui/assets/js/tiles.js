@@ -3,6 +3,8 @@
 import { h, icon, roving } from './dom.js';
 import { W } from './words.js';
 
+const FRAMES = 4;
+
 /** What an example shows, small. */
 export function thumbnails({ thumbs, media }) {
   if (thumbs.length) return thumbs.map((src) => h('img', { src, alt: '', loading: 'lazy' }));
@@ -10,6 +12,15 @@ export function thumbnails({ thumbs, media }) {
     h('video', { src: url, muted: true, playsinline: true, preload: 'metadata' }),
   );
 }
+
+/** What a race was shown: its pictures, of a clip the first frames. */
+export const stills = (shown = []) =>
+  shown.flatMap(({ name, frames }) =>
+    frames
+      .filter(Boolean)
+      .slice(0, FRAMES)
+      .map((src) => h('img', { src, alt: name })),
+  );
 
 /** Two trays: what the models get right, and what they get wrong, folded away, with the reason of each. */
 export class Tiles {

@@ -32,6 +32,10 @@ const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other
 const agree = (words) =>
   words === null ? '' : `; ${(100 * words).toFixed(0)} % of the words agree`;
 
+/** What an answer's calibration says of it. */
+const held = (right) =>
+  `${(100 * right).toFixed(0)} % of such answers were right on photographs held out of its training.`;
+
 export const W = {
   name: 'SpecVL',
   tagline: 'Speculative decoding of vision-language models',
@@ -309,6 +313,11 @@ export const W = {
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: there is nothing to compare.',
+  },
+  sure: {
+    sure: (right) => `The large model is sure of this answer: ${held(right)}`,
+    unsure: (right) => `The large model is unsure of this answer: ${held(right)}`,
+    guessing: (right) => `The large model is guessing: ${held(right)}`,
   },
   story: {
     title: 'The race as a story',

@@ -1,0 +1,72 @@
+"""How sure the target is of an answer about a picture, folded from the rounds of its lane.
+
+The words are calibrated, for one target, on held-out questions with known answers
+(`studies/confidence.py`, docs/photo.md); of other targets nothing is said.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from specvl_demo.records import Confidence, LaneRecords, Round
+
+PAIRS = frozenset({"photo", "photo-text"})
+"""The pairs whose target was calibrated."""
+MOST_TOKENS = 8
+"""The longest answer that was asked for."""
+WORDS = (
+    Confidence("sure", 0.7, 0.97),
+    Confidence("unsure", 0.5, 0.48),
+    Confidence("guessing", 0.0, 0.21),
+)
+"""The likeliest word first: `prob` is the least that earns it, `right` the share of held-out
+answers that earned it and were right."""
+
+
+def lowest(rounds: Iterable[Round]) -> float | None:
+    """The lowest probability that the target gives to a token with a letter or a digit; None where
+    there is none, or the records lack one.
+    """
+    found = []
+    for round_ in rounds:
+        for at, token in enumerate(round_.tokens):
+            if re.search(r"\w", token.text):
+                found.append(_probability(round_, at))
+    known = [one for one in found if one is not None]
+    return min(known) if known and len(known) == len(found) else None
+
+
+def confidence(lane: LaneRecords) -> Confidence | None:
+    """What may be said of a lane's answer; None unless it is like those that were calibrated:
+    greedy, short and whole, about a picture, all of it the target's own.
+    """
+    begin, rounds, end = lane
+    like = (
+        begin.pair in PAIRS
+        and begin.n_visual
+        and not begin.prefix.ids
+        and not begin.sampling.get("temperature")
+        and end is not None
+        and end.stop == "eos"
+        and len(lane.token_ids) <= MOST_TOKENS
+    )
+    if not like:
+        return None
+    prob = lowest(rounds)
+    if prob is None:
+        return None
+    word = next(one for one in WORDS if prob >= one.prob)
+    return Confidence(word.word, prob, word.right)
+
+
+def _probability(round_: Round, at: int) -> float | None:
+    token, node = round_.tokens[at], at + 1
+    for one in round_.candidates[at] if round_.candidates else ():
+        if one.id == token.id:
+            return one.prob
+    # A relaxed token may not be among the likeliest: its node of the tree tells.
+    logp = round_.tree.target_logp
+    known = logp[round_.path[node]] if logp and node < len(round_.path) else None
+    return None if known is None else math.exp(known)

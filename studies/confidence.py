@@ -1,0 +1,136 @@
+"""Does the target of the photo pair know when it is wrong? The calibration of `report.confidence`.
+
+    SPECVL_QUANTISED=8bit python -m studies.confidence DIR [photographs] [FILE]
+
+Asks one question about each of the first held-out photographs of DIR (captions as
+`recipes.photo_data` reads them, answers known by rule) and, of every third, a description. FILE
+keeps the answers and is gone on with. On even photographs the two cuts are chosen: `sure` is the
+lowest probability from which on `SURE` of the answers are right, `guessing` the highest below which
+at most `GUESSING` are. The table is of the odd ones. A description counts as right where people
+named everything that it names.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from recipes.photo_data import read
+from recipes.world.photo_questions import FORM, NOUNS, WordIndex, ask, words
+from specvl_demo import pairs
+from specvl_demo.core import engine
+from specvl_demo.records import gather
+from specvl_demo.report.confidence import MOST_TOKENS, lowest
+from specvl_demo.serving import choosing, loader, session
+
+SURE, GUESSING = 0.9, 1 / 3
+GRID = [round(0.05 * step, 2) for step in range(1, 20)]
+DESCRIBE, MOST_DESCRIBED, EVERY = "Describe the picture.", 30, 3
+BINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.01)
+
+
+def asked(folder: Path, photographs: int) -> Iterator[tuple[int, Path, str, str, list[str]]]:
+    """(number of the photograph, file, question, answer, captions); a description has no answer."""
+    photos = read(folder)[1]
+    index, rng = WordIndex([p.captions for p in photos]), random.Random(9)
+    for number, photo in enumerate(photos[:photographs]):
+        for one in ask(photo.captions, rng, 1, index):
+            yield number, photo.path, one.question, one.answer, list(photo.captions)
+        if number % EVERY == 0:
+            yield number, photo.path, DESCRIBE, "", list(photo.captions)
+
+
+def right(said: str, answer: str, captions: Sequence[str]) -> bool:
+    if answer:
+        return said.lower().strip(" .") == answer.lower().strip(" .")
+    named = {FORM[word] for word in words(said) if word in FORM}
+    seen = {word for caption in captions for word in words(caption)}
+    return all(NOUNS[noun].unsafe & seen for noun in named)
+
+
+def answers(folder: Path, photographs: int, kept: Path) -> list[dict[str, Any]]:
+    """A row an answer that came to its end; asks what `kept` does not hold."""
+    rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    loaded = loader.load(pairs.find("photo"), ())
+    ar = choosing.choose(loaded.pair, "ar")
+    with kept.open("a") as file:
+        for at, (number, path, question, answer, captions) in enumerate(asked(folder, photographs)):
+            if at < len(rows):
+                continue
+            image = Image.open(path).convert("RGB")
+            most = MOST_TOKENS if answer else MOST_DESCRIBED
+            request = session.request(loaded, [session.turn(question, [image])], most)
+            (lane,) = gather(engine.race(session.lanes(loaded, request, [ar])))
+            whole = lane.end is not None and lane.end.stop == "eos"
+            row = {
+                "number": number,
+                "question": question,
+                "said": lane.text,
+                "prob": lowest(lane.rounds) if whole else None,
+                "right": right(lane.text, answer, captions),
+            }
+            rows.append(row)
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+    return [row for row in rows if row["prob"] is not None]
+
+
+def share(rows: Sequence[dict[str, Any]]) -> float | None:
+    return sum(row["right"] for row in rows) / len(rows) if rows else None
+
+
+def cuts(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
+    """(from where on an answer is sure, below which it is a guess) by these answers."""
+
+    def above(cut: float) -> float:
+        return share([row for row in rows if row["prob"] >= cut]) or 0.0
+
+    def below(cut: float) -> float:
+        return share([row for row in rows if row["prob"] < cut]) or 0.0
+
+    sure = next((cut for cut in GRID if above(cut) >= SURE), GRID[-1])
+    return sure, next((cut for cut in reversed(GRID) if cut < sure and below(cut) <= GUESSING), 0.0)
+
+
+def ordered(rows: Sequence[dict[str, Any]]) -> float | None:
+    """How often a right answer has the higher probability of a right and a wrong one (AUROC)."""
+    good, bad = ([row["prob"] for row in rows if row["right"] is is_] for is_ in (True, False))
+    pairs_ = [(a > b) + (a == b) / 2 for a in good for b in bad]
+    return sum(pairs_) / len(pairs_) if pairs_ else None
+
+
+def lines(name: str, rows: Sequence[dict[str, Any]], bounds: Sequence[float]) -> list[str]:
+    out = [f"{name}: {len(rows)} answers, {share(rows) or 0:.1%} right, AUROC {ordered(rows):.3f}"]
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        some = [row for row in rows if low <= row["prob"] < high]
+        if some:
+            out.append(
+                f"  {low:.2f} to {min(high, 1):.2f}  {share(some):6.1%} of {len(some)} right"
+            )
+    return out
+
+
+def main(argv: list[str]) -> int:
+    photographs = int(argv[1]) if len(argv) > 1 else 600
+    kept = Path(argv[2] if len(argv) > 2 else "confidence.jsonl")
+    rows = answers(Path(argv[0]), photographs, kept)
+    short = [row for row in rows if row["question"] != DESCRIBE]
+    halves = [[row for row in short if row["number"] % 2 == half] for half in (0, 1)]
+    sure, guessing = cuts(halves[0])
+    told = [f"sure from {sure}, guessing below {guessing}"]
+    for name, half in zip(("chosen on", "reported on"), halves, strict=True):
+        told += lines(name, half, BINS) + lines("  words", half, (0.0, guessing, sure, 1.01))
+    described = [row for row in rows if row["question"] == DESCRIBE]
+    told += lines("descriptions", described, (0.0, guessing, sure, 1.01))
+    sys.stdout.write("\n".join(told) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
