@@ -22,7 +22,8 @@ from tests import browser
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 400
 """So long a server may take to start on a machine that is busy."""
-expect.set_options(timeout=30_000)  # a machine that is busy takes its time
+PATIENCE_MS = 60_000  # a machine that is busy takes its time
+expect.set_options(timeout=PATIENCE_MS)
 CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 
 
@@ -110,6 +111,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def visit(browser, browser_context_args: dict) -> Iterator:
     """One browser's memory for all tests: what was loaded once is not loaded again."""
     context = browser.new_context(**browser_context_args)
+    context.set_default_timeout(PATIENCE_MS)
     yield context
     context.close()
 
@@ -177,7 +179,7 @@ def watch(page, url: str) -> Iterator:
 
 def ready(page) -> None:
     """Wait until a page that was opened or loaded anew can be used."""
-    page.wait_for_function("window.specvl?.ready", timeout=60_000)
+    page.wait_for_function("window.specvl?.ready")
 
 
 def note_sent(page) -> None:

@@ -91,7 +91,7 @@ def test_ask_again_edit_and_clear(opened):
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
     opened.locator("#vl-question").press("Enter")
     opened.wait_for_function("window.sent")
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=60_000)
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}")
     expect(opened.locator(".vl-turns li")).to_have_count(1)
     expect(opened.locator(".vl-turns li")).to_be_in_viewport()
     sent = opened.evaluate("window.sent")
@@ -110,7 +110,7 @@ def test_ask_again_edit_and_clear(opened):
     opened.evaluate("window.sent = null")
     opened.get_by_role("button", name="Ask question 2 again").click()
     opened.wait_for_function("window.sent")
-    opened.wait_for_function("!specvl.ask.running", timeout=60_000)
+    opened.wait_for_function("!specvl.ask.running")
     sent = opened.evaluate("window.sent")
     assert sent["question"] == "And below it?" and len(sent["history"]) == 1
     opened.get_by_role("button", name="Edit question 1").click()
@@ -163,9 +163,7 @@ def test_one_method_answers_alone_and_is_verified_on_demand(opened):
     (turn,) = opened.evaluate("window.sent.history")
     assert turn["answer"].startswith("There are five") and turn["from"] is None
     opened.get_by_role("button", name="Verify with AR").click()
-    opened.wait_for_function(
-        f"specvl.race.list.length === 2 && !specvl.ask.running && {FINISHED}", timeout=60_000
-    )
+    opened.wait_for_function(f"specvl.race.list.length === 2 && !specvl.ask.running && {FINISHED}")
     assert len(opened.evaluate("window.sent.history")) == 1
     expect(opened.locator(".vl-verdict")).to_have_text("TABED: same answer, token for token")
     expect(opened.locator("[data-method=ar] input")).not_to_be_checked()
@@ -184,11 +182,10 @@ def test_after_stop_a_follow_up_goes_on_from_the_longest_lossless_text(opened):
         """() => {
           const [base, , sage] = specvl.race.list;
           return specvl.race.meta.source === 'live' && sage?.tokens.length > base.tokens.length + 5;
-        }""",
-        timeout=60_000,
+        }"""
     )
     opened.locator("#vl-stop").click()
-    opened.wait_for_function("!specvl.ask.running", timeout=60_000)
+    opened.wait_for_function("!specvl.ask.running")
     expect(opened.locator("#vl-status")).to_contain_text(
         "A follow-up continues from the answer of SAGE, the longest."
     )
@@ -265,9 +262,7 @@ def test_a_method_shows_where_it_shines_and_struggles(opened):
     box = opened.locator(".vl-tries[open]")
     expect(box).to_contain_text("made up")
     box.get_by_role("button", name="Race it on: scene").click()
-    opened.wait_for_function(
-        "specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000
-    )
+    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.finished")
     assert opened.evaluate("specvl.race.list.map((lane) => lane.begin.method)") == ["ar", "sage"]
 
 

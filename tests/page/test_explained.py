@@ -42,7 +42,7 @@ def test_one_step_drafts_checks_and_settles(opened):
     """
     finish_replay(opened)
     opened.get_by_role("button", name="Next round").click()
-    opened.wait_for_function("specvl.race.head > 0 && !specvl.view.player.playing", timeout=60_000)
+    opened.wait_for_function("specvl.race.head > 0 && !specvl.view.player.playing")
     shown = opened.evaluate(
         "[specvl.race.shown(specvl.race.focused), specvl.race.currentRound.index]"
     )
@@ -51,7 +51,7 @@ def test_one_step_drafts_checks_and_settles(opened):
     opened.evaluate("for (const round of specvl.race.focused.rounds) round.notes = {}")
     for _ in range(3):  # pressed again before a round has settled: that one is over at once
         opened.get_by_role("button", name="Next round").click()
-    opened.wait_for_function("!specvl.view.player.playing", timeout=60_000)
+    opened.wait_for_function("!specvl.view.player.playing")
     assert opened.evaluate("specvl.race.shown(specvl.race.focused)") == 4
     expect(opened.locator(".vl-race .vl-inspector-body")).not_to_contain_text("null")
     opened.evaluate("""() => {

@@ -54,7 +54,7 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     says = f"Branch: take {name} here instead, and run on from it"
     expect(rival).to_have_attribute("title", says)
     rival.click()
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=60_000)
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}")
     sent = opened.evaluate("window.sent")
     assert sent["prefix"][:-1] == ids
     assert (sent["baseline"], sent["methods"]) == (True, ["tabed"])
@@ -83,7 +83,7 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
     page.locator("#vl-c-run").click()
     status = view.locator("[role=status]")
     expect(status).to_contain_text(re.compile(r"Question \d+ of 16, about \d+ s left"))
-    expect(view.locator("tbody th").nth(1)).to_contain_text("tabed gamma=3", timeout=20_000)
+    expect(view.locator("tbody th").nth(1)).to_contain_text("tabed gamma=3")
     page.locator("#vl-c-stop").click()
     expect(status).to_have_text("Stopped. The tables hold what was finished.")
     page.locator("#vl-c-on").click()
@@ -91,7 +91,7 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
     page.reload()
     ready(page)
     open_tab(page, "Compare")
-    expect(status).to_have_text("Done: 16 runs, repeats and temperatures counted.", timeout=30_000)
+    expect(status).to_have_text("Done: 16 runs, repeats and temperatures counted.")
     first = view.locator(".vl-c-table").first
     expect(first.locator("tbody th")).to_have_text(
         [f"{way}, T={t}" for t in (0, 1) for way in ("ar", "tabed gamma=3", "tabed gamma=5")]
@@ -100,7 +100,7 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
     for chart in ("speed", "depth", "kind", "temperature"):
         card = view.locator(f"[data-chart=bench-{chart}]")
         card.scroll_into_view_if_needed()
-        expect(card.locator(".plot-container").first).to_be_visible(timeout=20_000)
+        expect(card.locator(".plot-container").first).to_be_visible()
     with page.expect_download() as saved:
         view.get_by_role("button", name="Acceptance over temperature as SVG").click()
     assert Path(saved.value.path()).read_text().startswith("<svg")
@@ -136,7 +136,7 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
     Image.new("RGB", (64, 64), "blue").save(second)
     view.locator("#vl-c-files").set_input_files([second])
     opened.locator("#vl-c-run").click()
-    expect(status).to_contain_text("Done: 2 runs", timeout=20_000)
+    expect(status).to_contain_text("Done: 2 runs")
     first = view.locator(".vl-c-table").first
     expect(first).to_contain_text("F1 of words")
     expect(view.get_by_label("τ by kind of question")).to_contain_text("colour")

@@ -20,9 +20,7 @@ def test_the_landing_race_lasts_long_enough_to_see_and_begins_again(opened):
     touched.
     """
     expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Recorded race")
-    opened.wait_for_function(
-        "document.querySelectorAll('.vl-text .tk').length > 30", timeout=60_000
-    )
+    opened.wait_for_function("document.querySelectorAll('.vl-text .tk').length > 30")
     lasts = "specvl.race.length / specvl.view.player.stretch"
     assert 6 <= opened.evaluate(lasts) <= 10
     slower = opened.evaluate("1 / specvl.view.player.stretch")
@@ -30,12 +28,12 @@ def test_the_landing_race_lasts_long_enough_to_see_and_begins_again(opened):
         re.compile(rf"{slower:.1f}|{slower:.0f}")
     )
     opened.evaluate("specvl.view.player.rate *= 20")  # the rest of this pass needs no watching
-    opened.wait_for_function("specvl.race.finished && specvl.race.head === null", timeout=60_000)
+    opened.wait_for_function("specvl.race.finished && specvl.race.head === null")
     opened.wait_for_function(
-        "specvl.view.player.playing && specvl.race.head < specvl.race.length / 2", timeout=60_000
+        "specvl.view.player.playing && specvl.race.head < specvl.race.length / 2"
     )
     opened.mouse.click(900, 700)
-    opened.wait_for_function("!specvl.view.player.playing", timeout=60_000)
+    opened.wait_for_function("!specvl.view.player.playing")
     assert not opened.evaluate("specvl.view.player.looping")
 
 
@@ -59,7 +57,7 @@ def test_run_clears_the_lanes_at_once_and_never_takes_an_answer_away(opened):
     assert (
         seen["said"] in ("Starting the engine…", "Loading the models…") and seen["took"] < 2000
     )  # 100 ms, busy
-    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=60_000)
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}")
     opened.wait_for_timeout(1500)
     assert opened.evaluate("specvl.race.head") is None
     opened.get_by_role("button", name="Watch it slowly").click()
@@ -100,9 +98,7 @@ def test_try_it_live_runs_again_when_a_parameter_changes(opened):
     opened.evaluate("document.querySelector('.vl-parameters > details').open = true")
     opened.get_by_label("Max new tokens", exact=True).fill("30")
     opened.get_by_label("Max new tokens", exact=True).blur()
-    opened.wait_for_function(
-        "specvl.race.meta.source === 'live' && specvl.race.finished", timeout=60_000
-    )
+    opened.wait_for_function("specvl.race.meta.source === 'live' && specvl.race.finished")
     assert opened.evaluate("specvl.race.list[0].tokens.length") == 30
 
 
@@ -149,7 +145,7 @@ def test_keys_lead_to_run_and_enter_sends(opened):
     assert question.input_value() == "One line\n" and not opened.evaluate("specvl.ask.running")
     question.press("Enter")
     assert opened.evaluate("specvl.ask.running")
-    opened.wait_for_function("!specvl.ask.running && specvl.race.finished", timeout=60_000)
+    opened.wait_for_function("!specvl.ask.running && specvl.race.finished")
 
 
 def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opened):
@@ -157,7 +153,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     conversation and its file again; a file that this browser lost is asked for. What is kept can be
     forgotten."""
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
-    expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "cat.jpg", timeout=60_000)
+    expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "cat.jpg")
     opened.locator("#vl-question").fill("What is new?")
     opened.locator("[data-method=sage] input").check()
     run_race(opened)
@@ -272,7 +268,7 @@ def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
         ("seed = 0; Object.assign(specvl.api, GONE)", "The server does not answer"),
     ):
         page.evaluate(f"() => {{ specvl.ask.request.{change}; specvl.ask.run(); }}")
-        expect(page.locator(".vl-notice.wrong")).to_contain_text(said, timeout=60_000)
+        expect(page.locator(".vl-notice.wrong")).to_contain_text(said)
         expect(page.locator(".vl-lane")).to_have_count(2)
         expect(page.locator("#vl-run")).to_be_enabled()
         page.locator("[data-example=scene]").click()

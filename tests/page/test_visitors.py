@@ -80,8 +80,7 @@ def test_the_second_visitor_sees_the_place_in_line_may_leave_it_and_is_served(op
     expect(second.locator("#vl-status")).to_have_text(waiting)
     opened.locator("#vl-stop").click()
     second.wait_for_function(
-        "!specvl.ask.running && specvl.race.meta.source === 'live' && specvl.race.finished",
-        timeout=60_000,
+        "!specvl.ask.running && specvl.race.meta.source === 'live' && specvl.race.finished"
     )
 
 
