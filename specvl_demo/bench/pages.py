@@ -232,15 +232,22 @@ def tuned(report: Report) -> Page:
 
 
 def ceilings(report: Report) -> Page:
+    settings = report["settings"]
     stated = ", ".join(
-        f"{share:.0%} for {kind}" for kind, share in report["settings"]["acceptance"].items()
+        f"{share:.0%} for a {kind}" for kind, share in settings["acceptance"].items()
     )
     said = (
-        "Derived from data sheets (bandwidth, dense half-precision arithmetic, memory), weights"
-        f" and caches; nothing of it is measured. Acceptance a draft level: {stated}. Blank: does"
-        " not fit one such device."
+        "Derived from data sheets (bandwidth, dense half-precision arithmetic, memory), weights,"
+        " caches, and the host's share of a round as measured on a CPU; nothing else of it is"
+        f" measured. Lossless methods; acceptance a draft level: {stated}; or the tokens a target"
+        " forward that were published, the target's own included. Blank: does not fit one such"
+        " device."
     )
-    return Page([("", report["rows"], list(report["rows"][0]))], [said])
+    sources = [
+        f"{pair}: " + "; ".join(f"{name} {tau}" for name, tau in found.items()) + "."
+        for pair, found in settings["published"].items()
+    ]
+    return Page([("", report["rows"], list(report["rows"][0]))], [said], sources)
 
 
 def device(report: Report) -> Page:

@@ -27,27 +27,33 @@ WAYS: tuple[tuple[Quantised, float], ...] = (
 
 
 def derived() -> Report:
-    """Return `machine, settings, rows`: a row per pair, with the method of the highest ceiling on
-    every device.
+    """Return `machine, settings, rows`: for every pair the lossless method with the highest ceiling
+    on every device, at the assumed acceptance and, where one was published, at that.
 
     Derived from data sheets; nothing is measured.
     """
     rows = []
     for pair in (pair for pair in PAIRS if not pair.shipped):
-        choices = [choosing.choose(pair, name) for name in choosing.served(pair) if name != "ar"]
-        row: dict[str, str | None] = {"pair": pair.id}
-        rows.append(
-            row | {device.name: _best(pair, choices, device) for device in ceilings.DEVICES}
-        )
-    acceptance = {
-        "lookup": ceilings.LOOKUP_ACCEPTANCE,
-        "chain": ceilings.CHAIN_ACCEPTANCE,
-        "tree": ceilings.TREE_ACCEPTANCE,
+        served = (choosing.choose(pair, name) for name in choosing.served(pair) if name != "ar")
+        choices = [choice for choice in served if choice.lossless]
+        for published in (True, False) if pair.accepted else (False,):
+            row: dict[str, str | None] = {
+                "pair": pair.id,
+                "acceptance": "published" if published else f"{ceilings.ACCEPTANCE:.0%}",
+            }
+            best = {one.name: _best(pair, choices, one, published) for one in ceilings.DEVICES}
+            rows.append(row | best)
+    acceptance = {"lookup": ceilings.LOOKUP_ACCEPTANCE, "drafter": ceilings.ACCEPTANCE}
+    sources = {
+        pair.id: {name: f"{tau:g} ({where})" for name, (tau, where) in pair.accepted.items()}
+        for pair in PAIRS
+        if pair.accepted
     }
-    return {"machine": {}, "settings": {"acceptance": acceptance}, "rows": rows}
+    settings = {"acceptance": acceptance, "published": sources}
+    return {"machine": {}, "settings": settings, "rows": rows}
 
 
-def _best(pair: PairSpec, choices: Sequence[Choice], device: Device) -> str | None:
+def _best(pair: PairSpec, choices: Sequence[Choice], device: Device, published: bool) -> str | None:
     """Return the highest ceiling with its method; None if the pair does not fit."""
     found = []
     for choice in choices:
@@ -56,7 +62,10 @@ def _best(pair: PairSpec, choices: Sequence[Choice], device: Device) -> str | No
         for quantised, size in WAYS:
             needs = availability.needs_bytes(pair, "bfloat16", roles, quantised, machine.device)
             if needs <= device.memory_bytes * availability.USABLE_SHARE:
-                speedup = ceilings.ceiling(pair, choice, device, target_bytes=size).speedup
+                at_most = ceilings.ceiling(pair, choice, device, target_bytes=size)
+                speedup = at_most.published if published else at_most.speedup
+                if speedup is None:
+                    break
                 packed = "" if quantised == "none" else ", 4-bit"
                 found.append((speedup, f"{speedup:.1f} {choice.method.name}{packed}"))
                 break

@@ -2,7 +2,8 @@
 
 A forward over n rows takes at least max(bytes read / bandwidth, operations / arithmetic rate). With
 draft depth γ and T nodes verified, a round yields τ tokens for one target forward over T rows (V)
-and γ draft forwards (D): ceiling = τ · step / (V + γ · D). τ follows from an assumed acceptance.
+and γ draft forwards (D): ceiling = τ · step / (V + γ · D), including the host's share of step and
+round. τ follows from an assumed acceptance, or was published.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from specvl_demo.pairs import Checkpoint, PairSpec
 if TYPE_CHECKING:
     from specvl_demo.methods.base import Choice
 
-LOOKUP_ACCEPTANCE, CHAIN_ACCEPTANCE, TREE_ACCEPTANCE = 0.2, 0.7, 0.8
-"""Share of draft levels accepted, given that the level above was accepted.
+ACCEPTANCE, LOOKUP_ACCEPTANCE = 0.8, 0.2
+"""Share of draft levels kept, given that the level above was kept.
 
-# choice: about what trained drafters reach on answers about pictures; a tree's level has several
-candidates, and prompt lookup seldom finds any.
+# choice: a good drafter's, whatever it drafts; prompt lookup seldom finds anything. Beside it
+stands what was published of a pair, where anything was.
+"""
+HOST_STEP_S, HOST_ROUND_S = 0.23e-3, 0.68e-3
+"""What the host adds to a plain step, and to a round that drafts: measured on the pocket pair on
+two CPU cores (docs/performance.json, median over methods that draft).
+
+# choice: taken for every device; it only shows beside small targets.
 """
 
 
@@ -73,12 +80,16 @@ class Ceiling:
     """The speedup over AR at an acceptance, with the acceptance length at it.
 
     pays_from: The least acceptance at which the method is as fast as AR, None if it never is.
+    published: The speedup at the acceptance length published for the pair, None if there is none.
+    source: Where it was published.
     """
 
     speedup: float
     acceptance: float
     tau: float
     pays_from: float | None
+    published: float | None = None
+    source: str = ""
 
 
 def device_of(name: str) -> Device:
@@ -150,15 +161,17 @@ def ceiling(
         context = pair.n_tokens * max(1, len(choice.views))
         rows = max(1, shape.width) * max(1, len(choice.views))
         draft = _forward_s(one, weight_bytes, weight_bytes, context, rows, device)
-    step, round_s = target(1), target(shape.nodes) + shape.depth * draft
+    step = target(1) + HOST_STEP_S
+    host = HOST_ROUND_S if shape.depth else HOST_STEP_S
+    round_s = target(shape.nodes) + shape.depth * draft + host
     if acceptance is None:
-        branches = shape.nodes > shape.depth + 1
-        acceptance = TREE_ACCEPTANCE if branches else CHAIN_ACCEPTANCE
-        acceptance = LOOKUP_ACCEPTANCE if role is None else acceptance
+        acceptance = LOOKUP_ACCEPTANCE if role is None else ACCEPTANCE
     steps = (share / 100 for share in range(101))
     pays_from = next((share for share in steps if tau(share, shape.depth) * step >= round_s), None)
     length = tau(acceptance, shape.depth)
-    return Ceiling(length * step / round_s, acceptance, length, pays_from)
+    told, source = pair.accepted.get(choice.method.name, (None, ""))
+    published = None if told is None else told * step / round_s
+    return Ceiling(length * step / round_s, acceptance, length, pays_from, published, source)
 
 
 def tau(acceptance: float, depth: int) -> float:

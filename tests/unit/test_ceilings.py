@@ -15,10 +15,12 @@ from specvl_demo.serving.ceilings import CPU, DEVICES, Device, ceiling, device_o
 PAIR = pairs.find("qwen2.5-vl-7b")
 
 
-def test_a_ceiling_is_tau_over_the_round_in_steps() -> None:
+def test_a_ceiling_is_tau_over_the_round_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory binds: a chain of three by a drafter a sixth of the target's size costs 1.5
     steps.
     """
+    monkeypatch.setattr(ceilings, "HOST_STEP_S", 0.0)
+    monkeypatch.setattr(ceilings, "HOST_ROUND_S", 0.0)
     target = pairs.Checkpoint("t", 6e9, "x")
     pair = pairs.PairSpec("p", "P", "none", target, {"small": pairs.Checkpoint("s", 1e9, "x")})
     found = ceiling(pair, choose("chain", {"gamma": 3}), DEVICES[3], acceptance=0.5)
@@ -69,6 +71,19 @@ def test_the_table_says_what_could_win_where() -> None:
     report = suites.derived()
     rows = {row["pair"]: row for row in report["rows"]}
     assert "pocket" not in rows and len(rows) == sum(not pair.shipped for pair in pairs.PAIRS)
+    assert len(report["rows"]) == len(rows) + sum(bool(pair.accepted) for pair in pairs.PAIRS)
     assert rows["llava-ov-72b"]["T4"] is None and "4-bit" in rows["qwen2.5-vl-72b"]["H100"]
+    assert rows["llava-ov-72b"]["acceptance"] == "80%"
     text = pages.ceilings({"suite": "ceilings", **report}).markdown()
-    assert "Derived" in text and f"{ceilings.TREE_ACCEPTANCE:.0%} for tree" in text
+    assert "Derived" in text and f"{ceilings.ACCEPTANCE:.0%} for a drafter" in text
+    assert "dream 5.51 (DREAM, Table 1" in text
+
+
+def test_what_was_published_stands_beside_what_is_stated_with_its_source() -> None:
+    for pair in pairs.PAIRS:
+        for name, (told, where) in pair.accepted.items():
+            choice = choosing.choose(pair, name)
+            assert 1 < told <= shape_of(choice).depth + 1 and where
+            found = ceiling(pair, choice, DEVICES[4])
+            assert found.published == pytest.approx(found.speedup * told / found.tau)
+            assert found.source == where
