@@ -76,10 +76,10 @@ class KVCache:
         return self.blocks[0].shape[2]
 
     def prepare(self) -> None:
-        """Steps follow: get ready for them in nobody's time."""
+        """Prepare for steps, before any clock runs."""
 
     def release(self) -> None:
-        """Nobody uses this cache any more."""
+        """Release the cache, which is no longer used."""
 
     def settle(self) -> None:
         """All rows are decided: none of them will be forgotten."""

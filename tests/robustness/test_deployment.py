@@ -195,7 +195,9 @@ def test_a_cluster_is_looked_for_before_ray_is_asked(
         assert ray == [address] and told == "Ray was asked."
     else:
         assert (
-            f"looked for at {address}, but" in told and "ray start" in told and "--cluster" in told
+            f"no Ray cluster at {address}: the connection failed" in told
+            and "ray start" in told
+            and "--cluster" in told
         )
         assert told.count(". ") == 0 and not ray
 
@@ -213,7 +215,7 @@ def test_a_cluster_that_never_answers_is_waited_for_some_seconds(
     told = refusal("--cluster", "ray://far.example:10001", make=workers.make)
     ((place, seconds),) = tried
     assert place == ("far.example", 10001) and 1 <= seconds <= 10
-    assert "ray://far.example:10001, but the connection failed (timed out)" in told
+    assert "ray://far.example:10001: the connection failed (timed out)" in told
     assert not ray
 
 

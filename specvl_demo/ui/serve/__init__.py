@@ -1,1 +1,1 @@
-"""What stands behind the page: queue, worker processes, ZeroGPU, cluster."""
+"""What is behind the page: queue, worker processes, ZeroGPU, cluster."""

@@ -1,9 +1,8 @@
-"""Benches that visitors ask for: many questions, each of them a run in the queue like any other.
+"""Benches that visitors request: many questions, each a run in the queue like any other.
 
-Given what was asked, checked by the same rules as a race, gives one Job after the other and folds
-what comes back into the report of `bench`. A bench outlives the page that asked for it by KEPT_S,
-under a name that cannot be guessed, so that a page that was loaded again goes on with it. Knows no
-engine, no Gradio.
+Given a request, checked by the same rules as a race, yields one Job after the other and folds the
+results into the report of `bench`. A bench is kept for KEPT_S after its page has left, under a name
+that cannot be guessed, so that a reloaded page can continue it. Knows no engine, no Gradio.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ MOST_QUESTIONS, MOST_REPEATS, MOST_TEMPERATURES, MOST_WAYS = 100, 10, 4, 9
 MOST_ANSWERS = 1000
 """Answers of one bench: questions × repeats × temperatures × ways of decoding."""
 MOST_KEPT = 8
-"""Benches kept, the newest; of one client the newest only."""
+"""Benches kept, the newest; of one client only the newest."""
 KEPT_S = 2 * 3600.0
 
 
 @dataclass
 class Bench:
-    """One bench. jobs: by temperature, then by question; names: its ways of decoding, AR first."""
+    """One bench. jobs: by temperature, then by question. names: its ways of decoding, AR first."""
 
     id: str
     client: str | None
@@ -70,13 +69,13 @@ class Bench:
         ]
 
     def step(self) -> Step | None:
-        """The next question to be answered; None where all are."""
+        """Return the next question to be answered; None if all are."""
         self.used = time.monotonic()
         order = self.order
         return Step(self, self.done, *order[self.done]) if self.done < len(order) else None
 
     def take(self, step: Step, lanes: Sequence[LaneRecords], forward_s: Sequence[float]) -> None:
-        """Keep the lanes of a step, in the order in which they ran."""
+        """Store the lanes of a step, in the order in which they ran."""
         if step.number != self.done:  # another tab was faster
             return
         repeat = self.measured.setdefault((step.repeat, step.temperature), Repeat())
@@ -88,7 +87,7 @@ class Bench:
         self.done += 1
 
     def report(self) -> dict[str, Any]:
-        """As `bench --json` prints it, with rows for every temperature."""
+        """Return the report as `bench --json` prints it, with rows for every temperature."""
         found = []
         for temperature in self.temperatures:
             repeats = [one for (_, t), one in self.measured.items() if t == temperature]
@@ -127,7 +126,9 @@ class Bench:
         return answers.held_back({"machine": machine, "settings": settings, "rows": found})
 
     def told(self) -> dict[str, Any]:
-        """How far it is, its report, and the tables of the report with their cells as text."""
+        """Return the progress, the report, and the tables of the report with their cells as
+        text.
+        """
         from specvl_demo.bench import pages  # noqa: PLC0415 - plotly takes a second to load
 
         report = self.report()
@@ -141,7 +142,7 @@ class Bench:
         return {"done": self.done, "total": len(self.order), **said, "tables": shown, **report}
 
     def files(self) -> bytes:
-        """Tables as CSV, Markdown and LaTeX, and a trace of every answer, in one archive."""
+        """Return tables as CSV, Markdown and LaTeX, and a trace of every answer, in one archive."""
         from specvl_demo.bench import pages  # noqa: PLC0415 - as above
 
         page, packed = pages.answers(self.report()), io.BytesIO()
@@ -183,8 +184,9 @@ class Step:
         return replace(one, lanes=tuple(answers.turned(one.lanes, self.repeat)))
 
     def hear(self, events: Sequence[Event]) -> list[Event]:
-        """Keep the records of these events; the others, for the page. With the last one the bench
-        takes what was computed, where it is whole.
+        """Store the records of these events; return the other events, for the page.
+
+        With the last event, the bench takes the results if they are complete.
         """
         left = []
         for event in events:
@@ -200,7 +202,9 @@ class Step:
 
 
 class Benches:
-    """The benches of all visitors. forget: is told the name of one whose files may go."""
+    """The benches of all visitors. forget: called with the name of one whose files may be
+    removed.
+    """
 
     def __init__(self, forget: Callable[[str], None] = lambda _: None) -> None:
         self._forget = forget
@@ -213,7 +217,7 @@ class Benches:
         folders: Sequence[Path],
         client: str | None,
     ) -> Bench:
-        """A new bench; see `read`. A client's last one is forgotten."""
+        """Start a bench; see `read`. A client's last one is dropped."""
         bench = read(asked, pairs, folders, client)
         now = time.monotonic()
         for one in list(self._all.values()):
@@ -237,13 +241,15 @@ class Benches:
 def read(
     asked: Any, pairs: Sequence[Mapping[str, Any]], folders: Sequence[Path], client: str | None
 ) -> Bench:
-    """The bench in plain data from outside: what a race takes but question, media, history and
-    temperature, and beside it
+    """Return the bench in plain data from outside.
 
-    lines: questions, a line of JSON each as in `bench --data`, whose pictures are named by `files`;
-    none: the pair's own held-out ones. questions: at most so many. repeats, temperatures: how often
-    and at which. vary: {parameter: values}, tried on the methods that have it. ValueError with a
-    sentence where it cannot be.
+    It has the fields of a race except question, media, history and temperature, and in addition
+    `lines` (questions, one line of JSON each as in `bench --data`, with pictures named in `files`;
+    empty for the pair's own held-out ones), `questions` (their maximum number), `repeats`,
+    `temperatures`, and `vary` ({parameter: values}, tried on the methods that have it).
+
+    Raises:
+        ValueError: With a sentence if it is not valid.
     """
     if not isinstance(asked, Mapping):
         raise ValueError(messages.NOTHING_ASKED)
@@ -302,7 +308,7 @@ def read(
 def _ways(
     job: Job, vary: Mapping[str, Sequence[Any]]
 ) -> tuple[list[str], tuple[tuple[str, Mapping[str, Any]], ...]]:
-    """Names and lanes of a job with a parameter varied on the methods that have it."""
+    """Return names and lanes of a job with a parameter varied on the methods that have it."""
     names, lanes, taken = [], [], False
     for method, settings in job.lanes:
         grid = [(name, value) for name, values in vary.items() for value in values]
@@ -322,7 +328,7 @@ def _ways(
 
 
 def _own(pair: str) -> Iterator[DataRow]:
-    """The pair's own held-out questions, one of each kind in turn."""
+    """Yield the pair's own held-out questions, one of each kind in turn."""
     path = EXAMPLES / find(pair).questions
     by_kind: dict[str, list[DataRow]] = {}
     with path.open(encoding="utf-8") as file:
@@ -336,7 +342,7 @@ def _own(pair: str) -> Iterator[DataRow]:
 
 
 def _shown(one: Any, files: Mapping[Any, Any]) -> Mapping[str, Any]:
-    """The uploaded file that a line names."""
+    """Return the uploaded file that a line names."""
     if isinstance(one, Mapping):
         return one
     found = files.get(one) or files.get(str(one).rpartition("/")[2])

@@ -1,8 +1,8 @@
-"""The process's end of the pipe: takes jobs, listens for Stop, sends what happens in small batches.
+"""The child process's end of the pipe: receives jobs and Stop, sends events in small batches.
 
-Given a pipe and something that computes, runs one job at a time in the main thread; a second thread
-listens, a third one sends, so that a slow reader never holds up a round. Knows nothing of what is
-computed.
+Given a pipe and a function that computes, runs one job at a time in the main thread; a second
+thread receives, and a third one sends, so that a slow reader never delays a round. Knows nothing of
+the computation.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from specvl_demo.ui.serve.run import Event, refusal
 
 SEND_EVERY_S = 0.04
 SAID = 300
-"""Characters of a fault that a visitor is told."""
+"""Characters of an error that are shown to a visitor."""
 END_S = 1.0
-"""How long a round in hand may take to end when everything does."""
+"""How long the current round may take to end on shutdown."""
 Tell = Callable[[str], None]
 Compute = Callable[[Job, Callable[[], bool], Tell], Iterator[Event]]
-"""(job, whether it is to end, who hears how far loading is) -> the job's events.
+"""(job, whether it is to end, callback for the progress of loading) -> the job's events.
 
-May have `prepare(tell)`, called before the first job: visitors who wait hear how far loading is;
-and `forget(visit)`, called when a visit is over, where it keeps something of one between jobs.
+May have `prepare(tell)`, called before the first job, whose progress waiting visitors see; and
+`forget(visit)`, called when a visit is over, if it keeps something of a visit between jobs.
 """
 
 
@@ -54,7 +54,7 @@ def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
             continue
         run, job, ended = item
         inbox.begun = run
-        if not ended.is_set():  # else its visitor was told already that it is over
+        if not ended.is_set():  # otherwise its visitor has already seen its end
             _serve_one(compute, run, job, ended, outbox)
         inbox.forget(run)
     with suppress(OSError):  # the page is gone
@@ -62,14 +62,14 @@ def serve(pipe: Connection, open_engine: Callable[[], Compute]) -> None:
 
 
 def loading(text: str) -> Event:
-    """How far loading is."""
+    """Return an event with the progress of loading."""
     return {"k": "status", "stage": "loading", "detail": text}
 
 
 def _serve_one(
     compute: Compute, run: str, job: Job, ended: threading.Event, outbox: Outbox
 ) -> None:
-    """One job, its events into the outbox, done at the end."""
+    """Run one job and put its events into the outbox, with done at the end."""
     try:
         for event in compute(job, ended.is_set, lambda text: outbox.put(run, loading(text))):
             outbox.put(run, event)
@@ -79,16 +79,16 @@ def _serve_one(
             outbox.put(run, event)
         with suppress(OSError):  # the page is gone
             outbox.flush()
-        raise  # nobody knows what state this process is in: the page starts a fresh one
+        raise  # the state of this process is unknown: the page starts a fresh one
     outbox.put(run, {"k": "done"})
 
 
 class Inbox:
-    """Hears jobs, Stop and who has left, from a thread of its own. Who has left waits for the jobs
-    before.
+    """Receives jobs, stop requests and ended visits, in a thread; ended visits are handled in
+    order.
 
-    A job that is stopped before it has begun is over at once, also while something is being loaded.
-    begun: the last job that was taken up.
+    A job that is stopped before it has begun ends at once, also while something is being loaded.
+    begun: the last job that was started.
     """
 
     def __init__(self, pipe: Connection, outbox: Outbox) -> None:
@@ -102,11 +102,11 @@ class Inbox:
         threading.Thread(target=self._run, daemon=True).start()
 
     def waiting(self) -> list[str]:
-        """Runs that have not ended; before the first has begun all of them wait."""
+        """Return the runs that have not ended; before the first has begun, all of them wait."""
         return [run for run, end in list(self._ends.items()) if not end.is_set()]
 
     def forget(self, run: str) -> None:
-        """This run is over; a Stop that comes later is dropped."""
+        """Drop a run that is over; later stop requests for it are ignored."""
         self._ends.pop(run, None)
 
     def _run(self) -> None:
@@ -120,7 +120,7 @@ class Inbox:
                     end.set()
                 self.items.put(None)
                 time.sleep(END_S)
-                os._exit(0)  # loading, or a round that lasts: nobody waits for it
+                os._exit(0)  # do not wait for loading or for a long round
             if what == "job":
                 self._ends[whose] = threading.Event()
                 self.items.put((whose, job, self._ends[whose]))
@@ -133,7 +133,7 @@ class Inbox:
 
 
 class Outbox:
-    """Sends events in small batches from a thread of its own."""
+    """Sends events in small batches from a separate thread."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe

@@ -1,9 +1,9 @@
-"""Workers on several GPUs of a machine or on a cluster, by Ray: each an actor that holds its own
+"""Workers on several GPUs of a machine or on a cluster, with Ray: each an actor with its own
 models.
 
-Given how many there are to be, computes that many jobs at once, one in each actor, so that every
-clock stays honest. An actor that dies is started again by Ray; the visitor whose run it was is
-told. Ray is optional: it is imported when workers are made.
+Runs as many jobs at once as there are actors, one in each, so that every clock is accurate. Ray
+restarts an actor that dies; the visitor of its run sees an error. Ray is optional: it is imported
+when workers are made.
 """
 
 from __future__ import annotations
@@ -28,18 +28,16 @@ from specvl_demo.ui.serve.run import Event
 RETRY_S = 0.5
 REACH_S = 5.0
 PLACE = re.compile(r"(?:ray://)?(?:\[([^\]]+)\]|([^:/\[\]]+)):(\d+)")
-"""An address that names a host and a port; whatever else Ray takes, it looks for by itself."""
+"""An address with a host and a port; Ray finds any other form by itself."""
 UNREACHED = (
-    "The Ray cluster was looked for at {address}, but the connection failed ({reason}): start it"
-    " there (`ray start --head`), or name another one with --cluster."
+    "There is no Ray cluster at {address}: the connection failed ({reason}); start it there (`ray"
+    " start --head`), or name another one with --cluster."
 )
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """A job with the bytes of its files: another machine of the cluster does not have this
-    one's.
-    """
+    """A job with the bytes of its files, which other machines of the cluster do not have."""
 
     job: Job
     files: dict[str, bytes]
@@ -52,7 +50,7 @@ class Parcel:
         return cls(job, {path: Path(path).read_bytes() for path in paths})
 
     def unpack(self, folder: Path) -> Job:
-        """Write the files into a folder; the job then names them there."""
+        """Write the files into a folder, and return the job with their new paths."""
         there = {}
         for number, (path, content) in enumerate(self.files.items()):
             there[path] = str(folder / f"{number}{Path(path).suffix}")
@@ -62,10 +60,10 @@ class Parcel:
 
 
 class Actor:
-    """What an actor is: models of its own, one job at a time; Stop comes in beside it."""
+    """An actor with its own models; it runs one job at a time, and receives Stop in parallel."""
 
     def __init__(self, first_pair: str | None) -> None:
-        # torch belongs to the actor only.
+        # Only the actor imports torch.
         from specvl_demo.ui.serve.decoding import Engine as Models  # noqa: PLC0415
 
         self._compute = Models(first_pair)
@@ -86,13 +84,15 @@ class Actor:
         self._stopped = run
 
     def forget(self, visit: str) -> None:
-        """Drop a visit's conversation, now and after the job in hand."""
-        self._left.add(visit)  # the job may be that visit's, and come to what it keeps only later
+        """Drop a visit's conversation, now and after the current job."""
+        self._left.add(
+            visit
+        )  # the current job may be that visit's, and store its conversation only later
         self._compute.forget(visit)
 
     def _events(self, run: str, job: Job) -> Iterator[Event]:
-        """A job's events. It computes in a thread: how far loading is has to be heard while it
-        loads.
+        """Yield a job's events, computed in a thread so that the progress of loading is sent while
+        it loads.
         """
         said: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
 
@@ -101,7 +101,7 @@ class Actor:
                 ended, tell = lambda: self._stopped == run, lambda text: said.put(loading(text))
                 for event in self._compute(job, ended, tell):
                     said.put(event)
-            except BaseException as fault:  # noqa: BLE001 - raised again, where Ray sees it
+            except BaseException as fault:  # noqa: BLE001 - raised again where Ray sees it
                 said.put(fault)
             said.put(None)
 
@@ -113,19 +113,18 @@ class Actor:
                     raise item
                 yield item
         finally:
-            self._stopped = run  # also where nobody takes the events any more
+            self._stopped = run  # also if the events are no longer read
             thread.join()
 
     def ready(self) -> bool:
-        """Answers once its models are there."""
+        """Return once its models are loaded."""
         return True
 
 
 def reach(address: str) -> None:
-    """Look whether anything listens where a cluster should be. ValueError with a sentence where
-    nothing does.
+    """Check that something listens at a cluster's address; ValueError with a sentence if not.
 
-    Ray would go on asking a dead address for minutes, and then say so in pages.
+    Ray would retry a dead address for minutes, and then report it in pages of output.
     """
     place = PLACE.fullmatch(address)
     if place is None:
@@ -140,8 +139,10 @@ def reach(address: str) -> None:
 class RayWorkers:
     """A `queue.Worker` over `capacity` actors.
 
-    address: a running cluster ("auto" finds one on this machine); None starts one here. gpus: what
-    each actor takes, a fraction where they share one. engine: what runs in an actor.
+    Args:
+        address: A running cluster ("auto" finds one on this machine); None starts one here.
+        gpus: What each actor takes, a fraction if they share one.
+        engine: What runs in an actor.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class RayWorkers:
         gpus: float = 0.0,
         engine: type = Actor,
     ) -> None:
-        # A call that comes after the end must fail; by default it would start a cluster of its own.
+        # A call after the end must fail; by default it would start another cluster.
         os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
         try:
             import ray  # noqa: PLC0415 - optional, and heavy
@@ -169,15 +170,15 @@ class RayWorkers:
         if not ray.is_initialized():
             if address:
                 reach(address)
-            # A cluster of this machine alone listens to this machine alone.
+            # A cluster of only this machine listens only to this machine.
             own = {
                 "num_cpus": capacity,
                 "include_dashboard": False,
                 "_node_ip_address": "127.0.0.1",
             }
             ray.init(address=address, log_to_driver=False, **({} if address else own))
-        # Two calls at once in an actor: the job, and Stop beside it. Started again for ever, but a
-        # run that was lost is not computed twice: its visitor is told.
+        # Two calls at once in an actor: the job and Stop. Restarted without limit, but a lost run
+        # is not computed twice: its visitor sees an error.
         actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_concurrency=2)(engine)
         self._actors = [actor.remote(first_pair) for _ in range(capacity)]
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -196,22 +197,20 @@ class RayWorkers:
                 actor.stop.remote(run)
 
     def kill(self, run: str) -> None:
-        """End the actor; Ray starts it again, and its clients get an error event."""
+        """End the actor; Ray restarts it, and its clients get an error event."""
         with self._lock:
             actor = self._runs.get(run)
             if actor is not None and not self._closed:
                 self._ray.kill(actor, no_restart=False)
 
     def forget(self, visit: str) -> None:
-        """Have every actor drop a visit's conversation: questions go to whichever is free."""
+        """Make every actor drop a visit's conversation, since questions go to whichever is free."""
         with self._lock:
             for actor in () if self._closed else self._actors:
                 actor.forget.remote(visit)
 
     def close(self) -> None:
-        """End the actors, and the cluster where it was started here. Nothing is asked of Ray from
-        then on.
-        """
+        """End the actors, and the cluster if it was started here. Ray is not called after that."""
         with self._lock:
             self._closed = True
             for actor in self._actors:
@@ -219,7 +218,9 @@ class RayWorkers:
             self._ray.shutdown()
 
     def _follow(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
-        """One run, from a free actor to done. An actor that died is free again when it is back."""
+        """Follow one run, from a free actor to done. An actor that died is free again when it is
+        back.
+        """
         actor = self._free.get()
         errors = self._ray.exceptions
         died = False
@@ -227,7 +228,7 @@ class RayWorkers:
             for reference in self._stream(run, actor, job):
                 put(self._ray.get(reference))
         except Exception as fault:
-            if self._closed:  # the server is ending, and Ray says so in many ways
+            if self._closed:  # the server is ending, which Ray reports in many ways
                 return
             died = isinstance(fault, (errors.RayActorError, errors.RayTaskError))
             if isinstance(fault, errors.RayActorError):
@@ -239,9 +240,7 @@ class RayWorkers:
                 put({"k": "error", "text": messages.RUN_FAILED.format(reason=reason)})
             else:
                 raise
-            if isinstance(
-                fault, errors.RayTaskError
-            ):  # nobody knows what state it is in: a fresh one
+            if isinstance(fault, errors.RayTaskError):  # its state is unknown: start a fresh one
                 self._ray.kill(actor, no_restart=False)
         finally:
             with self._lock:
@@ -253,7 +252,7 @@ class RayWorkers:
             self._free.put(actor)
 
     def _stream(self, run: str, actor: Any, job: Job) -> Iterable[Any]:
-        """What will hold the events of a job; of a run that was stopped before it began, none."""
+        """Return the stream of a job's events; empty for a run that was stopped before it began."""
         parcel = Parcel.of(job)
         with self._lock:
             self._runs[run] = actor

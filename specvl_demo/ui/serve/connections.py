@@ -1,8 +1,8 @@
-"""The connections of the web server: how many are held, for how long each may wait, and how often
-the log repeats itself.
+"""Limits on the web server's connections: how many are open, how long each may wait, and how often
+the log repeats a message.
 
-uvicorn has no time limits for headers, bodies and answers that are not read, and asyncio writes a
-traceback for each connection that finds no descriptor. Knows nothing of what is asked.
+uvicorn has no time limits for headers, bodies and unread answers, and asyncio logs a traceback for
+each connection that finds no free descriptor. Knows nothing of the requests' content.
 """
 
 from __future__ import annotations
@@ -19,23 +19,21 @@ from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_S = 10.0
-"""Within it the headers of a request must have come."""
+"""Seconds within which the headers of a request must arrive."""
 BODY_S, BODY_RATE = 20.0, 8 * 2**10
-"""A body may take so long, and a second more for each so many bytes that have come."""
+"""Seconds that a body may take, plus one for each BODY_RATE bytes received."""
 WRITE_S = 60.0
-"""An answer that a client does not read for so long is cut off."""
+"""Seconds after which an answer that a client does not read is cut off."""
 MOST = 1024
-"""Connections at once, or half of the descriptors where those are fewer."""
+"""Connections at once, or half of the descriptors if those are fewer."""
 BACKLOG = 128
-"""Connections that the system holds back until they are accepted: asyncio takes as many at once."""
+"""Connections that the system holds until they are accepted: asyncio takes as many at once."""
 REPEAT_S = 60.0
 LOGS = ("asyncio", "uvicorn.error", "specvl_demo.ui.serve.route_filter")
 
 
 def most() -> int:
-    """Raise the limit of open files as far as this process may; how many connections that
-    allows.
-    """
+    """Raise the limit of open files as far as allowed; return how many connections that allows."""
     try:
         import resource  # noqa: PLC0415 - Windows has none
     except ImportError:
@@ -46,13 +44,13 @@ def most() -> int:
 
 
 def guard(server: Server, held: int) -> None:
-    """Hold the connections of a running server to the limits above, `held` at once."""
+    """Apply the limits above to a running server, with `held` connections at once."""
     waiting: set[Connection] = set()
 
     def protocol(*arguments: Any, **named: Any) -> Connection:
         return Connection(waiting, held, *arguments, **named)
 
-    # Both are looked up for each connection.
+    # Both are read for each connection.
     server.config.http_protocol_class = protocol  # type: ignore[assignment]
     server.config.ws_protocol_class = None
     for listening in server.servers:
@@ -78,11 +76,11 @@ def cut(server: Server) -> None:
 
 
 class Connection(H11Protocol):
-    """A connection with a deadline for whatever the server waits for.
+    """A connection with a deadline for everything that the server waits for.
 
-    Where `held` connections are open, a new one takes the place of the one that has made the server
-    wait longest, of the client that has most such. waiting: the open ones that the server waits
-    for.
+    If `held` connections are open, a new one replaces the one that the server has waited for
+    longest, among those of the client with most of them. waiting: the open ones that the server
+    waits for.
     """
 
     def __init__(self, waiting: set[Connection], held: int, *arguments: Any, **named: Any) -> None:
@@ -106,7 +104,7 @@ class Connection(H11Protocol):
         self._come += len(data)
         before = self.cycle
         super().data_received(data)
-        if self.cycle is not before:  # the headers are there
+        if self.cycle is not before:  # the headers have arrived
             self._wait(len(data))
         if self._served:
             self._stop()
@@ -138,11 +136,11 @@ class Connection(H11Protocol):
 
     @property
     def _served(self) -> bool:
-        """Whether a whole request has come and is being answered."""
+        """Whether a whole request has arrived and is being answered."""
         return self.cycle is not None and not (self.cycle.more_body or self.cycle.response_complete)
 
     def _wait(self, come: int = 0) -> None:
-        """From now on the server waits for the client."""
+        """Start waiting for the client."""
         self._stop()
         self._since, self._come = time.monotonic(), come
         self._waiting.add(self)
@@ -155,11 +153,11 @@ class Connection(H11Protocol):
             self._deadline = None
 
     def _look(self) -> None:
-        """Close the connection where it is late; else look again when it would be."""
+        """Close the connection if it is late; otherwise check again when it would be."""
         body = self.cycle is not None and not self.cycle.response_complete
         allowed = BODY_S + self._come / BODY_RATE if body else HEADER_S
         late = self._since + allowed - time.monotonic()
-        if body and self.flow.read_paused:  # it is the app that does not read
+        if body and self.flow.read_paused:  # the app is not reading
             late = max(late, 1.0)
         if late <= 0:
             self.transport.abort()
@@ -168,7 +166,9 @@ class Connection(H11Protocol):
 
 
 class Seldom(logging.Filter):
-    """Lets a record pass once in REPEAT_S; a record is known by its first line and its fault."""
+    """Lets a record pass once in REPEAT_S; a record is identified by its first line and its
+    exception.
+    """
 
     def __init__(self) -> None:
         super().__init__()

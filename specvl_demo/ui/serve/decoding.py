@@ -1,7 +1,7 @@
 """What a worker computes: the events of a job, from loaded models, whatever happens.
 
-Given jobs, one at a time, gives events: what stage it is at, the records of the race, and where a
-run cannot go on a sentence that says why. Holds the models between jobs. Knows nothing of pipes, of
+Given jobs, one at a time, yields events: the current stage, the records of the race, and a sentence
+with the reason if a run cannot continue. Keeps the models between jobs. Knows nothing of pipes, of
 clusters, of Gradio.
 """
 
@@ -36,10 +36,11 @@ from specvl_demo.ui.serve.jobs import MOST_SHOWN, Job
 from specvl_demo.vlm import loading
 
 LOAD_EVERY_S = 1.0
-"""So often a race tells how much of the machine other programs use."""
+"""How often a race reports how much of the machine other programs use."""
 REPEAT_S = 5.0
 THUMBNAIL_SIDE, THUMBNAIL_QUALITY = 224, 82
-# torch has a class of its own for a full GPU alone; on a CPU its allocator says so in words.
+# torch has an exception class only for a full GPU; on a CPU its allocator raises one of these
+# messages.
 SHORT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory")
 
 
@@ -61,7 +62,9 @@ def _short_of_memory(fault: RuntimeError) -> bool:
 def events(
     engine: Engine, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
 ) -> Iterator[dict[str, Any]]:
-    """All that happens in a job, as events for the page; `tell` hears how far loading is."""
+    """Yield everything that happens in a job, as events for the page; `tell` is called while
+    loading.
+    """
     pair = pairs.find(job.pair)
     choices = [
         choosing.choose(pair, name, settings, job.temperature) for name, settings in job.lanes
@@ -123,8 +126,9 @@ def events(
 def _alone(
     engine: Engine, loaded: loader.Loaded, job: Job, asked: Request, choices: Sequence[Choice]
 ) -> Iterator[dict[str, Any]]:
-    """One question of a bench: lane after lane, each as `bench` runs it; last the seconds that each
-    spent in forwards."""
+    """Yield one question of a bench: lane after lane, each as `bench` runs it; last the seconds
+    that each spent in forwards.
+    """
     seconds = []
     if engine.warmed != (warm := sorted(map(repr, job.lanes))):
         session.warm(loaded, asked, choices)
@@ -142,8 +146,8 @@ def _alone(
 
 
 def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, list[str]]:
-    """By lane, for every token: a byte a visual position, base64. Equal answers are computed
-    once.
+    """Return by lane, for every token: a byte per visual position, base64. Equal answers are
+    computed once.
     """
     known = {ids: similarity_map(shared, ids) for ids in {tuple(ids) for ids in answers.values()}}
     text = {
@@ -154,7 +158,7 @@ def _heat(shared: SharedPrefill, answers: dict[str, list[int]]) -> dict[str, lis
 
 
 def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Thumbnail]:
-    """Small copies that travel in a trace: one frame of a picture, every sampled one of a clip."""
+    """Return small copies for the trace: one frame of a picture, every sampled one of a clip."""
     out = []
     for at, item in enumerate(shown):
         frames = item.frames if isinstance(item, media.VideoFrames) else [item]
@@ -165,7 +169,7 @@ def _small(shown: Sequence[media.Visual], names: Sequence[str]) -> list[Thumbnai
 
 
 def _address(image: Image.Image) -> str:
-    """A small JPEG of the picture as a data address."""
+    """Return a small JPEG of the picture as a data URL."""
     small, data = image.copy(), io.BytesIO()
     small.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     small.convert("RGB").save(data, "JPEG", quality=THUMBNAIL_QUALITY)
@@ -173,7 +177,7 @@ def _address(image: Image.Image) -> str:
 
 
 def _read(job: Job, n_frames: int) -> list[list[media.Visual]]:
-    """What every earlier turn showed, and what this one shows; one time limit for all of it."""
+    """Read what every earlier turn showed, and what this one shows, under one time limit."""
     shares = [*(turn.media for turn in job.history), job.media]
     limits = media.Limits(max_items=MOST_SHOWN)
     found = iter(media.load_any([path for share in shares for path in share], n_frames, limits))
@@ -182,8 +186,10 @@ def _read(job: Job, n_frames: int) -> list[list[media.Visual]]:
 
 @contextmanager
 def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
-    """A `tell` whose last text is told again while nothing new is: reading a large file takes
-    minutes, and what is silent for long is taken for dead."""
+    """Yield a `tell` whose last text is repeated while there is no new one.
+
+    Reading a large file takes minutes, and a worker that is silent for long counts as dead.
+    """
     last, over = "", threading.Event()
 
     def told(text: str) -> None:
@@ -193,7 +199,7 @@ def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
 
     def repeat() -> None:
         while not over.wait(every_s):
-            with suppress(Ended):  # who loads notices that by itself
+            with suppress(Ended):  # the loading thread notices that itself
                 if last:
                     tell(last)
 
@@ -209,8 +215,8 @@ def repeated(tell: Tell, every_s: float = REPEAT_S) -> Iterator[Tell]:
 class Engine:
     """Computes jobs one after the other.
 
-    Holds one pair at a time, with the drafters asked for so far, and keeps one visit's
-    conversation. first_pair: what `prepare` loads.
+    Keeps one pair at a time, with the drafters requested so far, and one visit's conversation.
+    first_pair: what `prepare` loads.
     """
 
     def __init__(self, first_pair: str | None = None) -> None:
@@ -221,23 +227,22 @@ class Engine:
         self._prefix_cache: PrefixCache | None = None
         self._visit: str | None = None
         self.warmed: list[str] = []
-        """The lanes of the bench that ran last."""
+        """The lanes of the last bench step."""
 
     def prepare(self, tell: Tell = lambda _: None) -> None:
-        """Load the first pair: a shipped one with all its drafters, of others the target alone."""
+        """Load the first pair: a shipped one with all its drafters, of others only the target."""
         if self._first is not None:
             pair = pairs.find(self._first)
-            with suppress(ValueError):  # why it cannot be loaded is told to whoever asks for it
+            with suppress(ValueError):  # the reason is reported when it is requested
                 self.get(pair, None if pair.shipped else [], tell)
 
     def __call__(
         self, job: Job, cancelled: Callable[[], bool], tell: Tell = lambda _: None
     ) -> Iterator[dict[str, Any]]:
-        """The events of a job; what a visitor can put right, and what a run can survive, ends in a
-        sentence.
+        """Yield the events of a job.
 
-        Everything else is raised: whoever runs this says so and starts afresh, since nobody knows
-        its state.
+        What a visitor can fix, and what a run can survive, ends in a sentence. Everything else is
+        raised: the caller reports it and starts afresh, since the state is then unknown.
         """
 
         def told(text: str) -> None:
@@ -252,11 +257,11 @@ class Engine:
             return
         except MemoryError:
             said = messages.NO_MEMORY
-        except RuntimeError as fault:  # torch says so when memory, a kernel or a shape fails
+        except RuntimeError as fault:  # torch raises it when memory, a kernel or a shape fails
             if _short_of_memory(fault):
                 said = messages.NO_MEMORY
             elif isinstance(fault, torch.AcceleratorError):
-                raise  # after such a fault the device answers nothing any more
+                raise  # after such a fault the device no longer responds
             else:
                 said = messages.RUN_FAILED.format(reason=_line(fault))
         except (OSError, FloatingPointError) as fault:
@@ -264,7 +269,7 @@ class Engine:
         except ValueError as fault:
             said = str(fault)
         if said is not None:
-            loading.release()  # only now is everything gone that the run held
+            loading.release()  # only now is everything released that the run held
             yield {"k": "error", "text": said}
 
     def has(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
@@ -277,11 +282,13 @@ class Engine:
         tell: Tell,
         options: Options | None = None,
     ) -> loader.Loaded:
-        """The pair with these drafters (None: all there are); a new pair takes the place of the
-        last.
+        """Return the pair with these drafters (None: all available); a new pair replaces the last.
 
-        options: None takes those of the environment. ValueError with a sentence where it does not
-        run here so; what was loaded stays then.
+        options: None for those of the environment.
+
+        Raises:
+            ValueError: With a sentence if it does not run here with them; the loaded pair is then
+                kept.
         """
         options = Options.of_environment() if options is None else options
         roles = list(choosing.roles_here(pair)) if roles is None else roles
@@ -297,7 +304,7 @@ class Engine:
             self.warmed = []
             self._roles, self._options = every, options
             if (both.ok, both.dtype, both.quantised) != (asked.ok, asked.dtype, asked.quantised):
-                self._roles = roles  # what was loaded before would crowd it out
+                self._roles = roles  # previously loaded drafters would not leave enough room
             with repeated(tell) as told:
                 self._loaded = loader.load(pair, self._roles, progress=told, options=options)
         return self._loaded
@@ -306,11 +313,11 @@ class Engine:
         return self._loaded is not None and self._loaded.pair == pair and self._options == options
 
     def prefix_cache(self, visit: str | None, follows: bool) -> PrefixCache:
-        """What is kept of this visit's conversation. Who comes without a visit gets one for this
-        job alone: the similarity map goes on from the race's rows.
+        """Return the cache of this visit's conversation.
 
-        There is one memory: a first question, and any question of somebody else, drops what was
-        kept.
+        A request without a visit gets one for this job only, since the similarity map continues
+        from the race's rows. There is only one: a first question, and any question of another
+        visit, drops it.
         """
         if not follows or visit != self._visit:
             self._prefix_cache = None
@@ -320,8 +327,9 @@ class Engine:
         return cache
 
     def forget(self, visit: str) -> None:
-        """Keep nothing of a visit, neither its pictures nor what was computed of them. A job in
-        hand goes on with what it was given."""
+        """Drop everything of a visit, its pictures as well as what was computed from them. A
+        current job continues with what it was given.
+        """
         if visit == self._visit:
             self._prefix_cache = self._visit = None
             loading.release()

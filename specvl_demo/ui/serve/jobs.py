@@ -1,7 +1,7 @@
-"""What a visitor asks for, checked.
+"""Checks what a visitor requests.
 
-Given the plain data a page or a program sent, which may be anything at all; gives a Job, or a
-ValueError whose sentence can be shown as it is. Knows no engine, no Gradio.
+Given the plain data that a page or a program sent, which may be anything at all, returns a Job, or
+raises a ValueError whose sentence can be shown. Knows no engine, no Gradio.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_TEXT = 20_000
 MOST_TURNS = 16
 MOST_NAME = 120
 PICTURE_DETAIL = (0.05, 25.0)
-"""Millions of pixels: the least and the most that pictures are made smaller to."""
+"""Millions of pixels: the smallest and the largest limit that pictures may be scaled down to."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,13 @@ class PastTurn:
 
 @dataclass(frozen=True)
 class Job:
-    """One race: the inputs that all lanes share, and the lanes. media: paths of files that really
-    exist.
+    """One race: the inputs that all lanes share, and the lanes.
 
-    dtype, quantised: of the pair's weights. picture_detail: millions of pixels that a picture is
-    shown with at most. None of them: as this machine was set up.
+    Attributes:
+        media: Paths of files that really exist.
+        dtype, quantised: Of the pair's weights; None for this machine's default.
+        picture_detail: The maximum size of a picture in millions of pixels; None for this machine's
+            default.
     """
 
     pair: str
@@ -66,13 +68,13 @@ class Job:
     quantised: Quantised | None = None
     picture_detail: float | None = None
     prefix: tuple[int, ...] = ()
-    """Ids of the tokens that every answer goes on from."""
+    """Ids of the tokens that every answer continues."""
     alone: bool = False
-    """The lanes run one after the other with their forwards timed, as in a bench."""
+    """Whether the lanes run one after the other with their forwards timed, as in a bench."""
     names: tuple[str, ...] = field(default=(), compare=False)
-    """What the visitor calls the files, those of the history first."""
+    """The visitor's names of the files, those of the history first."""
     visit: str | None = field(default=None, compare=False)
-    """Whose conversation it belongs to; None: nothing is kept for another question."""
+    """Whose conversation it belongs to; None to keep nothing for another question."""
     client: str | None = field(default=None, compare=False)
     """The address it came from: clients take turns in the line."""
 
@@ -80,8 +82,12 @@ class Job:
 def read_job(
     data: Any, pairs: Sequence[Mapping[str, Any]], folders: Sequence[Path], baseline: bool = True
 ) -> Job:
-    """The job in plain data from outside. pairs: as the catalog describes them. folders: where
-    files may lie. baseline: the plain model leads, unless the data decline it.
+    """Return the job in plain data from outside.
+
+    Args:
+        pairs: As the catalog describes them.
+        folders: Where files may be.
+        baseline: Whether the plain model runs first, unless the data decline it.
     """
     if not isinstance(data, Mapping):
         raise ValueError(messages.NOTHING_ASKED)
@@ -90,7 +96,7 @@ def read_job(
     earlier = _list(data.get("history"), Mapping, "The history", "a list of earlier questions")
     if len(earlier) > MOST_TURNS:
         raise ValueError(messages.TOO_MANY_TURNS.format(most=MOST_TURNS, n=len(earlier)))
-    # All files are counted before one of them is looked for.
+    # All files are counted before any of them is opened.
     files = _files(data.get("media"))
     shown = [item for turn in earlier for item in _files(turn.get("media"))] + files
     if len(shown) > MOST_SHOWN:
@@ -124,7 +130,7 @@ def read_job(
 
 
 def _prefix(value: Any) -> tuple[int, ...]:
-    """Token ids; which of them are text, the loaded model knows."""
+    """Return token ids; the loaded model checks which of them are text."""
     ids = _list(value, int, "The prefix", "a list of token ids")
     if len(ids) > MAX_NEW_TOKENS_SERVED:
         most = MAX_NEW_TOKENS_SERVED
@@ -133,7 +139,7 @@ def _prefix(value: Any) -> tuple[int, ...]:
 
 
 def _settings(values: Any, pair: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Parameters by method and name; what they may be stands in the method table."""
+    """Return parameters by method and name; the method table has their bounds."""
     if values is None:
         return {}
     if not isinstance(values, Mapping) or not all(
@@ -173,7 +179,9 @@ def _turn(item: Mapping[str, Any], folders: Sequence[Path]) -> PastTurn:
 
 
 def uploaded(item: Mapping[str, Any], folders: Sequence[Path]) -> str:
-    """The path of an uploaded file; only files inside the given folders exist for a visitor."""
+    """Return the path of an uploaded file; visitors can name only files inside the given
+    folders.
+    """
     name = _name(item) or "The file"
     raw = item.get("path")
     path = located(raw, folders) if isinstance(raw, str) else None
@@ -183,7 +191,7 @@ def uploaded(item: Mapping[str, Any], folders: Sequence[Path]) -> str:
 
 
 def _list(value: Any, kind: type, what: str, wanted: str) -> list[Any]:
-    """A list of one kind; nothing given is an empty one."""
+    """Return a list of one kind; empty if nothing is given."""
     given = [] if value is None else value
     wrong = (
         [item for item in given if not isinstance(item, kind)]
@@ -200,15 +208,15 @@ def _wrong(what: str, wanted: str, given: Any) -> ValueError:
 
 
 def _kind(value: Any) -> str:
-    """What a value of JSON is called in a sentence."""
+    """Return the name of a JSON value's type for a sentence."""
     names = {type(None): "null", bool: "true or false", str: "text", list: "a list"}
     number = "a number" if isinstance(value, int | float) else "an object"
     return names.get(type(value), number)
 
 
 def _pair(asked: Any, pairs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The pair of this id; what is known stands in the menu's order, those that do not run here
-    last.
+    """Return the pair of this id; the error lists the known ones in the menu's order, those that do
+    not run here last.
     """
     pair = next((one for one in pairs if one["id"] == asked), None)
     if pair is None:
@@ -222,8 +230,8 @@ def _pair(asked: Any, pairs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _method(asked: Any, pair: Mapping[str, Any]) -> str:
-    """The name of a method. The engine says why one does not run: its settings may name another
-    drafter.
+    """Return the name of a method. The engine reports why one does not run, since its settings may
+    name another drafter.
     """
     methods = pair["methods"]
     if not isinstance(asked, str) or asked not in methods:
@@ -236,9 +244,7 @@ def _method(asked: Any, pair: Mapping[str, Any]) -> str:
 
 
 def _brief(value: Any) -> Any:
-    """What was sent, as it may stand in a sentence: text cut short and whole, anything else by its
-    kind.
-    """
+    """Return a sent value for use in a sentence: text shortened, anything else by its kind."""
     if isinstance(value, str):
         return replace_surrogates(value)[:MOST_NAME]
     if isinstance(value, int) and abs(value) >= 10**12:
@@ -255,7 +261,7 @@ def _text(value: Any, what: str) -> str:
 
 
 def _one_of(data: Mapping[str, Any], key: str, known: Sequence[str], what: str) -> Any:
-    """One of some words; nothing, or no words, is None."""
+    """Return one of some words; None if nothing is given."""
     value = data.get(key)
     if value in (None, ""):
         return None

@@ -1,9 +1,9 @@
-"""Who computes and who waits: as many at once as the worker takes, a line with places, Stop, a
-stream a run.
+"""The waiting line and the running jobs: as many at once as the worker takes, places, Stop, a
+stream per run.
 
-Clients take turns in the line: nobody waits for all that one of them has asked. Given a worker that
-computes in the background; gives JSON strings at a bounded rate, numbered, so that a page can tell
-when one is missing and fetch it again. Knows nothing of what is computed, nothing of Gradio.
+Clients take turns in the line, so that none has to wait for all runs of another. Given a worker
+that computes in the background, yields JSON strings at a bounded rate, numbered, so that a page can
+detect that one is missing and fetch it again. Knows nothing of the computation, nothing of Gradio.
 """
 
 from __future__ import annotations
@@ -22,20 +22,24 @@ from specvl_demo.ui.serve.workers import Worker
 HZ = 20
 WAIT_S = 0.1
 BEAT_S = 1.0
-"""A run that is silent says so this often: only who sends notices that nobody listens any more."""
+"""How often a silent run sends an empty event: only sending reveals that a listener has
+disconnected.
+"""
 GRACE_S = 60.0
-"""How long a run may take to end once it was asked to, before what computes it is replaced."""
+"""How long a run may take to end after a stop request, before its worker is replaced."""
 MOST_RUNS_KEPT = 32
 MOST_BYTES_KEPT = 32 * 2**20
 MOST_VISITS_LEFT = 256
-"""So many visits that are over are remembered, for what they asked before they ended."""
+"""How many ended visits are remembered, for what they requested before they ended."""
 
 
 class Queue:
     """The line before the worker.
 
-    max_waiting: visitors beyond it are told to come back later. limit_s: seconds a run may compute;
-    reported loading does not count, silence does. grace_s: see GRACE_S.
+    Args:
+        max_waiting: Visitors beyond it are refused.
+        limit_s: Seconds a run may compute; reported loading does not count, silence does.
+        grace_s: See GRACE_S.
     """
 
     def __init__(
@@ -56,9 +60,9 @@ class Queue:
         self._lock = threading.Lock()
 
     async def events(self, job: Job) -> AsyncGenerator[tuple[Run, list[Event]], None]:
-        """Wait for the turn, compute, and give the events as they come; the last one is done.
+        """Wait for the turn, compute, and yield the events as they happen; the last one is done.
 
-        At least every BEAT_S something is given, if only an empty list.
+        At least every BEAT_S something is yielded, if only an empty list.
         """
         run = self._enter(job)
         heard = False
@@ -69,7 +73,7 @@ class Queue:
                 self._take(run, {"k": "done"})
             elif (
                 not run.done
-            ):  # else there was no room, or it gave its place to a client with fewer
+            ):  # otherwise there was no room, or it gave its place to a client with fewer
                 self._start(run, job)
             async for events in self._follow(run):
                 yield run, events
@@ -85,16 +89,16 @@ class Queue:
                 self.worker.forget(job.visit)  # the run may have begun after its page was closed
 
     def stop(self, run_id: str, visit: str | None = None) -> None:
-        """The visitor's Stop: a waiting run leaves the line, a running one ends within a round.
+        """Stop a run: a waiting one leaves the line, a running one ends within a round.
 
-        A visit can stop its own runs only.
+        A visit can stop only its own runs.
         """
         run = self._runs.get(run_id)
         if run and run.visit == visit and not run.done:
             self._end(run)
 
     def forget(self, visit: str) -> None:
-        """A visit is over: its runs end, and nothing of its conversation is kept."""
+        """End a visit: its runs end, and nothing of its conversation is kept."""
         self._left.append(visit)
         for run in [run for run in self._runs.values() if run.visit == visit]:
             if not run.done:
@@ -103,8 +107,8 @@ class Queue:
         self.worker.forget(visit)
 
     def batches(self, run_id: str, visit: str | None = None) -> list[str]:
-        """All batches of a run of this visit so far, for a page that missed one; empty where there
-        is none.
+        """Return all batches of a run of this visit so far, for a page that missed one; empty if
+        there is no such run.
         """
         run = self._runs.get(run_id)
         return list(run.batches) if run and run.visit == visit else []
@@ -117,7 +121,7 @@ class Queue:
             self._runs[run.id] = run
             self._take_turns()
             full = len(self._line) > self.max_waiting + self.worker.capacity
-            if full:  # the newcomer leaves, or the last run of the client that has most
+            if full:  # the newcomer leaves, or the last run of the client with most runs
                 last = self._line.pop()
                 self._runs.pop(last.id, None)
                 for event in refusal(messages.BUSY.format(waiting=self.max_waiting)):
@@ -126,8 +130,8 @@ class Queue:
         return run
 
     def _take_turns(self) -> None:
-        """Order who waits: the first run of every client, then the second of each; else as they
-        came.
+        """Order the line: the first run of every client, then the second of each; otherwise by
+        arrival.
         """
         seated, waiting = self._line[: self.worker.capacity], self._line[self.worker.capacity :]
         held = Counter(run.client for run in seated)
@@ -138,17 +142,17 @@ class Queue:
         self._line = seated + [run for _, run in sorted(turns, key=lambda turn: turn[0])]
 
     def _start(self, run: Run, job: Job) -> None:
-        """Hand a job to the worker. Where it cannot begin the run is over: nobody waits for it."""
+        """Hand a job to the worker. If it cannot begin, the run is over."""
         run.began = time.monotonic()
         run.until = run.began + self.limit_s
         try:
             self.worker.start(run.id, job, lambda event: self._take(run, event))
-        except Exception as fault:  # noqa: BLE001 - mostly the system gives no process, but whatever it is
+        except Exception as fault:  # noqa: BLE001 - mostly no process could be created, but any fault ends the run
             for event in refusal(messages.ENGINE_NO_START.format(reason=fault)):
                 self._take(run, event)
 
     def _forget(self) -> None:
-        """Let the oldest runs go that are over, where there are too many or they are too large."""
+        """Drop the oldest ended runs if there are too many or they are too large."""
         over = [run for run in self._runs.values() if run.done]
         size = sum(run.size for run in over)
         while over and (len(over) > MOST_RUNS_KEPT or size > MOST_BYTES_KEPT):
@@ -165,7 +169,7 @@ class Queue:
                 self._runs.pop(run.id, None)
 
     def _end(self, run: Run) -> None:
-        """Ask a run to end; from now on it has the grace alone."""
+        """Request a run to end; from now on it has only the grace period."""
         run.stopped = True
         if run.began is not None and not run.told_to_end:
             run.told_to_end = True
@@ -173,9 +177,9 @@ class Queue:
             self.worker.stop(run.id)
 
     def _hurry(self) -> None:
-        """Hold every run that computes to its limit, also one whose visitor has left.
+        """Apply the time limit to every running run, also one whose visitor has left.
 
-        Called by whoever waits or follows: where nobody does, nobody is kept waiting.
+        Called by every run that waits or is followed; without any, nothing has to be hurried.
         """
         with self._lock:
             running = [run for run in self._line if run.began is not None and not run.done]
@@ -199,7 +203,7 @@ class Queue:
             self._leave(run)
 
     async def _wait(self, run: Run) -> AsyncGenerator[Event, None]:
-        """The run's place in the line, when it changes and every BEAT_S, until its turn has
+        """Yield the run's place in the line, when it changes and every BEAT_S, until its turn has
         come.
         """
         told, at = 0, 0.0
@@ -220,7 +224,7 @@ class Queue:
             await asyncio.sleep(WAIT_S)
 
     async def _follow(self, run: Run) -> AsyncGenerator[list[Event], None]:
-        """What the worker says, at a bounded rate, until it is done."""
+        """Yield the worker's events, at a bounded rate, until it is done."""
         at = time.monotonic()
         while True:
             over = run.done  # before draining: what came with it must not be lost

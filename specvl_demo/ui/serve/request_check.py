@@ -1,5 +1,4 @@
-"""What a request says about itself, checked before anything is done with it: host, origin, a JSON
-body.
+"""Checks a request's host, origin and JSON body before it is handled.
 
 Knows neither Gradio nor ASGI. Every refusal is a sentence.
 """
@@ -22,8 +21,8 @@ MOST_DEPTH = 32
 MOST_PATHS = 32
 """Files of one body: a conversation has half as many."""
 MOST_MARKS = 200_000
-"""Brackets and commas of one body: what has more is not even parsed, which nothing can
-interrupt.
+"""Brackets and commas of one body: what has more is not parsed, since parsing cannot be
+interrupted.
 """
 
 
@@ -31,12 +30,14 @@ LOCAL = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
 class RefusedRequest(Exception):
-    """(status, sentence): the request goes no further."""
+    """(status, sentence): the request is refused."""
 
 
 def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
-    """Whether a Host header names this server. allowed: host names without ports, `.name` with all
-    below it, `*` for any."""
+    """Return the refusal of a Host header that does not name this server, else None.
+
+    allowed: Host names without ports; `.name` for all below it, `*` for any.
+    """
     name, _ = _host(host)
     good = any(
         one == "*" or name == one or (one[:1] == "." and name.endswith(one)) for one in allowed
@@ -45,10 +46,10 @@ def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
 
 
 def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) -> str | None:
-    """Whether an Origin header names the page itself: one of the request's hosts, or one allowed by
-    name. Another port of the same machine is another site.
+    """Return the refusal of an Origin header that does not name the page itself, else None.
 
-    No origin is not a browser's page.
+    It must name one of the request's hosts, or a host allowed by name. Another port of the same
+    machine is another site. A request without an origin does not come from a browser's page.
     """
     given = urlsplit(origin).netloc
     if not origin or (given and given in hosts):
@@ -64,7 +65,7 @@ def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) ->
 
 
 def _host(host: str) -> tuple[str, str]:
-    """The name, lower case, and the port of a Host header; [::1] keeps its brackets."""
+    """Return the name, lower case, and the port of a Host header; [::1] keeps its brackets."""
     name, colon, port = host.rpartition(":")
     return (name.lower(), port) if colon and port.isdigit() else (host.lower(), "")
 
@@ -75,11 +76,16 @@ def read_body(
     arguments: Sequence[str] | None = None,
     by_name: bool = False,
 ) -> dict[str, Any]:
-    """A JSON body that is an object of a bearable size whose files lie in these folders.
+    """Return a JSON body if it is an object of limited size whose files are in these folders.
 
-    arguments: of the endpoint that is called; the body names them where by_name, else lists all of
-    them. RefusedRequest if not. Takes up to some tens of milliseconds: not for the event loop
-    where the body is large.
+    It may take some tens of milliseconds, so a large body should not be read on the event loop.
+
+    Args:
+        arguments: Of the endpoint that is called; the body names them if by_name, else lists all of
+            them.
+
+    Raises:
+        RefusedRequest: If the body is not valid.
     """
     if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MOST_MARKS:
         raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MOST_CONTAINERS))

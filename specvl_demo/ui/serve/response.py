@@ -1,5 +1,5 @@
-"""The answer to one request on its way out: with security headers, and with our sentences where the
-web server's libraries refuse or fail. Knows nothing of what was asked.
+"""The response to one request: adds security headers, and replaces the messages of the web server's
+libraries with this page's sentences. Knows nothing of the request.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 FRAMES = "'self' https://huggingface.co https://*.huggingface.co https://*.hf.space"
-"""Who may show the page in a frame: Spaces do."""
+"""Sites that may show the page in a frame: Spaces do."""
 HUB = "https://huggingface.co https://*.huggingface.co https://*.hf.co"
-"""What the bar above a Space's page is drawn from."""
+"""What the bar above a Space's page is loaded from."""
 POLICY = "; ".join(
     (
         "default-src 'self'",
-        # Gradio starts its page from inline scripts and makes functions of the text that components
-        # bring.
+        # Gradio starts its page from inline scripts and compiles functions from the text of
+        # components.
         "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
         "style-src 'self' 'unsafe-inline'",
         f"img-src 'self' data: blob: {HUB}",
@@ -45,8 +45,8 @@ HEADERS = [
 
 
 class Response:
-    """The answer to one request: with our headers, and our sentences where the app refuses or
-    fails.
+    """The response to one request: with this page's headers, and its sentences if the app refuses
+    or fails.
     """
 
     def __init__(self, send: Send, sentences: Mapping[int, str], keep: bool = False) -> None:
@@ -78,7 +78,7 @@ class Response:
         await self._send(message)
 
     async def say(self, status: int, sentence: str) -> None:
-        """Answer with a sentence, in the form Gradio's clients read a refusal from."""
+        """Respond with a sentence, in the form in which Gradio's clients read a refusal."""
         self._started = True
         self.status = status
         body = orjson.dumps({"detail": sentence})
@@ -92,7 +92,7 @@ class Response:
         await self._send({"type": "http.response.body", "body": body})
 
     async def fail(self) -> None:
-        """The app has raised: say so, where nothing was said yet; end what was begun."""
+        """Report that the app has raised, if nothing was sent yet; otherwise end the response."""
         if not self._started:
             await self._replace(
                 *((413, self._excess) if self._excess else (500, messages.BY_STATUS[500]))
@@ -101,8 +101,10 @@ class Response:
             await self._send({"type": "http.response.body", "body": b""})
 
     def limited(self, receive: Receive, most: int, sentence: str) -> Receive:
-        """The body of a form, cut off as soon as more than this has come, or when the client has
-        gone. Its reader then removes the files that it has begun.
+        """Receive the body of a form, cut off as soon as it exceeds the limit, or when the client
+        has gone.
+
+        Its reader then removes the files that it has begun.
         """
         come = 0
 
@@ -113,7 +115,7 @@ class Response:
             if come > most:
                 self._excess = sentence
             if self._excess or (message["type"] == "http.disconnect" and not self._started):
-                raise MultiPartException("The form did not come whole.")
+                raise MultiPartException("The form is incomplete.")
             return message
 
         return counted

@@ -1,10 +1,10 @@
-"""What of the web server stands open, to whom, and how much of a request is read: an ASGI
+"""Which routes of the web server are open, to whom, and how much of a request is read: an ASGI
 middleware.
 
-Only the routes that the page and its two endpoints need exist (Gradio brings a proxy, a fetcher of
+Only the routes that the page and its endpoints need exist (Gradio brings a proxy, a fetcher of
 addresses, an editor and more). Host, origin and login are checked before anything is read, bodies
-are counted as they arrive, JSON is looked at before the app sees it, and each client has a share of
-streams, of uploads and of guesses at a password. Knows nothing of Gradio's own code.
+are counted as they arrive, JSON is checked before the app sees it, and each client has a limited
+share of streams, of uploads and of password guesses. Knows nothing of Gradio's own code.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ from specvl_demo.ui.serve.uploads import MOST_PATH, Uploads
 Scope = MutableMapping[str, Any]
 
 FORM_BYTES = 64 * 2**10
-"""What a form adds around a file; also the most that a login may hold."""
+"""What a form adds around a file; also the limit of a login."""
 CHAT_BYTES = 16 * 2**20
 """The same, with pictures in it as data URLs."""
 JSON_BYTES = 2 * 2**20
 """A conversation of seventeen turns of 20,000 characters each way, in most alphabets."""
 IN_THREAD_BYTES = 64 * 2**10
-"""From here on a body is looked at in a thread: nobody else is to wait for it."""
+"""Size from which a body is checked in a thread, so that other requests do not wait for it."""
 MOST_STREAMS = 128
-"""Streams of one client at once: a visitor has two or three, and behind a proxy that is not trusted
-all visitors are one client."""
+"""Streams of one client at once: a visitor has two or three, and behind an untrusted proxy all
+visitors are one client.
+"""
 MOST_NAME = 255
 """Bytes of a name in a path: no file has a longer one."""
 FREE_GUESSES, LONGEST_WAIT_S = 5, 60.0
-"""Passwords that a client may get wrong at once; after each further one it waits twice as long."""
+"""Wrong passwords that a client may send at once; after each further one it waits twice as long."""
 MOST_CLIENTS = 4096
-"""Of so many clients the wrong passwords are remembered, the newest."""
+"""How many clients' wrong passwords are remembered, the newest."""
 
 READ = re.compile(
     r"""(?x) / | /(config|info|login_check|logout)/? | /(static|svelte|assets)/.* | /theme\.css
@@ -78,19 +79,23 @@ PUBLIC = re.compile(
 )
 """Without a login: the form that asks for one, what it is drawn with, the health check."""
 FORWARDED = (b"x-forwarded-host", b"x-gradio-server")
-"""Headers in which a proxy names the host that was asked for."""
+"""Headers in which a proxy names the requested host."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """What there is behind the filter.
+    """What is behind the filter.
 
-    folders: where files of visitors may lie, the first that of uploads. most_bytes: the largest
-    upload. hosts: names under which the page may be asked for, `*` for any. arguments: of every
-    named endpoint, in order. events, components: numbers that a request may name. places: folders
-    whose files are fetched by the name of the place. streams: how many at once, of all clients.
-    listeners: counts who listens at the moment, by event or session. admitted: whether a request
-    comes from somebody who is logged in.
+    Attributes:
+        folders: Where files of visitors may be, the first that of uploads.
+        most_bytes: The largest upload.
+        hosts: Host names that the page answers to, `*` for any.
+        arguments: Of every named endpoint, in order.
+        events, components: Numbers that a request may name.
+        places: Folders whose files are fetched by the name of the place.
+        streams: How many at once, of all clients.
+        listeners: Counts the connected listeners, by event or session.
+        admitted: Whether a request comes from a logged-in visitor.
     """
 
     uploads: Uploads
@@ -107,7 +112,7 @@ class Site:
 
 
 class RouteFilter:
-    """Stands before the app."""
+    """The middleware in front of the app."""
 
     def __init__(self, app: Any, site: Site) -> None:
         self._app = app
@@ -124,7 +129,8 @@ class RouteFilter:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         client = str((scope.get("client") or ("",))[0])
         logging_in, uploading = bool(LOGIN.fullmatch(path)), bool(UPLOAD.fullmatch(path))
-        # What a login says is for the person who logs in; chat programs are told in their own form.
+        # A login's own response is shown to the person who logs in; chat programs get errors in
+        # their own form.
         own = logging_in or CHAT.fullmatch(path)
         answer = Response(send, {} if own else messages.BY_STATUS, keep=uploading)
         try:
@@ -139,7 +145,7 @@ class RouteFilter:
         self._count(listened, client, streams, 1)
         try:
             await self._app(scope, receive, answer.send)
-        except Exception as fault:  # noqa: BLE001 - a mistake of ours, or of a library
+        except Exception as fault:  # noqa: BLE001 - a bug of this program, or of a library
             await answer.fail()
             if not isinstance(fault.__cause__ or fault, HTTPException | MultiPartException):
                 logging.getLogger(__name__).exception("A request to %r failed", path[:100])
@@ -151,13 +157,17 @@ class RouteFilter:
                 self._guesses.right(client)
 
     def _known(self, scope: Scope, path: str, client: str) -> Scope:
-        """The request as the app may see it. RefusedRequest if it comes under a foreign name, from
-        another site, or without a login."""
+        """Return the request as the app may see it.
+
+        Raises:
+            RefusedRequest: If its host is foreign, or it comes from another site, or without a
+                login.
+        """
         site = self._site
         told = {key: value.decode("latin-1") for key, value in scope["headers"]}
         if sentence := host_refusal(told.get(b"host", ""), site.hosts):
             raise RefusedRequest(421, sentence)
-        # Anybody can write such a header: it counts where it says one of the page's own names.
+        # Any client can send such a header: it counts only if it names one of the page's own hosts.
         named = [one for one in site.hosts if one != "*"]
         forged = {key for key in FORWARDED if host_refusal(told.get(key, ""), named)}
         hosts = [told.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
@@ -177,7 +187,9 @@ class RouteFilter:
     async def _checked(
         self, scope: Scope, path: str, client: str, receive: Receive, answer: Response
     ) -> Receive:
-        """How the app reads the body of a request that may pass. RefusedRequest if it may not."""
+        """Return how the app reads the body of an admitted request; RefusedRequest if it is not
+        valid.
+        """
         method = scope["method"]
         if len(path) > MOST_PATH or any(len(one.encode()) > MOST_NAME for one in path.split("/")):
             raise RefusedRequest(404, messages.NOT_FOUND)
@@ -216,18 +228,18 @@ class RouteFilter:
         return _replay(body, receive)
 
     async def _expect(self, scope: Scope, client: str) -> int:
-        """How many bytes an upload is expected to have; room is kept for them."""
+        """Reserve room for an upload, and return its expected number of bytes."""
         size = _declared(scope)
         size = self._most if size is None else size  # one of undeclared size may be the largest
         if size > self._most:
             raise RefusedRequest(413, self._too_large)
-        # In a thread: to look at every file takes a while.
+        # In a thread, since examining every file takes a while.
         if sentence := await asyncio.to_thread(self._site.uploads.expect, client, size):
             raise RefusedRequest(507, sentence)
         return size
 
     def _place(self, scope: Scope, place: str, rest: str) -> None:
-        """Have the app serve a file of one of the places."""
+        """Make the app serve a file of one of the places."""
         if (folder := self._site.places.get(place)) is not None:
             root = scope.get("root_path", "")
             scope["path"] = f"{root}/gradio_api/file={folder / rest.lstrip('/')}"
@@ -245,13 +257,13 @@ class RouteFilter:
 
 
 class Guesses:
-    """Passwords that clients got wrong, and how long each must wait for the next one."""
+    """Wrong passwords by client, and how long each client must wait for the next guess."""
 
     def __init__(self) -> None:
         self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def check(self, client: str) -> None:
-        """Count a guess as wrong until it is found `right`. RefusedRequest if it comes too soon."""
+        """Count a guess as wrong until it is found `right`; RefusedRequest if it comes too soon."""
         wrong, last = self._wrong.pop(client, (0, 0.0))
         wait_s = min(2.0 ** (wrong - FREE_GUESSES), LONGEST_WAIT_S) if wrong >= FREE_GUESSES else 0
         rest_s = last + wait_s - time.monotonic()
@@ -277,19 +289,21 @@ def _one_of(number: Any, known: frozenset[int]) -> None:
 
 
 def _declared(scope: Scope) -> int | None:
-    """The size of the body, where the request tells it."""
+    """Return the size of the body, if the request declares it."""
     told = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
     return int(told) if told.isdecimal() and len(told) < 20 else None
 
 
 def _paths(answer: Response) -> list[str]:
-    """The files that an upload has become."""
+    """Return the files that an upload has become."""
     paths = orjson.loads(answer.body) if answer.status == 200 else []
     return [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
 
 
 async def _read(receive: Receive, declared: int, most: int) -> bytes:
-    """The whole body. RefusedRequest as soon as it is, or says it is, more than `most` bytes."""
+    """Return the whole body; RefusedRequest as soon as it is, or is declared to be, more than
+    `most` bytes.
+    """
     body, more = bytearray(), True
     while more:
         if max(declared, len(body)) > most:
@@ -305,7 +319,7 @@ async def _read(receive: Receive, declared: int, most: int) -> bytes:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, to be read once more; then whatever else comes."""
+    """Replay a body that was read, then pass on whatever follows."""
     waiting = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Any:
@@ -315,7 +329,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _listened(scope: Scope, path: str) -> str | None:
-    """The event or the session that a request listens to."""
+    """Return the event or the session that a request listens to."""
     if found := LISTENING.fullmatch(path):
         return found[1]
     if path == "/gradio_api/queue/data":

@@ -1,8 +1,8 @@
-"""One run: its events as numbered batches, an end for every lane that has begun; and how long runs
-last.
+"""One run: its events as numbered batches, an end for every lane that has begun; and estimates of
+how long runs last.
 
-Given what happens to runs, gives what is sent of them and how long who stands in the line will
-wait. Knows nothing of who computes.
+Given the events of runs, returns what is sent of them, and how long those in the line will wait.
+Knows nothing of the worker.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from specvl_demo.records import Begin, End, Round, Stop, Totals
 Event = dict[str, Any]
 """{'k': kind, ...}: run · queue · status · begin · round · load · end · error · done."""
 FIRST_LANE_S = 5.0
-"""Seconds of a lane until one was measured."""
+"""Seconds per lane until one was measured."""
 OVERDUE = 0.25
-"""A run goes on for at least this share of what it has taken so far: who outlasts the estimate,
-because it loads or for whatever reason, is not about to end."""
+"""A run is estimated to continue for at least this share of its time so far: one that outlasts its
+estimate, because it loads or for another reason, is not about to end.
+"""
 
 
 class Run:
     """One run's events, kept as the batches that were sent.
 
-    Whatever happens, a worker that is killed or a model that raises, every lane that began gets its
-    end: what was shown until then stays a valid trace.
+    Whatever happens, also if a worker is killed or a model raises, every lane that began gets its
+    end, so that everything shown until then is a valid trace.
     """
 
     def __init__(self, client: str | None = None, lanes: int = 1, visit: str | None = None) -> None:
@@ -47,9 +48,9 @@ class Run:
         self.done = False
         self.came = time.monotonic()
         self.began: float | None = None
-        """When it began to be computed (monotonic seconds); None while it waits."""
+        """When its computation began (monotonic seconds); None while it waits."""
         self.until = 0.0
-        """When it is to be over (monotonic seconds), once it has begun."""
+        """When it must be over (monotonic seconds), once it has begun."""
         self.told_to_end = False
         self.killed = False
         self.fault: str | None = None
@@ -58,7 +59,7 @@ class Run:
         self._lock = threading.Lock()
 
     def put(self, event: Event) -> None:
-        """Take an event; from any thread. Events after done are dropped."""
+        """Take an event, from any thread. Events after done are dropped."""
         with self._lock:
             if self.done:
                 return
@@ -76,7 +77,7 @@ class Run:
             self._waiting.append(event)
 
     def _see(self, record: Begin | Round | End | None) -> None:
-        """Take note of which lanes are open, with what they have so far."""
+        """Keep track of the open lanes and their totals so far."""
         if isinstance(record, Begin):
             self._open[record.lane] = Totals()
         elif isinstance(record, Round):
@@ -85,13 +86,15 @@ class Run:
             self._open.pop(record.lane, None)
 
     def drain(self) -> list[Event]:
-        """All events since the last call."""
+        """Return all events since the last call."""
         with self._lock:
             events, self._waiting = self._waiting, []
         return events
 
     def pack(self, events: list[Event]) -> str:
-        """Events as one JSON string with the run, its number in the stream and the time; kept."""
+        """Return events as one JSON string with the run, its number in the stream and the time; it
+        is kept.
+        """
         head = {"run": self.id, "seq": len(self.batches), "ts": round(time.time() * 1000)}
         batch = msgspec.json.encode({**head, "events": events}).decode()
         self.batches.append(batch)
@@ -100,13 +103,13 @@ class Run:
 
 
 def refusal(sentence: str) -> list[Event]:
-    """What a request that cannot be served gets in place of a run."""
+    """Return the events for a refused request."""
     return [{"k": "error", "text": sentence}, {"k": "done"}]
 
 
 class Durations:
-    """What runs have lasted: seconds a lane of those that ran to their end, whatever they had to
-    load.
+    """How long runs have lasted: seconds per lane of those that were not stopped, including
+    loading.
 
     Times are monotonic seconds.
     """
@@ -115,13 +118,13 @@ class Durations:
         self._lane_s: deque[float] = deque(maxlen=8)
 
     def see(self, run: Run, now: float) -> None:
-        """Take note of a run that is over."""
+        """Record a run that is over."""
         if run.began is not None and not run.stopped and run.fault is None:
             self._lane_s.append((now - run.began) / run.lanes)
 
     def wait_s(self, line: Sequence[Run], seats: int, now: float) -> float:
-        """Seconds until a seat is free for who comes after this line, whose first `seats` runs
-        compute.
+        """Return the seconds until a seat is free after this line, whose first `seats` runs are
+        computing.
         """
         free = [0.0] * (seats - len(line)) + [self._rest_s(run, now) for run in line[:seats]]
         heapq.heapify(free)
@@ -130,12 +133,12 @@ class Durations:
         return free[0]
 
     def _rest_s(self, run: Run, now: float) -> float:
-        """What a run that has its seat still needs."""
+        """Return the estimated seconds that a running run still needs."""
         if run.told_to_end:
             return 0.0
         so_far = 0.0 if run.began is None else now - run.began
         return max(self._whole_s(run) - so_far, OVERDUE * so_far)
 
     def _whole_s(self, run: Run) -> float:
-        # The median: a run that had to load its pair says nothing of the next one.
+        # The median, since a run that had to load its pair does not predict the next one.
         return run.lanes * (median(self._lane_s) if self._lane_s else FIRST_LANE_S)

@@ -1,6 +1,6 @@
-"""The folder of uploads: what can be kept there, whose the files are, what is removed and when.
+"""The folder of uploads: how much is kept, whose the files are, what is removed and when.
 
-Given the folder and what pages ask; knows nothing of what a question means.
+Given the folder and the files of pages' questions; knows nothing of the questions' meaning.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ CLIENT_BYTES = 2**30
 SPARE_BYTES = 32 * 2**20
 """What is left free on the disk."""
 MOST_AGE_S = 2 * 3600.0
-"""Older files are removed, whoever left them: a visitor or an earlier server."""
+"""Older files are removed, whether a visitor or an earlier server left them."""
 WRITTEN_S = 120.0
-"""What lies directly in the folder is still being written; it is a leftover when it has not changed
-for so long."""
+"""Files directly in the folder are still being written; one that has not changed for this long is a
+leftover.
+"""
 MOST_VISITS = 4096
-"""Beyond it the oldest is forgotten; its files then go with the folder's timed cleaning."""
+"""Beyond this number the oldest visit is forgotten; its files are then removed by the timed
+cleaning.
+"""
 MOST_PATH, MOST_LEVELS = 1024, 64
-"""Characters and folders of a file's path: the system looks each of them up."""
+"""Characters and folders of a file's path, each of which the system looks up."""
 
 
 class File(NamedTuple):
@@ -42,8 +45,10 @@ class File(NamedTuple):
 
 
 def located(raw: str, folders: Sequence[Path]) -> Path | None:
-    """The path, links followed, where it lies in one of the folders; it need not exist. One that
-    begins with the name of a folder lies below that folder."""
+    """Return the path, with links followed, if it is in one of the folders; it need not exist.
+
+    A path that begins with the name of a folder is below that folder.
+    """
     if len(raw) > MOST_PATH or raw.count("/") > MOST_LEVELS:
         return None
     try:
@@ -51,13 +56,18 @@ def located(raw: str, folders: Sequence[Path]) -> Path | None:
         path = next((one.parent for one in folders if one.name == first), Path()) / raw
         path = path.resolve()
         return path if any(path.is_relative_to(folder.resolve()) for folder in folders) else None
-    except (OSError, ValueError, RuntimeError):  # a zero byte, half a character, links in a ring
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # a zero byte, an incomplete character, a cycle of links
         return None
 
 
 def sweep(folder: Path) -> list[File]:
-    """Remove what is too old, and folders that are empty then; the files that are left, without
-    those still being written, the oldest first.
+    """Remove old files, and folders that are empty then.
+
+    Returns the remaining files, without those still being written, oldest first.
     """
     left = []
     now = time.time()
@@ -86,9 +96,9 @@ def reason(fault: OSError) -> str:
 
 class Uploads:
     """Files by visit and by client. Gradio names an upload after its content, so two visitors may
-    share one file: it is removed when the last visitor who asked about it has left.
+    share one file: it is removed when the last visit that used it has ended.
 
-    folder: only what lies below it is ever removed. room, share: bytes of all clients, of one.
+    folder: Only files below it are ever removed. room, share: bytes of all clients, of one.
     """
 
     def __init__(self, folder: Path, room: int = UPLOADS_BYTES, share: int = CLIENT_BYTES) -> None:
@@ -100,10 +110,11 @@ class Uploads:
         self._lock = threading.Lock()
 
     def expect(self, client: str, size: int) -> str | None:
-        """Keep room for so many bytes of a client until they have `come`; the oldest files that no
-        visit has asked about make it. Else the reason why there is none.
+        """Reserve room for so many bytes of a client until they have `come`; return the reason if
+        there is none.
 
-        Where the client's share is full its own files go, else anybody's.
+        The oldest files that no visit has used make room: the client's own if its share is full,
+        else any.
         """
         place = next(one for one in (self.folder, *self.folder.parents) if one.exists())
         if not os.access(place, os.W_OK | os.X_OK):
@@ -126,7 +137,7 @@ class Uploads:
         return None
 
     def come(self, client: str, size: int, paths: Collection[str] = ()) -> None:
-        """What was expected has come, as these files, or will not come."""
+        """Release a reservation: the bytes have arrived, as these files, or will not."""
         with self._lock:
             self._coming[client] -= size
             self._coming += Counter()
@@ -135,8 +146,11 @@ class Uploads:
                     self._clients.setdefault(found, set()).add(client)
 
     def put(self, client: str, visit: str | None, name: str, content: bytes) -> Path:
-        """Write a file that the page itself makes; it goes with the visit. ValueError with a
-        sentence where it cannot be."""
+        """Write a file that the page itself makes; it is removed with the visit.
+
+        Raises:
+            ValueError: With a sentence if there is no room.
+        """
         if sentence := self.expect(client, len(content)):
             raise ValueError(sentence)
         path = self.folder / os.urandom(16).hex() / name
@@ -159,15 +173,15 @@ class Uploads:
             return client in self._clients.get(located(raw, [self.folder]) or Path(), ())
 
     def keep(self, visit: str | None, asked: Any) -> None:
-        """Note the files of a question, as a page sent it."""
+        """Record the files of a question, as a page sent it."""
         self._hold(
             visit,
             {path for raw in _paths(asked) if (path := located(raw, [self.folder])) is not None},
         )
 
     def leave(self, visit: str | None) -> None:
-        """The visit is over: remove its files that nobody else asked about, and folders they leave
-        empty.
+        """End a visit: remove its files that no other visit has used, and folders they
+        leave empty.
         """
         with self._lock:
             gone = self._visits.pop(visit or "", set())
@@ -189,8 +203,10 @@ class Uploads:
                 self._visits.popitem(last=False)
 
     def _make_room(self, lacking: int, files: Sequence[File]) -> bool:
-        """Remove the oldest of these files that no visit holds until so many bytes are free; none
-        where all of them are not enough."""
+        """Remove the oldest of these files that no visit holds until so many bytes are free.
+
+        Removes none if all of them are not enough.
+        """
         held = set().union(*self._visits.values())
         unused = [file for file in files if file.path not in held]
         if lacking > sum(file.size for file in unused):
@@ -204,13 +220,13 @@ class Uploads:
 
 def _remove(files: Collection[Path]) -> None:
     for path in files:
-        with suppress(OSError):  # gone already, or more lies in its folder
+        with suppress(OSError):  # removed already, or its folder is not empty
             path.unlink(missing_ok=True)
             path.parent.rmdir()
 
 
 def _paths(asked: Any) -> Iterator[str]:
-    """Everything in a question that may name a file."""
+    """Yield everything in a question that may name a file."""
     if not isinstance(asked, Mapping):
         return
     turns = asked.get("history")

@@ -1,10 +1,9 @@
-"""Who computes behind the queue: a process beside the page, actors of a cluster, or a GPU that a
+"""What computes behind the queue: a process next to the page, actors of a cluster, or a GPU that a
 Space lends.
 
-Given what was asked for at the start and the environment, makes the one worker. Decoding shares
-neither interpreter nor memory with the serving of the page, so that a visitor watching costs the
-engine nothing, and a crash of one is not a crash of the other; its process is started with the
-page, again when it dies.
+Given the options and the environment, makes the one worker. Decoding shares neither interpreter nor
+memory with the serving of the page, so that watching visitors cost the engine nothing, and a crash
+of one does not end the other. Its process starts with the page, and again if it dies.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from specvl_demo.ui.serve.run import Event, refusal
 
 CLOSE_S = 5.0
 NO_START = (OSError, RuntimeError)
-"""What the system raises where it gives no process, and Python where it gets no thread."""
+"""What is raised if the system cannot create a process, or Python a thread."""
 Put = Callable[[Event], None]
 
 
@@ -44,32 +43,32 @@ class Worker(Protocol):
     def start(self, run: str, job: Job, put: Put) -> None:
         """Begin a job and return; `put` is called from another thread, last with {'k': 'done'}.
 
-        What it raises where it cannot begin is told to the visitor.
+        An exception, if it cannot begin, is reported to the visitor.
         """
         ...
 
     def stop(self, run: str) -> None:
-        """End this job within a round. Nothing happens where it is already over."""
+        """End this job within a round. Does nothing if it is already over."""
         ...
 
     def kill(self, run: str) -> None:
-        """End this job although it does not react: what computes it is replaced."""
+        """End this job although it does not react: its process is replaced."""
         ...
 
     def forget(self, visit: str) -> None:
-        """Drop what is kept of this visit's conversation, after the job in hand at the latest."""
+        """Drop what is kept of this visit's conversation, at the latest after the current job."""
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         ...
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """How many runs are computed at once and where. count above 1, or an address, takes Ray.
+    """How many runs are computed at once and where. A count above 1, or an address, uses Ray.
 
-    gpus_each: what each worker takes; None: one where this machine has any.
+    gpus_each: What each worker takes; None for one if this machine has any.
     """
 
     count: int = 1
@@ -94,8 +93,8 @@ def make(pair: str, cluster: Cluster) -> Worker:
 
 @dataclass
 class PendingJob:
-    """A job that was handed over. heard: its process has spoken of it. tries: how often it was
-    sent.
+    """A job that was handed over. heard: its process has sent an event of it. tries: how often it
+    was sent.
     """
 
     job: Job
@@ -105,19 +104,19 @@ class PendingJob:
 
 
 def decoding(first_pair: str | None) -> Compute:
-    """What computes in the process: the engine, this pair loaded before anybody asks."""
+    """Return what computes in the process: the engine, with this pair loaded in advance."""
     sandbox.keep_private()
-    # torch belongs to that process only.
+    # Only that process imports torch.
     from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415
 
     return Engine(first_pair)
 
 
 class ProcessWorker:
-    """Computes jobs in a child process, one at a time, so that every clock is honest.
+    """Computes jobs in a child process, one at a time, so that every clock is accurate.
 
-    first_pair is loaded at once: the first visitor need not wait. open_engine: makes what computes,
-    in the process.
+    first_pair is loaded at once, so that the first visitor does not wait. open_engine: makes what
+    computes, in the process.
     """
 
     capacity = 1
@@ -163,24 +162,23 @@ class ProcessWorker:
                 self._process.kill()
 
     def forget(self, visit: str) -> None:
-        """Have the process drop a visit's conversation; one that is gone has nothing left to
+        """Make the process drop a visit's conversation; one that has ended has nothing left to
         drop.
         """
         with self._lock:
             self._say("forget", visit, None)
 
     def close(self) -> None:
-        """End the process, after the round it is in if that takes no longer than END_S."""
+        """End the process, after its current round if that takes no longer than END_S."""
         with self._lock:
             self._closed = True
             self._say("end", "", None)
         self._process.join(END_S)
         if self._process.is_alive():
-            self._process.kill()  # a forward that lasts
+            self._process.kill()  # a long forward
 
     def _begin(self) -> None:
-        # Spawned, not forked: the page's process has threads, and torch must not inherit half of
-        # them.
+        # Spawned, not forked: the page's process has threads, half of which torch would inherit.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=child.serve, args=(theirs, self._open), daemon=True)
@@ -188,7 +186,7 @@ class ProcessWorker:
             process.start()
             threading.Thread(target=self._read, args=(ours, process), daemon=True).start()
         except NO_START:
-            ours.close()  # a process that nobody would hear ends with it
+            ours.close()  # a process without a listener ends with it
             raise
         finally:
             theirs.close()
@@ -202,7 +200,7 @@ class ProcessWorker:
         try:
             self._pipe.send((what, whose, job))
         except OSError:
-            # The process is dying; the thread that reads the pipe sees that too and reports it.
+            # The process is dying, which the thread that reads the pipe also sees and reports.
             return
 
     def _read(self, pipe: Connection, process: BaseProcess) -> None:
@@ -223,11 +221,11 @@ class ProcessWorker:
                     self._lost(run, messages.ENGINE_DIED.format(reason=reason(process.exitcode)))
             if (
                 self._pending
-            ):  # they were handed to a process that was ending already: try them once more
+            ):  # they were handed to a process that was already ending: try them again
                 self._again()
 
     def _again(self) -> None:
-        """Hand everything over once more, to a fresh process."""
+        """Hand everything over again, to a fresh process."""
         try:
             self._begin()
         except NO_START as fault:
@@ -252,7 +250,7 @@ class ProcessWorker:
 
 
 def reason(exitcode: int | None) -> str:
-    """Why a process ended, in words: its exit code, or the signal that ended it."""
+    """Return why a process ended, in words: its exit code, or the signal that ended it."""
     if exitcode is None or exitcode >= 0:
         return f"exit code {exitcode}"
     name = signal.Signals(-exitcode).name

@@ -1,8 +1,8 @@
 """The worker of a ZeroGPU Space: a GPU is lent for one run, to a forked child of this process.
 
-Given the pair that such a Space serves, loads it here once, as ZeroGPU wants it, with all drafters
-that a lent call may need, and computes each job inside one lent call, where nothing is loaded. Has
-no effect anywhere else: `wanted` says where it is. Knows nothing of how a run is computed.
+Given the pair that such a Space serves, loads it here once, as ZeroGPU requires, with all drafters
+that a lent call may need, and computes each job inside one lent call, in which nothing is loaded.
+Has no effect anywhere else: `wanted` detects such a Space. Knows nothing of how a run is computed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ from specvl_demo.ui.serve.run import Event, refusal
 
 MOST_S, MOST_ANONYMOUS_S = 120, 80
 """Seconds of a lent call. Visitors without an account have two minutes a day, and `spaces` counts
-1.5 times what is asked for the half card (`large`) that it lends."""
+1.5 times the requested time for the half card (`large`) that it lends.
+"""
 START_S = 10.0
 LANE_S = 3.0
 LAUNCH_S = 0.01
 CARD_BYTES_PER_S = 0.9e12
 """# choice: half of the RTX PRO 6000's data sheet, and 10 ms to launch a step's kernels one by one;
-derived, not measured."""
+derived, not measured.
+"""
 ROUND = 1.5
-"""# choice: AR steps that a round of a method costs, with a draft of which nothing is kept."""
+"""# choice: AR steps that a round of a method costs, if nothing of its draft is accepted."""
 
 
 def wanted() -> bool:
@@ -45,11 +47,10 @@ def wanted() -> bool:
 
 
 def prepare() -> None:
-    """Set up a ZeroGPU Space; call it before anything else asks torch for CUDA. No effect anywhere
-    else.
+    """Set up a ZeroGPU Space; must be called before CUDA is first used. No effect anywhere else.
 
-    `spaces` refuses to be imported once CUDA was initialised. Its emulation of CUDA is kept a
-    thread, so that transformers must not load weights in threads of its own.
+    `spaces` cannot be imported once CUDA was initialised. Its emulation of CUDA is per thread, so
+    transformers must not load weights in its own threads.
     """
     if wanted():
         os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
@@ -57,33 +58,34 @@ def prepare() -> None:
 
 
 def token_s(pair: PairSpec) -> float:
-    """The most seconds that a token of the pair is taken to need on the card that is lent."""
+    """Return the estimated maximum of seconds per token of the pair on the lent card."""
     drafters = max((one.params for one in pair.drafters.values()), default=0.0)
     read = availability.DTYPE_BYTES["bfloat16"] * (pair.target.params + drafters)
     return ROUND * (LAUNCH_S + read / CARD_BYTES_PER_S)
 
 
 def estimate(job: Job, each_s: float, most_s: float = MOST_S) -> int:
-    """Seconds to ask for. Asking for less starts sooner and costs a visitor less of the day's
-    share; a run that outlasts it is ended by the Space, with what it had.
+    """Return the seconds to request.
 
-    each_s: of a token of its pair.
+    Requesting less starts sooner and costs less of a visitor's daily share; the Space ends a run
+    that outlasts it, which keeps what it had. each_s: per token of its pair.
     """
     lane_s = LANE_S + each_s * job.max_new_tokens
     return round(min(most_s, START_S + lane_s * max(1, len(job.lanes))))
 
 
 def within(job: Job, each_s: float, most_s: float) -> Job:
-    """The job with as many tokens as these seconds have room for."""
+    """Return the job with as many tokens as these seconds have room for."""
     left_s = (most_s - START_S) / max(1, len(job.lanes)) - LANE_S
     return replace(job, max_new_tokens=min(job.max_new_tokens, max(1, int(left_s / each_s))))
 
 
 def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
-    """The worker of a pair that is loaded now: a forked child inherits it.
+    """Return the worker of a pair that is loaded now, so that a forked child inherits it.
 
-    ValueError with a sentence where the pair does not run here, or SPECVL_ROLES names a drafter
-    that it has not.
+    Raises:
+        ValueError: With a sentence if the pair does not run here, or SPECVL_ROLES names a drafter
+            that it does not have.
     """
     from specvl_demo.ui.serve.decoding import Engine  # noqa: PLC0415 - torch only where it computes
 
@@ -92,15 +94,16 @@ def worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
     engine.get(pair, roles, lambda _: None)
 
     def lent(job: Job) -> Iterator[Event]:
-        # Kept for nobody: the next question would not find it.
+        # Nothing is kept: the next question could not find it.
         yield from engine(replace(job, visit=None), bool, lambda _: None)
 
     return ZeroGpuWorker(pair_id, lend, lent, token_s(pair), roles)
 
 
 def prepared(pair: PairSpec) -> list[Role]:
-    """The roles whose drafters are loaded beside the target: those of SPECVL_ROLES, else as many as
-    fit, in the pair's order."""
+    """Return the roles whose drafters are loaded with the target: those of SPECVL_ROLES, else as
+    many as fit, in the pair's order.
+    """
     here = choosing.roles_here(pair)
     named = [name.strip() for name in os.environ.get("SPECVL_ROLES", "").split(",") if name.strip()]
     if unknown := [name for name in named if name not in here]:
@@ -116,9 +119,9 @@ def prepared(pair: PairSpec) -> list[Role]:
 
 
 def anonymous() -> bool:
-    """Whether the visitor whose request this is has no account, as far as the Space's proxy says.
+    """Whether the visitor of this request has no account, according to the Space's proxy.
 
-    # choice: a visitor of whom nothing is said is taken for one without.
+    # choice: a visitor without that information counts as one without an account.
     """
     from gradio.context import LocalContext  # noqa: PLC0415 - a refusal answers without Gradio
 
@@ -135,8 +138,11 @@ class ZeroGpuWorker:
     """A `queue.Worker` whose jobs run in lent calls. Its pair is loaded at the start; others are
     refused.
 
-    lend: makes a lent call of a generator function, `spaces.GPU` where it is installed. compute:
-    that function. each_s: seconds of a token. roles: of the drafters that are loaded, None for any.
+    Args:
+        lend: Makes a lent call of a generator function, `spaces.GPU` if it is installed.
+        compute: That function.
+        each_s: Seconds per token.
+        roles: Of the loaded drafters, None for any.
     """
 
     capacity = 1
@@ -155,7 +161,7 @@ class ZeroGpuWorker:
         def duration(job: Job) -> int:
             return estimate(job, each_s)
 
-        # A plain generator function: coroutines are not lent a GPU.
+        # A plain generator function, since coroutines are not lent a GPU.
         self._lent = lend(duration=duration)(compute)
 
     def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
@@ -172,7 +178,7 @@ class ZeroGpuWorker:
             n=job.max_new_tokens, asked=asked, seconds=MOST_ANONYMOUS_S
         )
         cut = said if job.max_new_tokens < asked else None
-        # The call is charged to the visitor whose request this is; the thread must know whose.
+        # The call is charged to the visitor of this request, which the thread must know.
         context = contextvars.copy_context()
         threading.Thread(
             target=context.run, args=(self._follow, run, job, put, cut), daemon=True
@@ -183,17 +189,17 @@ class ZeroGpuWorker:
             self._running[run].set()
 
     def kill(self, run: str) -> None:
-        """The Space ends what outlasts its estimate; until then it can only be asked."""
+        """Request the run to stop; the Space ends a run that outlasts its estimate."""
         self.stop(run)
 
     def forget(self, visit: str) -> None:
-        """Nothing is kept: what a lent call made ends with its process."""
+        """Do nothing: everything made in a lent call ends with its process."""
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Do nothing: nothing is held between calls."""
 
     def _why_not(self, job: Job) -> str | None:
-        """Why no GPU is lent for this job, in a sentence; asked before one is lent."""
+        """Return why no GPU is lent for this job, in a sentence; called before one is lent."""
         if job.pair != self._pair:
             return messages.ONLY_THIS_PAIR.format(pair=self._pair)
         if job.dtype or job.quantised:
@@ -211,7 +217,10 @@ class ZeroGpuWorker:
         return None
 
     def _follow(self, run: str, job: Job, put: Callable[[Event], None], cut: str | None) -> None:
-        """cut: what to say where an answer ends at a limit that is this Space's."""
+        """Follow a run in a lent call.
+
+        cut: The sentence for an answer that ends at a limit of this Space.
+        """
         calls = self._lent(job)
         try:
             for event in calls:
@@ -221,7 +230,7 @@ class ZeroGpuWorker:
                     cut = None
                 if self._running[run].is_set():
                     break
-        except Exception as fault:  # noqa: BLE001 - the Space speaks of quotas in exceptions of its own
+        except Exception as fault:  # noqa: BLE001 - the Space reports quotas in exceptions of its own
             put({"k": "error", "text": messages.RUN_FAILED.format(reason=str(fault)[:SAID])})
         finally:
             calls.close()
