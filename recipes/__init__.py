@@ -1,3 +1,3 @@
-"""Pictures, texts and recipes that make the pocket models; importing this package loads nothing
+"""Pictures, texts and recipes for training the shipped models; importing this package loads nothing
 heavy.
 """

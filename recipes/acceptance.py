@@ -1,8 +1,8 @@
 """How many tokens of a chain the target would accept, by depth, measured on held-out conversations.
 
 Given a head and the target's features of its own greedy answers, simulates decoding exactly: a
-drafted token is accepted while it is what the target went on to say, and as long as all are, the
-head was fed the same tokens as when it drafts for real. Knows neither trees nor clocks.
+drafted token is accepted if it is the one the target emitted, and as long as all are, the head was
+fed the same tokens as in real drafting. Knows neither trees nor clocks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from torch import Tensor
 
 @dataclass
 class Tally:
-    """Rounds by how many drafted tokens were accepted, and tokens they gave. length: of the
-    chain.
-    """
+    """Rounds by number of accepted drafted tokens, and their tokens. length: of the chain."""
 
     length: int
     rounds: list[int] = field(default_factory=list)
@@ -29,8 +27,9 @@ class Tally:
         self.rounds = self.rounds or [0] * (self.length + 1)
 
     def add(self, right: Sequence[Sequence[bool]]) -> None:
-        """One answer. right[s][i]: whether token i of the answer is what a chain begun s tokens
-        before says."""
+        """Add one answer. right[s][i]: whether a chain begun s tokens earlier predicts token i of
+        the answer.
+        """
         i, n = 0, len(right[0])
         while i < n:
             accepted = 0
@@ -42,8 +41,9 @@ class Tally:
             i += gained
 
     def report(self) -> dict[str, Any]:
-        """tau: tokens a target forward with the target's own; by depth: share of rounds that accept
-        so many."""
+        """Return tau, the tokens per target forward including the target's own, and by depth, the
+        share of rounds that accept so many.
+        """
         n = sum(self.rounds)
         at_least = [sum(self.rounds[d:]) / n if n else None for d in range(1, self.length + 1)]
         return {
@@ -60,8 +60,11 @@ def measure(
     right: Callable[[Any, int], tuple[list[Tensor], Tensor]],
     length: int = 5,
 ) -> dict[str, Any]:
-    """A report over batches. right(batch, length): for every step [B, N] whether row i's next token
-    is guessed, and which rows have a next token that is part of an answer [B, N]."""
+    """Return a report over batches.
+
+    right(batch, length): For every step [B, N] whether row i's next token is predicted, and [B, N]
+    which rows have a next token that is part of an answer.
+    """
     tally = Tally(length)
     for batch in batches:
         steps, asked = right(batch, length)

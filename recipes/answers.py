@@ -1,9 +1,9 @@
-"""Conversations in the target's own words: what drafters are trained on, since these they will have
-to guess.
+"""Conversations with the target's own answers, which drafters are trained on since they must
+predict them.
 
-Questions are drawn from a seed with their scenes, or stand in the lines of a file with their
-pictures. The target answers all of them greedily; a file keeps seeds or lines, answers, and whose
-they are.
+Questions are drawn from a seed with their scenes, or are the lines of a file with their pictures.
+The target answers all of them greedily; a file keeps seeds or lines, answers, and the hash of the
+target.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from specvl_demo.vlm.target import VLMTarget
 
 MOST_TURNS = 3
 AHEAD = 12
-"""Batches that are drawn together, so that conversations of like length can be."""
+"""Batches that are drawn together, so that conversations of similar length can be batched."""
 BATCHED = frozenset({"input_ids", "attention_mask", "pixel_values"})
 """Inputs that prompts of one batch may have: a picture is one tensor of pixels, whatever it
 shows.
@@ -45,10 +45,10 @@ shows.
 
 @torch.inference_mode()
 def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) -> list[list[int]]:
-    """The target's greedy answers of at most `most` ids, the end of sequence included.
+    """Return the target's greedy answers of at most `most` ids, including the end of sequence.
 
-    prompts: a model's inputs for batches of one; they are answered all at once, padded on the left,
-    where that is possible. An answer is cut before a placeholder, which would stand for a picture.
+    prompts: A model's inputs for batches of one; they are answered together, left-padded, if
+    possible. An answer is cut before a placeholder, which would represent a picture.
     """
     if len(prompts) > 1 and not all(BATCHED.issuperset(one) for one in prompts):
         return [answer for one in prompts for answer in replies(target, [one], most)]
@@ -76,8 +76,8 @@ def replies(target: VLMTarget, prompts: Sequence[Mapping[str, Any]], most: int) 
 def greedy_texts(
     loaded: Loaded, prompts: Iterable[Mapping[str, Any]], most: int, batch: int = 40
 ) -> list[str]:
-    """A loaded target's greedy answers to prompts (see `replies`) as text, `batch` of them at
-    once.
+    """Return a loaded target's greedy answers to prompts (see `replies`) as text, `batch` of them
+    at once.
     """
     out: list[str] = []
     source = iter(tqdm(prompts, desc="answers", mininterval=5, disable=None))
@@ -90,9 +90,9 @@ def greedy_texts(
 
 
 def written(path: Path, weights: str | None) -> int:
-    """How many answers a file holds, all of these weights; ValueError where not.
+    """Return how many answers a file has, all from these weights; ValueError otherwise.
 
-    A last line that was cut off is taken away: it will be written again.
+    An incomplete last line is removed and will be written again.
     """
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,9 +100,7 @@ def written(path: Path, weights: str | None) -> int:
     text = path.read_text()
     whole = text[: text.rfind("\n") + 1]
     if any(row.get("weights", "unknown") != weights for row in map(json.loads, whole.splitlines())):
-        raise ValueError(
-            f"{path} holds the answers of other weights; delete it, or name another file"
-        )
+        raise ValueError(f"{path} has answers of other weights; delete it, or name another file")
     if whole != text:
         path.write_text(whole)
     return whole.count("\n")
@@ -115,8 +113,8 @@ def _answer_all(
     batch: int,
     answer: Callable[[Any], Iterable[dict[str, Any]]],
 ) -> None:
-    """Add the rows of what a file does not answer yet, `batch` of them at once; errors as
-    `written`'s.
+    """Append the rows that a file does not have yet, `batch` of them at once; errors as in
+    `written`.
     """
     done = written(out, weights)
     bar = tqdm(
@@ -143,7 +141,7 @@ class Conversation:
 
 
 def drawn(seed: int) -> Conversation:
-    """The conversation of a seed, with the grammar's answers."""
+    """Return the conversation of a seed, with the grammar's answers."""
     rng = random.Random(seed)
     if rng.random() < 0.3:
         sample = samples.several_pictures(rng, 4)
@@ -165,14 +163,14 @@ def regenerate(
     batch: int = 48,
     most: int = 150,
 ) -> None:
-    """Write `n` drawn conversations in the target's words to `out` (JSON lines).
+    """Write `n` drawn conversations with the target's answers to `out` (JSON lines).
 
-    Goes on where an earlier call stopped; ValueError where other weights answered there.
+    Continues where an earlier call stopped; ValueError if other weights answered there.
     """
 
     def answer(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
         answers: dict[int, list[str]] = {}
-        # Of like length together: a batch runs until its last answer ends.
+        # Similar lengths together, since a batch runs until its last answer ends.
         order = sorted(map(drawn, seeds), key=lambda c: sum(map(samples.length, c.sample.turns)))
         for at in range(0, len(order), batch):
             part = order[at : at + batch]
@@ -212,7 +210,7 @@ def _turn_by_turn(
 
 
 def drawn_examples(tokenizer: PreTrainedTokenizerBase, said: Path, most: int) -> Iterator[Example]:
-    """The conversations that `regenerate` wrote."""
+    """Yield the conversations that `regenerate` wrote."""
     for row in [json.loads(line) for line in said.read_text().splitlines()][:most]:
         conversation = drawn(row["seed"])
         sample = conversation.sample
@@ -240,11 +238,13 @@ def ask_all(
     most: int = 256,
     batch: int = 24,
 ) -> None:
-    """Have the target answer every line, `batch` at once; goes on where an earlier call stopped.
-    ValueError where other weights answered there.
+    """Let the target answer every line, `batch` at once; continues where an earlier call stopped.
 
     A line is {"prompt": text, "images": [file, ...]}, files in `folder`. `out` gets the same lines
     with "answer_ids" and the target's `weights` (see `fingerprints`), as JSON.
+
+    Raises:
+        ValueError: If other weights answered there.
     """
 
     def answer(some: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -258,8 +258,11 @@ def ask_all(
 def asked_examples(
     prompter: PromptBuilder, said: Path, folder: Path, most: int, shortest: int = 0
 ) -> Iterator[Example]:
-    """The conversations that `ask_all` wrote; answers of fewer than `shortest` tokens teach no
-    drafting and are left out (arXiv 2509.23928, §3.2 keeps those of more than five words)."""
+    """Yield the conversations that `ask_all` wrote.
+
+    Answers of fewer than `shortest` tokens teach no drafting and are left out (arXiv 2509.23928,
+    §3.2 keeps those of more than five words).
+    """
     lines = [json.loads(line) for line in said.read_text().splitlines()]
     for line in [line for line in lines if len(line["answer_ids"]) >= shortest][:most]:
         yield example(_prompt(prompter, line, folder, len(line["answer_ids"])), line["answer_ids"])

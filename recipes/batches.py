@@ -1,11 +1,10 @@
-"""Training batches of the pocket target, what every token of them should know, and losses that
-teach it.
+"""Training batches of the pocket target, the supervision of every token, and the losses.
 
 Word alignment: each projected visual token is close (cosine) to the embeddings of its cell's kind,
 colour, size, ground and place. Pointing: the hidden state of a middle layer, at every visual word,
-is close to the words of what that word refers to. The heads of these losses are thrown away after
-training. Batch number `step` of seed `seed` is always the same batch, so that a resumed run sees
-what an uninterrupted one would have.
+is close to the words of what that word refers to. The heads of these losses are discarded after
+training. Batch number `step` of seed `seed` is always the same batch, so that a resumed run gets
+the same data as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -56,9 +55,10 @@ class Batch:
 
 @dataclass
 class Encoded:
-    """One conversation. labels: -100 outside answers. visual: tokens the picture decides.
+    """One conversation.
 
-    attended: (position, group, index), rests: (position, nine places), as in `Batch`.
+    labels: -100 outside answers. visual: tokens the picture decides. attended: (position, group,
+    index), rests: (position, nine places), as in `Batch`.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Encoded:
     rests: list[tuple[int, ...]] = field(default_factory=list)
 
     def add(self, ids: Sequence[int], answer: bool = False) -> None:
-        """More ids, of an answer or between."""
+        """Append ids, of an answer or between answers."""
         self.ids += ids
         self.labels += ids if answer else [-100] * len(ids)
         self.visual += [False] * len(ids)
@@ -76,7 +76,7 @@ class Encoded:
     def say(
         self, tokenizer: PreTrainedTokenizerFast, pieces: Sequence[Piece], answer: bool
     ) -> None:
-        """The ids of some text, with marks on its visual words."""
+        """Append the ids of some text, with marks on its visual words."""
         encoded = tokenizer(
             texts.text_of(pieces), add_special_tokens=False, return_offsets_mapping=True
         )
@@ -93,7 +93,9 @@ class Encoded:
             at += len(text)
 
     def mark(self, marked: Word | Turn, position: int) -> None:
-        """What a word points at, or what a turn needs looked up first, for the pointer losses."""
+        """Mark what a word points at, or what a turn needs looked up first, for the pointer
+        losses.
+        """
         for group, word in marked.look.items():
             self.attended.append((position, GROUP_NAMES.index(group), GROUPS[group].index(word)))
         if marked.rest is not None:
@@ -101,8 +103,8 @@ class Encoded:
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, sample: Sample) -> Encoded:
-    """The conversation as the chat template writes it, with labels on answers and marks on visual
-    words.
+    """Return the conversation as the chat template writes it, with labels on answers and marks on
+    visual words.
     """
     out = Encoded()
     out.add([pocket.BOS])
@@ -153,7 +155,8 @@ def collate(
 @dataclass
 class Conversations:
     """Item `step` is batch number `step`. The curriculum, easy look-ups first, then everything,
-    goes from progress `begin` to 1 in `total` steps."""
+    goes from progress `begin` to 1 in `total` steps.
+    """
 
     tokenizer: PreTrainedTokenizerFast
     seed: int
@@ -187,7 +190,8 @@ class Conversations:
 
 class Pointers(nn.Module):
     """The word groups as ids, and linear read-outs for places still to name, for changed patches
-    and for the number of a patch's picture."""
+    and for the number of a patch's picture.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, width: int) -> None:
         super().__init__()
@@ -202,7 +206,7 @@ class Pointers(nn.Module):
         )
 
     def scores(self, group: str, x: Tensor, embeddings: Tensor, sharpness: float) -> Tensor:
-        """Scaled cosine of states [K, D] to a group's words [K, W]."""
+        """Return scaled cosines of states [K, D] to a group's words [K, W]."""
         return (
             sharpness
             * F.normalize(x, dim=-1)
@@ -212,8 +216,8 @@ class Pointers(nn.Module):
     def align(
         self, visual: Tensor, patches: Tensor, embeddings: Tensor
     ) -> tuple[Tensor, dict[str, float]]:
-        """Word alignment of projected visual tokens [P, N, D] with `patches` [P, N, 6]: loss,
-        accuracies.
+        """Return loss and accuracies of word alignment of projected visual tokens [P, N, D] with
+        `patches` [P, N, 6].
         """
         known = [(patches[..., g] >= 0).flatten() for g in range(len(GROUP_NAMES))]
         states = [visual.flatten(0, 1)[some] for some in known]
@@ -227,8 +231,8 @@ class Pointers(nn.Module):
         embeddings: Tensor,
         sharpness: float,
     ) -> tuple[Tensor, dict[str, float]]:
-        """Cross-entropy of each group's states [K, D] against its words [K], and accuracies by
-        group.
+        """Return the cross-entropy of each group's states [K, D] against its words [K], and
+        accuracies by group.
         """
         loss, seen = embeddings.new_zeros(()), {}
         for group, x, target in zip(GROUP_NAMES, states, targets, strict=True):
@@ -239,8 +243,8 @@ class Pointers(nn.Module):
         return loss, seen
 
     def right(self, visual: Tensor, patches: Tensor, embeddings: Tensor) -> Tensor:
-        """Which visual tokens [P, N, D] say every word that `patches` [P, N, 6] knows: [P, N]
-        bool.
+        """Return which visual tokens [P, N, D] encode every word that `patches` [P, N, 6] has: [P,
+        N] bool.
         """
         out = torch.ones(patches.shape[:2], dtype=torch.bool, device=visual.device)
         for g, group in enumerate(GROUP_NAMES):
@@ -251,7 +255,7 @@ class Pointers(nn.Module):
     def point(
         self, middle: Tensor, batch: Batch, embeddings: Tensor
     ) -> tuple[Tensor, dict[str, float]]:
-        """Pointer losses on a middle layer's states [B, L, D]; loss and accuracies."""
+        """Return pointer losses on a middle layer's states [B, L, D], and accuracies."""
         marks = [batch.attended[batch.attended[:, 2] == g] for g in range(len(GROUP_NAMES))]
         states = [middle[rows[:, 0], rows[:, 1]] for rows in marks]
         loss, seen = self._named(states, [rows[:, 3] for rows in marks], embeddings, 15.0)
@@ -263,7 +267,7 @@ class Pointers(nn.Module):
         return loss, seen
 
     def changed(self, states: Tensor, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Which patches differ from the picture before, read from states at visual tokens [P, N,
+        """Predict which patches differ from the picture before, from states at visual tokens [P, N,
         D].
         """
         known = batch.changed >= 0
@@ -275,8 +279,8 @@ class Pointers(nn.Module):
         return 0.5 * loss, {"change": hit.item()}
 
     def numbered(self, states: Tensor, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Which of several pictures a patch belongs to, read from early states at visual tokens [P,
-        N, D]: what is looked up later is a place of one picture.
+        """Predict which of several pictures a patch belongs to, from early states at visual tokens
+        [P, N, D], since what is looked up later is a place of one picture.
         """
         known = (batch.which >= 0) & (batch.which < self.which.out_features)
         if not known.any():

@@ -1,9 +1,9 @@
-"""The target's features of whole conversations, computed once and kept on disk in half precision.
+"""The target's features of whole conversations, computed once and stored in half precision.
 
-Shards hold tokens, which of them are answers, and last hidden states; for those that look at
-pictures the projected visual tokens; where asked the intermediate layer of lowest attention entropy
-and how much the target attends to every visual token, or the inputs of a low, a middle and a high
-layer. Text-only stores drop visual rows before they are written.
+Shards have tokens, which of them are answers, and last hidden states; for heads that read pictures
+the projected visual tokens; on request the intermediate layer of lowest attention entropy and how
+much the target attends to every visual token, or the inputs of a low, a middle and a high layer.
+Text-only stores drop visual rows before they are written.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ SHARD = 64
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation as a model takes it: inputs for a batch of one, and for its n tokens whether
+    """A conversation as a model's input: inputs for a batch of one, and for its n tokens whether
     they belong to an answer and whether they are visual. It begins with a prompt of at least two
-    tokens."""
+    tokens.
+    """
 
     inputs: Mapping[str, Any]
     answer: Tensor
@@ -43,11 +44,15 @@ class Example:
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """What a recipe wants kept. visual: rows of visual tokens. middle: an intermediate layer and
-    importance. levels: the inputs of three layers.
+    """What a recipe needs stored.
 
-    select: the intermediate layer is the calmest of a token, or of a sample on average, or the one
-    at so many percent of the depth. state: its input or its output.
+    Attributes:
+        visual: Rows of visual tokens.
+        middle: An intermediate layer and importance.
+        levels: The inputs of three layers.
+        select: The intermediate layer is the calmest of a token, or of a sample on average, or the
+            one at so many percent of the depth.
+        state: Its input or its output.
     """
 
     visual: bool
@@ -57,7 +62,7 @@ class FeatureSpec:
     state: str = "input"
 
     def covers(self, other: FeatureSpec) -> bool:
-        """Whether a store with this holds what the other one wants."""
+        """Whether a store with this has what the other one needs."""
         same = (self.select, self.state) == (other.select, other.state)
         enough = self.visual >= other.visual and self.levels >= other.levels
         return enough and self.middle >= other.middle and (same or not other.middle)
@@ -65,10 +70,10 @@ class FeatureSpec:
 
 @dataclass
 class Rows:
-    """One conversation out of a store: n tokens, v of them visual.
+    """One conversation of a store: n tokens, v of them visual.
 
     ids [n], answer [n], visual [n], features [n, D], embeds [v, D] (visual tokens), middle [n, D],
-    importance [v], levels [n, 3D]; the last four are empty where the store does not keep them.
+    importance [v], levels [n, 3D]; the last four are empty if the store does not have them.
     """
 
     ids: Tensor
@@ -86,7 +91,7 @@ _PER_VISUAL = ("embeds", "importance")
 
 
 def extended(inputs: Mapping[str, Any], answer: Sequence[int]) -> dict[str, Any]:
-    """A prompt's inputs with an answer behind it."""
+    """Return a prompt's inputs followed by an answer."""
     ids = inputs["input_ids"]
     tail = torch.tensor([list(answer)], dtype=ids.dtype, device=ids.device)
     more: dict[str, Any] = dict(inputs)
@@ -99,7 +104,7 @@ def extended(inputs: Mapping[str, Any], answer: Sequence[int]) -> dict[str, Any]
 
 
 def chosen_layers(n_layers: int, select: str = "token") -> range:
-    """Layers whose attention is compared for the intermediate one.
+    """Return the layers whose attention is compared for the intermediate one.
 
     # choice: arXiv 2505.19201 eq. 2 takes the minimum over all layers, averaged over a sample's
     tokens; its code takes it for every token among the layers 1 .. int(0.4 L) - 2, here at least
@@ -119,9 +124,9 @@ def build(
     needs: FeatureSpec,
     about: Mapping[str, Any],
 ) -> Store:
-    """Write a store, going on where an earlier call stopped.
+    """Write a store, continuing where an earlier call stopped.
 
-    examples: always the same ones in the same order. about: what the store depends on, kept in its
+    examples: Always the same ones in the same order. about: What the store depends on, kept in its
     manifest; a folder with another manifest is refused.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +136,7 @@ def build(
     path = folder / "manifest.json"
     if path.exists() and json.loads(path.read_text()) != json.loads(json.dumps(manifest)):
         raise ValueError(
-            f"{folder} holds features of something else; delete it, or give another folder with"
+            f"{folder} has features of something else; delete it, or name another folder with"
             " --work"
         )
     path.write_text(json.dumps(manifest, indent=1))
@@ -151,17 +156,16 @@ def build(
 
 
 def of_weights(folder: Path, weights: str | None) -> None:
-    """ValueError where a store, begun or complete, holds features of other weights than these."""
+    """Raise ValueError if a store, begun or complete, has features of other weights than these."""
     path = folder / "manifest.json"
     if path.exists() and json.loads(path.read_text()).get("weights", "unknown") != weights:
         raise ValueError(
-            f"{folder} holds features of other weights; delete it, or give another folder with"
-            " --work"
+            f"{folder} has features of other weights; delete it, or name another folder with --work"
         )
 
 
 class Store(torch.utils.data.Dataset):
-    """Conversations read back, one at a time, from memory-mapped shards."""
+    """Conversations read one at a time from memory-mapped shards."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -191,14 +195,14 @@ class Store(torch.utils.data.Dataset):
         return Rows(**{k: v.float() if v.is_floating_point() else v for k, v in found.items()})
 
     def length(self, i: int) -> int:
-        """Tokens of a conversation, without reading it."""
+        """Return the number of tokens of a conversation, without reading it."""
         file, row = self._where[i]
         start = self._starts[file][0]
         return int(start[row + 1] - start[row])
 
 
 def text_only(rows: Rows) -> Rows:
-    """The same without visual rows, as a text-only store holds them."""
+    """Return the same without visual rows, as in a text-only store."""
     keep = ~rows.visual
     found = {name: getattr(rows, name) for name in _PER_TOKEN}
     cut = {name: x[keep] if len(x) else x for name, x in found.items()}
@@ -210,8 +214,9 @@ def text_only(rows: Rows) -> Rows:
 
 @dataclass
 class Seen:
-    """What a forward leaves: the decoder's input embeddings and last hidden states [1, n, D]; of
-    the layers that are wanted their inputs, outputs and attention weights."""
+    """What a forward captures: the decoder's input embeddings and last hidden states [1, n, D]; of
+    the requested layers their inputs, outputs and attention weights.
+    """
 
     embeds: Tensor | None = None
     features: Tensor | None = None
@@ -220,9 +225,12 @@ class Seen:
     weights: dict[int, Tensor] = field(default_factory=dict)
 
     def calmest(self, layers: Sequence[int], needs: FeatureSpec) -> Tensor:
-        """For every token the state of the layer whose attention there has the least entropy, mean
-        over heads [n, D] (arXiv 2505.19201 eq. 2); or of the one layer that has it on average over
-        the sample."""
+        """Return, for every token, the state of the layer whose attention there has the least
+        entropy.
+
+        The entropy is averaged over heads, the result is [n, D] (arXiv 2505.19201 eq. 2); or that
+        of the one layer that has the least entropy on average over the sample.
+        """
         spread = torch.stack(
             [torch.special.entr(self.weights[i][0].float()).sum(-1).mean(0) for i in layers]
         )
@@ -235,8 +243,8 @@ class Seen:
 
 @contextmanager
 def _watched(model: PreTrainedModel, needs: FeatureSpec) -> Iterator[Seen]:
-    """Hooks on the decoder; for a middle layer it attends eagerly, so that attention weights
-    exist.
+    """Install hooks on the decoder; for a middle layer it attends eagerly, so that attention
+    weights exist.
     """
     decoder, seen = model.get_decoder(), Seen()
     n = len(decoder.layers)
@@ -279,7 +287,7 @@ def _watched(model: PreTrainedModel, needs: FeatureSpec) -> Iterator[Seen]:
 def _rows(
     model: PreTrainedModel, example: Example, needs: FeatureSpec, seen: Seen
 ) -> dict[str, Tensor]:
-    """One conversation as a shard keeps it; see `Rows`."""
+    """Return one conversation as a shard stores it; see `Rows`."""
     weight = model.get_input_embeddings().weight
     inputs = BatchFeature(dict(example.inputs)).to(weight.device, weight.dtype)
     model(**inputs, use_cache=False)
@@ -315,7 +323,7 @@ def _half(x: Tensor) -> Tensor:
 
 
 def _write(folder: Path, number: int, rows: list[dict[str, Tensor]]) -> None:
-    """One shard, complete or not there at all."""
+    """Write one shard, atomically."""
     tensors = {name: torch.cat([r[name] for r in rows]) for name in rows[0]}
     for kind, name in (("token", "ids"), ("visual", "embeds")):
         sizes = torch.tensor([0, *(len(r[name]) for r in rows)])

@@ -1,12 +1,11 @@
 """The recipe of the photo target: a pretrained language model learns to read a vision tower.
 
 1. warm: without the language model, the projected cells point at the word embeddings of the words
-in a
-   photograph's captions, so that the frozen model starts by seeing something like words.
+in a photograph's captions, so that the frozen model starts with inputs similar to words.
+
 2. language: next-token loss through the frozen language model into its low-rank updates, the
-projector and
-   the tower's upper half, on a mixture of tasks (`photo_tasks`); plain chat is held by distillation
-   from the base, the classification by distillation from the published tower.
+projector and the tower's upper half, on a mixture of tasks (`photo_tasks`); plain chat is preserved
+by distillation from the base, the classification by distillation from the published tower.
 """
 
 from __future__ import annotations
@@ -36,11 +35,15 @@ from specvl_demo.vlm.photo_assembly import IMAGE
 class Recipe:
     """What a run depends on; numbers of steps may be changed when resuming, the rest may not.
 
-    batch: rows of a step, over all processes. lr: of projector and low-rank updates. hold, distil:
-    weights of the two distillations. imitate_steps: of a tower that learns another's cells. common:
-    the fewest photographs with a word that the warm phase learns. stories: long answers that the
-    base writes first. reward: share of the visits to photographs whose captions are sampled and
-    rewarded (`photo_reward`).
+    Attributes:
+        batch: Rows of a step, over all processes.
+        lr: Of projector and low-rank updates.
+        hold, distil: Weights of the two distillations.
+        imitate_steps: Of a tower that learns another's cells.
+        common: The fewest photographs with a word that the warm phase learns.
+        stories: Long answers that the base writes first.
+        reward: Share of the visits to photographs whose captions are sampled and rewarded
+            (`photo_reward`).
     """
 
     seed: int = 1
@@ -63,13 +66,13 @@ class Recipe:
 # How much a token of each kind of answer counts.
 WEIGHTS = {"question": 3.0, "thing": 2.0, "long": 0.7, "own": 0.2}
 SAID = 0.25
-"""How much the next-token loss of plain chat counts beside the divergence from the base."""
+"""Weight of the next-token loss of plain chat relative to the divergence from the base."""
 
 
 class Learner:
-    """Tower and decoder with what is trained of them, and the losses of both phases.
+    """Tower and decoder with their trained parts, and the losses of both phases.
 
-    paths: the pictures of each set.
+    paths: The pictures of each set.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class Learner:
         return [t.position, *t.linear_1.parameters(), *t.linear_2.parameters()]
 
     def optimizer(self) -> torch.optim.Optimizer:
-        """AdamW over all that is trained; the tower at its own rate."""
+        """Return AdamW over all trained parameters; the tower has its own rate."""
         groups: list[dict[str, Any]] = [
             {"params": list(self.tower.upper.parameters()), "lr": self.recipe.tower_lr},
             {"params": self._projector()},
@@ -114,15 +117,17 @@ class Learner:
     def halfway(
         self, tower: EfficientNetLiteModel, places: Iterable[Place]
     ) -> tuple[Tensor, Tensor]:
-        """What a tower's frozen lower half makes of pictures: finer maps, and colours."""
+        """Return the output of a tower's frozen lower half for pictures: finer maps, and
+        colours.
+        """
         pixels = pixels_of(self.paths, places, tower.config.image_size)
         pixels = pixels.to(self.device, memory_format=torch.channels_last)
         with torch.no_grad(), self.precision:
             return tower.lower(pixels), tower.colours(pixels)
 
     def look(self, places: Iterable[Place]) -> tuple[Tensor, Tensor]:
-        """Visual rows [P, rows, D] of pictures; how far the classes moved from the published
-        ones.
+        """Return visual rows [P, rows, D] of pictures, and how far the classes moved from the
+        published ones.
         """
         fine, colours = self.halfway(self.tower, places)
         with self.precision:
@@ -136,7 +141,7 @@ class Learner:
         return rows, F.kl_div(now, told, reduction="batchmean", log_target=True)
 
     def embed(self, ids: Tensor, rows: Tensor | None) -> Tensor:
-        """Token embeddings [N, D], with the visual rows in the places of image tokens."""
+        """Return token embeddings [N, D], with the visual rows at image tokens."""
         x = F.embedding(ids, self.decoder.embedding)
         if rows is None:
             return x
@@ -144,9 +149,9 @@ class Learner:
         return x.index_copy(0, shown, rows.reshape(-1, x.shape[-1]).to(x.dtype))
 
     def loss(self, rows: Sequence[Row], short: Tensor) -> tuple[Tensor, dict[str, float]]:
-        """The loss of one step's rows, and the mean loss of each kind of answer.
+        """Return the loss of one step's rows, and the mean loss of each kind of answer.
 
-        short: the tokens that short answers are made of; their softmax is over those alone.
+        short: The tokens that short answers consist of; their softmax is over those only.
         """
         visual, moved = self.look([place for row in rows for place in row.pictures])
         packed = pack(rows, self.dtype, self.device)
@@ -168,7 +173,8 @@ class Learner:
                 )
         if plain.any():
             losses = losses.masked_scatter(plain, self.plain_loss(rows, hidden[plain]))
-        # What an answer of its own says again is unlearnt: -log(1 - p) (arXiv 1908.04319, eq. 5).
+        # Repetitions in the target's own answers are unlearned: -log(1 - p) (arXiv 1908.04319, eq.
+        # 5).
         losses = torch.where(
             among("repeat"), -torch.log(-torch.expm1(-losses.clamp(min=1e-3))), losses
         )
@@ -177,8 +183,8 @@ class Learner:
         for kind, value in zip(packed.kinds, losses.tolist(), strict=True):
             by_kind[kind].append(value)
         seen = {kind: sum(values) / len(values) for kind, values in sorted(by_kind.items())}
-        # Rewarded captions and plain chat have means of their own: in one mean, the weights and
-        # lengths of some kinds would leave next to nothing of the others.
+        # Rewarded captions and plain chat have separate means: in one mean, the weights and lengths
+        # of some kinds would leave next to nothing of the others.
         weighed = losses * packed.weights * counts
         total = self.recipe.hold * moved
         for part, weight in ((~sampled & ~plain, 1.0), (sampled, 1.0), (plain, self.recipe.distil)):
@@ -189,9 +195,12 @@ class Learner:
         return total, seen | {"moved": moved.item()}
 
     def plain_loss(self, rows: Sequence[Row], hidden: Tensor) -> Tensor:
-        """KL divergence [M] of the trained model from the base on the taught tokens of plain rows,
-        and a part `SAID` of their next-token loss: they are the base's own words, and likelier than
-        its others."""
+        """Return the KL divergence [M] of the trained model from the base on the taught tokens of
+        plain rows.
+
+        A share `SAID` of their next-token loss is added: they are the base's own words, and
+        likelier than its others.
+        """
         packed = pack([r for r in rows if not r.pictures], self.dtype, self.device)
         self.decoder.adapted = False
         with torch.no_grad():
@@ -204,11 +213,11 @@ class Learner:
 
 
 class Words(nn.Module):
-    """The warm phase's task: which of the common caption words a photograph has, read off its
+    """The warm phase's task: predict which of the common caption words a photograph has, from its
     cells.
 
-    A photograph has a word where its best cells point at the word's embedding. Scale and biases are
-    learnt.
+    A photograph has a word if its best cells point at the word's embedding. Scale and biases are
+    trained.
     """
 
     def __init__(
@@ -223,7 +232,7 @@ class Words(nn.Module):
         }
         self.said = [{first[w] for w in words} for words in texts]
         counts = Counter(t for tokens in self.said for t in tokens)
-        # What most captions say tells nothing.
+        # Words of most captions carry no information.
         common = [
             t for t, n in sorted(counts.items()) if learner.recipe.common <= n <= 0.6 * len(photos)
         ] or sorted(counts)
@@ -237,14 +246,14 @@ class Words(nn.Module):
         return torch.optim.AdamW(self.parameters(), lr=1e-2, weight_decay=0.0)
 
     def batch(self, step: int) -> list[Place]:
-        """The photographs of a step."""
+        """Return the photographs of a step."""
         recipe = self.learner.recipe
         rng = random.Random(f"{recipe.seed}/warm/{step}")
         chosen = rng.sample(range(len(self.said)), min(recipe.warm_batch, len(self.said)))
         return [("train", i, rng.choice(VIEWS["train"])) for i in chosen]
 
     def loss(self, places: list[Place]) -> tuple[Tensor, dict[str, float]]:
-        """Binary cross-entropy over the words; cells are held to about a word's length."""
+        """Return binary cross-entropy over the words; cells are kept near a word's length."""
         there = torch.zeros(len(places), len(self.column), device=self.learner.device)
         for row, (_, i, _) in enumerate(places):
             there[row, [self.column[t] for t in self.said[i] if t in self.column]] = 1
@@ -260,11 +269,10 @@ class Words(nn.Module):
 
 
 class Cells:
-    """The task of a tower that takes another's place: to give the language model the cells that it
-    knows.
+    """The task of a tower that replaces another: to output the cells that the language model knows.
 
-    Its own places are finer or coarser, so the old cells are interpolated to them. old: the tower
-    that the run began with.
+    Its grid is finer or coarser, so the old cells are interpolated to it. old: the tower that the
+    run began with.
     """
 
     def __init__(self, learner: Learner, old: EfficientNetLiteModel) -> None:
@@ -272,7 +280,7 @@ class Cells:
         self.old = old.eval().to(learner.device).to(memory_format=torch.channels_last)
 
     def batch(self, step: int) -> list[Place]:
-        """The pictures of a step, of all sets."""
+        """Return the pictures of a step, of all sets."""
         recipe, counts = (
             self.learner.recipe,
             {name: len(some) for name, some in self.learner.paths.items()},
@@ -282,7 +290,9 @@ class Cells:
         return [(name, rng.randrange(counts[name]), rng.choice(VIEWS[name])) for name in chosen]
 
     def loss(self, places: list[Place]) -> tuple[Tensor, dict[str, float]]:
-        """Squared distance in units of the old cells' variance, and one minus the cosine."""
+        """Return the squared distance in units of the old cells' variance, and one minus the
+        cosine.
+        """
         visual, moved = self.learner.look(places)
         cells = visual[:, : self.learner.tower.config.grid**2].float()
         with torch.no_grad():

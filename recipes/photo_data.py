@@ -1,9 +1,9 @@
-"""Photographs with captions from disk, and the ways in which a tower is shown them.
+"""Photographs with captions from disk, and the views in which a tower sees them.
 
-Two layouts of captions are read: Flickr8k's (a line a caption: the file's name, a tab or comma, the
-sentence; a `#0` after the name is dropped) and COCO's (JSON with `images` and `annotations`). The
-pictures may lie in any folder below. A folder `things` may hold classes to name, one picture each:
-`<sorted id>_<name_of_class>.jpg`.
+Two layouts of captions are read: Flickr8k's (one line per caption: the file's name, a tab or comma,
+the sentence; a `#0` after the name is dropped) and COCO's (JSON with `images` and `annotations`).
+The pictures may be in any folder below. A folder `things` may have classes to name, one picture
+each: `<sorted id>_<name_of_class>.jpg`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 SUFFIXES = {".jpg", ".jpeg", ".png"}
 FLIP, TEST_CROP = 1, 2
 VIEWS = {"train": (0, 1, 3, 4), "things": (0, 1, 3)}
-"""Ways of looking at the pictures of each set that are trained on (see `view`)."""
+"""Views of the pictures of each set that are trained on (see `view`)."""
 HELD_OUT_SHARE = 8
 
 
@@ -34,7 +34,7 @@ Place = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Photo:
-    """One photograph: where it lies and what people said about it."""
+    """One photograph: its path and its captions."""
 
     path: Path
     captions: tuple[str, ...]
@@ -50,14 +50,16 @@ class Thing:
 
 
 def clean(caption: str) -> str:
-    """A caption as a sentence: no spaces before punctuation, a capital letter, one full stop."""
+    """Return a caption as a sentence: no spaces before punctuation, a capital letter, one full
+    stop.
+    """
     text = caption.strip().rstrip(" .").replace('"', "").replace(" 's", "'s")
     text = re.sub(r"\s+([,;:!?'])", r"\1", re.sub(r"\s+", " ", text)).strip()
     return text[:1].upper() + text[1:] + "." if text else ""
 
 
 def _captions(path: Path) -> Iterator[tuple[str, str]]:
-    """(file name, caption) pairs of one file, in Flickr8k's layout or in COCO's."""
+    """Yield (file name, caption) pairs of one file, in Flickr8k's layout or in COCO's."""
     if path.suffix == ".json":
         data = json.loads(path.read_text(encoding="utf-8"))
         names = {image["id"]: image["file_name"] for image in data["images"]}
@@ -73,11 +75,11 @@ def _captions(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
-    """Photographs to train on and photographs held out, each sorted by name.
+    """Return photographs to train on and photographs held out, each sorted by name.
 
-    A captions file whose name holds `dev` or `val` is held out; without one, every eighth
-    photograph is. Raises FileNotFoundError or ValueError where nothing is found, naming what was
-    looked for.
+    A captions file with `dev` or `val` in its name is held out; without one, every eighth
+    photograph is. Raises FileNotFoundError or ValueError if nothing is found, naming what was
+    expected.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}: give one with pictures and a captions file")
@@ -97,9 +99,9 @@ def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
     )
     if not train:
         raise ValueError(
-            f"no captioned pictures in {folder}: a captions file in Flickr8k's layout"
-            " (`name.jpg<TAB>sentence`) or COCO's (JSON with images and annotations) is needed"
-            " beside them"
+            f"no captioned pictures in {folder}: they need a captions file next to them, in"
+            " Flickr8k's layout (`name.jpg<TAB>sentence`) or COCO's (JSON with images and"
+            " annotations)"
         )
     if not dev:
         dev = train[::HELD_OUT_SHARE]
@@ -108,7 +110,7 @@ def read(folder: Path) -> tuple[list[Photo], list[Photo]]:
 
 
 def read_things(folder: Path) -> list[Thing]:
-    """The classes of `folder/things` in the classifier's order; an empty list where there are
+    """Return the classes of `folder/things` in the classifier's order; an empty list if there are
     none.
     """
     paths = sorted(p for p in (folder / "things").glob("*") if p.suffix.lower() in SUFFIXES)
@@ -116,10 +118,10 @@ def read_things(folder: Path) -> list[Thing]:
 
 
 def view(image: Image.Image, number: int, seed: str, size: int) -> Tensor:
-    """One way of looking at a picture, as pixels [3, size, size] for the tower.
+    """Return one view of a picture, as pixels [3, size, size] for the tower.
 
-    0 is what the image processor makes: the shorter side to `size` and the middle of it; 1 the same
-    from right to left; others are random crops, half of them flipped, with a little other light.
+    0 is what the image processor makes: the shorter side scaled to `size`, and its middle; 1 is the
+    same mirrored; others are random crops, half of them mirrored, with slightly different light.
     """
     rng = random.Random(f"{seed}/{number}")
     image = image.convert("RGB")
@@ -146,6 +148,6 @@ def view(image: Image.Image, number: int, seed: str, size: int) -> Tensor:
 
 
 def pixels_of(paths: Mapping[str, Sequence[Path]], places: Iterable[Place], size: int) -> Tensor:
-    """Pixels [N, 3, size, size] of pictures, each in one of its views."""
+    """Return pixels [N, 3, size, size] of pictures, each in one of its views."""
     shown = ((paths[name][index], number) for name, index, number in places)
     return torch.stack([view(Image.open(path), number, path.name, size) for path, number in shown])

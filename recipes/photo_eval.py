@@ -2,7 +2,7 @@
 answers.
 
 Captions (CIDEr, BLEU-4, and CIDEr when every photograph has another's answer), questions made from
-captions (exact, by kind, with the share of each kind's commonest answer beside), things named
+captions (exact, by kind, with the share of each kind's most frequent answer), things named
 (held-out classes; trained classes on another crop), plain chat (loss on the base's own answers),
 and how much long answers repeat themselves.
 """
@@ -46,7 +46,9 @@ LONG = ("Describe the picture in detail.", "Write a short story about this pictu
 
 
 def ask(loaded: Loaded, asked: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
-    """Greedy answers to questions about pictures, each seen in a view: (path, view, question)."""
+    """Return greedy answers to questions about pictures, each seen in a view: (path, view,
+    question).
+    """
     model: Any = loaded.models.target.vlm.model
     size = model.config.vision_config.image_size
 
@@ -65,7 +67,7 @@ def chat_loss(
     tokenizer: PreTrainedTokenizerBase,
     chats: Sequence[tuple[str, str]],
 ) -> float:
-    """Mean loss a token of given answers to plain prompts, in nats."""
+    """Return the mean loss per token of given answers to plain prompts, in nats."""
     total = n = 0.0
     for question, answer in chats:
         asked, said = (
@@ -81,14 +83,14 @@ def chat_loss(
 
 
 def named(thing: Thing, answer: str) -> bool:
-    """Whether an answer says the class or its plain name: its last word (`grey fox`: fox)."""
+    """Whether an answer names the class or its plain name: its last word (`grey fox`: fox)."""
     return thing.name.lower().split()[-1] in re.findall(r"[a-z0-9'-]+", answer.lower()) or (
         thing.name.lower() in answer.lower()
     )
 
 
 def captions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
-    """CIDEr and BLEU-4, and CIDEr of answers that belong to another photograph."""
+    """Return CIDEr and BLEU-4, and CIDEr of answers that belong to another photograph."""
     told = ask(loaded, [(p.path, 0, CAPTION) for p in photos], 30)
     references = [p.captions for p in photos]
     return {
@@ -105,7 +107,9 @@ def captions(loaded: Loaded, photos: Sequence[Photo]) -> dict[str, Any]:
 
 
 def questions(loaded: Loaded, photos: Sequence[Photo], seed: int = 9) -> dict[str, Any]:
-    """Exact answers by kind: one question a photograph, of whatever kinds its captions support."""
+    """Return exact answers by kind: one question per photograph, of the kinds its captions
+    support.
+    """
     index = photo_questions.WordIndex([p.captions for p in photos])
     rng = random.Random(seed)
     asked = [
@@ -136,7 +140,7 @@ def questions(loaded: Loaded, photos: Sequence[Photo], seed: int = 9) -> dict[st
 
 
 def things(loaded: Loaded, all_things: Sequence[Thing], n: int) -> dict[str, Any]:
-    """Things named: of classes never trained, and of trained ones on a crop that was never seen."""
+    """Return things named: of classes never trained, and of trained ones on an unseen crop."""
     held = held_out(len(all_things))
     out: dict[str, Any] = {}
     for key, group, number in (
@@ -156,7 +160,7 @@ def things(loaded: Loaded, all_things: Sequence[Thing], n: int) -> dict[str, Any
 
 
 def long_answers(loaded: Loaded, photos: Sequence[Photo], most: int = 120) -> dict[str, Any]:
-    """Length and share of distinct three-word sequences of descriptions and stories."""
+    """Return mean length and distinct-3 of descriptions and stories."""
     out: dict[str, Any] = {}
     for question in LONG:
         told = ask(loaded, [(p.path, 0, question) for p in photos], most)
@@ -172,9 +176,9 @@ def long_answers(loaded: Loaded, photos: Sequence[Photo], most: int = 120) -> di
 
 
 def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
-    """How much the loss on the base's own answers to held-out plain prompts rose by the training.
+    """Return how much training raised the loss on the base's own answers to held-out plain prompts.
 
-    base: the untrained language model, a folder of transformers. folder: where its answers are
+    base: The untrained language model, a folder of transformers. folder: Where its answers are
     kept.
     """
     model: Any = loaded.models.target.vlm.model
@@ -191,8 +195,8 @@ def plain(loaded: Loaded, base: Path, folder: Path, n: int) -> dict[str, Any]:
 
 
 def evaluate(target: Path, data: Path, base: Path, folder: Path, n: int) -> dict[str, Any]:
-    """All of the above for a target's folder: `n` held-out photographs, a fifth as many of the
-    rest.
+    """Return all of the above for a target's folder: `n` held-out photographs, a fifth as many of
+    the rest.
     """
     register()
     loaded = loader.load(custom_pair(str(target)), roles=(), options=Options("float32"))

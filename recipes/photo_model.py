@@ -1,9 +1,9 @@
-"""The photo target while it is trained: tower, frozen language model in bfloat16, LoRA in float32.
+"""The photo target during training: tower, frozen language model in bfloat16, LoRA in float32.
 
-Base weights are read only, so q, k, v and gate, up are held as one matrix each, with one low-rank
+Base weights are only read, so q, k, v and gate, up are stored as one matrix each, with one low-rank
 update each. A training row is a tree: one prefix (the pictures), below it questions, below those
-answers. Every branch sees its ancestors only, so five captions, some questions and a story cost one
-look at the photograph.
+answers. Every branch sees only its ancestors, so five captions, some questions and a story cost one
+encoding of the photograph.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from recipes.photo_data import Place
 from specvl_demo.vlm.photo_assembly import FUSED, LORA_SCALE
 
 FULL = frozenset({"story", "plain", "own", "repeat"})
-"""Kinds of answers that may say anything; the others are made of short answers' tokens."""
+"""Kinds of answers that may use all tokens; the others consist of short answers' tokens."""
 
 
 @dataclass
 class Node:
-    """Tokens of one branch; `taught`: the loss counts them, `weight` times; `kinds`: of each token,
-    where they differ."""
+    """Tokens of one branch. taught: counted by the loss, `weight` times. kinds: of each token, if
+    they differ.
+    """
 
     ids: list[int]
     taught: bool = False
@@ -40,9 +41,10 @@ class Node:
 
 @dataclass
 class Row:
-    """One training row: pictures, and a tree whose root holds their image tokens.
+    """One training row: pictures, and a tree whose root has their image tokens.
 
-    sampled: the answers to the first question are to be the model's own; reward: their mean score.
+    sampled: the answers to the first question are to be sampled from the model. reward: their mean
+    score.
     """
 
     pictures: list[Place]
@@ -78,7 +80,7 @@ def pack(rows: Sequence[Row], dtype: torch.dtype, device: torch.device | None = 
         waiting = [(row.root, 0, -1, -1)]
         while waiting:
             node, depth, parent, last = waiting.pop()
-            # The last token of a leaf is predicted and never read.
+            # The last token of a leaf is predicted but never read.
             read = node.ids[:-1] if node.taught and not node.children else node.ids
             if node.taught:
                 sources = [last, *range(len(ids), len(ids) + len(node.ids) - 1)]
@@ -164,7 +166,7 @@ class Decoder(nn.Module):
         return torch.addmm(y, F.linear(x, a.to(x.dtype)), (b * LORA_SCALE).to(x.dtype).t())
 
     def forward(self, x: Tensor, packed: Packed) -> Tensor:
-        """Last hidden states [N, D] of input embeddings [N, D]."""
+        """Return last hidden states [N, D] for input embeddings [N, D]."""
         cos, sin = self.rotary(x[None].float(), packed.positions[None])
         cos, sin = cos[0, :, None].to(x.dtype), sin[0, :, None].to(x.dtype)
         heads, kv, dim = self.heads, self.kv_heads, self.head_dim
@@ -175,9 +177,9 @@ class Decoder(nn.Module):
             left, right = turned.chunk(2, -1)
             turned = turned * cos + torch.cat([-right, left], -1) * sin
             q, k, v = turned[:, :heads], turned[:, heads:], plain
-            # A row at a time, written out: on a CPU this beats the fused kernel, whose backward
-            # pass is slow, and no padding is computed. The query heads of one key are rows of one
-            # product.
+            # A row at a time, written out: on a CPU this is faster than the fused kernel, whose
+            # backward pass is slow, and no padding is computed. The query heads of one key are rows
+            # of one product.
             out = []
             for start, end, mask in packed.spans:
                 n = end - start
@@ -193,6 +195,6 @@ class Decoder(nn.Module):
         return F.rms_norm(x, x.shape[-1:], self.norm, self.eps)
 
     def logits(self, hidden: Tensor, tokens: Tensor | None = None) -> Tensor:
-        """Logits [M, V] in float32, of the whole vocabulary or of some tokens."""
+        """Return logits [M, V] in float32, of the whole vocabulary or of some tokens."""
         table = self.embedding if tokens is None else self.embedding[tokens]
         return F.linear(hidden, table).float()

@@ -1,8 +1,8 @@
-"""Captions that the target samples itself, weighted by how well people's captions agree with them.
+"""Captions sampled from the target, weighted by how well they agree with people's captions.
 
 Self-critical sequence training (Rennie et al. 2017, arXiv 1612.00563, eq. 7): the gradient of a
-sampled caption's log-likelihood counts as often as its CIDEr is above that of the other samples of
-the photograph (their mean as the baseline: arXiv 2003.09971, eq. 4).
+sampled caption's log-likelihood is weighted by how far its CIDEr is above that of the other samples
+of the photograph (their mean as the baseline: arXiv 2003.09971, eq. 4).
 """
 
 from __future__ import annotations
@@ -25,16 +25,14 @@ from specvl_demo.vlm import photo_assembly
 SAMPLES, MOST = 5, 22
 """Captions of one photograph, and the tokens that one may have."""
 SCALE = 12.0
-"""How much a caption counts whose CIDEr is one above the others'."""
+"""Weight of a caption whose CIDEr is one above the others'."""
 END = " eos"
-"""A word that closes every complete caption, so that one which breaks off is scored as lacking
-it.
-"""
+"""A word that closes every complete caption, so that an incomplete one is scored as lacking it."""
 
 
 class Rewarder:
-    """The rows of `Tasks`, with sampled captions below those that ask for them. language: the
-    base.
+    """The rows of `Tasks`, with sampled captions below those that request them. language:
+    the base.
     """
 
     def __init__(
@@ -59,13 +57,14 @@ class Rewarder:
 
     @torch.no_grad()
     def sample(self, rows: Sequence[Row], seed: str) -> list[list[list[int]]]:
-        """`SAMPLES` answers to the first question of each row, made of short answers' tokens.
+        """Return `SAMPLES` answers to the first question of each row, consisting of short answers'
+        tokens.
 
-        All rows must ask the same.
+        All rows must have the same question.
         """
         if not rows:
             return []
-        # The base, with the updates of this step.
+        # The base, with this step's updates.
         self.model.load_state_dict(self.language.state_dict())
         photo_assembly.merge(self.model, self.learner.decoder.lora.state_dict())
         visual, _ = self.learner.look([place for row in rows for place in row.pictures])
@@ -93,7 +92,7 @@ class Rewarder:
         return [found[k : k + SAMPLES] for k in range(0, len(found), SAMPLES)]
 
     def _weigh(self, row: Row, captions: Sequence[list[int]]) -> None:
-        """Hang captions below a row's first question, each with its weight."""
+        """Add captions below a row's first question, each with its weight."""
         told, eos = self.told[row.pictures[0][1]], self.tokenizer.eos_token_id
         texts = [
             self.tokenizer.decode(said, skip_special_tokens=True) + (END if said[-1] == eos else "")

@@ -1,7 +1,7 @@
 """What the photo target is taught: captions, questions, long answers, things, clips, plain chat.
 
-Every step's rows are drawn from (seed, step) alone, so a resumed run sees what an unbroken one
-would have seen.
+Every step's rows are drawn only from (seed, step), so a resumed run gets the same rows as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ from specvl_demo.vlm.photo_assembly import IMAGE
 
 THING: list[tuple[str, str]] = [(question, form) for question, form in PHRASES["things"]]
 CLOSE = "A close-up of {a}."
-"""What a picture of one thing shows, where a description is asked for."""
+"""The description of a picture of one thing."""
 ORDINALS = ("first", "second")
 DIFFERENT = "The first picture: {} The second picture: {}"
 ORDERED = ("First: {}", " Then: {}")
 # Shares of rows that begin from a thing, from two pictures, from a clip, from no picture, and of
-# the target's own answers, where there are some; the rest are photographs, whose own mixture is
-# below: chances that a visit asks for each kind of answer.
+# the target's own answers, if there are any; the rest are photographs, with their own mixture
+# below: probabilities that a visit asks for each kind of answer.
 SHARES = {"thing": 0.1, "pair": 0.03, "clip": 0.005, "plain": 0.13, "own": 0.06}
 VISITS = {"question": 0.4, "long": 0.05, "story": 0.4, "turn": 0.07}
 QUESTIONS, DESCRIBED = 2, 0.4
-# A word that ends a sequence of so many tokens for the second time is repeated; of so many the rest
-# is cut.
+# A word that ends a sequence of REPEATED tokens for the second time counts as repeated; after
+# MOST_REPEATED of them the rest is cut.
 REPEATED, MOST_REPEATED = 4, 40
 TEST_PROMPTS = 200
 
 
 def held_out(n: int, seed: int = 11) -> set[int]:
-    """A fifth of the classes, whose names are never an answer in training."""
+    """Return a fifth of the classes, whose names are never an answer in training."""
     return set(random.Random(seed).sample(range(n), n // 5))
 
 
 def repeats(ids: Sequence[int]) -> list[str]:
-    """Of each token of an answer, "repeat" where it ends a sequence that was there before, else
-    "own"; cut after `MOST_REPEATED` of them."""
+    """Return, for each token of an answer, "repeat" if it ends a sequence that occurred before,
+    else "own"; cut after `MOST_REPEATED` of them.
+    """
     seen: set[tuple[int, ...]] = set()
     kinds: list[str] = []
     for end in range(1, len(ids) + 1):
@@ -62,11 +63,11 @@ def repeats(ids: Sequence[int]) -> list[str]:
 
 
 def agreed(captions: Sequence[str], cider: Cider) -> list[float]:
-    """How much each caption of a photograph counts: in proportion to its CIDEr against the others,
-    mean 1.
+    """Return the weight of each caption of a photograph: in proportion to its CIDEr against the
+    others, mean 1.
 
-    A greedy answer can follow one of five people; it is the one whom the others agree with
-    (arXiv 1712.09532, weighted cross-entropy).
+    A greedy answer can follow only one of five people, preferably the one that the others agree
+    with (arXiv 1712.09532, weighted cross-entropy).
     """
     others = (
         cider.scores([c], [*captions[:i], *captions[i + 1 :]])[0] for i, c in enumerate(captions)
@@ -78,14 +79,14 @@ def agreed(captions: Sequence[str], cider: Cider) -> list[float]:
 
 @lru_cache(maxsize=1)
 def shuffled(n: int, seed: int, epoch: int) -> list[int]:
-    """The order of `n` photographs in an epoch."""
+    """Return the order of `n` photographs in an epoch."""
     order = list(range(n))
     random.Random(f"{seed}/epoch/{epoch}").shuffle(order)
     return order
 
 
 class Tasks:
-    """All there is to teach, as rows of tokens."""
+    """Everything that is taught, as rows of tokens."""
 
     def __init__(
         self,
@@ -117,9 +118,9 @@ class Tasks:
         self.makers |= {"own": self.said} if self.own else {}
 
     def _read(self, written: Path) -> None:
-        """What was written so far: by the base, stories by photograph and answers to plain prompts;
-        by the target itself, answers that repeat themselves (`own.jsonl`, as `train drafter` writes
-        answers).
+        """Read what was written so far: by the base, stories by photograph and answers to plain
+        prompts; by the target, answers that repeat themselves (`own.jsonl`, in the format of
+        `drafter`'s answers).
         """
         test = set(photo_writer.plain_prompts()[:TEST_PROMPTS])
         plain: dict[str, str] = {}
@@ -147,14 +148,14 @@ class Tasks:
         return list(self._ids[text])
 
     def _short_tokens(self) -> torch.Tensor:
-        """Every token that a short answer is made of, and a fixed thousand others to tell them
-        from.
+        """Return every token that short answers consist of, and a fixed thousand others as
+        negatives.
         """
         others = random.Random(0).sample(range(len(self.tokenizer)), min(1000, len(self.tokenizer)))
         used = {*others, self.tokenizer.eos_token_id}
         for photo in self.photos:
             for caption in photo.captions:
-                # As a sentence of its own, after another, and after the words that begin a longer
+                # As a separate sentence, after another, and after the words that begin a longer
                 # answer.
                 for text in (caption, " " + caption, " " + caption[0].lower() + caption[1:]):
                     used.update(self.tokens(text))
@@ -187,11 +188,10 @@ class Tasks:
         return name, index, rng.choice(VIEWS[name])
 
     def photo(self, index: int, rng: random.Random, sampled: str | None = None) -> Row:
-        """One visit to a photograph: all captions, at times questions, a long answer, a second
-        turn.
+        """Return one visit to a photograph: all captions, sometimes questions, a long answer, a
+        second turn.
 
-        sampled: a question whose answers the model is to write itself, in place of people's
-        captions.
+        sampled: A question whose answers are sampled from the model, in place of people's captions.
         """
         photo = self.photos[index]
         short = sampled or rng.choice(SHORT)
@@ -211,7 +211,7 @@ class Tasks:
             question, text = rng.choice(written)
             nodes.append(self._ask(question, self._answer(text, "story")))
         if asked and rng.random() < VISITS["turn"]:
-            # A second turn in the same conversation: the first question's answer stands as it was
+            # A second turn in the same conversation: the first question's answer stays as it was
             # given.
             first = rng.choice(
                 [(short, rng.choice(photo.captions)), (asked[0].question, asked[0].answer)]
@@ -224,7 +224,7 @@ class Tasks:
         return row
 
     def thing(self, rng: random.Random) -> Row:
-        """The picture of one thing: what it is, at times described."""
+        """Return the picture of one thing: its name, sometimes a description."""
         thing = rng.choice(self.things)
         nodes = [
             self._ask(q, self._answer(self._thing(form, thing.name), "thing"))
@@ -236,7 +236,7 @@ class Tasks:
         return self._row([self._view("things", thing.index, rng)], nodes)
 
     def pair(self, rng: random.Random) -> Row:
-        """Two photographs: both told, and which of them shows what."""
+        """Return two photographs: both described, and which of them shows what."""
         chosen = rng.sample(range(len(self.photos)), 2)
         one, two = (rng.choice(self.photos[i].captions) for i in chosen)
         text = DIFFERENT.format(one, two)
@@ -254,7 +254,7 @@ class Tasks:
         return self._row([self._view("train", i, rng) for i in chosen], nodes)
 
     def clip(self, rng: random.Random) -> Row:
-        """Four frames: one photograph from changing views, or a cut between two."""
+        """Return four frames: one photograph from changing views, or a cut between two."""
         first, second = rng.sample(range(len(self.photos)), 2)
         if rng.random() < 0.5:
             frames, text = [first] * 4, rng.choice(self.photos[first].captions)
@@ -269,7 +269,7 @@ class Tasks:
         return self._row([self._view("train", i, rng) for i in frames], nodes)
 
     def chat(self, rng: random.Random) -> Row:
-        """A plain prompt answered by the base itself, at times with a second turn."""
+        """Return a plain prompt answered by the base itself, sometimes with a second turn."""
         question, answer = rng.choice(self.plain)
         if rng.random() < 0.2:
             earlier, said = rng.choice(self.plain)
@@ -280,18 +280,18 @@ class Tasks:
         return self._row([], [self._ask(question, Node(ids, taught=True, kind="plain"))])
 
     def said(self, rng: random.Random) -> Row:
-        """An answer of the target's own that repeats itself."""
+        """Return an answer of the target that repeats itself."""
         index, question, ids = rng.choice(self.own)
         kinds = repeats(ids)
         node = Node(ids[: len(kinds)], taught=True, kinds=kinds)
         return self._row([self._view("train", index, rng)], [self._ask(question, node)])
 
     def rows(self, step: int, n: int) -> list[Row]:
-        """This process's rows of a step that has `n` of them: at least one photograph, the rest by
-        chance.
+        """Return this process's rows of a step that has `n` of them: at least one photograph, the
+        rest at random.
         """
         rng = random.Random(f"{self.seed}/{step}")
-        # Captions that are sampled answer the same question, so that these can be sampled together.
+        # Sampled captions answer the same question, so that they can be sampled together.
         question = random.Random(f"{self.seed}/{step}/sampled").choice(SHORT)
         place = step * n
         made = []

@@ -1,10 +1,10 @@
-"""What is asked about photographs, and long answers that the base language model writes itself.
+"""Questions about photographs, and long answers that the base language model writes itself.
 
-LLaVA made its instruction data so: a language model without pictures reads the captions and writes
-the answer. A small model left alone soon repeats itself, so the opening sentences are people's own
-(the least alike of a photograph's five), the model goes on from there, and a word triple may not
-come twice. Answers to plain prompts, without a photograph, come from the same loop; they keep plain
-chat alive in training.
+LLaVA made its instruction data this way: a language model without pictures reads the captions and
+writes the answer. A small model soon repeats itself, so the opening sentences are people's own (the
+least alike of a photograph's five), the model continues from there, and no word triple may occur
+twice. Answers to plain prompts, without a photograph, come from the same loop; they keep plain chat
+in the training.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ PHRASES: dict[str, Any] = json.loads(
 )
 """plain, ask: topics, and what is asked about each kind of them. questions: about a photograph, by
 the kind of answer. things: questions about one thing, with the form of the answer. openings, go on,
-orders: how the base is made to write long answers."""
+orders: how the base is made to write long answers.
+"""
 END = "<|im_end|>"
 ASK, ANSWER = "<|im_start|>user\n", END + "\n<|im_start|>assistant\n"
 UNWANTED = re.compile(
@@ -51,11 +52,11 @@ SHORT, DIFFERENCE, CLIP, DESCRIBE, STORY, NEXT = (
     for kind in ("short", "difference", "clip", "describe", "story", "next")
 )
 SHARES = {"short": 0.3, "long": 0.25, "story": 0.25, "question": 0.1, "two": 0.05, "plain": 0.05}
-"""Of the prompts whose answers drafters learn from: long answers are where drafting pays."""
+"""Of the prompts whose answers drafters learn from: long answers are where drafting pays off."""
 BATCH = 64
 """Answers that are written at once."""
 TEMPERATURE, TOP = 0.6, 30
-"""Answers are sampled among so many likeliest tokens."""
+"""Answers are sampled among the TOP likeliest tokens."""
 OPENINGS, GO_ON, ORDERS = PHRASES["openings"], PHRASES["go on"], PHRASES["orders"]
 
 
@@ -73,8 +74,8 @@ class Job:
 
 
 def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]:
-    """At most `n` captions: the longest, then whichever shares the smallest part of its words with
-    those before, as long as that is no more than `most`.
+    """Return at most `n` captions: the longest, then the one that shares the smallest part of its
+    words with those before, as long as that is at most `most`.
     """
     left = sorted(captions, key=lambda c: -len(c))
     chosen = [left.pop(0)]
@@ -93,7 +94,9 @@ def least_alike(captions: Sequence[str], n: int, most: float = 1.0) -> list[str]
 
 
 def description(captions: Sequence[str], rng: random.Random, n: int = 4) -> str:
-    """Several sentences about a photograph, all of them people's own, those least alike first."""
+    """Return several sentences about a photograph, all of them people's own, the least
+    alike first.
+    """
     first, *others = least_alike(captions, n, most=0.5)
     return " ".join([_opening("describe", first, rng), *others])
 
@@ -103,7 +106,7 @@ def _opening(kind: str, first: str, rng: random.Random) -> str:
 
 
 def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
-    """The order for one story, or for what may happen next; captions are clean sentences."""
+    """Return the order for one story, or for what may happen next; captions are clean sentences."""
     kind = rng.choices(("story", "next"), (0.75, 0.25))[0]
     told = least_alike(captions, {"story": 2, "next": 1}[kind])
     opening = " ".join([_opening(kind, told[0], rng), *told[1:]]) + rng.choice(GO_ON[kind])
@@ -113,7 +116,7 @@ def photo_job(key: str, captions: Sequence[str], rng: random.Random) -> Job:
 
 
 def plain_prompts() -> list[str]:
-    """All plain prompts without a photograph, shuffled: more than 2,000 different ones."""
+    """Return all plain prompts without a photograph, shuffled: more than 2,000 different ones."""
     rng = random.Random(5)
     sums = [
         f"{rng.randint(2, 99)} {sign} {rng.randint(2, 99)}"
@@ -137,10 +140,10 @@ def plain_prompts() -> list[str]:
 
 
 def prompt_lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> list[dict[str, Any]]:
-    """What a photo target is asked so that drafters learn from its answers: n prompts with the
-    pictures they are about, {"prompt", "images": [path below `folder`]}.
+    """Return n prompts from whose answers drafters learn, with their pictures: {"prompt", "images":
+    [path below `folder`]}.
 
-    Drawn from (seed, number) alone, so that a stopped run goes on with the same questions.
+    Drawn only from (seed, number), so that a stopped run continues with the same questions.
     """
     index = photo_questions.WordIndex([photo.captions for photo in photos])
     plain = plain_prompts()
@@ -168,13 +171,13 @@ def prompt_lines(photos: Sequence[Photo], folder: Path, n: int, seed: int) -> li
 
 
 def finished(text: str) -> str:
-    """The text up to its last complete sentence."""
+    """Return the text up to its last complete sentence."""
     cut = max(text.rfind(mark) for mark in (".", "!", "?"))
     return re.sub(r"\s+", " ", text[: cut + 1]).strip()
 
 
 def keep(text: str, tokens: int, least: int, most: int) -> bool:
-    """Whether an answer is fit to be taught: long enough, hardly repeating, without talk of
+    """Whether an answer is fit to be taught: long enough, with few repetitions, not about
     captions.
     """
     return (
@@ -206,9 +209,11 @@ def write(
     most: int,
     distinct: bool,
 ) -> Iterator[tuple[Job, str]]:
-    """Sample all jobs in one left-padded batch, at most `most` new tokens each; where `distinct`,
-    no token triple comes twice in an answer. Yields each job with opening and continuation as one
-    text."""
+    """Sample all jobs in one left-padded batch, at most `most` new tokens each.
+
+    If `distinct`, no token triple occurs twice in an answer. Yields each job with opening and
+    continuation as one text.
+    """
     asked, rows = (
         [torch.tensor(tokenizer(text, add_special_tokens=False).input_ids) for text in texts]
         for texts in ([j.prompt for j in jobs], [j.prompt + j.opening for j in jobs])
@@ -237,7 +242,7 @@ def write_answers(
     """Let the base write the answers of these jobs, all plain or none, that are not yet in the
     file.
 
-    What is not fit to be taught is kept as `rejected`, without text.
+    Answers that are not fit to be taught are recorded as `rejected`, without text.
     """
     done = {json.loads(line)["key"] for line in path.open()} if path.exists() else set()
     left = [job for job in jobs if job.key not in done]
@@ -261,7 +266,7 @@ def write_answers(
 def plain_answers(
     base: Path, folder: Path, prompts: Sequence[str], tokenizer: PreTrainedTokenizerBase
 ) -> list[tuple[str, str]]:
-    """The base's answers to these plain prompts, written where they are missing."""
+    """Return the base's answers to these plain prompts, writing missing ones."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "plain.jsonl"
     jobs = [Job(prompt, "plain", prompt, ASK + prompt + ANSWER, "") for prompt in prompts]

@@ -1,8 +1,8 @@
-"""Scenes as the pocket model gets them: drawn, letterboxed, as pixels, and what every patch should
-say.
+"""Scenes as the pocket model gets them: drawn, letterboxed, as pixels, with the labels of every
+patch.
 
-Item `step` of a data set is always the same batch, so that a resumed run sees what an uninterrupted
-one would have.
+Item `step` of a data set is always the same batch, so that a resumed run gets the same data as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from recipes.world.texts import GROUPS, Look
 GROUP_NAMES = tuple(GROUPS)
 SIDE, GRID = pocket.SIDE, pocket.SIDE // pocket.PATCH
 FREE = 0.6
-"""Share of the varied renderings that are drawn by a free hand."""
+"""Share of the varied renderings that are drawn freehand."""
 Box = tuple[int, int]
 
 
 def content_box(rng: random.Random, hard: float = 1.0) -> Box:
-    """Width and height of the picture inside its letterbox: mostly square, sometimes up to 3:2."""
+    """Return width and height of the picture inside its letterbox: mostly square, sometimes up to
+    3:2.
+    """
     if rng.random() > 0.22 * hard:
         return SIDE, SIDE
     short = rng.randint(64, SIDE - 4)
@@ -45,7 +47,7 @@ def letterboxed(
     """Draw into the box, at several resolutions before resizing, padded with gray to the model's
     square.
 
-    `hard` in [0, 1] scales how often a picture is resized, blurred, noisy or squeezed through JPEG;
+    `hard` in [0, 1] scales how often a picture is resized, blurred, noisy or compressed as JPEG;
     `free` draws outlines as different people do.
     """
     k = rng.choice([1, 1, 1, 1.5, 2, 3]) if rng.random() < hard else 1
@@ -70,7 +72,7 @@ def _padded(image: Image.Image) -> Image.Image:
 
 
 def patch_labels(scene: Scene | Chart, box: Box) -> np.ndarray:
-    """What every patch should say [N, 6]: of its cell, or of its bar in a chart; nothing in the
+    """Return the labels of every patch [N, 6]: of its cell, or of its bar in a chart; none in the
     padding.
     """
     out = np.full((pocket.N_PATCHES, len(GROUP_NAMES)), -100, np.int64)
@@ -91,8 +93,8 @@ def patch_labels(scene: Scene | Chart, box: Box) -> np.ndarray:
 
 
 def _bar_at(chart: Chart, x: float, y: float) -> Look:
-    # A bar is about 0.65 of its slot wide, and a patch may hold parts of two: it speaks for the
-    # larger part.
+    # A bar is about 0.65 of its slot wide, and a patch may include parts of two: it is labelled by
+    # the larger part.
     slot, half = 0.875 / len(chart.bars), 0.5 / GRID
     left = [0.083 + slot * (i + 0.175) for i in range(len(chart.bars))]
     parts = [min(x + half, a + 0.65 * slot) - max(x - half, a) for a in left]
@@ -105,7 +107,7 @@ def _bar_at(chart: Chart, x: float, y: float) -> Look:
 
 
 def changes(frames: Sequence[Scene | Chart], box: Box) -> np.ndarray:
-    """Which patches differ from the picture before [P, N]; -100 for the first."""
+    """Return which patches differ from the picture before [P, N]; -100 for the first."""
     out = np.full((len(frames), pocket.N_PATCHES), -100, np.int64)
     clean = [np.asarray(plain(f, box), np.int16) for f in frames] if len(frames) > 1 else []
     for i in range(1, len(clean)):
@@ -116,13 +118,15 @@ def changes(frames: Sequence[Scene | Chart], box: Box) -> np.ndarray:
 
 
 def to_pixels(images: Sequence[np.ndarray | Image.Image]) -> Tensor:
-    """uint8 pictures [96, 96, 3] to the processor's float range [P, 3, 96, 96]."""
+    """Convert uint8 pictures [96, 96, 3] to the processor's float range [P, 3, 96, 96]."""
     stacked = np.stack([np.asarray(image) for image in images])
     return torch.from_numpy(stacked).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 def crowded(rng: random.Random, n: int, hard: float = 1.0) -> tuple[Tensor, Tensor]:
-    """`n` crowded scenes and a few charts: pixels [n, 3, 96, 96] and patch labels [n, N, 6]."""
+    """Return `n` crowded scenes and a few charts: pixels [n, 3, 96, 96] and patch labels
+    [n, N, 6].
+    """
     pixels, patches = [], []
     for i in range(n):
         scene: Scene | Chart
@@ -138,7 +142,7 @@ def crowded(rng: random.Random, n: int, hard: float = 1.0) -> tuple[Tensor, Tens
 
 @dataclass
 class VisionOnly:
-    """Item `step` is a batch of pictures and their patch labels, for the vision tower alone."""
+    """Item `step` is a batch of pictures and their patch labels, only for the vision tower."""
 
     seed: int
     total: int
@@ -165,19 +169,19 @@ class Renderings:
         varied, clean, patches = [], [], []
         for i in range(self.batch):
             scene = _crowd(rng) if i % 8 else world.random_chart(rng, rng.randint(1, 5))
-            # Visitors' pictures are seldom square: letterboxed here twice as often as in
-            # conversations.
+            # Visitors' pictures are seldom square, so they are letterboxed here twice as often as
+            # in conversations.
             box = content_box(rng, hard=2.0)
             varied.append(letterboxed(scene, box, rng, free=rng.random() < FREE))
-            # A chart's bars differ in width from drawing to drawing: it is its own clean view.
+            # A chart's bars differ in width between drawings, so it is its own clean view.
             clean.append(varied[-1] if isinstance(scene, Chart) else plain(scene, box))
             patches.append(patch_labels(scene, box))
         return to_pixels(varied), to_pixels(clean), torch.from_numpy(np.stack(patches))
 
 
 def _crowd(rng: random.Random) -> Scene:
-    """One to nine objects; half of them digits and more of them small than elsewhere: these are
-    hard.
+    """Return one to nine objects; half of them digits, and more of them small than elsewhere, since
+    these are hard.
     """
     scene = world.random_scene(rng, rng.randint(1, 9), False)
     things = []
@@ -189,7 +193,7 @@ def _crowd(rng: random.Random) -> Scene:
 
 
 def stream(data: Any, first: int, workers: int) -> Iterator:
-    """Items `first` to `data.total` of a dataset, drawn by worker processes ahead of time, in
+    """Yield items `first` to `data.total` of a dataset, drawn by worker processes ahead of time, in
     order.
     """
     loader = DataLoader(

@@ -1,7 +1,7 @@
 """The pocket family's shape: tokenizer, processor, configurations, conversation format.
 
-Everything is a stock Hugging Face class, so that `transformers` loads the saved folders by itself.
-Knows no training.
+Everything is a standard Hugging Face class, so that `transformers` loads the saved folders without
+extra code. Knows no training.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SPECIAL = ("<pad>", "<bos>", "<eos>", "<image>", "<user>", "<assistant>")
 PAD, BOS, EOS, IMAGE, USER, ASSISTANT = range(len(SPECIAL))
 ONE_TOKEN = tuple(" " + p for p in PLACES if " " in p) + tuple(f" digit {d}" for d in DIGITS)
 
-# `<image>` stands in the turn that brings the picture; a clip is its frames in order. Several
-# pictures are numbered: nothing else tells the visual tokens of one from those of another.
+# `<image>` is in the turn that shows the picture; a clip is its frames in order. Several pictures
+# are numbered, since nothing else distinguishes the visual tokens of one from those of another.
 CHAT_TEMPLATE = (
     "{% set numbers = "
     + repr([" " + n for n in NUMBERS[1:]])
@@ -48,7 +48,7 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over drawn conversations; every visual concept (place, digit) is one token
+    """Train byte-level BPE on drawn conversations; every visual concept (place, digit) is one token
     with its leading space.
     """
     raw = Tokenizer(models.BPE())
@@ -95,7 +95,7 @@ def train_tokenizer(n_samples: int = 6000, vocab_size: int = 1024) -> PreTrained
 
 
 def picture_ids(tokenizer: PreTrainedTokenizerFast, n: int) -> list[int]:
-    """The ids of `n` pictures in a user's turn, as the chat template and the processor write
+    """Return the ids of `n` pictures in a user's turn, as the chat template and the processor write
     them.
     """
     numbers = [tokenizer.encode(" " + word, add_special_tokens=False) for word in NUMBERS[1:]]
@@ -107,8 +107,8 @@ def picture_ids(tokenizer: PreTrainedTokenizerFast, n: int) -> list[int]:
 
 
 def make_processor(tokenizer: PreTrainedTokenizerFast) -> LlavaProcessor:
-    """Pictures are padded to a square with gray, never cropped, and resized; no torchvision
-    needed.
+    """Return a processor that pads pictures to a square with gray, never crops, and resizes; it
+    needs no torchvision.
     """
     images = LlavaImageProcessorPil(
         do_pad=True,
@@ -139,8 +139,8 @@ def make_model(
     ffn: int = 512,
     tower: tuple[int, int] = (128, 4),
 ) -> LlavaForConditionalGeneration:
-    """A LLaVA with a Qwen2 language model, randomly initialised: outputs of every block start at
-    zero.
+    """Return a LLaVA with a Qwen2 language model, randomly initialised; outputs of every block
+    start at zero.
     """
     text = Qwen2Config(
         vocab_size=vocab_size,
@@ -185,8 +185,8 @@ def make_model(
 
 
 def start_layer(layer: Qwen2DecoderLayer) -> None:
-    """A block that at first adds nothing: the residual stream starts clean, and depth costs no
-    stability.
+    """Initialise a block that at first adds nothing: the residual stream starts clean, and depth
+    does not reduce stability.
     """
     for p in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
         p.data.zero_()
@@ -203,15 +203,15 @@ def start_layer(layer: Qwen2DecoderLayer) -> None:
 
 
 def see(model: LlavaForConditionalGeneration, pixels: Tensor) -> Tensor:
-    """Projected visual tokens [P, N, D] of pictures [P, 3, 96, 96]."""
+    """Return projected visual tokens [P, N, D] of pictures [P, 3, 96, 96]."""
     out = model.model.get_image_features(pixel_values=pixels).pooler_output
     return torch.stack(list(out))
 
 
 @torch.no_grad()
 def rescale(model: LlavaForConditionalGeneration, pixels: Tensor) -> None:
-    """Alignment fixes directions, not lengths: give word rows and visual tokens the lengths a
-    language model starts well from.
+    """Rescale word rows and visual tokens to lengths from which a language model trains well;
+    alignment fixes only directions.
     """
     table = model.get_input_embeddings().weight
     table.mul_(0.02 * table.shape[1] ** 0.5 / table.norm(dim=1, keepdim=True).clamp_min(1e-3))
@@ -222,8 +222,8 @@ def rescale(model: LlavaForConditionalGeneration, pixels: Tensor) -> None:
 
 
 def split_layers(model: LlavaForConditionalGeneration) -> dict[nn.Parameter, nn.Parameter]:
-    """Make two of every block of the language model, each adding half of what the block added (two
-    half steps of the same residual stream). Returns each new parameter's origin.
+    """Split every block of the language model into two, each adding half of what the block added
+    (two half steps of the same residual stream). Return each new parameter's origin.
     """
     decoder = model.get_decoder()
     origin: dict[nn.Parameter, nn.Parameter] = {}
@@ -243,8 +243,8 @@ def split_layers(model: LlavaForConditionalGeneration) -> dict[nn.Parameter, nn.
 
 
 def save(model: LlavaForConditionalGeneration, processor: LlavaProcessor, folder: Path) -> None:
-    """Write a folder that `transformers` loads: weights in float16 (the model itself is left as it
-    is).
+    """Write a folder that `transformers` loads, with weights in float16 (the model itself is
+    unchanged).
     """
     folder.mkdir(parents=True, exist_ok=True)
     half = {k: v.half() for k, v in model.state_dict().items() if k != "lm_head.weight"}

@@ -1,8 +1,8 @@
-"""Does the pocket target look? Free-running greedy answers on held-out scenes, compared exactly
-with the truth.
+"""Tests whether the pocket target really reads pictures: free-running greedy answers on held-out
+scenes, compared exactly with the truth.
 
-Held-out seeds are never drawn in training. Pictures go through the shipped processor, as a
-visitor's would.
+Held-out seeds are never drawn in training. Pictures go through the shipped processor, like a
+visitor's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm import prompts
 
 MOST = 160
-"""Tokens that an answer may take."""
+"""Maximum length of an answer, in tokens."""
 
 
 def _any(words: Iterable[str]) -> str:
@@ -69,7 +69,7 @@ class Tally:
 
 
 def objects_in(answer: str) -> list[tuple[str, str, str, str]]:
-    """(size, colour, kind, place) of every sentence that names one object and one place."""
+    """Return (size, colour, kind, place) of every sentence that names one object and one place."""
     out = []
     for sentence in answer.lower().split("."):
         things, places = OBJECT.findall(sentence), PLACE.findall(sentence)
@@ -79,7 +79,7 @@ def objects_in(answer: str) -> list[tuple[str, str, str, str]]:
 
 
 def facts(answer: str) -> tuple:
-    """What a sentence about a change says: the event, and its visual words in order."""
+    """Return what a sentence about a change states: the event, and its visual words in order."""
     text = answer.lower()
     event = next((name for name, way in EVENTS.items() if re.search(way, text)), None)
     counted = [
@@ -89,8 +89,9 @@ def facts(answer: str) -> tuple:
 
 
 def _verdict(answer: str, turn: Turn) -> str:
-    """After the walk through all places (and frames): of a pair what changed; of a clip who and
-    where, and what happens."""
+    """Return the part after the walk through all places (and frames): of a pair what changed; of a
+    clip who and where, and what happens.
+    """
     steps = [s for s in answer.split(".")[1:] if "rame one shows " not in s]
     return ".".join(steps[: 1 if turn.kind == "compare" else 2])
 
@@ -135,7 +136,7 @@ def score(turn: Turn, answer: str, tally: Tally) -> None:
 
 
 def _answers(loaded: Loaded, asked: list[tuple[str, list[Image.Image]]]) -> list[str]:
-    """Questions with their pictures -> greedy answers, in order."""
+    """Return greedy answers to questions with their pictures, in order."""
     turns = (prompts.Turn(question, tuple(shown)) for question, shown in asked)
     return greedy_texts(
         loaded, (loaded.prompter.prompt([turn], room=MOST).inputs for turn in turns), MOST
@@ -145,8 +146,8 @@ def _answers(loaded: Loaded, asked: list[tuple[str, list[Image.Image]]]) -> list
 def evaluate(
     folder: Path, n_scenes: int = 500, n_questions: int = 200, examples: int = 0
 ) -> dict[str, Any]:
-    """Shares right by kind of question, on the training renderer's held-out scenes and on the other
-    renderer's.
+    """Return shares right by kind of question, on the training renderer's held-out scenes and on
+    the other renderer's.
     """
     loaded = loader.load(custom_pair(str(folder)), roles=(), options=Options("float32"))
     tally, shown = Tally(), []

@@ -1,8 +1,8 @@
-"""A trained head in the format of vLLM's `speculators`, so that vLLM can serve it.
+"""Exports a trained head in the format of vLLM's `speculators`, so that vLLM can serve it.
 
-Given a head's folder and its target's configuration; names and fields as that library's models and
-converters have them (github.com/vllm-project/speculators, read at version 0.5). Knows the formats
-that both sides have: EAGLE-2's, EAGLE-3's, DFlash's.
+Given a head's folder and its target's configuration; names and fields as in that library's models
+and converters (github.com/vllm-project/speculators, read at version 0.5). Supports the formats that
+both have: EAGLE-2's, EAGLE-3's, DFlash's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
 
 VERSION = "0.5.0"
 DRAFTED = 5
-"""Tokens that vLLM drafts where the head's card does not say how far it fed itself."""
+"""Tokens that vLLM drafts if the head's card does not record how far it fed itself."""
 _LAYER = (
     *("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
     *("num_hidden_layers", "rms_norm_eps", "rope_theta", "hidden_act"),
@@ -33,17 +33,21 @@ _EAGLE2 = {"fc.": "fusion_fc.", "layers.0.": "transformer."}
 def export(
     head: Path, out: Path, target: Mapping[str, Any], name: str, architectures: list[str]
 ) -> list[str]:
-    """Write config.json and model.safetensors; gives sentences on what the format cannot say.
+    """Write config.json and model.safetensors; return sentences on what the format cannot express.
 
-    target: the configuration of the target's decoder. name: the folder or hub id by which vLLM
-    knows the target. ValueError where the format has no place for such a head.
+    Args:
+        target: The configuration of the target's decoder.
+        name: The folder or hub id of the target in vLLM.
+
+    Raises:
+        ValueError: If the format does not support such a head.
     """
     tensors, settings = files.read(head)
     kind = checkpoints.recognise(tensors, head.name, settings).kind
     if kind not in ("eagle2", "eagle3", "dflash"):
         raise ValueError(
             f"{head.name} is {checkpoints.FORMATS[kind].title}, which the speculators format does"
-            " not know; it knows EAGLE-2, EAGLE-3 and DFlash."
+            " not support; it supports EAGLE-2, EAGLE-3 and DFlash."
         )
     if DRAFT_IDS in tensors:
         raise ValueError(
@@ -126,7 +130,7 @@ def export(
 
 
 def _fed(head: Path) -> int:
-    """How many tokens the head drafted in a row while it learnt, by its card."""
+    """Return how many tokens the head drafted in a row in training, according to its card."""
     card = head / "card.json"
     if not card.is_file():
         return DRAFTED

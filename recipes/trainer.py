@@ -1,8 +1,7 @@
-"""The one training loop: checkpoints, resume, optimizers, schedule, log and progress for every
-recipe.
+"""The training loop of all recipes: checkpoints, resume, optimizers, schedule, log and progress.
 
-It runs on a CPU, on a GPU, or in several processes started by `accelerate launch`. A stopped run of
-one process ends with the weights of one that was not stopped.
+It runs on a CPU, on a GPU, or in several processes started by `accelerate launch`. A stopped and
+resumed run of one process ends with the same weights as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -28,11 +27,14 @@ LOG_EVERY = 25
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a run depends on, each field an option of `train`. Numbers of steps may be changed when
-    it goes on, the rest may not.
+    """What a run depends on; each field is an option of a recipe. Numbers of steps may be changed
+    when resuming, the rest may not.
 
-    steps: of the optimizer; batch: examples in each, over all processes. lr, muon_lr: of AdamW and
-    Muon. decay: share of the steps over which they fall.
+    Attributes:
+        steps: Of the optimizer.
+        batch: Examples in each step, over all processes.
+        lr, muon_lr: Of AdamW and Muon.
+        decay: Share of the steps over which they fall.
     """
 
     seed: int = 1
@@ -44,7 +46,8 @@ class Recipe:
 
 
 def processes() -> PartialState:
-    """This process among those that train together: one, or as many as were launched.
+    """Return this process's state among those that train together: one, or as many as were
+    launched.
 
     One of them may prepare data for days while the others wait for it.
     """
@@ -52,8 +55,8 @@ def processes() -> PartialState:
 
 
 def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The checkpoint of a run in a folder, None where there is none; ValueError where another wrote
-    it.
+    """Return the checkpoint of a run in a folder, None if there is none; ValueError if another run
+    wrote it.
     """
     path = folder / f"{name}.pt"
     if not path.exists():
@@ -64,7 +67,7 @@ def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str
     others = [key for key in fixed if before.get(key) != identity.get(key)]
     if others:
         raise ValueError(
-            f"{folder} holds a run with other {', '.join(others)}; pass --fresh, or give another"
+            f"{folder} has a run with other {', '.join(others)}; pass --fresh, or name another"
             " --folder"
         )
     return saved
@@ -73,12 +76,15 @@ def checkpoint(folder: Path, name: str, identity: Mapping[str, Any]) -> dict[str
 class Trainer:
     """One run of a recipe.
 
-    name: of the checkpoint file, the log's rows and the progress bar. identity: what the run
-    depends on (recipe, fingerprints of weights); a checkpoint whose identity differs in more than
-    numbers of steps is refused. parts: what a checkpoint holds beside the optimizers. decay: share
-    of the steps over which the learning rate falls. average: processes exchange gradients here,
-    since no distributed module wraps what is trained. fresh: a checkpoint that is there is passed
-    over.
+    Args:
+        name: Of the checkpoint file, the log's rows and the progress bar.
+        identity: What the run depends on (recipe, fingerprints of weights); a checkpoint whose
+            identity differs in more than numbers of steps is refused.
+        parts: What a checkpoint stores in addition to the optimizers.
+        decay: Share of the steps over which the learning rate falls.
+        average: Processes exchange gradients here, since no distributed module wraps what is
+            trained.
+        fresh: Ignore an existing checkpoint.
     """
 
     def __init__(
@@ -95,15 +101,16 @@ class Trainer:
         fresh: bool = False,
     ) -> None:
         if steps < 1:
-            raise ValueError(f"a run takes at least 1 step, got {steps}")
+            raise ValueError(f"a run needs at least 1 step, got {steps}")
         self.name, self.folder, self.identity = name, folder, dict(identity)
         self.parts, self.opts, self.steps, self.decay = dict(parts), opts, steps, decay
         self.accelerator = accelerator or Accelerator(cpu=not torch.cuda.is_available())
         self.average, self.fresh, self.step = average, fresh, 0
 
     def checkpoint(self) -> dict[str, Any] | None:
-        """The run's checkpoint, None where there is none to go on from; ValueError where another
-        run wrote it."""
+        """Return the run's checkpoint, None if there is none to continue from; ValueError if
+        another run wrote it.
+        """
         return None if self.fresh else checkpoint(self.folder, self.name, self.identity)
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -114,14 +121,14 @@ class Trainer:
             opt.load_state_dict(state)
 
     def resume(self) -> bool:
-        """Go on from the folder's checkpoint; False where there is none."""
+        """Continue from the folder's checkpoint; return False if there is none."""
         saved = self.checkpoint()
         if saved is not None:
             self.load(saved)
         return saved is not None
 
     def save(self) -> None:
-        """Write the checkpoint, complete or not at all."""
+        """Write the checkpoint atomically."""
         if not self.accelerator.is_main_process:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -144,10 +151,12 @@ class Trainer:
         stop_at: int | None = None,
         save_every_s: float = 300.0,
     ) -> bool:
-        """Run to the last step; False where `minutes` ran out or `stop_at` was reached first.
+        """Run to the last step; return False if `minutes` ran out or `stop_at` was reached first.
 
-        batches(step): the batches from this step on, the same whoever asks. loss(batch): the loss
-        and numbers to log. after: called after every step.
+        Args:
+            batches: batches(step): the batches from this step on, always the same.
+            loss: loss(batch): the loss and numbers to log.
+            after: Called after every step.
         """
         last, began = min(self.steps, stop_at or self.steps), time.monotonic()
         saved = began
@@ -177,7 +186,7 @@ class Trainer:
         return self.step >= self.steps
 
     def last_log(self) -> dict[str, float] | None:
-        """The last logged numbers of this run; None before the first."""
+        """Return the last logged numbers of this run; None before the first."""
         path = self.folder / "log.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         return next((row for row in reversed(rows) if row["run"] == self.name), None)
@@ -214,7 +223,7 @@ class Trainer:
                 log.write(json.dumps({"run": self.name, "step": self.step, **means}) + "\n")
 
     def _is_up(self, seconds: float, began: float) -> bool:
-        """Whether time has run out by the first process's clock: all must stop after the same
+        """Whether time has run out by the first process's clock, since all must stop after the same
         step.
         """
         up = torch.tensor(float(time.monotonic() - began > seconds), device=self.accelerator.device)
@@ -228,7 +237,7 @@ class Muon(torch.optim.Optimizer):
     """Momentum, then five Newton-Schulz steps towards the nearest orthogonal matrix (Jordan et al.,
     2024).
 
-    The update's root mean square is 0.2·lr whatever the shape, so that Adam's learning rates carry
+    The update's root mean square is 0.2·lr for every shape, so that Adam's learning rates carry
     over. `torch.optim.Muon` orthogonalises in bfloat16, which is many times slower on CPUs without
     bf16 units; this one batches matrices of equal shape and stays in the weights' dtype.
     """
@@ -263,7 +272,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
-    """Newton-Schulz iteration on a stack of matrices [N, a, b]."""
+    """Apply Newton-Schulz iteration to a stack of matrices [N, a, b]."""
     tall = x.shape[1] > x.shape[2]
     x = x.transpose(1, 2) if tall else x
     x = x / (x.flatten(1).norm(dim=1).view(-1, 1, 1) + 1e-7)
@@ -277,8 +286,9 @@ def orthogonal(x: Tensor, steps: int = 5) -> Tensor:
 def optimizers(
     parts: list[tuple[nn.Module, float]], lr: float, muon_lr: float
 ) -> list[torch.optim.Optimizer]:
-    """One AdamW over some modules, each with its own factor on both learning rates, and one Muon
-    over their matrices, where there are any."""
+    """Return one AdamW over some modules, each with its own factor on both learning rates, and one
+    Muon over their matrices, if there are any.
+    """
     matrices: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     seen: set[nn.Parameter] = set()
@@ -299,8 +309,8 @@ def optimizers(
 
 
 def warm_then_linear(progress: float, decay: float, warm: float = 0.01) -> float:
-    """The schedule's factor at `progress` in [0, 1]: a short rise, a plateau, a straight line down
-    over the last `decay` share.
+    """Return the schedule's factor at `progress` in [0, 1]: a short rise, a plateau, a linear
+    decrease over the last `decay` share.
     """
     if progress < warm:
         return max(0.05, progress / warm)

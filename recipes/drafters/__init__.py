@@ -1,5 +1,5 @@
-"""Training drafters on the target's stored features: what they share, and one file a kind, all read
-here.
+"""Training drafters on the target's stored features: what they share, and one file per kind, all
+imported here.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What all drafters learn with: recipes, the target's shared ends, batches, steps of self-feeding,
+"""What all drafters train with: recipes, the target's shared parts, batches, steps of self-feeding,
 the loss.
 
 Row r of a batch is a token; it predicts the feature of that token and the next token.
@@ -27,14 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe(trainer.Recipe):
-    """What the runs of all kinds depend on; a kind may add its own.
+    """What the runs of all kinds depend on; a kind may add its own fields.
 
-    stage1: share of the steps before the drafter feeds itself; self_feeding: N, forwards a step
-    after that, 1 for none. reg, cls, top: weights of the losses on features (smooth L1),
-    distributions (KL) and the target's `top_k` likeliest tokens. survive: K, a row stays while the
-    target's token is among the drafter's K likeliest; 0: all stay. noise: amplitude of uniform
-    noise on features, in their own size. ffn: width of the MLPs, 0 for the target's. draft_vocab:
-    how many tokens the drafter can say, those that the target says most; 0: all.
+    Attributes:
+        stage1: Share of the steps before the drafter feeds itself.
+        self_feeding: N, forwards per step after that, 1 for none.
+        reg, cls, top: Weights of the losses on features (smooth L1), distributions (KL) and the
+            target's `top_k` likeliest tokens.
+        survive: K, a row stays while the target's token is among the drafter's K likeliest; 0: all
+            stay.
+        noise: Amplitude of uniform noise on features, relative to their size.
+        ffn: Width of the MLPs, 0 for the target's.
+        draft_vocab: Size of the draft vocabulary, the tokens that the target emits most often; 0:
+            all.
     """
 
     stage1: float = 0.4
@@ -49,18 +54,18 @@ class Recipe(trainer.Recipe):
     draft_vocab: int = 0
 
     def passes(self, step: int) -> int:
-        """Forwards that feed on one another at this optimizer step."""
+        """Return the number of forwards that feed on one another at this optimizer step."""
         return 1 if step < self.stage1 * self.steps else self.self_feeding
 
     def wanted(self, needs: FeatureSpec) -> FeatureSpec:
-        """What is to be stored for this recipe, from what its kind needs."""
+        """Return what must be stored for this recipe, from what its kind needs."""
         return needs
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What of the target its drafters use and never train: decoder, embeddings, output head,
-    geometry.
+    """The parts of the target that its drafters use and never train: decoder, embeddings, output
+    head, geometry.
     """
 
     decoder: PreTrainedModel
@@ -73,7 +78,9 @@ class Shared:
 
     @classmethod
     def of(cls, model: PreTrainedModel, device: torch.device) -> Shared:
-        """Those of a target as the library loads it; its geometry with plain rotary positions."""
+        """Return those of a target as the library loads it; its geometry with plain rotary
+        positions.
+        """
         decoder = model.get_decoder()
         config = decoder.config
         heads = config.num_attention_heads
@@ -91,16 +98,16 @@ class Shared:
         return cls(decoder, *ends, softcap, geometry, config.intermediate_size, device)
 
     def embed(self, ids: Tensor) -> Tensor:
-        """ids [...] -> embeddings [..., D]; nothing is learned through them."""
+        """Embed ids [...] -> [..., D], without gradients."""
         with torch.no_grad():
             return self.embeddings(ids)
 
     def say(self, features: Tensor) -> Tensor:
-        """Features [..., D] -> logits [..., V], in the head's own precision."""
+        """Map features [..., D] -> logits [..., V], in the head's own precision."""
         return self._capped(self.head(features.to(self.head.weight.dtype)))
 
     def part(self, ids: Tensor) -> Callable[[Tensor], Tensor]:
-        """`say` for some ids [R]: features [..., D] -> logits [..., R]."""
+        """Return `say` for some ids [R]: features [..., D] -> logits [..., R]."""
         rows = self.head.weight.detach()[ids.to(self.head.weight.device)]
         return lambda features: self._capped(F.linear(features.to(rows.dtype), rows))
 
@@ -110,9 +117,15 @@ class Shared:
 
 @dataclass
 class Batch:
-    """inputs: what the head's forward takes before the number of steps. truth [B, N, D]: the
-    feature each row predicts. asked [B, N]: rows whose next token is part of an answer. token [B,
-    N]: that token. middle: what the first block is to resemble, or None."""
+    """One batch.
+
+    Attributes:
+        inputs: The arguments of the head's forward before the number of steps.
+        truth: [B, N, D] the feature each row predicts.
+        asked: [B, N] rows whose next token is part of an answer.
+        token: [B, N] that token.
+        middle: What the first block must resemble, or None.
+    """
 
     inputs: tuple[Tensor, ...]
     truth: Tensor
@@ -122,14 +135,15 @@ class Batch:
 
     @cached_property
     def first(self) -> int:
-        """The first column with a row that is asked."""
+        """The first column with a row in `asked`."""
         return int(self.asked.any(0).int().argmax())
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Root mean squares of what a target gives: words' embeddings, projected visual tokens,
-    features, the intermediate layer. 1 where a store holds none."""
+    """Root mean squares of a target's outputs: words' embeddings, projected visual tokens,
+    features, the intermediate layer. 1 if a store has none.
+    """
 
     words: float
     visual: float
@@ -138,7 +152,9 @@ class Sizes:
 
     @property
     def visual_scale(self) -> float:
-        """What brings visual tokens to the size of words (see `FeatureHead.prompt_embeds`)."""
+        """The factor that scales visual tokens to the size of words (see
+        `FeatureHead.prompt_embeds`).
+        """
         return self.words / self.visual
 
 
@@ -146,12 +162,14 @@ KINDS: dict[str, type[Learner]] = {}
 
 
 class Learner(ABC):
-    """A drafter that learns, with the target's embeddings and output head, which do not. A subclass
-    is a kind of drafter, and `train NAME` trains it.
+    """A drafter in training, with the target's frozen embeddings and output head. A subclass is a
+    kind of drafter, and the recipe NAME trains it.
 
-    recipe: the kind's default, and what an instance learns by. needs: what of the target is stored.
-    shift, reads: row r is token r + shift, and reads these of the token before it. scaled: visual
-    tokens are brought to the size of words.
+    Attributes:
+        recipe: The kind's default, and an instance's own.
+        needs: What of the target is stored.
+        shift, reads: Row r is token r + shift, and reads these of the token before it.
+        scaled: Visual tokens are scaled to the size of words.
     """
 
     name: str
@@ -174,7 +192,9 @@ class Learner(ABC):
         store: Store,
         start: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """start: tensors of a finished drafter of this kind to go on from, under their published
+        """Make a learner.
+
+        start: Tensors of a finished drafter of this kind to continue from, under their published
         names.
         """
         self.recipe, self.shared, self.sizes = recipe, shared, sizes
@@ -196,10 +216,10 @@ class Learner(ABC):
 
     @abstractmethod
     def make(self) -> nn.Module:
-        """A fresh module."""
+        """Return a fresh module."""
 
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
-        """Conversations, padded on the right. noise: where what is read is to be blurred."""
+        """Return conversations, right-padded. noise: for kinds that blur their inputs."""
         n, s = max(len(r.ids) for r in rows) - 1, self.shift
         embeds = self.stacked([self.embeds(r)[s:][: len(r.ids) - 1] for r in rows], n)
         truth = self.stacked([r.features[s:][: len(r.ids) - 1] for r in rows], n)
@@ -215,15 +235,15 @@ class Learner(ABC):
         return Batch(inputs, truth, asked, token)
 
     def stacked(self, some: Sequence[Tensor], n: int) -> Tensor:
-        """[m, ...] each -> [B, n, ...] on the device, with zeros behind."""
+        """Stack tensors [m, ...] -> [B, n, ...] on the device, zero-padded."""
         return torch.stack([padded(x.to(self.device), n) for x in some])
 
     def loss(
         self, batch: Batch, passes: int, forward: Callable[..., list[tuple[Tensor, Tensor | None]]]
     ) -> tuple[Tensor, dict[str, float]]:
-        """The weighted sum of all losses, mean over passes, and numbers to print.
+        """Return the weighted sum of all losses, averaged over passes, and numbers to print.
 
-        forward: the module, or its distributed wrapper.
+        forward: The module, or its distributed wrapper.
         """
         r = self.recipe
         said = forward(*batch.inputs, passes, batch.first)
@@ -241,8 +261,8 @@ class Learner(ABC):
             rows, features = number[:, first:][live], out[live].float()
             q = self.guess(features).float().log_softmax(-1)
             reg = F.smooth_l1_loss(features, truth[rows])
-            # choice: arXiv 2505.19201 §3.2.1 names the draft first; as in its code the target's is
-            # the truth.
+            # choice: arXiv 2505.19201 §3.2.1 names the draft first; as in its code, the target's
+            # distribution is the reference.
             kl = F.kl_div(q, p[rows], reduction="batchmean")
             total = total + r.reg * reg + r.cls * kl
             if r.top:
@@ -262,25 +282,25 @@ class Learner(ABC):
         return total / len(said), {"loss": total.item() / len(said), **seen}
 
     def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
-        """The loss of what a first block says on the rows that are asked, for kinds that have
+        """Return the loss of a first block's output on the rows in `asked`, for kinds that have
         one.
         """
         raise ValueError(f"{self.title} has no loss on a first block")
 
     def before(self, step: int) -> None:  # noqa: B027 - most kinds do nothing here
-        """Called before every optimizer step."""
+        """Do something before every optimizer step; most kinds do nothing."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a folder holds, under the published names; beside them the draft vocabulary."""
+        """Return a folder's tensors under the published names, and the draft vocabulary."""
         own = self.module.published()
         return own if self.ids is None else {**own, DRAFT_IDS: self.ids.int()}
 
     def settings(self) -> dict[str, Any]:
-        """What drafting must know beyond the published format."""
+        """Return what drafting must know beyond the published format."""
         return {"visual_scale": self.sizes.visual_scale} if self.scaled else {}
 
     def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The config.json of the published format."""
+        """Return the config.json of the published format."""
         g, down = self.module.geometry, "mlp.down_proj.weight"
         return {
             "architectures": [f"{self.title} head"],
@@ -296,21 +316,23 @@ class Learner(ABC):
         }
 
     def wanted(self, truth: Tensor) -> Tensor:
-        """The target's distribution [k, R] over what can be drafted, at features `truth` [k, D]."""
+        """Return the target's distribution [k, R] over what can be drafted, at features `truth` [k,
+        D].
+        """
         return self._say(truth).float().softmax(-1)
 
     def guess(self, out: Tensor) -> Tensor:
-        """The module's output [..., D] -> logits over what it can say."""
+        """Map the module's output [..., D] -> logits over the draft vocabulary."""
         return self._say(out)
 
     def token_of(self, guessed: Tensor) -> Tensor:
-        """The target's ids of what `guess` numbers."""
+        """Map indices of `guess` to the target's ids."""
         return guessed if self.ids is None else self.ids[guessed]
 
     @torch.no_grad()
     def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
-        """For `acceptance.measure`: which rows guess their next token, by step, and which are
-        asked.
+        """Return, for `acceptance.measure`, which rows predict their next token, by step, and which
+        are in `asked`.
         """
         steps = []
         for step, (out, _) in enumerate(self.module(*batch.inputs, length, batch.first)):
@@ -323,8 +345,9 @@ class Learner(ABC):
     def _survivors(
         self, alive: Tensor, live: Tensor, q: Tensor, target: Tensor, first: int
     ) -> Tensor:
-        """Rows of the next step: those whose predecessor lives and, with a filter, was not hopeless
-        (arXiv 2509.23928 eq. 7)."""
+        """Return the rows of the next step: those whose predecessor lives and, with a filter, was
+        not hopeless (arXiv 2509.23928 eq. 7).
+        """
         stays = torch.zeros_like(alive)
         on = torch.ones_like(target, dtype=torch.bool)
         if self.recipe.survive:
@@ -333,7 +356,7 @@ class Learner(ABC):
         return F.pad(stays, (1, 0))[:, :-1]
 
     def embeds(self, rows: Rows) -> Tensor:
-        """Embeddings of all tokens [n, D]: the table's, or the projected visual tokens."""
+        """Return embeddings of all tokens [n, D]: the table's, or the projected visual tokens."""
         embeds = self.shared.embed(rows.ids.long().to(self.device)).float()
         if len(rows.embeds):
             scale = self.sizes.visual_scale if self.scaled else 1.0
@@ -342,12 +365,12 @@ class Learner(ABC):
 
 
 def padded(x: Tensor, n: int) -> Tensor:
-    """[m, ...] -> [n, ...] with zeros behind."""
+    """Pad [m, ...] -> [n, ...] with zeros at the end."""
     return F.pad(x, (0, 0) * (x.ndim - 1) + (0, n - x.shape[0]))
 
 
 def draft_vocabulary(store: Store, size: int, vocab: int) -> Tensor:
-    """The ids [R] that the target says most in a store's answers, the commonest first."""
+    """Return the ids [R] that are most frequent in a store's answers, most frequent first."""
     counts = torch.zeros(vocab, dtype=torch.int64)
     for i in range(len(store)):
         rows = store[i]

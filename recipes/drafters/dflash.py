@@ -1,7 +1,7 @@
 """DFlash's head (arXiv 2602.06036): one forward of a few layers drafts a block of tokens.
 
-A block is a token that is known and masks behind it. Its rows see one another both ways, and in
-every layer the target's states of all tokens before the block as further keys and values.
+A block is a known token followed by masks. Its rows attend to one another in both directions, and
+in every layer to the target's states of all tokens before the block, as further keys and values.
 """
 
 from __future__ import annotations
@@ -25,10 +25,15 @@ CHUNK = 32
 
 @dataclass(frozen=True)
 class DflashRecipe(Recipe):
-    """block: rows of a block, the known token among them. layers: of the head. anchors: blocks
-    that are learnt from, a conversation and step. fade: the loss of the k-th drafted token counts
-    exp(-(k - 1) / fade), since it is of use only where all before it are right. mask: the target's
-    id whose embedding stands for a token that is not known, by default its padding.
+    """The settings of DFlash.
+
+    Attributes:
+        block: Rows of a block, including the known token.
+        layers: Of the head.
+        anchors: Blocks trained on, per conversation and step.
+        fade: The loss of the k-th drafted token is weighted exp(-(k - 1) / fade), since it helps
+            only if all before it are right.
+        mask: The target's id whose embedding represents an unknown token, by default its padding.
     """
 
     block: int = 10
@@ -54,7 +59,9 @@ class DflashHead(Drafter):
     def __init__(
         self, g: Geometry, ffn: int, n_read: int, layers: int, block: int, mask: Tensor
     ) -> None:
-        """n_read: layers of the target that are read. mask [D]: the embedding of a mask."""
+        """Make a head. n_read: layers of the target that are read. mask [D]: the embedding of a
+        mask.
+        """
         super().__init__()
         self.geometry, self.block = g, block
         self.fc = nn.Linear(n_read * g.width, g.width, bias=False)
@@ -65,8 +72,8 @@ class DflashHead(Drafter):
         start_small(self)
 
     def forward(self, embeds: Tensor, levels: Tensor, anchors: Tensor) -> Tensor:
-        """What the head says behind each of A known tokens [B, A, block - 1, D], row k of token
-        anchor + k + 1.
+        """Return the head's output after each of A known tokens [B, A, block - 1, D], row k of
+        token anchor + k + 1.
 
         embeds [B, N, D], levels [B, N, layers read x D] of all tokens; anchors [B, A].
         """
@@ -100,8 +107,8 @@ class DflashLearner(Learner):
     """Row r is token r with its states in three layers. Blocks begin at random tokens of answers.
 
     # choice: the authors' code reads as many layers as the head has, spread evenly; here the three
-    # that EAGLE-3 reads, so that both learn from one store. It learns the tokens that were said;
-    # here the target's distributions, whose mean over what may come before is the same.
+    that EAGLE-3 reads, so that both train on one store. It learns the emitted tokens; here the
+    target's distributions, whose mean over what may come before is the same.
     """
 
     name, title = "dflash", "DFlash"
@@ -124,7 +131,7 @@ class DflashLearner(Learner):
         )
 
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
-        """noise: chooses where blocks begin; without it they are not chosen."""
+        """noise: Chooses where blocks begin; without it they are not chosen."""
         batch = super().batch(rows, None)
         r: Any = self.recipe
         if noise is None:
@@ -137,11 +144,12 @@ class DflashLearner(Learner):
     def loss(
         self, batch: Batch, passes: int, forward: Callable[..., Any]
     ) -> tuple[Tensor, dict[str, float]]:
-        """The fading mean of KL(target‖draft) over all drafted tokens of the blocks."""
+        """Return the fading mean of KL(target‖draft) over all drafted tokens of the blocks."""
         r: Any = self.recipe
         anchors, (size, n) = batch.inputs[-1], batch.asked.shape
         said = forward(*batch.inputs)
-        # Row anchor + k knows token anchor + k + 1; a block's use ends with its answer.
+        # Row anchor + k has token anchor + k + 1; a block is useful only up to the end of its
+        # answer.
         steps = torch.arange(r.block - 1, device=self.device)
         rows = anchors[..., None] + steps
         asked = F.pad(batch.asked, (0, r.block))
@@ -174,7 +182,7 @@ class DflashLearner(Learner):
         return [*steps], batch.asked
 
     def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """As z-lab's files have it; layers are numbered by their outputs."""
+        """Return it as in z-lab's files; layers are numbered by their outputs."""
         r: Any = self.recipe
         return {
             **super().config(tensors),

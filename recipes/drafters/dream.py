@@ -29,11 +29,16 @@ from specvl_demo.methods.heads.blocks import Geometry
 
 @dataclass(frozen=True)
 class DreamRecipe(Recipe):
-    """middle: weight of the loss on the intermediate layer. keep: share of visual tokens among the
-    queries. gate: where the gates start. cross: False learns without the cross-attention. select:
-    that layer is chosen for every `token` (as the published code does) or for a `sample` (as the
-    paper says), or is always the one at so many percent of the depth; state: its `input` or
-    `output`.
+    """The settings of DREAM.
+
+    Attributes:
+        middle: Weight of the loss on the intermediate layer.
+        keep: Share of visual tokens among the queries.
+        gate: Initial value of the gates.
+        cross: False trains without the cross-attention.
+        select: The intermediate layer is chosen for every `token` (as in the published code) or for
+            a `sample` (as in the paper), or is always the one at so many percent of the depth.
+        state: Its `input` or `output`.
     """
 
     middle: float = 0.2
@@ -47,10 +52,10 @@ class DreamRecipe(Recipe):
         fixed = self.select.isdecimal() and int(self.select) < 100
         if self.select not in ("token", "sample") and not fixed:
             raise ValueError(
-                f"--select is token, sample, or percent of the depth, not {self.select!r}."
+                f"--select must be token, sample, or percent of the depth, not {self.select!r}."
             )
         if self.state not in ("input", "output"):
-            raise ValueError(f"--state is input or output, not {self.state!r}.")
+            raise ValueError(f"--state must be input or output, not {self.state!r}.")
 
     def wanted(self, needs: FeatureSpec) -> FeatureSpec:
         return replace(needs, select=self.select, state=self.state)
@@ -67,9 +72,7 @@ class CrossBlock(nn.Module):
         self.cross_attn_mlp_gate = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """x with what its queries find among the features, and the MLP; each as far as its gate is
-        open.
-        """
+        """Add the attention to the features and the MLP to x, each as far as its gate is open."""
         queries = self.cross_attn.queries(self.input_layernorm(x))
         x = x + self.cross_attn_attn_gate.tanh() * self.cross_attn.mix(queries, keys, values, mask)
         return x + self.cross_attn_mlp_gate.tanh() * self.mlp(self.post_attention_layernorm(x))
@@ -79,7 +82,7 @@ class DreamHead(Drafter):
     """DREAM: block, gated cross-attention to features, block, norm."""
 
     def __init__(self, g: Geometry, ffn: int, gate: float = 0.0, scale: float = 1.0) -> None:
-        """gate: where both gates start (published: 0). scale: see `factors`."""
+        """Make a head. gate: initial value of both gates (published: 0). scale: see `factors`."""
         super().__init__()
         self.geometry, self.scale = g, scale
         cross = CrossBlock(g, ffn)
@@ -91,7 +94,7 @@ class DreamHead(Drafter):
             cross.cross_attn_mlp_gate.fill_(gate)
 
     def factors(self) -> dict[str, Tensor]:
-        """The first block has no norm and embeddings are small: its attention sees them times
+        """The first block has no norm and embeddings are small, so its attention reads them times
         `scale`.
         """
         scale = torch.tensor(self.scale, device=self.norm.weight.device)
@@ -100,10 +103,10 @@ class DreamHead(Drafter):
     def forward(
         self, embeds: Tensor, at: Tensor, features: Tensor, n_prompt: Tensor, n: int, first: int = 0
     ) -> list[tuple[Tensor, Tensor]]:
-        """Predicted features, and the first block's output, as `FeatureHead` gives them.
+        """Return predicted features, and the first block's output, in `FeatureHead`'s form.
 
-        embeds [B, N, D]: queries; at [B, N]: which position of the conversation each is; features
-        [B, S, D] of all positions; n_prompt [B]: features there are when drafting begins.
+        embeds [B, N, D]: queries; at [B, N]: the position of each in the conversation; features [B,
+        S, D] of all positions; n_prompt [B]: number of features when drafting begins.
         """
         low, cross, last = cast(tuple[Block, CrossBlock, Block], tuple(self.layers))
         device = embeds.device
@@ -125,8 +128,11 @@ class DreamHead(Drafter):
         return steps
 
     def _mask(self, at: Tensor, n_features: int, n_prompt: Tensor, step: int) -> Tensor:
-        """Additive [B, 1, N, S]: features up to `step` before the row. A row that has none sees the
-        prompt's alike, as the published code does to the first one (methods D1)."""
+        """Return an additive mask [B, 1, N, S] of features up to `step` before the row.
+
+        A row without any attends to all of the prompt's equally, as the first one does in the
+        published code (methods D1).
+        """
         j = torch.arange(n_features, device=at.device)
         mask = torch.full((at.shape[0], 1, at.shape[1], n_features), -torch.inf, device=at.device)
         mask.masked_fill_((j < n_prompt[:, None])[:, None, None], torch.finfo(mask.dtype).min)
@@ -134,8 +140,10 @@ class DreamHead(Drafter):
 
 
 def drafted_mask(n: int, step: int, device: torch.device) -> Tensor:
-    """[n, (step - 1) n] additive: of the predictions of earlier steps, a row sees those of its
-    predecessors, one of each step, the latest at the row before it."""
+    """Return an additive mask [n, (step - 1) n] of the predictions of earlier steps.
+
+    A row attends to those of its predecessors, one of each step, the latest at the row before it.
+    """
     row = torch.arange(n, device=device)[:, None]
     seen = torch.cat([row.t() == row - (step - u) for u in range(1, step)], 1)
     return torch.zeros(seen.shape, device=device).masked_fill_(~seen, -torch.inf)
@@ -150,7 +158,7 @@ class DreamLearner(Learner):
     needs = FeatureSpec(visual=True, middle=True)
 
     def make(self) -> nn.Module:
-        """A fresh head; without cross-attention its gates stay shut."""
+        """Return a fresh head; without cross-attention its gates stay closed."""
         r = self.recipe
         gate = r.gate if r.cross else 0.0
         module = DreamHead(
@@ -164,17 +172,17 @@ class DreamLearner(Learner):
         return {"keep": self.recipe.keep, **super().settings()}
 
     def early_loss(self, early: Tensor, batch: Batch, live: Tensor) -> Tensor:
-        """Smooth L1 between the first block and the target's calmest layer.
+        """Return smooth L1 between the first block and the target's calmest layer.
 
-        # choice: in that layer's own size, which may be far above that of features.
+        # choice: relative to that layer's own size, which may be far above that of features.
         """
         if batch.middle is None:
-            raise ValueError("DREAM learns from the target's calmest layer: this batch has none")
+            raise ValueError("DREAM trains on the target's calmest layer, which this batch lacks")
         size = self.sizes.middle
         return self.recipe.middle * F.smooth_l1_loss(early / size, batch.middle[live] / size)
 
     def batch(self, rows: Sequence[Rows], noise: torch.Generator | None = None) -> Batch:
-        """Features keep all positions, queries those that are left."""
+        """Features keep all positions, queries only the remaining ones."""
         at = [self._queries(r) for r in rows]
         n, size = max(map(len, at)), max(len(r.ids) for r in rows)
 

@@ -1,6 +1,9 @@
-"""EAGLE's heads: version 2 (arXiv 2406.16858, 2401.15077) learns features and tokens, with noise in
-place of self-feeding; version 3 (arXiv 2503.01840) tokens alone, in training-time test, over a
-draft vocabulary."""
+"""EAGLE's heads.
+
+Version 2 (arXiv 2406.16858, 2401.15077) learns features and tokens, with noise in place of
+self-feeding; version 3 (arXiv 2503.01840) only tokens, with training-time test, over a draft
+vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,13 @@ class FeatureHead(Drafter):
         start_small(self)
 
     def step_inputs(self, step: int, like: Tensor) -> list[Tensor]:
-        """What the projection reads beside embedding and feature at a step, [B, N, D] each."""
+        """Return what the projection reads at a step in addition to embedding and feature, [B, N,
+        D] each.
+        """
         return []
 
     def factors(self) -> dict[str, Tensor]:
-        """The projection takes over the scales of what it reads."""
+        """Fold the scales of the inputs into the projection."""
         n, more = self.geometry.width, self.inputs - len(self.scales)
         each = torch.tensor([*self.scales, *[1.0] * more]).repeat_interleave(n)
         return {"fc.weight": each.to(self.fc.weight.device)}
@@ -43,8 +48,9 @@ class FeatureHead(Drafter):
     def forward(
         self, embeds: Tensor, features: Tensor, n: int, first: int = 0
     ) -> list[tuple[Tensor, None]]:
-        """Predicted features [B, N, D] for steps 1..n of feeding itself, from step 2 on of rows
-        `first`.. only. Second in each pair is what a first block says, which there is not.
+        """Return predicted features [B, N, D] for steps 1..n of feeding itself, from step 2 on only
+        of rows `first`..; the second of each pair is a first block's output, which this head does
+        not have.
 
         embeds [B, N, D] of row i's token, features [B, N, D] of the token before it.
         """
@@ -55,7 +61,7 @@ class FeatureHead(Drafter):
         for step in range(n):
             parts = [embeds, features]
             if step:
-                # A row is fed what its predecessor said at the step before.
+                # A row is fed its predecessor's output of the step before.
                 before = F.pad(steps[-1], (0, 0, 1, 0))[:, :-1]
                 parts = [embeds[:, first:], before[:, first:] if step == 1 else before]
             parts = [part * scale for part, scale in zip(parts, self.scales, strict=True)]
@@ -72,21 +78,22 @@ class FeatureLearner(Learner):
     needs = FeatureSpec(visual=True)
 
     def make(self) -> nn.Module:
-        """A fresh head that sees embeddings and features in one size."""
+        """Return a fresh head that reads embeddings and features scaled to one size."""
         scales = (1 / self.sizes.words, 1 / self.sizes.features)
         return FeatureHead(self.shared.geometry, self.recipe.ffn or self.shared.ffn, scales)
 
 
 class WideBlock(Block):
     """EAGLE-3's block: attention reads an embedding and a feature, both normed; the feature is the
-    residual."""
+    residual.
+    """
 
     def __init__(self, g: Geometry, ffn: int) -> None:
         super().__init__(g, ffn, input_norm=True, inputs=2)
         self.hidden_norm = nn.RMSNorm(g.width, g.eps)
 
     def joined(self, embeds: Tensor, features: Tensor) -> Tensor:
-        """What attention reads [.., 2D]."""
+        """Return what attention reads [.., 2D]."""
         return torch.cat((self.normed(embeds), self.hidden_norm(features)), -1)
 
 
@@ -100,8 +107,8 @@ class Eagle3Head(Drafter):
     def __init__(
         self, g: Geometry, ffn: int, ids: Tensor, vocab: int, output: Tensor | None = None
     ) -> None:
-        """vocab: the target's. output [R, D]: where the output head starts, None for small random
-        numbers.
+        """Make a head. vocab: the target's. output [R, D]: initial output head, None for small
+        random numbers.
         """
         super().__init__()
         self.geometry = g
@@ -118,14 +125,14 @@ class Eagle3Head(Drafter):
         self.register_buffer("t2d", known.index_fill(0, ids, True))
 
     def logits(self, out: Tensor) -> Tensor:
-        """The block's output [..., D] -> logits over the draft vocabulary [..., R]."""
+        """Map the block's output [..., D] -> logits over the draft vocabulary [..., R]."""
         return self.lm_head(self.norm(out))
 
     def forward(
         self, embeds: Tensor, levels: Tensor, n: int, first: int = 0
     ) -> list[tuple[Tensor, None]]:
-        """The block's output [B, N, D] at steps 1..n of feeding itself (training-time test), from
-        step 2 on of rows `first`.. only.
+        """Return the block's output [B, N, D] at steps 1..n of feeding itself (training-time test),
+        from step 2 on only of rows `first`..
 
         embeds [B, N, D] of row i's token, levels [B, N, 3D] of the token before it.
         """
@@ -143,19 +150,21 @@ class Eagle3Head(Drafter):
 
 class Eagle3Learner(Learner):
     """EAGLE-3. Row r is token r + 1 with the three layers' states of token r; only the draft
-    vocabulary's share of the target's distribution is learnt."""
+    vocabulary's share of the target's distribution is learned.
+    """
 
     name, title = "eagle3", "EAGLE-3"
-    # As deep as it will draft: nothing else holds what it feeds itself near what it has learnt to
-    # read.
-    # choice: every step counts alike; the authors' code weighs step s with 0.8^s.
+    # As deep as it will draft: nothing else keeps what it feeds itself close to its training
+    # inputs.
     recipe = Recipe(self_feeding=7, stage1=0.0, reg=0.0, cls=1.0)
     needs = FeatureSpec(visual=True, levels=True)
     reads = "levels"
     scaled = False
 
     def make(self) -> nn.Module:
-        """A fresh head whose output head starts as the target's rows of the draft vocabulary."""
+        """Return a fresh head whose output head starts as the target's rows of the draft
+        vocabulary.
+        """
         output = self.shared.head.weight.detach()
         every = torch.arange(len(output), device=output.device)
         if "d2t" in self.start:
@@ -167,11 +176,11 @@ class Eagle3Learner(Learner):
         return Eagle3Head(self.shared.geometry, ffn, self.ids, output.shape[0], rows)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The published format has a draft vocabulary of its own."""
+        """Return its tensors; the published format includes the draft vocabulary."""
         return self.module.published()
 
     def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """As SafeAILab's files have it."""
+        """Return it as in SafeAILab's files."""
         return {**super().config(tensors), "draft_vocab_size": len(tensors["d2t"])}
 
     def guess(self, out: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class HivisRecipe(Recipe):
 
 
 class HivisHead(FeatureHead):
-    """EAGLE-2's head that also reads an embedding of the step it is at."""
+    """EAGLE-2's head that also reads an embedding of the current step."""
 
     inputs = 3
 
@@ -39,7 +39,7 @@ class HivisHead(FeatureHead):
         self.residual = nn.Parameter(torch.zeros(step_rows, g.width))
 
     def step_inputs(self, step: int, like: Tensor) -> list[Tensor]:
-        """The step's embedding, the last one for all steps beyond."""
+        """Return the step's embedding, the last one for all steps beyond."""
         return [self.residual[min(step, self.residual.shape[0] - 1)].expand_as(like)]
 
 
@@ -60,7 +60,7 @@ class HivisLearner(FeatureLearner):
 
     @torch.no_grad()
     def before(self, step: int) -> None:
-        """Stage 2 begins: every step embedding starts from the one there was."""
+        """Begin stage 2 with every step embedding equal to the existing one."""
         r = self.recipe
         if r.passes(step) > 1 and r.passes(max(0, step - 1)) == 1:
             rows = self.module.residual

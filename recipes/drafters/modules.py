@@ -1,9 +1,10 @@
-"""Blocks of heads as modules that learn; parameter names are those of the published files.
+"""Blocks of heads as trainable modules; parameter names are those of the published files.
 
-Given embeddings and the target's features of whole conversations, a head gives what it would say at
+Given embeddings and the target's features of whole conversations, a head returns its output at
 every row after 0, 1, 2, ... steps of feeding itself, exactly as when it drafts a chain (HASS, arXiv
-2408.15766): at step s a row sees its last s - 1 predecessors as drafted ones and everything before
-them as known. `methods.heads.blocks` computes the same from the same tensors, one row at a time.
+2408.15766): at step s a row attends to its last s - 1 predecessors as drafted ones and to
+everything before them as known. `methods.heads.blocks` computes the same from the same tensors, one
+row at a time.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from specvl_demo.methods.heads.files import canonical
 
 
 class Drafter(nn.Module):
-    """A drafter that learns; its parameters have the names of the published files."""
+    """A drafter in training; its parameters have the names of the published files."""
 
     def factors(self) -> dict[str, Tensor]:
-        """What published tensors are, by name, as multiples of the parameters; 1 where not named.
+        """Return published tensors, by name, as multiples of the parameters; 1 if not named.
 
-        Embeddings and features may differ in size by orders, which slows learning down: where a
-        module reads them scaled, the published matrices take the scales over.
+        Embeddings and features may differ in size by orders of magnitude, which slows training:
+        where a module reads them scaled, the published matrices include the scales.
         """
         return {}
 
@@ -36,15 +37,15 @@ class Drafter(nn.Module):
 
     @torch.no_grad()
     def begin_with(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over published tensors; ValueError where they are of a drafter of another shape."""
+        """Load published tensors; ValueError if they are of a drafter of another shape."""
         factors = self.factors()
         for name, p in self.state_dict().items():
             given = tensors.get(canonical(name))
             if given is None or given.shape != p.shape:
                 there = "nothing" if given is None else f"{tuple(given.shape)}"
                 raise ValueError(
-                    f"cannot go on from this drafter: {name} is {tuple(p.shape)} here, there"
-                    f" {there}"
+                    f"cannot continue from this drafter: {name} is {tuple(p.shape)} here, but"
+                    f" {there} there"
                 )
             p.copy_(given.to(p.device) / factors.get(name, torch.ones((), device=p.device)))
 
@@ -59,15 +60,15 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(ffn, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., D] -> [..., D]; the residual is the caller's."""
+        """Map x [..., D] -> [..., D], without the residual."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Attention(nn.Module):
-    """Queries, keys, values and output; cross: q/k norm per head and no rotary positions."""
+    """Queries, keys, values and output. cross: q/k norm per head and no rotary positions."""
 
     def __init__(self, g: Geometry, cross: bool = False, inputs: int = 1) -> None:
-        """inputs: how many rows of width D are read side by side."""
+        """Make the projections. inputs: how many rows of width D are concatenated."""
         super().__init__()
         self.geometry = g
         inner, kv = g.heads * g.head_width, g.kv_heads * g.head_width
@@ -79,19 +80,19 @@ class Attention(nn.Module):
         self.k_norm = nn.RMSNorm(g.head_width, g.eps) if cross else None
 
     def queries(self, x: Tensor, turns: tuple[Tensor, Tensor] | None = None) -> Tensor:
-        """[B, N, D] -> [B, heads, N, width]"""
+        """Project [B, N, D] -> [B, heads, N, width]."""
         return self._heads(self.q_proj(x), self.q_norm, turns)
 
     def keys_values(
         self, x: Tensor, turns: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """[B, N, D] -> twice [B, kv_heads, N, width]"""
+        """Project [B, N, D] -> keys and values [B, kv_heads, N, width]."""
         return self._heads(self.k_proj(x), self.k_norm, turns), self._heads(
             self.v_proj(x), None, None
         )
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention and output projection [B, N, D]; mask None is causal."""
+        """Apply attention and output projection -> [B, N, D]; mask None is causal."""
         gqa = self.geometry.heads != self.geometry.kv_heads
         a = F.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=gqa
@@ -111,7 +112,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """A Llama-type block; without input norm as EAGLE's, or with it."""
+    """A Llama-type block, with an input norm or without one as EAGLE's."""
 
     def __init__(self, g: Geometry, ffn: int, input_norm: bool, inputs: int = 1) -> None:
         super().__init__()
@@ -122,11 +123,11 @@ class Block(nn.Module):
             self.input_layernorm = nn.RMSNorm(g.width, g.eps)
 
     def normed(self, x: Tensor) -> Tensor:
-        """What attention reads of x: x itself in a block without input norm."""
+        """Return what attention reads of x: x itself in a block without input norm."""
         return self.input_layernorm(x) if hasattr(self, "input_layernorm") else x
 
     def close(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Residual, then the MLP."""
+        """Add the residual, then the MLP."""
         x = x + attended
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -134,8 +135,9 @@ class Block(nn.Module):
 class Steps:
     """Self-attention of one block over steps of self-feeding: keys and values of every step so far.
 
-    At step s row i sees step 1 up to row i - s + 1, then step 2 at row i - s + 2, ..., step s at
-    row i. From step 2 on only rows from `first` on are computed; nothing before them is drafted.
+    At step s row i attends to step 1 up to row i - s + 1, then to step 2 at row i - s + 2, ...,
+    step s at row i. From step 2 on only rows from `first` on are computed; nothing before them is
+    drafted.
     """
 
     def __init__(self, attention: Attention, turns: tuple[Tensor, Tensor], first: int) -> None:
@@ -144,7 +146,9 @@ class Steps:
         self._values: list[Tensor] = []
 
     def attend(self, x: Tensor) -> Tensor:
-        """The next step's attention input [B, N or N - first, D] -> its output, the same shape."""
+        """Map the next step's attention input [B, N or N - first, D] -> its output, of the same
+        shape.
+        """
         cos, sin = (t[self._first if self._keys else 0 :] for t in self._turns)
         queries = self._attention.queries(x, (cos, sin))
         keys, values = self._attention.keys_values(x, (cos, sin))
@@ -159,8 +163,8 @@ class Steps:
 
 
 def step_mask(n: int, first: int, step: int, device: torch.device) -> Tensor:
-    """[n - first, n + (step - 1)(n - first)] bool: what rows from `first` on see at a step (see
-    `Steps`).
+    """Return [n - first, n + (step - 1)(n - first)] bool: what rows from `first` on attend to at a
+    step (see `Steps`).
     """
     row = torch.arange(first, n, device=device)[:, None]
     seen = [torch.arange(n, device=device) <= row - (step - 1)]
@@ -169,7 +173,7 @@ def step_mask(n: int, first: int, step: int, device: torch.device) -> Tensor:
 
 
 def turns_of(g: Geometry, n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """cos and sin [n, head_width] of positions 0..n - 1."""
+    """Return cos and sin [n, head_width] of positions 0..n - 1."""
     half = g.head_width // 2
     frequency = g.theta ** -(torch.arange(half, device=device).float() / half)
     angles = torch.arange(n, device=device).float()[:, None] * frequency
@@ -178,7 +182,7 @@ def turns_of(g: Geometry, n: int, device: torch.device) -> tuple[Tensor, Tensor]
 
 
 def start_small(module: nn.Module) -> None:
-    """Small random matrices; what a branch adds starts at zero."""
+    """Initialise small random matrices; the output of every branch starts at zero."""
     for name, p in module.named_parameters():
         if p.ndim == 2 and name != "residual":
             nn.init.normal_(p, std=0.5 * p.shape[1] ** -0.5)

@@ -1,5 +1,5 @@
-"""Training a drafter of a pair on stored features: batches, export, and the card with where it
-comes from.
+"""Trains a drafter of a pair on stored features: batches, export, and the card with its
+provenance.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ def learner_for(
     device: torch.device,
     start: Path | None = None,
 ) -> Learner:
-    """A drafter for this target: fresh, or as a finished one's folder holds it. Sizes of embeddings
-    and features are read off the store's first shard."""
+    """Return a drafter for this target: fresh, or from a finished one's folder.
+
+    Sizes of embeddings and features are measured on the store's first shard.
+    """
     shared = Shared.of(model, device)
     some = [store[i] for i in range(min(64, len(store)))]
     ids = torch.cat([r.ids[~r.visual] for r in some]).long()
@@ -54,8 +56,9 @@ def learner_for(
 
 
 class Picker:
-    """Which conversations step number s learns from: a shuffle an epoch, conversations of like
-    length together."""
+    """Chooses the conversations of each step: a shuffle per epoch, conversations of similar length
+    together.
+    """
 
     def __init__(self, store: Store, batch: int, seed: int) -> None:
         self._lengths = [store.length(i) for i in range(len(store))]
@@ -81,7 +84,7 @@ class Picker:
 
 
 class Run(Trainer):
-    """A learner on its way. origin: fingerprints of the weights it depends on (see
+    """A learner in training. origin: fingerprints of the weights it depends on (see
     `identity_of`).
     """
 
@@ -100,7 +103,7 @@ class Run(Trainer):
         self.forward = accelerator.prepare_model(learner.module)
 
     def fit(self, store: Store, minutes: float | None = None, stop_at: int | None = None) -> bool:
-        """Train on a store; False where it stopped before the recipe's end."""
+        """Train on a store; return False if it stopped before the recipe's end."""
         r = self.learner.recipe
         picker = Picker(store, r.batch, r.seed)
 
@@ -121,13 +124,15 @@ class Run(Trainer):
 
 
 def identity_of(name: str, recipe: Recipe, origin: Mapping[str, str | None]) -> dict[str, Any]:
-    """What a run of this kind and recipe depends on. origin: fingerprints of the target's `weights`
-    and of the drafter to `start` with."""
+    """Return what a run of this kind and recipe depends on.
+
+    origin: Fingerprints of the target's `weights` and of the drafter to `start` with.
+    """
     return {"method": name, **asdict(recipe), **origin}
 
 
 def accepted(learner: Learner, held_out: Store, length: int = 5, batch: int = 16) -> dict[str, Any]:
-    """Acceptance by depth on held-out conversations (see `acceptance`)."""
+    """Return acceptance by depth on held-out conversations (see `acceptance`)."""
     order = sorted(range(len(held_out)), key=held_out.length)
     batches = (
         learner.batch([held_out[i] for i in order[start : start + batch]])
@@ -137,11 +142,10 @@ def accepted(learner: Learner, held_out: Store, length: int = 5, batch: int = 16
 
 
 def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> None:
-    """Write weights under the published names, config.json, and the card twice: for programs and
-    for people.
+    """Write weights under the published names, config.json, and the card as JSON and as text.
 
-    In half precision; small: in eight bits (`vlm.eight_bits`). card: what to tell beside what the
-    run knows.
+    In half precision; small: in eight bits (`vlm.eight_bits`). card: Facts in addition to the
+    run's.
     """
     learner = run.learner
     out.mkdir(parents=True, exist_ok=True)
@@ -172,7 +176,7 @@ def export(run: Run, out: Path, card: dict[str, Any], small: bool = False) -> No
 
 
 def readable(title: str, card: dict[str, Any]) -> str:
-    """The card for people: what was measured in two sentences, then all of it."""
+    """Return the card as text: the measurements in two sentences, then all fields."""
     tested, lines = (
         card.get("acceptance") or {},
         [f"# {title} drafter for {card.get('target', 'a target')}"],

@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SmallRecipe(Recipe):
-    """The KL divergence alone. layers: of the drafter. sees: False is a text-only language model:
-    it reads a conversation without its visual positions."""
+    """Only the KL divergence. layers: of the drafter. sees: False for a text-only language model,
+    which reads a conversation without its visual positions.
+    """
 
     layers: int = 2
     sees: bool = True
 
 
 class SmallDecoder(Drafter):
-    """A few layers of a decoder and its final norm, with weights of their own; positions count from
-    0.
+    """A few layers of a decoder and its final norm, with their own weights; positions count
+    from 0.
     """
 
     def __init__(self, decoder: PreTrainedModel, n_layers: int) -> None:
@@ -41,10 +42,10 @@ class SmallDecoder(Drafter):
         self.layers = nn.ModuleList(copy.deepcopy(decoder.layers[i]) for i in chosen).float()
         self.norm = copy.deepcopy(decoder.norm).float()
         self.requires_grad_(True)
-        self._rotary = [decoder.rotary_emb]  # in a list: not a part that learns
+        self._rotary = [decoder.rotary_emb]  # in a list, so that it is not trained
 
     def forward(self, embeds: Tensor, n: int, first: int = 0) -> list[tuple[Tensor, None]]:
-        """embeds [B, N, D] -> last hidden states [B, N, D], as heads give their steps."""
+        """Map embeds [B, N, D] -> last hidden states [B, N, D], in the form of a head's steps."""
         positions = torch.arange(embeds.shape[1], device=embeds.device)[None]
         rotary, x = self._rotary[0](embeds, positions), embeds
         for layer in self.layers:
@@ -53,7 +54,7 @@ class SmallDecoder(Drafter):
 
 
 class SmallLearner(Learner):
-    """A small drafter. Row r is token r; nothing but the target's distribution is learnt."""
+    """A small drafter. Row r is token r; only the target's distribution is learned."""
 
     name, title = "drafter", "Small"
     recipe = SmallRecipe(self_feeding=1, stage1=0.0, reg=0.0, cls=1.0, lr=1.5e-3, muon_lr=3e-3)
@@ -72,13 +73,13 @@ class SmallLearner(Learner):
         return {"layers": self.recipe.layers, "sees": self.recipe.sees}
 
     def config(self, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """All else is the target's."""
+        """Everything else is the target's."""
         return {"architectures": ["Small drafter"]}
 
     @torch.no_grad()
     def right(self, batch: Batch, length: int) -> tuple[list[Tensor], Tensor]:
-        """As long as its guesses are right it reads the same tokens as the target: every step is
-        alike.
+        """Return the same for every step: as long as its predictions are right, it reads the
+        target's tokens.
         """
         hit = (
             self.token_of(self.guess(self.module(*batch.inputs, 1)[0][0]).argmax(-1)) == batch.token

@@ -136,12 +136,12 @@ def test_heads_follow_their_target(pair: Path) -> None:
     ids = torch.arange(5, 9)[None]
     assert not torch.equal(small(input_ids=ids).logits, target(input_ids=ids).logits)
     other_target(pair)
-    with pytest.raises(ValueError, match="run-hivis holds a run with other weights; pass --fresh"):
+    with pytest.raises(ValueError, match="run-hivis has a run with other weights; pass --fresh"):
         head(pair, "hivis")
-    with pytest.raises(ValueError, match="train-dream holds features of other weights; delete it"):
+    with pytest.raises(ValueError, match="train-dream has features of other weights; delete it"):
         head(pair, "hivis", fresh=True)
     shutil.rmtree(pair / "work")
-    with pytest.raises(ValueError, match=r"answers.jsonl holds the answers of other weights"):
+    with pytest.raises(ValueError, match=r"answers.jsonl has answers of other weights"):
         head(pair, "hivis", fresh=True)
     (pair / "answers.jsonl").unlink()
     card = head(pair, "hivis", fresh=True)

@@ -130,7 +130,7 @@ def test_two_steps_lower_the_loss_and_the_weights_draft(
     assert ids == plain and len(rounds[0].tree.tokens) == 5
     again = drafters.learner_for(KINDS[method], recipe, asked.model, store, CPU, tmp_path / "head")
     assert _loss(again, everything, recipe.self_feeding) == pytest.approx(losses[1], rel=0.02)
-    with pytest.raises(ValueError, match="cannot go on from this drafter"):
+    with pytest.raises(ValueError, match="cannot continue from this drafter"):
         drafters.learner_for(
             KINDS[method], replace(recipe, ffn=8), asked.model, store, CPU, tmp_path / "head"
         )
@@ -275,7 +275,7 @@ def test_the_output_of_a_layer_is_the_input_of_the_next(deep: Asked) -> None:
         FeatureSpec(visual=True)
     )
     with pytest.raises(
-        ValueError, match="--select is token, sample, or percent of the depth, not 'word'"
+        ValueError, match="--select must be token, sample, or percent of the depth, not 'word'"
     ):
         recipe_of("dream", select="word")
 
