@@ -58,7 +58,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(pair: Path, tmp_path: Path) -> 
     tokens[a], tokens[b] = tokens[b], tokens[a]
     other = compatibility.Card("owner/other", "llava", 1, 4, "", tokens)
     reason = compatibility.misfit(card, other)
-    assert reason and "another vocabulary" in reason and "2 ids differ" in reason
+    assert reason and "a different vocabulary" in reason and "2 ids differ" in reason
     larger = compatibility.Card("owner/large", "llava", card.params + 1, 4, "", card.tokens)
     assert "must be smaller" in (compatibility.misfit(card, larger) or "")
     # Padded rows of a vocabulary are no misfit.

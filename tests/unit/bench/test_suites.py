@@ -137,7 +137,7 @@ def test_heads_are_compared_with_the_same_drafts_and_their_cards(
     } <= set(columns)
     assert table[2]["× our AR, chain"] == rows["hivis chain"]["speedup_vs_ar"]
     (tmp_path / "hivis" / "card.json").unlink()
-    with pytest.raises(ValueError, match=r"no card\.json"):
+    with pytest.raises(ValueError, match=r"no readable card\.json"):
         ablations.opened(loaded, tmp_path)
 
 
