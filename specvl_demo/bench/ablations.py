@@ -98,7 +98,9 @@ def opened(loaded: Loaded, folder: Path) -> list[Trained]:
         try:
             card = json.loads((one / "card.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise ValueError(f"{one} has no readable card.json; `python -m recipes` writes one.") from None
+            raise ValueError(
+                f"{one} has no readable card.json; `python -m recipes` writes one."
+            ) from None
         role = checkpoints.role_in(one)
         if role is not None:
             found.append(Trained(one, role, head, card))

@@ -1,4 +1,5 @@
-"""`models`: pairs, methods, what runs here and why not; loads and fetches nothing.
+"""`models`: pairs, methods, what runs here and why not; with a target and a drafter, whether they
+fit. Loads and fetches no weights.
 
 `fetch photo`: the base weights of the photo pair, checked, unpacked and kept in the user's cache.
 """
@@ -17,12 +18,14 @@ from specvl_demo.methods import base
 from specvl_demo.pairs import PairSpec
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.report import tables
-from specvl_demo.serving import availability, choosing
+from specvl_demo.serving import availability, choosing, custom
 from specvl_demo.serving.availability import Availability
 from specvl_demo.serving.ceilings import Ceiling
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.target is not None or options.drafter is not None:
+        return check(options)
     machine = detect()
     document: dict[str, Any] = {
         "machine": machine.title,
@@ -41,6 +44,23 @@ def run(options: argparse.Namespace) -> int:
     columns = ("name", "lossless", "summary")
     sys.stdout.write(tables.render(document["methods"], columns) + "\n")
     return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Whether a drafter fits a target, with the reasons; exit code 1 where it does not."""
+    if options.target is None or options.drafter is None:
+        raise InputError("--target and --drafter are checked against each other: name both.")
+    found = custom.check(options.target, options.drafter)
+    if options.json:
+        findings = [one._asdict() for one in found.findings]
+        print_json({**found._asdict(), "findings": findings})
+    else:
+        marks = {True: "yes  ", False: "no   ", None: "     "}
+        for ok, text in found.findings:
+            sys.stdout.write(f"{marks[ok]}{tables.plain(text)}\n")
+        methods = f"It fits, for: {', '.join(found.methods)}." if found.fits else "It does not fit."
+        sys.stdout.write(f"{methods}\n")
+    return int(not found.fits)
 
 
 def fetch(options: argparse.Namespace) -> int:

@@ -324,7 +324,13 @@ METHODS = "comma-separated; ar runs first and is added if missing; all: every me
 COMMANDS: dict[str, Command] = {
     "serve": Command("serve the page; the default command", "ui.command:serve", SERVE),
     "models": Command(
-        "list pairs and methods, what runs here, and why not", "cli.models:run", (JSON,)
+        "list pairs and methods, what runs here, and why not; or check whether a drafter fits",
+        "cli.models:run",
+        (
+            option("--target", "ID", "check a drafter for this: a folder, or its id on the hub"),
+            option("--drafter", "ID", "a smaller model or a trained head; no weights are read"),
+            JSON,
+        ),
     ),
     "generate": Command(
         "answer one question with one method",

@@ -1,14 +1,37 @@
-"""A pair of any two models of a supported family, named by the user."""
+"""A pair of any two models of a supported family, named by the user, and whether they fit."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
-from specvl_demo.methods.heads import checkpoints
+from huggingface_hub.errors import HfHubHTTPError
+
+from specvl_demo.methods.heads import checkpoints, files
 from specvl_demo.pairs import CUSTOM, Checkpoint, PairSpec, Role
-from specvl_demo.pairs.machine import offline
+from specvl_demo.pairs.machine import detect, offline
+from specvl_demo.serving import availability, choosing
 from specvl_demo.vlm import compatibility, sizes
+
+
+class Finding(NamedTuple):
+    """One result of a check.
+
+    ok: Whether it allows the drafter to draft; None: for information.
+    """
+
+    ok: bool | None
+    text: str
+
+
+class DrafterCheck(NamedTuple):
+    """Whether a drafter fits a target, why, and which methods could draft with it."""
+
+    target: str
+    drafter: str
+    fits: bool
+    findings: list[Finding]
+    methods: list[str]
 
 
 def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
@@ -43,6 +66,90 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
             drafters["assistant" if own else "small"] = _checkpoint(second)
     name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
     return PairSpec(CUSTOM, name, first.title, _checkpoint(first), drafters)
+
+
+def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
+    """Whether a drafter, a smaller model or a trained head, fits a target; folders or ids of the
+    hub. Reads configurations, tokenizers and the headers of safetensors files, no weights.
+
+    anonymous: this machine's login at the hub is not used.
+    """
+    findings: list[Finding] = []
+    methods: list[str] = []
+    try:
+        alone = offline()
+        first = compatibility.read(target, alone, anonymous=anonymous)
+        findings.append(Finding(True, f"{target} is a {first.title}{_size(first)}: it is served."))
+        try:
+            second = compatibility.read(drafter, alone, text=True, anonymous=anonymous)
+        except ValueError as no_model:
+            role, said = _head_fits(first, drafter, alone, str(no_model))
+            local = Path(drafter).is_dir()
+            one = Checkpoint(str(Path(drafter).resolve()) if local else drafter, 0.0, "", local)
+        else:
+            role, said = _model_fits(first, second)
+            one = _checkpoint(second)
+        findings += said
+        pair = PairSpec(
+            CUSTOM, f"{target} with {drafter}", first.title, _checkpoint(first), {role: one}
+        )
+        chosen = [choosing.choose(pair, name) for name in choosing.served(pair)]
+        methods = [one.method.name for one in chosen if one.drafter.role == role]
+        findings.append(Finding(None, availability.available(pair, detect()).reason))
+    except ValueError as reason:
+        findings.append(Finding(False, str(reason)))
+    fits = all(one.ok is not False for one in findings)
+    return DrafterCheck(target, drafter, fits, findings, methods)
+
+
+def _model_fits(
+    first: compatibility.Card, second: compatibility.Card
+) -> tuple[Role, list[Finding]]:
+    """Of a smaller model; ValueError where it does not."""
+    if reason := compatibility.misfit(first, second):
+        raise ValueError(reason)
+    said = [
+        Finding(True, f"{second.id} is a smaller model{_size(second)}."),
+        Finding(True, f"Its vocabulary is the target's: no id of {len(second.tokens)} differs."),
+    ]
+    if second.family not in compatibility.FAMILIES:
+        said.append(Finding(None, "It does not see: it drafts from the words only."))
+    return ("assistant" if second.family in compatibility.ASSISTANTS else "small"), said
+
+
+def _head_fits(
+    first: compatibility.Card, drafter: str, alone: bool, no_model: str
+) -> tuple[Role, list[Finding]]:
+    """Of a trained head, by its tensors' names and shapes; ValueError where it does not. no_model:
+    why the drafter is no model of its own.
+    """
+    folder = Path(drafter)
+    if not folder.is_dir() and (alone or drafter.count("/") != 1):
+        raise ValueError(no_model)
+    try:
+        tensors, settings = (
+            files.read(folder, outline=True) if folder.is_dir() else files.outline_on_hub(drafter)
+        )
+    except (HfHubHTTPError, OSError) as fault:
+        raise ValueError(f"{drafter} could not be looked up: {type(fault).__name__}") from None
+    if first.folder is None:
+        raise ValueError(f"The configuration of {first.id} could not be read.")
+    text = sizes.text_config(first.folder)
+    form = checkpoints.recognise(tensors, folder.name, settings)
+    width, vocab = text["hidden_size"], text["vocab_size"]
+    checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
+    shaped = f"All {len(tensors)} tensors have the names and shapes it needs for width {width}."
+    said = [
+        Finding(True, f"{drafter} is {form.title}, by its tensors."),
+        Finding(True, shaped),
+        *(Finding(None, remark) for remark in files.compare(settings, text, folder.name)),
+        Finding(None, "Names and shapes cannot tell which target of this width it was trained on."),
+    ]
+    return cast("Role", form.role), said
+
+
+def _size(card: compatibility.Card) -> str:
+    return f" of {card.params / 1e6:,.4g} million parameters" if card.params else ""
 
 
 def _head_in(folder: Path) -> Role | None:

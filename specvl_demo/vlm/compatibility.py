@@ -85,12 +85,13 @@ class Card:
         return FAMILIES.get(self.family, self.family)
 
 
-def read(source: str, offline: bool = False, text: bool = False) -> Card:
+def read(source: str, offline: bool = False, text: bool = False, anonymous: bool = False) -> Card:
     """Return the card of a folder or a repository.
 
     Args:
         offline: Use only the hub's local cache.
         text: Also accept a text-only language model.
+        anonymous: Do not use this machine's login at the hub.
 
     Raises:
         ValueError: With a sentence if it cannot be read or is not of a supported family.
@@ -101,7 +102,7 @@ def read(source: str, offline: bool = False, text: bool = False) -> Card:
         known = {name: read_json(folder / name) for name in _READ if name in files}
         facts: dict[str, Any] = {"params": _counted(folder), "licence": "see its folder"}
     else:
-        files, facts, known = _from_hub(source, offline)
+        files, facts, known = _from_hub(source, offline, anonymous)
     config = known.get("config.json")
     if config is None and offline and not folder.is_dir():
         raise ValueError(
@@ -246,21 +247,22 @@ def _counted(folder: Path) -> int:
 
 
 def _from_hub(
-    repo: str, offline: bool
+    repo: str, offline: bool, anonymous: bool = False
 ) -> tuple[dict[str, int], dict[str, Any], dict[str, dict[str, Any]]]:
     """Return files with sizes, facts, and the contents of the small files."""
     files: dict[str, int] = {}
     facts: dict[str, Any] = {}
     known: dict[str, dict[str, Any]] = {}
+    login: dict[str, Any] = {"token": False} if anonymous else {}
     try:
         if not offline:
-            info = HfApi().model_info(repo, files_metadata=True)
+            info = HfApi(**login).model_info(repo, files_metadata=True)
             files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
             facts["params"] = info.safetensors.total if info.safetensors else 0
             facts["licence"] = info.card_data.get("license") if info.card_data else None
         for name in _READ:
             try:
-                file = Path(hf_hub_download(repo, name, local_files_only=offline))
+                file = Path(hf_hub_download(repo, name, local_files_only=offline, **login))
                 known[name], facts["folder"] = read_json(file), file.parent
             except EntryNotFoundError:
                 continue

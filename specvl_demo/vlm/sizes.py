@@ -56,3 +56,10 @@ def read(folder: Path, sees: bool) -> Sizes | None:
     fused = plain.n_weights if fused_cpu.why_not(decoder) is None else 0
     halves = str(config.dtype).removeprefix("torch.") in ("bfloat16", "float16")
     return Sizes(params, tower, plain.n_cached, fused, halves)
+
+
+def text_config(folder: Path) -> dict[str, Any]:
+    """What a configuration says of its decoder, with what the library adds where it is silent."""
+    efficientnet_lite.register()
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    return config.get_text_config().to_dict()

@@ -68,6 +68,34 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     assert opened.evaluate("specvl.race.lanes.get('tabed').text") == text
 
 
+def test_a_drafter_is_checked_against_a_target_by_their_names(opened):
+    """The server's verdict stands under the form with its reasons; a folder is no name there."""
+    unfold(opened)
+    form = opened.locator(".vl-fit")
+    form.locator("summary").click()
+    form.get_by_label("Target").fill("/etc")
+    form.get_by_role("button", name="Check").click()
+    expect(form.get_by_role("status")).to_contain_text("each as OWNER/NAME")
+    opened.evaluate("""() => {
+      specvl.api.server.fit = async ({ target, drafter }) => ({
+        fits: false,
+        findings: [
+          { ok: true, text: `${target} is served.` },
+          { ok: false, text: `${drafter} lacks fc.weight` },
+          { ok: null, text: 'Runs on CPU.' },
+        ],
+        methods: [],
+      });
+    }""")
+    form.get_by_label("Target").fill("me/target")
+    form.get_by_label("Drafter").fill("me/head")
+    form.get_by_role("button", name="Check").click()
+    expect(form.get_by_role("status")).to_contain_text("It does not fit.")
+    expect(form.locator("li.good")).to_have_text("Good: me/target is served.")
+    expect(form.locator("li.bad")).to_have_text("Not good: me/head lacks fc.weight")
+    expect(form.locator("li.note")).to_have_text("Runs on CPU.")
+
+
 def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, url):
     """Two ways of one method at two temperatures on the pair's own questions: progress, tables and
     charts of what is done; Stop keeps it, Go on goes on; so does a reload (of which Gradio

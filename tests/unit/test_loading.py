@@ -25,6 +25,7 @@ from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.views import FullView, PrunedSettings, PrunedView
 from specvl_demo.pairs.machine import detect
+from specvl_demo.places import ASSETS
 from specvl_demo.serving import availability, loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import compatibility, loading
@@ -284,6 +285,47 @@ def test_a_folder_with_a_trained_head_drafts_for_its_target(
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ValueError, match="'bert'; supported are"):
         custom_pair(str(pair / "target"), str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["eagle2", "hivis", "dream"])
+def test_a_head_is_checked_against_a_target_without_its_weights(
+    pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """By names and shapes: its format, what is missing or of another width, the methods it would
+    draft for; numbers that are damaged are not even looked at.
+    """
+    model = loading.model(pair / "target", loading.Plan(), "target")
+    geometry = Shared.of(model, torch.device("cpu")).geometry
+    tensors = random_module(kind, geometry).published()
+    heads = {"num_attention_heads": geometry.heads}
+    named = ["models", "--target", str(pair / "target"), "--json", "--drafter"]
+
+    def verdict(folder: Path) -> tuple[dict, str]:
+        code = main([*named, str(folder)])
+        found = json.loads(capsys.readouterr().out)
+        assert code == int(not found["fits"])
+        return found, " ".join(one["text"] for one in found["findings"])
+
+    damaged = {name: torch.full_like(one, float("nan")) for name, one in tensors.items()}
+    for ending in ("bin", "safetensors"):
+        found, _ = verdict(write(tmp_path / ending, damaged, ending, **heads))
+        assert found["fits"] and kind in found["methods"]
+    some = dict(tensors)
+    some.pop("layers.0.mlp.up_proj.weight")
+    found, said = verdict(write(tmp_path / "less", some, "safetensors", **heads))
+    assert not found["fits"] and "but lacks layers.0.mlp.up_proj.weight" in said
+    wide = dict(tensors, **{"layers.0.mlp.down_proj.weight": torch.ones(128, 96)})
+    found, said = verdict(write(tmp_path / "wide", wide, "safetensors", **heads))
+    assert not found["fits"] and "for a target of width 128; this one has" in said
+    assert main(["models", "--target", str(pair / "target")]) == 2
+
+
+def test_a_smaller_model_is_checked_by_its_vocabulary(capsys: pytest.CaptureFixture[str]) -> None:
+    target, drafter = (str(ASSETS / "pocket" / name) for name in ("target", "drafter"))
+    assert main(["models", "--target", target, "--drafter", drafter]) == 0
+    assert "It fits, for: chain" in capsys.readouterr().out
+    assert main(["models", "--target", drafter, "--drafter", target]) == 1
+    assert "a drafter must be smaller than its target" in capsys.readouterr().out
 
 
 class _Hub:

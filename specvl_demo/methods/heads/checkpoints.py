@@ -129,14 +129,10 @@ def load(
     """
     tensors, settings = read(folder)
     source = folder.name
-    wanted = tuple(wanted)
-    form = recognise(tensors, source, settings, wanted)
-    if wanted and form.kind not in wanted:
-        names = " or ".join(FORMATS[w].title for w in wanted)
-        raise ValueError(f"{source}: {names} was needed, but the tensors are those of {form.title}")
+    form = recognise(tensors, source, settings, tuple(wanted))
     remarks = compare(settings, target or {}, source)
     remarks += own_embeddings(tensors, decoder, form.own_embeddings, source)
-    _every_key(form, tensors, source)
+    geometry = fit(form, tensors, settings, source, decoder.width, decoder.vocab)
     if not form.own_output:
         remarks += own_output_head(tensors, decoder, source)
     used = form.needed(tensors) | form.optional | {DRAFT_IDS}
@@ -147,14 +143,6 @@ def load(
             f"{source} has numbers that are not finite in {', '.join(damaged)}: its weights are"
             " damaged; fetch or train it again"
         )
-    width = _width(tensors)
-    if width != decoder.width:
-        raise ValueError(
-            f"{source} is {form.title} for a target of width {width}; this target has width"
-            f" {decoder.width}"
-        )
-    geometry = _geometry(tensors, settings, source)
-    _every_shape(form, tensors, geometry, decoder, source)
     _draft_vocabulary(tensors, decoder, source)
     moved = {
         name: tensor.to(
@@ -165,6 +153,29 @@ def load(
     return Head(
         form.kind, moved, geometry, settings, source, settings.get(SECTION, {}), tuple(remarks)
     )
+
+
+def fit(
+    form: Format,
+    tensors: Mapping[str, Tensor],
+    settings: Mapping[str, Any],
+    source: str,
+    width: int,
+    vocab: int,
+) -> Geometry:
+    """The geometry of a head whose names and shapes are those of its format, for a target of this
+    width and vocabulary; the tensors' data is not looked at. ValueError with a sentence where they
+    are not.
+    """
+    _every_key(form, tensors, source)
+    found = _width(tensors)
+    if found != width:
+        raise ValueError(
+            f"{source} is {form.title} for a target of width {found}; this target has width {width}"
+        )
+    geometry = _geometry(tensors, settings, source)
+    _every_shape(form, tensors, geometry, vocab, source)
+    return geometry
 
 
 def open_head(
@@ -188,7 +199,7 @@ def serving(role: str) -> list[str]:
 def role_in(folder: Path) -> str | None:
     """Return which role the head in a folder serves; None if it holds no head in a known format."""
     try:
-        tensors, settings = read(folder)
+        tensors, settings = read(folder, outline=True)
         return recognise(tensors, folder.name, settings).role
     except ValueError:
         return None
@@ -211,7 +222,10 @@ def recognise(
     found = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
     if found is not None and found.kind == "eagle2":
         told = settings.get(SECTION, {}).get("method")
-        return FORMATS["msd"] if "msd" in (told, *wanted) else found
+        found = FORMATS["msd"] if "msd" in (told, *wanted) else found
+    if found is not None and wanted and found.kind not in wanted:
+        names = " or ".join(FORMATS[w].title for w in wanted)
+        raise ValueError(f"{source}: {names} was needed, the tensors are those of {found.title}")
     if found is not None:
         return found
     if columns(tensors) == 3:
@@ -319,7 +333,7 @@ def _geometry(tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source
 
 
 def _every_shape(
-    form: Format, tensors: Mapping[str, Tensor], geometry: Geometry, decoder: Decoder, source: str
+    form: Format, tensors: Mapping[str, Tensor], geometry: Geometry, vocab: int, source: str
 ) -> None:
     d, q = geometry.width, geometry.heads * geometry.head_width
     kv, wide = geometry.kv_heads * geometry.head_width, form.attention_inputs * geometry.width
@@ -343,7 +357,7 @@ def _every_shape(
             **dict.fromkeys(("cross_attn_attn_gate", "cross_attn_mlp_gate"), (1,)),
             "fc": (d, fused),
             "embed_tokens": (tensor.shape[0], d),
-            "lm_head": (tensors["d2t"].shape[0] if "d2t" in tensors else decoder.vocab, d),
+            "lm_head": (tensors["d2t"].shape[0] if "d2t" in tensors else vocab, d),
             "d2t": (tensor.shape[0],),
         }
         part, _, kind = (

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from huggingface_hub import get_safetensors_metadata, hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, NotASafetensorsRepoError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -24,7 +26,9 @@ from specvl_demo.vlm.shared_drafter import SECTION
 _PREFIXES = re.compile(r"((module|ea_layer|draft_model|model)\.)+")
 _RENAMED = {"adaptive_embedding": "residual"}
 _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
-"""EAGLE-3's authors say the first; speculators says the others of EAGLE-2's heads."""
+"""EAGLE-3's authors use the first name; speculators uses the others for EAGLE-2's heads."""
+_TYPES = {"I8": torch.int8, "I32": torch.int32, "I64": torch.int64, "BOOL": torch.bool}
+"""Types without a fraction, by their names in safetensors."""
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 _READ = {
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -46,21 +50,46 @@ _HARMLESS = {
 }  # fmt: skip
 
 
-def read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return all tensors of a folder under canonical names, on the host, and its config.json."""
+def read(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return all tensors of a folder under canonical names, on the host, and its config.json.
+
+    outline: Only their names, shapes and types, as tensors without data.
+    """
     config = folder / "config.json"
     if not config.is_file():
         raise ValueError(f"{folder.name} has no config.json; a head needs one next to its weights")
     settings = flattened(compatibility.read_json(config))
+    named = [pair for file in _files(folder) for pair in _open(file, outline).items()]
+    return _canonical(named, folder.name), settings
+
+
+def outline_on_hub(repo: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The same of a repository of the hub, from the headers of its safetensors files and its
+    config.json. ValueError with a sentence where it has none.
+    """
+    try:
+        files = get_safetensors_metadata(repo, token=False).files_metadata.values()
+        config = Path(hf_hub_download(repo, "config.json", token=False))
+    except (NotASafetensorsRepoError, EntryNotFoundError):
+        raise ValueError(
+            f"{repo} has no config.json with safetensors beside it; other files tell what they hold"
+            " only when they are fetched"
+        ) from None
+    named = [
+        (name, torch.empty(info.shape, dtype=_TYPES.get(info.dtype, torch.float32), device="meta"))
+        for file in files
+        for name, info in file.tensors.items()
+    ]
+    return _canonical(named, repo), flattened(compatibility.read_json(config))
+
+
+def _canonical(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    for file in _files(folder):
-        for name, tensor in _open(file).items():
-            if canonical(name) in tensors:
-                raise ValueError(
-                    f"{folder.name} holds {canonical(name)} twice; keep only one of the two"
-                )
-            tensors[canonical(name)] = tensor
-    return eight_bits.unpacked(tensors), settings
+    for name, tensor in named:
+        if canonical(name) in tensors:
+            raise ValueError(f"{source} holds {canonical(name)} twice; keep only one of the two")
+        tensors[canonical(name)] = tensor
+    return eight_bits.unpacked(tensors)
 
 
 def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,17 +207,27 @@ def _files(folder: Path) -> list[Path]:
     )
 
 
-def _open(file: Path) -> dict[str, Tensor]:
+def _open(file: Path, outline: bool) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         try:
-            return load_file(file)
+            if not outline:
+                return load_file(file)
+            with safe_open(file, framework="pt") as held:
+                slices = {name: held.get_slice(name) for name in held.keys()}  # noqa: SIM118
+                return {
+                    name: torch.empty(
+                        one.get_shape(), dtype=_TYPES.get(one.get_dtype()), device="meta"
+                    )
+                    for name, one in slices.items()
+                }
         except SafetensorError as fault:
             raise ValueError(
                 f"{file.name} of {file.parent.name} is damaged or cut short:"
                 f" {str(fault).splitlines()[0]}"
             ) from None
     try:
-        loaded = torch.load(file, map_location="cpu", weights_only=True)
+        place = "meta" if outline else "cpu"
+        loaded = torch.load(file, map_location=place, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as reason:
         raise ValueError(
             f"{file.name} is not a plain file of weights, and no other file is opened:"

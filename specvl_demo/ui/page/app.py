@@ -44,6 +44,7 @@ SERVED = (
     "benched",
     "packed",
     "costs",
+    "fit",
 )
 """The methods of the behaviour that the page's scripts may call."""
 

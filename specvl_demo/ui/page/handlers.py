@@ -6,6 +6,7 @@ Knows nothing of layout, nothing of models.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import Counter
@@ -32,6 +33,8 @@ from specvl_demo.ui.serve.uploads import Uploads
 
 MOST_SHARED_BYTES = 8 * 2**20
 MOST_ROUNDS, MOST_DEPTH = 4096, 64
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+"""OWNER/NAME: what a visitor may have looked up; no folder of this machine."""
 UNHEARD_S = 10.0
 """How long a run continues after its page or program has disconnected."""
 
@@ -73,6 +76,7 @@ class Behaviour:
     listeners: Counter[str | None] = field(default_factory=Counter)
     benches: Benches = field(init=False)
     _sharing: threading.Lock = field(default_factory=threading.Lock)
+    _checking: threading.Lock = field(default_factory=threading.Lock)
     _load: Load = field(default_factory=Load)
 
     def __post_init__(self) -> None:
@@ -264,6 +268,24 @@ class Behaviour:
             size = DTYPE_BYTES.get(str(asked.get("dtype")))
             found["gigabytes"] = one.params * size / 1e9 if one and size else None
         return found
+
+    def fit(self, asked: Any, _: Caller) -> dict[str, Any]:
+        """Whether a drafter of the hub fits a target of the hub; see `serving.custom.check`. asked:
+        {target, drafter}. {'problem': sentence} where they are no names, or others are looked up.
+        """
+        asked = asked if isinstance(asked, Mapping) else {}
+        target, drafter = (str(asked.get(key)) for key in ("target", "drafter"))
+        if any(not HUB_NAME.fullmatch(one) or Path(one).exists() for one in (target, drafter)):
+            return {"problem": messages.NO_HUB_NAME}
+        if not self._checking.acquire(blocking=False):
+            return {"problem": messages.CHECKING}
+        try:
+            from specvl_demo.serving import custom  # noqa: PLC0415 - torch, for those who check
+
+            found = custom.check(target, drafter, anonymous=True)
+        finally:
+            self._checking.release()
+        return {**found._asdict(), "findings": [one._asdict() for one in found.findings]}
 
     def _unheard(self, caller: Caller) -> bool:
         """Whether the caller has been disconnected for so long that its run should end."""

@@ -2,6 +2,7 @@
    the request; every control reads and writes it. Given the catalog and what to do on Run and Stop. */
 
 import { h, put, icon, roving } from './dom.js';
+import { fitForm } from './fitform.js';
 import { LoadingPanel } from './loading.js';
 import { MediaWell } from './media.js';
 import { MethodPanel } from './methodpanel.js';
@@ -244,6 +245,7 @@ export class Ask extends EventTarget {
             this.sampling.node,
             this.loading.node,
             this.elsewhere,
+            fitForm(api.fit),
           )),
         ),
       ),

@@ -46,6 +46,7 @@ class Page {
     this.ask = new Ask(catalog, {
       upload: api.upload,
       panel: (d) => api.server.panel(d),
+      fit: (d) => api.server.fit(d),
     });
     this.chat = new Conversation(
       (turn, again) => this.takeUp(turn, again),

@@ -214,6 +214,18 @@ export const W = {
     alone: ({ text, topP, sampled }) =>
       `Nothing was drafted in this round; the target wrote ${text}${!sampled && topP ? ` (probability ${topP})` : ''}.`,
   },
+  fit: {
+    title: 'Does a drafter fit?',
+    help: 'Two names on the Hugging Face hub. Configurations, vocabularies and the names and shapes of weights are compared; no weights are fetched.',
+    target: 'Target',
+    drafter: 'Drafter: a smaller model or a trained head',
+    check: 'Check',
+    looking: 'Looking them up…',
+    unreachable: 'The server does not answer. Try again.',
+    yes: (methods) => `It fits, for ${methods.join(', ')}.`,
+    no: 'It does not fit.',
+    marks: { yes: 'Good: ', no: 'Not good: ' },
+  },
   branch: {
     take: (text) => `Branch: take ${text} here instead, and run on from it`,
     given: 'Given: the answer had to begin with this.',
