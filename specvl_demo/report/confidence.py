@@ -17,9 +17,9 @@ PAIRS = frozenset({"photo", "photo-text"})
 MOST_TOKENS = 8
 """The longest answer that was asked for."""
 WORDS = (
-    Confidence("sure", 0.7, 0.97),
-    Confidence("unsure", 0.5, 0.48),
-    Confidence("guessing", 0.0, 0.21),
+    Confidence("sure", 0.7, 0.966),
+    Confidence("unsure", 0.55, 0.44),
+    Confidence("guessing", 0.0, 0.312),
 )
 """The likeliest word first: `prob` is the least that earns it, `right` the share of held-out
 answers that earned it and were right."""

@@ -33,6 +33,10 @@ function fill(node, props, children) {
   return node;
 }
 
+/** A button that says what it does. */
+export const button = (text, fn, kind = 'vl-small') =>
+  h('button', { type: 'button', class: kind, text, on: { click: fn } });
+
 /** Write text only where it differs, so that nothing is laid out again for nothing. */
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;

@@ -36,14 +36,10 @@ export class LearnView {
         { class: 'vl-lessons' },
         h(
           'article',
-          { class: 'vl-card vl-lesson' },
-          h(
-            'div',
-            {},
-            h('h2', { text: W.learn.play }),
-            h('p', { text: W.learn.playText }),
-            h('p', { class: 'vl-ways' }, ways),
-          ),
+          { class: 'vl-card vl-play' },
+          h('h2', { text: W.learn.play }),
+          h('p', { text: W.learn.playText }),
+          ways,
         ),
         this.colours(),
         known.map((m) => this.lesson(m)),

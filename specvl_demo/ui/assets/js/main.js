@@ -5,7 +5,7 @@ import { Ask } from './ask.js';
 import { plotly } from './chart.js';
 import { CompareView } from './compareview.js';
 import { Conversation } from './conversation.js';
-import { h } from './dom.js';
+import { button, h } from './dom.js';
 import { Guess } from './guess.js';
 import { InspectView } from './inspectview.js';
 import { LearnView } from './learnview.js';
@@ -87,16 +87,8 @@ class Page {
 
   /** The buttons of the story and of the game, for a view. */
   ways() {
-    return [
-      this.story.button(),
-      h('button', {
-        type: 'button',
-        class: 'vl-small',
-        text: W.guess.open,
-        title: W.guess.openHint,
-        on: { click: () => this.guess.open(this.race.meta.example) },
-      }),
-    ];
+    const play = () => this.guess.open(this.race.meta.example);
+    return [this.story.button(), button(W.guess.open, play)];
   }
 
   build() {

@@ -1,7 +1,7 @@
 /* A finished race told over the whole screen: one step a key press or tap, large type, a sentence a step. Given the race
    on the page; every step is made of the records of one lane. */
 
-import { h, icon, put } from './dom.js';
+import { button, h, put } from './dom.js';
 import { guesser, headline } from './headline.js';
 import { judged } from './lane.js';
 import { laid } from './text.js';
@@ -10,6 +10,7 @@ import { W } from './words.js';
 
 const PREVIOUS = ['ArrowLeft', 'ArrowUp', 'PageUp', 'Backspace'];
 const NEXT = ['ArrowRight', 'ArrowDown', 'PageDown', ' ', 'Enter']; // PageDown: what a presenter's remote sends
+const drafts = ({ tree }) => tree.tokens.length > 1;
 
 /** What a sentence about a round is made of; own: the text that the target added, null where it added none. */
 function told({ tree, path, tokens }) {
@@ -29,57 +30,36 @@ export class Story {
   constructor(race, finish) {
     Object.assign(this, { race, finish });
     this.pictures = h('div', { class: 'vl-story-pictures' });
-    this.question = h('p', { class: 'vl-story-question' });
+    this.question = h('p');
     this.text = h('p', { class: 'vl-story-text', tabindex: '0', 'aria-label': W.story.text });
     this.caption = h('p', { class: 'vl-story-caption', 'aria-live': 'polite' });
     this.count = h('span', { class: 'vl-help' });
-    const tool = (name, text, fn) =>
-      h('button', { type: 'button', class: 'vl-secondary', on: { click: fn } }, icon(name), text);
-    this.back = tool('back', W.story.back, () => this.go(this.at - 1));
-    this.next = tool('next', W.story.next, () => this.go(this.at + 1));
-    this.stage = h(
-      'div',
-      { class: 'vl-story-stage', on: { click: () => this.go(this.at + 1) } },
-      h('div', { class: 'vl-story-head' }, this.pictures, this.question),
-      this.text,
-    );
+    this.back = button(W.story.back, () => this.go(this.at - 1), 'vl-secondary');
+    this.next = button(W.story.next, () => this.go(this.at + 1), 'vl-secondary');
+    const close = button(W.close, () => this.node.close(), 'vl-secondary');
+    const head = h('div', { class: 'vl-story-head' }, this.pictures, this.question);
+    const stage = { class: 'vl-story-stage', on: { click: () => this.go(this.at + 1) } };
     this.node = h(
       'dialog',
-      {
-        class: 'vl-story',
-        'aria-label': W.story.title,
-        on: { keydown: (e) => this.key(e), close: () => this.closed() },
-      },
-      this.stage,
+      { class: 'vl-story', 'aria-label': W.story.title, on: { keydown: (e) => this.key(e) } },
+      h('div', stage, head, this.text),
       this.caption,
-      h(
-        'div',
-        { class: 'vl-story-tools' },
-        this.back,
-        this.count,
-        this.next,
-        tool('close', W.story.close, () => this.node.close()),
-      ),
+      h('div', { class: 'vl-story-tools' }, this.back, this.count, this.next, close),
     );
+    this.node.addEventListener('close', () => document.exitFullscreen?.().catch(() => null));
     // Escape leaves the full screen first: it is meant for the story too.
     document.addEventListener('fullscreenchange', () => {
-      if (!document.fullscreenElement && this.node.open) this.node.close();
+      if (!document.fullscreenElement) this.node.close();
     });
   }
 
   /** A button that opens it, there while a finished race is on the page. */
   button() {
-    const node = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      text: W.story.open,
-      title: W.story.openHint,
-      hidden: true,
-      on: { click: () => this.open() },
-    });
+    const node = button(W.story.open, () => this.open());
+    const ended = (lane) => lane.end && lane.rounds.length > 0;
+    node.hidden = true;
     this.race.on('reset lane begin end', () => {
-      node.hidden =
-        !this.race.list.length || this.race.list.some((lane) => !lane.end?.totals.n_tokens);
+      node.hidden = !this.race.list.length || !this.race.list.every(ended);
     });
     return node;
   }
@@ -88,15 +68,10 @@ export class Story {
   async open() {
     const { race } = this;
     this.finish();
-    const drafts = (lane) => lane.rounds.some((round) => round.tree.tokens.length > 1);
-    this.lane = drafts(race.focused) ? race.focused : (race.list.find(drafts) ?? race.focused);
-    this.steps = [
-      {},
-      ...this.lane.rounds.flatMap((round) =>
-        round.tree.tokens.length > 1 ? [{ round }, { round, checked: true }] : [{ round }],
-      ),
-      { over: true },
-    ];
+    const lanes = [race.focused, ...race.list];
+    this.lane = lanes.find((lane) => lane.rounds.some(drafts)) ?? race.focused;
+    const of = (round) => [{ round }, ...(drafts(round) ? [{ round, checked: true }] : [])];
+    this.steps = [{}, ...this.lane.rounds.flatMap(of), { over: true }];
     this.pictures.replaceChildren(...stills(race.meta.shown));
     put(this.question, race.meta.question ?? '');
     await document.documentElement.requestFullscreen?.().catch(() => null);
@@ -105,13 +80,9 @@ export class Story {
     this.next.focus();
   }
 
-  closed() {
-    if (document.fullscreenElement) document.exitFullscreen().catch(() => null);
-  }
-
   key(event) {
     const step = NEXT.includes(event.key) - PREVIOUS.includes(event.key);
-    const to = { Home: 0, End: this.steps.length - 1 }[event.key] ?? (step ? this.at + step : null);
+    const to = { Home: 0, End: this.steps.length }[event.key] ?? (step ? this.at + step : null);
     const pressed = event.target.closest('button') && [' ', 'Enter'].includes(event.key);
     if (to === null || pressed) return;
     event.preventDefault();
@@ -120,10 +91,10 @@ export class Story {
 
   go(to) {
     this.at = Math.min(this.steps.length - 1, Math.max(0, to));
-    const { round, checked, over } = this.steps[this.at];
+    const step = this.steps[this.at];
     this.node.classList.toggle('first', this.at === 0);
-    this.text.replaceChildren(...(this.at ? this.answer(round, checked, over) : []));
-    this.caption.replaceChildren(...this.says(round, checked, over));
+    this.text.replaceChildren(...(this.at ? this.answer(step) : []));
+    this.caption.replaceChildren(...this.says(step));
     this.text.scrollTop = this.text.scrollHeight;
     put(this.count, W.story.count(this.at + 1, this.steps.length));
     this.back.disabled = this.at === 0;
@@ -131,31 +102,26 @@ export class Story {
   }
 
   /** The answer as far as it is written, and what is drafted behind it; the newest words alone are coloured. */
-  answer(round, checked, over) {
-    const { lane } = this;
-    const alone = round && round.tree.tokens.length === 1;
-    const done = lane.whole[over ? lane.rounds.length : round.index + (alone ? 1 : 0)];
-    const piece = ({ text, origin, round: of }) =>
-      h('span', {
-        class: over || (alone && of === round.index) ? `tk ${origin}` : '',
-        text: laid(text),
-      });
-    const nodes = lane.pieces.slice(0, done).map(piece);
-    if (over || alone) return nodes;
-    for (const { text, kind } of judged(round))
-      nodes.push(h('span', { class: `tk ${checked ? kind : 'guess'}`, text }));
+  answer({ round, checked, over }) {
+    const { pieces, whole, rounds } = this.lane;
+    const plain = round && !drafts(round);
+    const done = whole[over ? rounds.length : round.index + Number(plain)];
+    const word = (kind, text) => h('span', { class: kind ? `tk ${kind}` : '', text });
+    const nodes = pieces
+      .slice(0, done)
+      .map((one) => word((over || one.round === round.index) && one.origin, laid(one.text)));
+    if (over || plain) return nodes;
+    nodes.push(...judged(round).map(({ text, kind }) => word(checked ? kind : 'guess', text)));
     const { own } = told(round);
-    if (checked && own) nodes.push(h('span', { class: 'tk target', text: own }));
-    return nodes;
+    return checked && own ? [...nodes, word('target', own)] : nodes;
   }
 
-  says(round, checked, over) {
-    const { lane, race } = this;
-    if (over) return headline(race, '');
-    const plain = lane.begin.method === 'ar';
-    const by = guesser(lane);
-    if (!round) return [plain ? W.story.plain : W.story.begin(lane.begin.title, by)];
-    if (round.tree.tokens.length === 1) return [W.story.alone(plain)];
+  says({ round, checked, over }) {
+    if (over) return headline(this.race, '');
+    const plain = this.lane.begin.method === 'ar';
+    const by = guesser(this.lane);
+    if (!round) return [plain ? W.story.plain : W.story.begin(this.lane.title, by)];
+    if (!drafts(round)) return [plain ? W.story.step : W.story.nothing];
     return [checked ? W.story.checked(told(round)) : W.story.drafted(told(round), by)];
   }
 }

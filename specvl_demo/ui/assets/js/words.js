@@ -16,8 +16,8 @@ const NUMBERS = [
   'ten',
 ];
 
-/** A number of words as a sentence says it. */
-const words = (n) => `${NUMBERS[n] ?? n} ${n === 1 ? 'word' : 'words'}`;
+/** A number as a sentence says it. */
+const spelt = (n) => NUMBERS[n] ?? n;
 
 /** Names as a sentence lists them. */
 const list = (names) =>
@@ -32,9 +32,8 @@ const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other
 const agree = (words) =>
   words === null ? '' : `; ${(100 * words).toFixed(0)} % of the words agree`;
 
-/** What an answer's calibration says of it. */
-const held = (right) =>
-  `${(100 * right).toFixed(0)} % of such answers were right on photographs held out of its training.`;
+const held = (what, right) =>
+  `${what}: ${(100 * right).toFixed(0)} % of such answers were right on photographs held out of its training.`;
 
 export const W = {
   name: 'SpecVL',
@@ -327,56 +326,41 @@ export const W = {
     cut: 'This race was not run to its end: there is nothing to compare.',
   },
   sure: {
-    sure: (right) => `The large model is sure of this answer: ${held(right)}`,
-    unsure: (right) => `The large model is unsure of this answer: ${held(right)}`,
-    guessing: (right) => `The large model is guessing: ${held(right)}`,
+    sure: (right) => held('The large model is sure of this answer', right),
+    unsure: (right) => held('The large model is unsure of this answer', right),
+    guessing: (right) => held('The large model is guessing', right),
   },
+  close: 'Close',
   story: {
     title: 'The race as a story',
     open: 'As a story',
-    openHint: 'Full screen, one step a key press or tap',
     back: 'Back',
     next: 'Next',
-    close: 'Close',
     text: 'The answer so far',
     count: (i, n) => `${i} of ${n}`,
     begin: (title, by) =>
       `A large model is asked this. With ${title} it need not write word after word: ${by} guesses ahead. (A word here may be a part of one.)`,
     plain: 'A large model is asked this. It writes one word after the other.',
-    alone: (plain) =>
-      plain
-        ? 'The large model writes one word.'
-        : 'Nothing is guessed here: the large model writes one word.',
+    step: 'The large model writes one word.',
+    nothing: 'Nothing is guessed here: the large model writes one word.',
     drafted: ({ drafted, branches }, by) =>
-      `${by[0].toUpperCase()}${by.slice(1)} guesses ${words(drafted)}${branches > 1 ? ` on ${NUMBERS[branches] ?? branches} branches. This is the one that counts` : ''}.`,
-    checked: ({ drafted, kept, struck, relaxed, own }) =>
-      [
-        `The large model checks ${drafted === 1 ? 'it' : 'them all at once'} and keeps ${kept === 0 ? 'none' : kept === drafted ? (kept === 1 ? 'it' : `all ${NUMBERS[kept] ?? kept}`) : (NUMBERS[kept] ?? kept)}`,
-        relaxed && `${NUMBERS[relaxed] ?? relaxed} of which it would not have written itself`,
-        own === null
-          ? ''
-          : own === ''
-            ? 'and ends the answer'
-            : struck
-              ? `and writes “${own.trim()}” in place of the next`
-              : `and adds “${own.trim()}” itself`,
-      ]
-        .filter(Boolean)
-        .join(', ')
-        .concat('.'),
+      `${by[0].toUpperCase()}${by.slice(1)} guesses ${spelt(drafted)} ${drafted === 1 ? 'word' : 'words'}${branches > 1 ? ` on ${spelt(branches)} branches. This is the one that counts` : ''}.`,
+    checked: ({ drafted, kept, struck, relaxed, own }) => {
+      const all = kept === drafted ? (kept === 1 ? 'it' : `all ${spelt(kept)}`) : spelt(kept);
+      const added = struck
+        ? `writes “${own?.trim()}” in place of the next`
+        : `adds “${own?.trim()}”`;
+      return `The large model checks ${drafted === 1 ? 'it' : 'them all at once'} and keeps ${kept ? all : 'none'}${relaxed ? ` (${spelt(relaxed)} of which it would not have written)` : ''}${own === null ? '' : own === '' ? ', and ends the answer' : `, and ${added}`}.`;
+    },
   },
   guess: {
     title: 'Guess with the drafter',
     open: 'Guess along',
-    openHint: 'Which word comes next? You against the small model',
     help: 'Which word does the large model write next? You see the picture; so does the drafter, a small model. Keys 1 to 4 pick.',
     pick: 'The next word',
-    gap: 'the next word',
-    next: 'Next word',
-    end: 'How did it end?',
+    next: 'Next',
     other: 'Another picture',
     watch: 'Watch this race',
-    close: 'Close',
     by: { target: 'large model', drafter: 'drafter', you: 'you' },
     score: ({ you, drafter }, played, all) =>
       `You ${you} · drafter ${drafter} · ${played} of ${all} played`,
@@ -481,8 +465,7 @@ export const W = {
     others: (n) => `${n} more…`,
     fewer: 'Fewer',
     expert: (n) => `Expert: ${n} more`,
-    papers: (n, all) =>
-      all ? `All ${NUMBERS[n] ?? n} papers` : `The ${NUMBERS[n] ?? n} papers that run here`,
+    papers: (n, all) => (all ? `All ${spelt(n)} papers` : `The ${spelt(n)} papers that run here`),
     loneLane: (title) => `${title} stays where no method is chosen.`,
     methods: (n) => `Methods (up to ${n})`,
     settingsOf: (title) => `${title} parameters`,
