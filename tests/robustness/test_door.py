@@ -391,10 +391,7 @@ def test_faults_of_the_libraries_are_told_in_our_sentences(tmp_path: Path) -> No
         ({"seed": 10**5000}, "Seed must be a whole number .* not a number of more than 12 digits"),
         ({"dtype": "float8"}, "dtype must be one of float32, bfloat16, float16, got 'float8'"),
         ({"dtype": 0}, "dtype must be one of .* got 0"),
-        (
-            {"quantised": ["4bit"]},
-            "packing of weights must be one of none, 8bit, 4bit, got 'a list'",
-        ),
+        ({"quantised": ["4bit"]}, "packing of weights must be one of none, .* got 'a list'"),
         ({"picture_detail": 0}, "picture detail must be a number from 0.05 to 25"),
     ],
 )
