@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from fnmatch import fnmatch
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -227,6 +228,13 @@ def test_no_tunnel_and_no_other_machine_by_default(monkeypatch: pytest.MonkeyPat
 
 
 # ---------------------------------------------------------------- the container
+
+
+@pytest.mark.parametrize("name", [".env", "prod.env", "my-logins.txt", ".netrc", "tls.key"])
+def test_no_login_comes_into_the_container(name: str) -> None:
+    """What is ignored is by patterns of a name, at any depth."""
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert any(fnmatch(name, one[3:]) for one in ignored if one.startswith("**/"))
 
 
 def test_the_container_runs_as_a_user_and_says_how_it_is() -> None:
