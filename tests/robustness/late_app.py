@@ -3,7 +3,8 @@
     python tests/robustness/late_app.py --late FILE [options of app.py]
 
 Every 10 ms something is due in the loop of the web server; by how many milliseconds it came too
-late is a line of the file.
+late is a line of the file. That counts other programs on the machine too; the long steps of the
+loop, by processor seconds, become lines of FILE.steps.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.__main__ import main
+from tests.robustness.echo import note_slow_steps
 
 EVERY_S, AT_ONCE = 0.01, 100
 
@@ -31,10 +33,16 @@ async def note(path: Path) -> None:
             late.clear()
 
 
+def steps(late: Path) -> Path:
+    """Where the long steps are written."""
+    return late.with_suffix(".steps")
+
+
 def serve() -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--late", type=Path, required=True)
     asked, options = parser.parse_known_args()
+    note_slow_steps(steps(asked.late))
     # Here, not above: the process that computes imports this file, and is to stay light.
     from specvl_demo.ui.serve import connections
 

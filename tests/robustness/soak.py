@@ -86,6 +86,7 @@ async def soak(
     quiet = look(pid) if pid is not None else None
     if late is not None:
         late.write_text("")
+        late_app.steps(late).write_text("")
     looking = asyncio.create_task(_watch(pid, samples))
     killing = asyncio.create_task(_kill(pid, kill_s, random.Random(seed), tally))
     crowd = []
@@ -114,6 +115,7 @@ async def soak(
         "most_rounds_of_a_lane_after_stop": tally.rounds_after_stop,
         "memory": memory,
         "event_loop_late_ms": lateness(late.read_text().split()) if late is not None else None,
+        "event_loop_longest_steps": longest(late_app.steps(late)) if late is not None else None,
         "load_average": round(os.getloadavg()[1], 1),
         "killed": tally.killed,
         "threads": _change(quiet, last, "threads"),
@@ -154,6 +156,15 @@ def lateness(lines: Sequence[str]) -> dict[str, float]:
         "max": late[-1],
         "looks": len(late),
     }
+
+
+def longest(steps: Path) -> list[tuple[float, str]]:
+    """The steps of an event loop that computed longest: milliseconds of processor time, and what
+    each was.
+    """
+    told = (line.split(" ", 1) for line in steps.read_text().splitlines())
+    found = sorted(((1000 * float(seconds), step[:200]) for seconds, step in told), reverse=True)
+    return found[:3]
 
 
 async def _kill(pid: int | None, every_s: float | None, rng: random.Random, tally: Tally) -> None:
