@@ -14,7 +14,7 @@ from specvl_demo.serving import availability, choosing
 from specvl_demo.vlm import compatibility, sizes
 
 
-class Finding(NamedTuple):
+class FitReason(NamedTuple):
     """One result of a check.
 
     ok: Whether it allows the drafter to draft; None: for information.
@@ -30,7 +30,7 @@ class DrafterCheck(NamedTuple):
     target: str
     drafter: str
     fits: bool
-    findings: list[Finding]
+    findings: list[FitReason]
     methods: list[str]
 
 
@@ -74,12 +74,12 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
 
     anonymous: this machine's login at the hub is not used.
     """
-    findings: list[Finding] = []
+    findings: list[FitReason] = []
     methods: list[str] = []
     try:
         alone = offline()
         first = compatibility.read(target, alone, anonymous=anonymous)
-        findings.append(Finding(True, f"{target} is a {first.title}{_size(first)}: it is served."))
+        findings.append(FitReason(True, f"{target} is a {first.title}{_size(first)}: it is served."))
         try:
             second = compatibility.read(drafter, alone, text=True, anonymous=anonymous)
         except ValueError as no_model:
@@ -95,31 +95,31 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
         )
         chosen = [choosing.choose(pair, name) for name in choosing.served(pair)]
         methods = [one.method.name for one in chosen if one.drafter.role == role]
-        findings.append(Finding(None, availability.available(pair, detect()).reason))
+        findings.append(FitReason(None, availability.available(pair, detect()).reason))
     except ValueError as reason:
-        findings.append(Finding(False, str(reason)))
+        findings.append(FitReason(False, str(reason)))
     fits = all(one.ok is not False for one in findings)
     return DrafterCheck(target, drafter, fits, findings, methods)
 
 
 def _model_fits(
     first: compatibility.Card, second: compatibility.Card
-) -> tuple[Role, list[Finding]]:
+) -> tuple[Role, list[FitReason]]:
     """Of a smaller model; ValueError where it does not."""
     if reason := compatibility.misfit(first, second):
         raise ValueError(reason)
     said = [
-        Finding(True, f"{second.id} is a smaller model{_size(second)}."),
-        Finding(True, f"Its vocabulary is the target's: no id of {len(second.tokens)} differs."),
+        FitReason(True, f"{second.id} is a smaller model{_size(second)}."),
+        FitReason(True, f"Its vocabulary is the target's: no id of {len(second.tokens)} differs."),
     ]
     if second.family not in compatibility.FAMILIES:
-        said.append(Finding(None, "It does not see: it drafts from the words only."))
+        said.append(FitReason(None, "It does not see: it drafts from the words only."))
     return ("assistant" if second.family in compatibility.ASSISTANTS else "small"), said
 
 
 def _head_fits(
     first: compatibility.Card, drafter: str, alone: bool, no_model: str
-) -> tuple[Role, list[Finding]]:
+) -> tuple[Role, list[FitReason]]:
     """Of a trained head, by its tensors' names and shapes; ValueError where it does not. no_model:
     why the drafter is no model of its own.
     """
@@ -140,10 +140,10 @@ def _head_fits(
     checkpoints.fit(form, tensors, settings, folder.name, width, vocab)
     shaped = f"All {len(tensors)} tensors have the names and shapes it needs for width {width}."
     said = [
-        Finding(True, f"{drafter} is {form.title}, by its tensors."),
-        Finding(True, shaped),
-        *(Finding(None, remark) for remark in files.compare(settings, text, folder.name)),
-        Finding(None, "Names and shapes cannot tell which target of this width it was trained on."),
+        FitReason(True, f"{drafter} is {form.title}, by its tensors."),
+        FitReason(True, shaped),
+        *(FitReason(None, remark) for remark in files.compare(settings, text, folder.name)),
+        FitReason(None, "Names and shapes cannot tell which target of this width it was trained on."),
     ]
     return cast("Role", form.role), said
 
