@@ -94,7 +94,8 @@ def test_a_disk_of_forty_megabytes(small: tuple[str, Path]) -> None:
         await first.leave()  # a visit that ends makes room
         while 3 in sizes(folder):
             await asyncio.sleep(0.05)
-        assert "url" in await other.server("share", sent["path"])
+        compact = {"path": sent["path"], "as": "compact"}
+        assert "url" in await other.server("share", compact)
         assert sizes(folder) == [0, 0, 0, 4]
 
     async def visits() -> None:
