@@ -1,7 +1,7 @@
 /* What goes in: pictures or a clip, the question, pair, methods and their parameters, sampling. One plain object holds
    the request; every control reads and writes it. Given the catalog and what to do on Run and Stop. */
 
-import { h, put, icon, roving } from './dom.js';
+import { button, h, put, icon, roving } from './dom.js';
 import { fitForm } from './fitform.js';
 import { LoadingPanel } from './loading.js';
 import { MediaWell } from './media.js';
@@ -98,17 +98,10 @@ export class Ask extends EventTarget {
       );
     this.pairNote = h('p', { class: 'vl-help' });
     this.scopeNote = h('p', { class: 'vl-scope', role: 'status' });
-    this.switch = h('button', {
-      type: 'button',
-      class: 'vl-small vl-switch',
+    this.switch = button('', () => this.change(this.fitting.id), 'vl-small vl-switch', {
       hidden: true,
-      on: { click: () => this.change(this.fitting.id) },
     });
-    this.papers = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      on: { click: () => this.racePapers() },
-    });
+    this.papers = button('', () => this.racePapers());
     this.chips = catalog.methods.map((m) => this.chip(m));
     this.others = h('button', {
       type: 'button',

@@ -1,7 +1,7 @@
 /* The conversation so far: earlier questions with their answers, which the next question remembers, pictures and all;
    the last one is the race on the page. Each can be taken up again: editing one drops what came after it. */
 
-import { h, icon } from './dom.js';
+import { button, h, icon } from './dom.js';
 import { W } from './words.js';
 
 export class Conversation {
@@ -18,12 +18,7 @@ export class Conversation {
         'header',
         {},
         h('span', { class: 'vl-label', text: W.chat.title }),
-        h('button', {
-          type: 'button',
-          class: 'vl-small',
-          text: W.chat.clear,
-          on: { click: onclear },
-        }),
+        button(W.chat.clear, onclear),
       ),
       this.list,
     );

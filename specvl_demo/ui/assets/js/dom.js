@@ -33,9 +33,9 @@ function fill(node, props, children) {
   return node;
 }
 
-/** A button that says what it does. */
-export const button = (text, fn, kind = 'vl-small') =>
-  h('button', { type: 'button', class: kind, text, on: { click: fn } });
+/** A button that says what it does; more: further props. */
+export const button = (text, fn, kind = 'vl-small', more = {}) =>
+  h('button', { type: 'button', class: kind, text, on: { click: fn }, ...more });
 
 /** Write text only where it differs, so that nothing is laid out again for nothing. */
 export function put(node, text) {

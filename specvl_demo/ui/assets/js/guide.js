@@ -1,7 +1,7 @@
 /* A guided look at the race that is shown, in three steps: the two lanes, where a word comes from, what it gained. Each
    step marks a part of the page and brings it into view. */
 
-import { h, put } from './dom.js';
+import { button, h, put } from './dom.js';
 import { instructive } from './headline.js';
 import { W } from './words.js';
 
@@ -12,30 +12,16 @@ export class Guide {
     this.at = -1;
     this.text = h('p', { 'aria-live': 'polite' });
     this.count = h('span', { class: 'vl-help' });
-    this.next = h('button', {
-      type: 'button',
-      class: 'vl-secondary',
-      on: { click: () => this.go(this.at + 1) },
-    });
+    this.next = button('', () => this.go(this.at + 1), 'vl-secondary');
     this.node = h(
       'section',
       { class: 'vl-card vl-guide', hidden: true, 'aria-label': W.guide.title },
       this.count,
       this.text,
       this.next,
-      h('button', {
-        type: 'button',
-        class: 'vl-small',
-        text: W.guide.close,
-        on: { click: () => this.close() },
-      }),
+      button(W.guide.close, () => this.close()),
     );
-    this.open = h('button', {
-      type: 'button',
-      class: 'vl-small vl-guide-open',
-      text: W.guide.open,
-      on: { click: () => this.go(0) },
-    });
+    this.open = button(W.guide.open, () => this.go(0), 'vl-small vl-guide-open');
   }
 
   go(step) {

@@ -1,7 +1,7 @@
 /* Pictures and clips of a question: upload, drop, paste, camera; thumbnails that can be taken away.
    Checks count, kind and size before anything is sent; the server checks again. */
 
-import { h, icon, fmt, roving } from './dom.js';
+import { button, h, icon, fmt, roving } from './dom.js';
 import { keepFile } from './keep.js';
 import { W } from './words.js';
 
@@ -256,18 +256,8 @@ export class MediaWell {
       h(
         'div',
         { class: 'vl-buttons' },
-        h('button', {
-          type: 'button',
-          class: 'vl-primary',
-          text: W.media.take,
-          on: { click: () => this.take(video, dialog) },
-        }),
-        h('button', {
-          type: 'button',
-          class: 'vl-secondary',
-          text: W.media.cancel,
-          on: { click: () => dialog.close() },
-        }),
+        button(W.media.take, () => this.take(video, dialog), 'vl-primary'),
+        button(W.media.cancel, () => dialog.close(), 'vl-secondary'),
       ),
     );
     dialog.addEventListener('close', () => {

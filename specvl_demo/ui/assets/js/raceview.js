@@ -1,7 +1,7 @@
 /* The race as one screen: what is asked, the track, the answers side by side, the tree and the inspector, live charts.
    Composition only: every part draws itself. */
 
-import { h, put, icon, shown } from './dom.js';
+import { button, h, put, icon, shown } from './dom.js';
 import { Chart } from './chart.js';
 import { term } from './explain.js';
 import { Guide } from './guide.js';
@@ -110,13 +110,9 @@ export class RaceView {
       true,
     );
     this.said = h('p', { class: 'vl-verdict', role: 'status' });
-    this.followUp = h('button', {
-      type: 'button',
-      class: 'vl-small',
+    this.followUp = button(W.chat.follow, () => this.on.follow(), 'vl-small', {
       hidden: true,
-      text: W.chat.follow,
       title: W.chat.followHint,
-      on: { click: () => this.on.follow() },
     });
     this.rerun = h(
       'button',
@@ -124,27 +120,11 @@ export class RaceView {
       icon('play'),
       W.run.rerun,
     );
-    this.slowly = h('button', {
-      type: 'button',
-      class: 'vl-small',
+    this.slowly = button(W.run.slowly, () => this.player.replay(), 'vl-small', { hidden: true });
+    this.calm = button(W.run.calm, () => this.on.calm(), 'vl-small', { hidden: true });
+    this.check = button(W.run.verify, () => this.on.verify(), 'vl-small', {
       hidden: true,
-      text: W.run.slowly,
-      on: { click: () => this.player.replay() },
-    });
-    this.calm = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      hidden: true,
-      text: W.run.calm,
-      on: { click: () => this.on.calm() },
-    });
-    this.check = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      hidden: true,
-      text: W.run.verify,
       title: W.run.verifyHint,
-      on: { click: () => this.on.verify() },
     });
     const box = h('input', {
       type: 'checkbox',
@@ -375,12 +355,7 @@ export class RaceView {
           'header',
           {},
           h('b', { text: W.branch.title(lane) }),
-          h('button', {
-            type: 'button',
-            class: 'vl-small',
-            text: W.branch.back,
-            on: { click: () => this.on.back() },
-          }),
+          button(W.branch.back, () => this.on.back()),
         ),
         h(
           'div',

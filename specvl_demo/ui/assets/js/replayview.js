@@ -1,7 +1,7 @@
 /* Races that were recorded: traces dropped or chosen, the shipped ones, and the runs of this visit. Works without any
    model and without the server: a trace is read in the browser. */
 
-import { h, put, icon } from './dom.js';
+import { button, h, put, icon } from './dom.js';
 import * as kept from './keep.js';
 import { thumbnails } from './tiles.js';
 import * as trace from './trace.js';
@@ -30,12 +30,7 @@ export class ReplayView {
     });
     this.said = h('p', { class: 'vl-help', role: 'status' });
     this.mine = h('ul', { class: 'vl-runs' });
-    this.clear = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      text: W.trace.forget,
-      on: { click: () => this.forget() },
-    });
+    this.clear = button(W.trace.forget, () => this.forget());
     const recorded = catalog.examples.filter((e) => e.trace);
     this.node = h(
       'div',

@@ -1,7 +1,7 @@
 /* Parameters as fields, made from declarations: {key, kind, default, paper, min, max, choices [[value, title]], title,
    help}. Only changed values are kept; a changed one stands out and can be put back. */
 
-import { h, put, icon } from './dom.js';
+import { button, h, put, icon } from './dom.js';
 import { W } from './words.js';
 
 let serial = 0;
@@ -82,12 +82,7 @@ export class Panel {
   constructor(title, onreset) {
     this.count = h('span', { class: 'vl-changed' });
     this.body = h('div', { class: 'vl-settings-body' });
-    this.all = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      text: W.settings.resetAll,
-      on: { click: onreset },
-    });
+    this.all = button(W.settings.resetAll, onreset);
     this.node = h(
       'details',
       {},
