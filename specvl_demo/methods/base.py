@@ -90,6 +90,7 @@ class Method:
         options: Other parts that may replace the method's own, or the names of parts from other
             files; None allows all.
         presets: Named changes of parameters and, by slot, of parts.
+        preset_titles: What the page calls presets whose names do not say it.
         order: Its place in the list of methods.
     """
 
@@ -104,6 +105,7 @@ class Method:
     defaults: Mapping[str, Value] = field(default_factory=dict)
     options: tuple[Part | str, ...] | None = ()
     presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    preset_titles: Mapping[str, str] = field(default_factory=dict)
     learn: Learn | None = None
     order: int = 500
 

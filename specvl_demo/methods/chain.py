@@ -25,7 +25,7 @@ from specvl_demo.methods.views import MULTIMODAL
 class DepthSettings(PolicySettings):
     """The depth of a draft."""
 
-    gamma: int = setting(5, "tokens drafted in a row", 1, 64)
+    gamma: int = setting(5, "tokens drafted in a row", 1, 64, title="draft length γ")
 
 
 @dataclass(frozen=True)

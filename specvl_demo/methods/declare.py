@@ -7,6 +7,7 @@ settings.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
 
@@ -18,18 +19,20 @@ def setting(
     help: str,
     low: float | None = None,
     high: float | None = None,
-    choices: tuple[str, ...] = (),
+    choices: Mapping[str, str] | None = None,
     last: bool = False,
+    title: str = "",
 ) -> Any:
     """Declare a field of a `Settings` class.
 
     Args:
         low, high: Inclusive bounds of a number.
-        choices: All allowed values of a text.
+        choices: All allowed values of a text, with what the page calls them.
         last: Shown after the others, and keyword-only.
+        title: What the page calls it; if empty, its name.
     """
-    about = {"help": help, "low": low, "high": high, "choices": tuple(choices), "last": last}
-    return field(default=default, metadata=about, kw_only=last)
+    about = {"help": help, "low": low, "high": high, "choices": choices or {}, "last": last}
+    return field(default=default, metadata=about | {"title": title}, kw_only=last)
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,9 @@ class Param:
     help: str
     low: float | None = None
     high: float | None = None
-    choices: tuple[str, ...] = ()
+    choices: Mapping[str, str] = field(default_factory=dict)
     last: bool = False
+    title: str = ""
 
     @property
     def kind(self) -> Literal["bool", "int", "float", "choice"]:
@@ -172,6 +176,7 @@ class ModelSettings(Settings):
         0,
         1_000_000,
         last=True,
+        title="tokens the drafter can say",
     )
 
 
@@ -183,8 +188,9 @@ class PolicySettings(Settings):
         "shared",
         "at a temperature above 0, draft the token that the drafter samples with the target's"
         " random numbers (shared), or its likeliest (argmax)",
-        choices=("shared", "argmax"),
+        choices={"shared": "target’s draw", "argmax": "likeliest token"},
         last=True,
+        title="drafted at a temperature",
     )
 
 

@@ -51,9 +51,12 @@ class DreamSettings(ModelSettings):
         " as trained, or the paper's 0.75 if the head does not specify it",
         0.0,
         1.0,
+        title="visual tokens kept",
     )
     ancestry: bool = setting(
-        True, "separate the branches of a tree in cross-attention; false: as in the published code"
+        True,
+        "separate the branches of a tree in cross-attention; false: as in the published code",
+        title="branches kept apart",
     )
     cross: bool = setting(
         True, "attend to the target's features; false: not at all, a control", last=True

@@ -227,7 +227,8 @@ class DrafterSettings(ModelSettings):
         "embeddings",
         "what the head reads in place of pictures, as in its training: their embeddings or the"
         " placeholder's",
-        choices=("embeddings", "placeholders"),
+        choices={"embeddings": "embeddings", "placeholders": "placeholders"},
+        title="what stands for pictures",
     )
 
 

@@ -30,8 +30,20 @@ from specvl_demo.records import Chart, Series
 class FlySettings(Settings):
     """When a mismatch may stay."""
 
-    gate: float = setting(0.3, "target entropy (nats) below which a mismatch is rejected", 0.0, 2.0)
-    window: int = setting(6, "tokens that must agree again, including the mismatch; 0: none", 0, 64)
+    gate: float = setting(
+        0.3,
+        "target entropy (nats) below which a mismatch is rejected",
+        0.0,
+        2.0,
+        title="entropy gate (nats)",
+    )
+    window: int = setting(
+        6,
+        "tokens that must agree again, including the mismatch; 0: none",
+        0,
+        64,
+        title="agreement window W",
+    )
 
 
 class EntropyVerifier(RelaxedVerifier):
@@ -132,6 +144,7 @@ register(
             "photo": {"gamma": 5, "window": 2},
             "pocket": {"gamma": 12, "window": 4},
         },
+        preset_titles={"gate-only": "entropy gate alone"},
         order=70,
         learn=Learn(
             does=(

@@ -33,13 +33,23 @@ class LvspecSettings(Settings):
     """Which tokens of a branch may differ."""
 
     loose: float = setting(
-        0.7, "λ: share of a draft, least visual tokens first, that need not match", 0.0, 1.0
+        0.7,
+        "λ: share of a draft, least visual tokens first, that need not match",
+        0.0,
+        1.0,
+        title="loosened share λ",
     )
     anchors: int = setting(
-        10, "N: number of most similar visual tokens whose mean is a token's relevance", 1, 4096
+        10,
+        "N: number of most similar visual tokens whose mean is a token's relevance",
+        1,
+        4096,
+        title="visual tokens compared N",
     )
     shift: bool = setting(
-        True, "also keep a token if the target's own occurs elsewhere in the draft (section 3.3)"
+        True,
+        "also keep a token if the target's own occurs elsewhere in the draft (section 3.3)",
+        title="position shift",
     )
 
 
@@ -130,7 +140,7 @@ def least_relevant(relevance: Sequence[float], loose: float) -> Collection[int]:
 class BranchesSettings(DepthSettings):
     """`gamma` is the length of every branch."""
 
-    count: int = setting(2, "chains", 1, 8)
+    count: int = setting(2, "chains", 1, 8, title="branches")
 
 
 def branches(settings: BranchesSettings) -> RankedTree:
@@ -212,6 +222,12 @@ register(
             "paper-random": {"verifier": "random"},
             "photo": {**_SHIPPED, "gamma": 8, "floor": 0.06},
             "pocket": {**_SHIPPED, "gamma": 10},
+        },
+        preset_titles={
+            "paper-3b": "the paper, 3B drafter",
+            "paper-no-shift": "the paper, no position shift",
+            "paper-branches": "the paper, two branches",
+            "paper-self": "the paper, self-drafting",
         },
         order=60,
         learn=Learn(

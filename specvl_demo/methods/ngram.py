@@ -28,8 +28,10 @@ from specvl_demo.methods.small_vlm import SmallVLM, small_part
 class NGramSettings(Settings):
     """How much must have occurred before."""
 
-    longest: int = setting(3, "longest run of last tokens to look up", 1, 10)
-    shortest: int = setting(1, "shortest run of last tokens to look up", 1, 10)
+    longest: int = setting(3, "longest run of last tokens to look up", 1, 10, title="longest match")
+    shortest: int = setting(
+        1, "shortest run of last tokens to look up", 1, 10, title="shortest match"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,9 +119,15 @@ class LookupSettings(ModelSettings):
     """How much is looked up; defaults as in the published code."""
 
     ahead: int = setting(
-        6, "tokens fed ahead to the small model if the same words occurred before", 1, 32
+        6,
+        "tokens fed ahead to the small model if the same words occurred before",
+        1,
+        32,
+        title="tokens looked up ahead",
     )
-    occurred: int = setting(4, "longest run of last tokens to look up", 1, 10)
+    occurred: int = setting(
+        4, "longest run of last tokens to look up", 1, 10, title="longest match"
+    )
 
 
 class SmallLookup(SmallVLM):

@@ -50,51 +50,72 @@ class SageSettings(PolicySettings):
             (online only).
     """
 
-    min_depth: int = setting(3, "levels at confidence 0", 1, 32)
-    max_depth: int = setting(8, "levels at confidence 1", 1, 32)
-    min_width: int = setting(2, "width at confidence 1", 1, 32)
-    max_width: int = setting(10, "width at confidence 0", 1, 32)
+    min_depth: int = setting(3, "levels at confidence 0", 1, 32, title="least depth")
+    max_depth: int = setting(8, "levels at confidence 1", 1, 32, title="greatest depth")
+    min_width: int = setting(2, "width at confidence 1", 1, 32, title="least width")
+    max_width: int = setting(10, "width at confidence 0", 1, 32, title="greatest width")
     top_k: int = setting(
         10,
         ("number of likeliest tokens whose entropy is the confidence; maximum children of a node"),
         2,
         64,
+        title="top-k of the entropy",
     )
-    max_nodes: int = setting(64, "nodes of the tree, including the root", 2, 512)
+    max_nodes: int = setting(
+        64, "nodes of the tree, including the root", 2, 512, title="most nodes"
+    )
     growth: str = setting(
         "template",
         "template: planned from an earlier distribution; online: grown from what is drafted",
-        choices=("template", "online"),
+        choices={"template": "template", "online": "online"},
+        title="tree growth",
     )
     confidence: str = setting(
         "root",
         "where confidence is measured: at the root, at the last accepted node, or over all nodes",
-        choices=("root", "accepted", "mean"),
+        choices={"root": "the root", "accepted": "last accepted node", "mean": "all nodes"},
+        title="confidence read at",
     )
     immediate: bool = setting(
-        False, "use this round's confidence instead of the last round's (not in the paper)"
+        False,
+        "use this round's confidence instead of the last round's (not in the paper)",
+        title="confidence of this round",
     )
     order: str = setting(
         "best-first",
         "what a full template drops: improbable paths, or the last of a depth-first walk",
-        choices=("best-first", "depth-first"),
+        choices={"best-first": "improbable paths", "depth-first": "last of a walk"},
+        title="pruning order",
     )
     first: str = setting(
         "static",
         "the first tree: the static one, or grown at confidence 0.5",
-        choices=("static", "entropy"),
+        choices={"static": "the static one", "entropy": "grown"},
+        title="first tree",
     )
     cap_max: int = setting(
         0, "depth up to which the history may raise the limit; 0: max_depth", 0, 32
     )
     track: int = setting(
-        10, "number of last rounds whose accepted lengths adjust the limit on the depth", 1, 1000
+        10,
+        "number of last rounds whose accepted lengths adjust the limit on the depth",
+        1,
+        1000,
+        title="rounds behind the depth limit",
     )
     lower: float = setting(
-        2.0, "mean accepted length below which the limit on the depth falls", 0.0, 64.0
+        2.0,
+        "mean accepted length below which the limit on the depth falls",
+        0.0,
+        64.0,
+        title="lower its limit below",
     )
     upper: float = setting(
-        3.0, "mean accepted length above which the limit on the depth rises", 0.0, 64.0
+        3.0,
+        "mean accepted length above which the limit on the depth rises",
+        0.0,
+        64.0,
+        title="raise its limit above",
     )
 
     def __post_init__(self) -> None:

@@ -45,23 +45,34 @@ class MixtureSettings(Settings):
         "w-grid",
         "how weights are found: search a grid, inverse divergence (two forms), count matches,"
         " boost, equal or random weights",
-        choices=(
-            "w-grid",
-            "kld",
-            "kld-softmax",
-            "tvd",
-            "block-efficiency",
-            "adaboost",
-            "uniform",
-            "random",
-        ),
+        choices={
+            "w-grid": "grid search",
+            "kld": "inverse KL",
+            "kld-softmax": "softmax of KL",
+            "tvd": "total variation",
+            "block-efficiency": "count of matches",
+            "adaboost": "boosting",
+            "uniform": "equal",
+            "random": "random",
+        },
+        title="weight rule",
     )
-    history: int = setting(0, "number of last verified tokens that count; 0: all", 0, 4096)
-    grid_steps: int = setting(10, "w-grid: number of steps into which a weight is divided", 1, 20)
+    history: int = setting(
+        0, "number of last verified tokens that count; 0: all", 0, 4096, title="tokens remembered"
+    )
+    grid_steps: int = setting(
+        10, "w-grid: number of steps into which a weight is divided", 1, 20, title="grid steps"
+    )
     weight_temperature: float = setting(
         1.0, "above 1 evens the weights out, below 1 sharpens them", 0.05, 20.0
     )
-    boost: float = setting(1.0, "adaboost: factor C of the vocabulary's term (eq. 2)", 0.0, 10.0)
+    boost: float = setting(
+        1.0,
+        "adaboost: factor C of the vocabulary's term (eq. 2)",
+        0.0,
+        10.0,
+        title="boosting factor C",
+    )
 
 
 def weight_grid(views: int, steps: int) -> Tensor:
@@ -286,7 +297,7 @@ def _normalised(raw: Tensor) -> Tensor:
 class BeamSettings(DepthSettings):
     """`gamma` is the number of levels."""
 
-    beams: int = setting(2, "nodes per level", 1, 15)
+    beams: int = setting(2, "nodes per level", 1, 15, title="branches kept a level")
 
 
 def beam(settings: BeamSettings) -> BestFirst:
@@ -350,6 +361,12 @@ register(
             "photo": {"gamma": 10, "floor": 0.06},
             "pocket": {"gamma": 8},
             "pocket-mtcp": {"gamma": 8, "views": _MTCP, "weights": "kld"},
+        },
+        preset_titles={
+            "paper-mtcp": "the paper, four views",
+            "paper-tree-2": "the paper, tree of width 2",
+            "paper-tree-3": "the paper, tree of width 3",
+            "pocket-mtcp": "tuned on the pocket pair, four views",
         },
         order=40,
         learn=Learn(

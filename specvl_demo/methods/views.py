@@ -61,7 +61,13 @@ class TextView:
 class PooledSettings(Settings):
     """How coarse the picture is."""
 
-    pool: int = setting(2, "patches averaged along each side, before the projector", 1, 16)
+    pool: int = setting(
+        2,
+        "patches averaged along each side, before the projector",
+        1,
+        16,
+        title="pooled patches a side",
+    )
 
 
 @dataclass(frozen=True)
@@ -123,22 +129,36 @@ class PrunedSettings(Settings):
     those with three, which support gaps.
     """
 
-    drop_image: float = setting(0.8, "share of a picture's visual tokens left out", 0.0, 1.0)
-    drop_video: float = setting(0.9, "share of a clip's visual tokens left out", 0.0, 1.0)
+    drop_image: float = setting(
+        0.8, "share of a picture's visual tokens left out", 0.0, 1.0, title="left out of a picture"
+    )
+    drop_video: float = setting(
+        0.9, "share of a clip's visual tokens left out", 0.0, 1.0, title="left out of a clip"
+    )
     guided: bool = setting(
         False,
         (
             "keep what the target attends to first, then evenly spaced tokens; false: only evenly"
             " spaced ones"
         ),
+        title="keep what is attended to",
     )
     share: float = setting(
-        0.4, "guided: share of all attention that the most attended tokens must hold", 0.0, 1.0
+        0.4,
+        "guided: share of all attention that the most attended tokens must hold",
+        0.0,
+        1.0,
+        title="attention to keep",
     )
     positions: str = setting(
         "auto",
         "positions of the remaining tokens: renumbered, with gaps, or as suits the decoder",
-        choices=("auto", "original", "compact"),
+        choices={
+            "auto": "as suits the decoder",
+            "original": "with gaps",
+            "compact": "numbered anew",
+        },
+        title="position numbers",
     )
 
 

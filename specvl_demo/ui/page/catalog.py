@@ -42,6 +42,14 @@ FEATURED = ("ar", "chain", "tree", *PAPERS, "eagle2", "ngram")
 """Methods that are listed first; the others are one press away."""
 FIRST_METHODS = ("sage", "chain", "tabed", "ngram")
 """What a first visitor is offered on a CPU: the first of these that the pair supports."""
+PRESET_TITLES = {
+    "paper": "the paper",
+    "published-code": "the published code",
+    "pocket": "tuned on the pocket pair",
+    "pocket-tree": "tuned on the pocket pair, with a tree",
+    "photo": "tuned on the photo pair",
+}
+"""What presets are called that several methods have."""
 WINS = 1.05
 """Derived speedup over AR from which a method counts as faster."""
 
@@ -96,6 +104,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     """
     pair, method = find(pair_id), base.find(name)
     named = choosing.presets(pair, name)
+    titles = PRESET_TITLES | dict(method.preset_titles)
     standard = choosing.standard(pair, name)
     asked = settings.get("preset")
     preset = named.get(asked if asked in named else standard or "")
@@ -108,7 +117,7 @@ def panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> dict[str, Any
     start = base.choose(name, None, preset).settings
     paper = _paper(method, parts)
     return {
-        "presets": list(named),
+        "presets": [[one, titles.get(one, one.replace("-", " "))] for one in named],
         "standard": standard,
         "parts": [
             _slot(slot, start[slot], name)
@@ -321,6 +330,7 @@ def _param(param: Param, paper: Any) -> dict[str, Any]:
         "paper": paper,
         "min": param.low,
         "max": param.high,
-        "choices": list(param.choices),
+        "choices": list(param.choices.items()),
+        "title": param.title or param.name.replace("_", " "),
         "help": param.help,
     }

@@ -3,22 +3,12 @@
    that do not fit together are explained. */
 
 import { h, icon, put } from './dom.js';
-import { CHOICES, PARAMS, SLOTS } from './parameters.js';
 import { Fields, Panel } from './settings.js';
 import { W } from './words.js';
 
 const PRESET = 'preset';
 const MOST_FIELDS = 8; // a method with more shows FIRST_FIELDS, the rest is for experts
 const FIRST_FIELDS = 4;
-
-/** A parameter with what it and its choices are called. */
-const named = (param) => ({
-  ...param,
-  title: PARAMS[param.key] ?? param.key.replaceAll('_', ' '),
-  choices: param.choices.map((value) => [value, choice(param.key, value)]),
-});
-
-const choice = (key, value) => CHOICES[key]?.[value] ?? value.replaceAll('-', ' ');
 
 export class MethodPanel {
   /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change(), tryOut(example id)}. */
@@ -66,14 +56,14 @@ export class MethodPanel {
       title: W.settings.preset,
       help: W.settings.presetHelp,
       default: told.standard,
-      choices: told.presets.map((name) => [name, choice(PRESET, name)]),
+      choices: told.presets,
     };
     const shape = [
       presets,
       ...(told.parts ?? []).map((part) => ({
         ...part,
-        title: SLOTS[part.key][0],
-        help: SLOTS[part.key][1],
+        title: W.settings.slots[part.key][0],
+        help: W.settings.slots[part.key][1],
       })),
     ].filter(Boolean);
     const reload = () => {
@@ -81,7 +71,7 @@ export class MethodPanel {
       this.changed();
     };
     this.parts = new Fields(shape, this.values, reload);
-    const params = (told.params ?? []).map(named);
+    const params = told.params ?? [];
     const first = params.length > MOST_FIELDS ? FIRST_FIELDS : params.length;
     const fields = (some) => new Fields(some, this.values, () => this.changed());
     this.params = fields(params.slice(0, first));

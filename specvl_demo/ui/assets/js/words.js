@@ -528,6 +528,12 @@ export const W = {
     paper: (v) => `Paper preset: ${v}.`,
     preset: 'preset',
     presetHelp: 'The starting point for the values below.',
+    slots: {
+      drafter: ['drafter', 'Who guesses what comes next.'],
+      views: ['views', 'What the drafter sees of the prompt; several are mixed.'],
+      policy: ['tree', 'The shape of what is drafted in a round.'],
+      verifier: ['verifier', 'Who decides which drafts stay.'],
+    },
   },
   media: {
     title: 'Pictures or a clip',
