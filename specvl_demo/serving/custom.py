@@ -79,7 +79,9 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
     try:
         alone = offline()
         first = compatibility.read(target, alone, anonymous=anonymous)
-        findings.append(FitReason(True, f"{target} is a {first.title}{_size(first)}: it is served."))
+        findings.append(
+            FitReason(True, f"{target} is a {first.title}{_size(first)}: it is served.")
+        )
         try:
             second = compatibility.read(drafter, alone, text=True, anonymous=anonymous)
         except ValueError as no_model:
@@ -143,7 +145,9 @@ def _head_fits(
         FitReason(True, f"{drafter} is {form.title}, by its tensors."),
         FitReason(True, shaped),
         *(FitReason(None, remark) for remark in files.compare(settings, text, folder.name)),
-        FitReason(None, "Names and shapes cannot tell which target of this width it was trained on."),
+        FitReason(
+            None, "Names and shapes cannot tell which target of this width it was trained on."
+        ),
     ]
     return cast("Role", form.role), said
 

@@ -114,10 +114,10 @@ def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
     opened.locator("#vl-question").fill("What is the capital?")
     expect(note).to_contain_text("not trained on the word “capital”")
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
-    expect(note).to_contain_text("drawn scenes only; cat.jpg is not one")
+    expect(note).to_contain_text("only drawn scenes; cat.jpg is not one")
     while opened.locator(".vl-thumbs .vl-remove").count():
         opened.locator(".vl-thumbs .vl-remove").first.click()
-    expect(note).to_contain_text("drawn scenes only, and there is none in the question")
+    expect(note).to_contain_text("only drawn scenes, and there is none in the question")
     run_race(opened)
     expect(over).to_contain_text("The race is real, the answer means nothing.")
     other = {"id": "snap", "title": "Snap", "knows": "photographs", "words": None}
