@@ -39,7 +39,7 @@ def test_a_conversation_is_taken_whole_or_refused(
     assert len(found.history[0].media) == MOST_FILES
     assert found.names == tuple(item["name"] for item in [*media[:MOST_FILES], media[0]])
     with pytest.raises(
-        ValueError, match=f"At most {MOST_TURNS} earlier questions .* got {MOST_TURNS + 1}"
+        ValueError, match=f"at most {MOST_TURNS} earlier questions .* got {MOST_TURNS + 1}"
     ):
         read(tmp_path, history=[*turns, turns[1]])
 
@@ -49,7 +49,7 @@ def test_files_are_taken_whole_or_refused(
     tmp_path: Path, media: list[dict[str, str]], where: str
 ) -> None:
     asked = {"media": media} if where == "now" else {"history": [{"question": "q", "media": media}]}
-    with pytest.raises(ValueError, match=f"At most {MOST_FILES} pictures .* got {MOST_FILES + 1}"):
+    with pytest.raises(ValueError, match=f"at most {MOST_FILES} pictures .* got {MOST_FILES + 1}"):
         read(tmp_path, **asked)
 
 
@@ -96,7 +96,7 @@ def test_a_bench_is_a_bounded_number_of_jobs_in_turned_order() -> None:
     for wrong, sentence in (
         ({"questions": 101}, "at most 100"),
         ({"repeats": True}, "at most 10"),
-        ({"questions": 60, "repeats": 10}, "would take 4"),
+        ({"questions": 60, "repeats": 10}, "would need 4"),
         ({"vary": {"longest": list(range(1, 10))}}, "at most 9"),
         ({"vary": {"depth": [3]}}, "has a parameter depth"),
         ({"vary": {"longest": 3}}, "^Vary must be"),

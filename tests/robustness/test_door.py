@@ -310,7 +310,7 @@ FILE = {"path": "{folder}/a.png"}
         (b"\xff\xfe", messages.NOT_JSON),
         ({"data": [[]] * (MOST_CONTAINERS + 1)}, "too many parts"),
         ({"data": [0] * 300_000}, "too many parts"),
-        ({"data": [{"path": "{folder}/x"}] * (MOST_PATHS + 1)}, "At most"),
+        ({"data": [{"path": "{folder}/x"}] * (MOST_PATHS + 1)}, "at most"),
         (b'{"data":' * 40 + b"1" + b"}" * 40, "nested too deeply"),
         (b'{"data":' * 5000 + b"1" + b"}" * 5000, messages.NOT_JSON),
         ({"data": [{"path": "/etc/passwd"}]}, "was not uploaded here"),
