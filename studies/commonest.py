@@ -1,11 +1,11 @@
-"""Which tokens does a pair's target say most? For `draft_vocab`, which lets a drafter say these
-alone.
+"""Counts the tokens that a pair's target emits most often, for `draft_vocab`, which limits a
+drafter to them.
 
-    python -m studies.commonest ID [questions] [FILE]      FILE: commonest.json in the target's
-    folder
+    python -m studies.commonest ID [questions] [FILE]
 
-Asks the plain model held-out questions, counts the ids of its answers, prints how much of them the
-most said 256, 512 ... cover, and writes the list, most said first.
+Asks the plain model held-out questions, counts the ids of its answers, prints the share covered by
+the most frequent 256, 512, ... ids, and writes the list, most frequent first, to FILE: the
+commonest.json in the target's folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from studies.edges import answer
 
 
 def drawn(n: int) -> list[Case]:
-    """`n` held-out questions of every kind in turn."""
+    """Return `n` held-out questions of every kind in turn."""
     found, kinds = [], list(KINDS_OF_TURN)
     for i in range(n):
         kind = kinds[i % len(kinds)]
@@ -40,8 +40,7 @@ def main(argv: list[str]) -> int:
     loaded = loader.load(pairs.find(argv[0]), ())
     plain = choosing.choose(loaded.pair, "ar")
     said: Counter[int] = Counter()
-    # choice: calibration questions of other seeds would do as well; nothing is trained on the
-    # counts.
+    # choice: calibration questions of other seeds would also do; nothing is trained on the counts.
     asked = drawn(int(argv[1]) if len(argv) > 1 else 200)
     for request in requests(loaded, asked, 160, GREEDY):
         said.update(answer(request, loaded, plain)[0])

@@ -1,11 +1,12 @@
-"""How often rounding changes a sampled token: the plain model's row against a verified one.
+"""Measures how often rounding changes a sampled token: the plain model's row against a verified
+one.
 
     python -m studies.draws [--pair photo] [--data FILE] [--prompts 14] [--tokens 40]
 
 Where AR and a chain of drafts have the same text so far, both rows of logits are the target's and
-differ by rounding. Printed for each temperature and top_p: how far they are apart, how often the
-inverse of the distribution function in the order of the ids says another token, and how often
-Gumbel noise does at most, 2ε / (1 + ε) at a total variation ε.
+differ only by rounding. Prints for each temperature and top_p how far they are apart, how often
+sampling by the inverse distribution function in the order of the ids gives another token, and how
+often Gumbel noise does at most, 2ε / (1 + ε) at a total variation ε.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def main() -> None:
 
 
 def places(loaded: Loaded, request: Request) -> Iterator[tuple[Tensor, Tensor]]:
-    """The two rows [V] of every place, up to where the answers part."""
+    """Yield the two rows [V] of every position, up to where the answers differ."""
     shared, kept, lanes = SharedPrefill(request), [], []
     for name in ("ar", "chain"):
         kept.append(Keeping())
@@ -85,8 +86,9 @@ def places(loaded: Loaded, request: Request) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def apart(a: Tensor, b: Tensor, way: Sampling) -> tuple[float, float]:
-    """Total variation of two rows' distributions, and how often one uniform draw says another
-    token by the inverses of their distribution functions."""
+    """Return the total variation of two rows' distributions, and how often one uniform draw gives
+    another token by the inverses of their distribution functions.
+    """
     p, q = probabilities(a, way).double(), probabilities(b, way).double()
     p, q = p / p.sum(), q / q.sum()
     ends, others = p.cumsum(0), q.cumsum(0)

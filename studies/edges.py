@@ -1,9 +1,9 @@
-"""Where few go: long conversations and answers, very long drafts, every combination of parts.
+"""Tests rare cases: long conversations and answers, very long drafts, every combination of parts.
 
     python -m studies.edges [turns] [long] [gamma] [grid]      without a name: all of them
 
-On the pocket pair, greedy, float32. Prints one JSON document. Every lossless run is held against
-the plain model token for token; of lossy ones it is told how many ended otherwise.
+Uses the pocket pair, greedy, float32. Prints one JSON document. Every lossless run is compared with
+the plain model token for token; of lossy ones, the number that ended differently is reported.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ QUESTIONS = (
 
 
 def answer(asked: Request, loaded: Loaded, choice: Choice) -> tuple[list[int], str, int]:
-    """Ids, text and rounds of one lane alone."""
+    """Return ids, text and rounds of one lane run by itself."""
     (lane,) = gather(engine.race(session.lanes(loaded, asked, [choice])))
     return lane.token_ids, lane.text, len(lane.rounds)
 
 
 def compare(asked: Request, loaded: Loaded, choices: dict[str, Choice]) -> Iterator[dict[str, Any]]:
-    """A row a choice: its tokens, τ, and where it first differs from the plain model."""
+    """Yield a row per choice: its tokens, τ, and where it first differs from the plain model."""
     plain, _, _ = answer(asked, loaded, choosing.choose(loaded.pair, "ar"))
     for name, choice in choices.items():
         ids, _, rounds = answer(asked, loaded, choice)
@@ -73,8 +73,9 @@ def methods(loaded: Loaded) -> dict[str, Choice]:
 
 
 def turns(loaded: Loaded) -> list[dict[str, Any]]:
-    """A conversation of eight questions, each method with a prefix cache of its own, beside the
-    plain model without any."""
+    """Run a conversation of eight questions, each method with its own prefix cache, against the
+    plain model without any.
+    """
     picture = cases.pocket()[0].shown
     rows = []
     for name, choice in methods(loaded).items():
@@ -96,9 +97,7 @@ def turns(loaded: Loaded) -> list[dict[str, Any]]:
 
 @contextmanager
 def endless(loaded: Loaded) -> Iterator[None]:
-    """The end of sequence is a token like any other: every answer has all the tokens it may
-    have.
-    """
+    """Treat the end of sequence like any other token: every answer has the maximum length."""
     vlm = loaded.models.target.vlm
     before = vlm.vocabulary
     vlm.vocabulary = replace(before, eos=frozenset())
@@ -115,7 +114,7 @@ def long(loaded: Loaded) -> list[dict[str, Any]]:
 
 
 def gamma(loaded: Loaded) -> list[dict[str, Any]]:
-    """Chains of up to 64 drafts, at the limits of answers shorter than a chain too."""
+    """Run chains of up to 64 drafts, also with answers shorter than a chain."""
     rows = []
     for name, n, new in product(("chain", "ngram", "fly", "tabed", "eagle2"), GAMMAS, (7, 160)):
         choice = choosing.choose(loaded.pair, name, {"policy": "chain", "gamma": n})
@@ -126,7 +125,9 @@ def gamma(loaded: Loaded) -> list[dict[str, Any]]:
 
 
 def grid(loaded: Loaded) -> dict[str, Any]:
-    """Every drafter with every policy and every verifier: refused with a sentence, or run."""
+    """Run every drafter with every policy and every verifier; each is refused with a sentence, or
+    runs.
+    """
     rows: list[dict[str, Any]] = []
     refused: list[str] = []
     asked = session.request(loaded, cases.pocket()[0].turns, 48, detail="light")
@@ -156,7 +157,7 @@ STUDIES = {"turns": turns, "long": long, "gamma": gamma, "grid": grid}
 
 
 def main(names: Sequence[str]) -> None:
-    """Run the studies of these names, all where there are none."""
+    """Run the studies of these names, all if there are none."""
     unknown = [name for name in names if name not in STUDIES]
     if unknown:
         sys.exit(f"There is no study {unknown[0]!r}; known: {', '.join(STUDIES)}.")

@@ -1,11 +1,10 @@
-"""Tokens that differ in half precision between plain decoding and lossless methods, on random
-models.
+"""Counts tokens that differ in half precision between plain decoding and lossless methods, on
+random models.
 
     python -m studies.exactness [--prompts 200] [--dtype bfloat16] [--tokens 16] [--families ...]
-    [--plain]
 
-A drafter with noise drafts for every prompt, by every lossless method that needs no trained head;
-`--plain` leaves the exact steps out.
+For every prompt, a drafter with noise drafts with every lossless method that needs no trained head;
+`--plain` disables exact steps.
 """
 
 from __future__ import annotations

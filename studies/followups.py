@@ -1,12 +1,12 @@
-"""How soon a follow-up question begins to be answered, beside the first question of its
+"""Measures how soon a follow-up question is answered, compared with the first question of its
 conversation.
 
     python -m studies.followups [--pair pocket] [--methods ar,chain,hivis] [--repeats 8]
 
-Prints one JSON document: a row a method and kind of picture with the median milliseconds from the
+Prints one JSON document: a row per method and kind of picture with the median milliseconds from the
 question to its first tokens (prompt, vision, prefill, the drafter's prefill, first round), of the
-first question and of the follow-up, and the median ratio within a conversation. What the prefix
-cache keeps makes the difference.
+first question and of the follow-up, and the median ratio within a conversation. The prefix cache
+makes the difference.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from specvl_demo.serving.loader import Loaded
 from specvl_demo.vlm.prompts import Turn, VideoFrames
 
 FRAMES = (1, 4, 16)
-"""Pictures a conversation is about: one alone, or a clip of so many frames."""
+"""Pictures a conversation is about: a single one, or a clip of so many frames."""
 FIRST, THEN = "Describe what you see.", "What colour is the background?"
 MAX_NEW_TOKENS = 48
 
@@ -40,7 +40,7 @@ MAX_NEW_TOKENS = 48
 def conversation(
     loaded: Loaded, choice: Choice, shown: Image.Image | VideoFrames
 ) -> tuple[float, float]:
-    """Seconds to the first tokens of a question, and of its follow-up."""
+    """Return the seconds to the first tokens of a question, and of its follow-up."""
     cache = PrefixCache()
     first, answer = ask(loaded, choice, [Turn(FIRST, (shown,))], cache)
     return first, ask(loaded, choice, [Turn(FIRST, (shown,), answer), Turn(THEN)], cache)[0]
@@ -49,7 +49,7 @@ def conversation(
 def ask(
     loaded: Loaded, choice: Choice, turns: Sequence[Turn], cache: PrefixCache
 ) -> tuple[float, str]:
-    """Seconds to the first tokens, and the whole answer."""
+    """Return the seconds to the first tokens, and the whole answer."""
     started = time.perf_counter()
     request = session.request(loaded, turns, MAX_NEW_TOKENS, detail="light", cache=cache)
     ready_s = time.perf_counter() - started
@@ -74,7 +74,7 @@ def main() -> None:
             clip = cases.clip(frames, first=(repeat % 4) * frames)
             for choice in choices:
                 found = conversation(loaded, choice, clip.frames[0] if frames == 1 else clip)
-                if repeat:  # the first time warms up
+                if repeat:  # the first run is the warm-up
                     seconds[choice.method.name, frames].append(found)
     rows = [
         {

@@ -1,12 +1,12 @@
-"""Golden traces: do the same questions still get the same tokens, over the same rounds?
+"""Golden traces: checks that the same questions still get the same tokens, over the same rounds.
 
     python -m studies.golden record  FILE [--pairs photo,pocket] [--methods all] [--tokens 24]
     python -m studies.golden compare FILE [--pairs …] [--methods …]
 
 Asks every method of a pair, greedily and sampled with a fixed seed, about a picture, two pictures,
-a clip, and the picture once more as a follow-up. `record` writes the token ids and the accepted
-path of every round, and a hash of every file below assets/; `compare` does the same again, prints
-what differs and exits with 1 where anything does. For changes that must not change an answer.
+a clip, and the picture again as a follow-up. `record` writes the token ids and the accepted path of
+every round, and a hash of every file below assets/; `compare` does the same again, prints the
+differences and exits with 1 if there are any. For changes that must not change an answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(0.8, top_p=0.95, seed=7)}
 
 
 def conversations(pair: str) -> dict[str, list[list[Turn]]]:
-    """The questions of each conversation, a list of turns each, by the kind of what is shown."""
+    """Return the questions of each conversation, a list of turns each, by the kind of what is
+    shown.
+    """
     first, second, moving = (EXAMPLES / name for name in PICTURES.get(pair, DRAWN))
     n_frames = pairs.find(pair).n_frames
     (one, two), (clip,) = load_media([first, second], [moving], n_frames)
@@ -49,12 +51,12 @@ def conversations(pair: str) -> dict[str, list[list[Turn]]]:
 
 
 def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
-    """{name: {"tokens": ids, "paths": one list of nodes a round}} of every answer."""
+    """Return {name: {"tokens": ids, "paths": one list of nodes per round}} of every answer."""
     loaded = loader.load(pairs.find(pair))
     names = choosing.served(loaded.pair) if methods == "all" else methods.split(",")
     found = {}
     for how, sampling in SAMPLINGS.items():
-        # A method may not be served at a temperature.
+        # A method may not support a temperature.
         served = set(choosing.served(loaded.pair, sampling.temperature))
         choices = [
             choosing.choose(loaded.pair, name, temperature=sampling.temperature)
@@ -78,7 +80,7 @@ def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
 
 
 def hashes() -> dict[str, str]:
-    """SHA-256 of the weights and other data below assets/; cards and READMEs may change."""
+    """Return SHA-256 of the weights and other data below assets/; cards and READMEs may change."""
     files = (one for one in (ROOT / "assets").rglob("*") if one.is_file())
     return {
         one.relative_to(ROOT).as_posix(): hashlib.sha256(one.read_bytes()).hexdigest()
@@ -88,7 +90,7 @@ def hashes() -> dict[str, str]:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """One line for everything that is not as it was; what only one side has counts too."""
+    """Return one line for everything that has changed, including what only one side has."""
     lines = []
     for name in [*before, *(name for name in now if name not in before)]:
         if name not in now or name not in before:
@@ -99,7 +101,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _first(before: Any, now: Any) -> str:
-    """Where two traces part, in words."""
+    """Describe the first difference between two traces."""
     if isinstance(before, str):
         return "another content"
     for key in ("tokens", "paths"):

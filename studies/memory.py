@@ -2,9 +2,9 @@
 
     python -m studies.memory smolvlm [--dtype bfloat16] [--methods ar,chain,sage,tabed]
 
-Random weights at the published sizes, through the library's own classes and processors, by folder
-as `--target` and `--drafter` name them: a race on a picture, then one on a clip. Tells the peak of
-this process's memory beside `availability.needs_bytes`, whether the answers are AR's, and the
+Uses random weights at the published sizes, through the library's own classes and processors, from
+folders as for `--target` and `--drafter`: a race on a picture, then one on a clip. Reports this
+process's peak memory and `availability.needs_bytes`, whether the answers are AR's, and the
 library's warnings. The tokenizer is a small one; the vocabularies have their published sizes.
 """
 
@@ -93,8 +93,9 @@ SIZES: Mapping[str, tuple[str, tuple[Mapping[str, Any], ...]]] = {
         ),
     ),
 }
-"""Family of `zoo`, then target and drafter. Where nobody published a drafter so small it is two
-layers of our own."""
+"""Family of `zoo`, then target and drafter. Where no drafter so small was published, it has two
+layers of this project's own.
+"""
 
 
 def build(name: str, which: int, dtype: str, folder: str) -> None:
@@ -140,7 +141,9 @@ def main() -> None:
     options.add_argument("name", choices=SIZES)
     options.add_argument("--dtype", choices=availability.DTYPE_BYTES, default="bfloat16")
     options.add_argument("--methods", default="ar,chain,sage,tabed")
-    options.add_argument("--folder", help="where the weights lie or are put (default: for once)")
+    options.add_argument(
+        "--folder", help="folder of the weights, written if missing (default: a temporary one)"
+    )
     asked = options.parse_args()
     say: Callable[[str], Any] = partial(print, flush=True)
     with tempfile.TemporaryDirectory() as once:

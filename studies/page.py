@@ -1,10 +1,10 @@
-"""What the page costs: from an engine's event to the paint that shows it, and what watching costs
-the engine.
+"""Measures what the page costs: the time from an engine's event to the paint that shows it, and how
+much a watching page slows the engine.
 
-    python -m studies.page stream      made-up lanes at 60 rounds a second python -m studies.page
-    observer    the engine's speed with a page watching over its speed without one
+    python -m studies.page stream      made-up lanes at 60 rounds per second
+    python -m studies.page observer    the engine's speed with a watching page over that without
 
-For a machine with nothing else to do, with the browser of the tests. Prints one JSON document.
+For an otherwise idle machine, with the browser of the tests. Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WATCH = """() => {
 
 @contextmanager
 def opened(url: str) -> Iterator[Page]:
-    """The page, which shows no race twice."""
+    """Open the page, without replaying races."""
     with sync_playwright() as play:
         path = browser.find(play)
         if path is None:
@@ -66,14 +66,13 @@ def opened(url: str) -> Iterator[Page]:
 
 
 def watch_race(page: Page) -> list[Any]:
-    """One race of what the page asks, to its end: its lanes' names and totals."""
+    """Run one race of what the page asks, to its end; return its lanes' names and totals."""
     page.evaluate("() => { window.before = specvl.race.meta; }")
     page.locator("#vl-run").click()
     page.wait_for_function(
         "specvl.race.meta !== window.before && specvl.race.meta.source === 'live'"
     )
-    # Seldom: asked in every frame, as is the standard, the question itself would keep the page
-    # painting.
+    # Polled seldom: the default, once per frame, would itself keep the page painting.
     page.wait_for_function(
         "!specvl.ask.running && specvl.race.finished", polling=250, timeout=300_000
     )
@@ -82,7 +81,9 @@ def watch_race(page: Page) -> list[Any]:
 
 
 def stream() -> dict[str, Any]:
-    """Three lanes at 60 rounds a second in all: engine event to paint, longest task, last state."""
+    """Measure three lanes at 60 rounds per second in all: engine event to paint, longest task, last
+    state.
+    """
     with tempfile.TemporaryDirectory() as folder:
         script = ROOT / "tests" / "page" / "synthetic_app.py"
         serving = serve(script, Path(folder), "--folder", folder, "--pace", str(ROUNDS_PER_S))
@@ -163,12 +164,12 @@ def observer() -> dict[str, Any]:
 
 
 def _held(processes: list[psutil.Process], which: Callable[[set[int]], int]) -> bool:
-    """Hold every thread of these to one of the cores there are; False where the system cannot."""
+    """Pin every thread of these to one of the cores; return False if the system cannot."""
     if not hasattr(os, "sched_setaffinity"):
         return False
     core = which(os.sched_getaffinity(0))
     for thread in (thread for one in processes for thread in one.threads()):
-        with suppress(ProcessLookupError):  # it has just ended
+        with suppress(ProcessLookupError):  # it has already ended
             os.sched_setaffinity(thread.id, {core})
     return True
 

@@ -1,10 +1,10 @@
-"""How large the repository is, and how tangled: the figures its own budget is written in.
+"""Measures how large the repository is, and how tangled: the figures of its own budget.
 
     python -m studies.size
 
-Counts lines of the files that git tracks (formatted at 100 columns, comments and blank lines
-included), rooms and arrows between them by the layers of `tests/contract/test_imports.py`, class
-names that stand for more than one class, and places where the type checker is overruled.
+Counts lines of the files that git tracks (formatted at 100 columns, including comments and blank
+lines), rooms and arrows between them by the layers of `tests/contract/test_imports.py`, class names
+used for more than one class, and places where the type checker is overruled.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from tests.contract.test_imports import ROOT, arrows, doubled
 
 BUDGET = {"specvl_demo": 21_500, "python": 29_000, "tests": 16_500, "scripts": 9_500}
-"""Lines: of the app, of all Python but tests, of tests, of the page's scripts."""
+"""Lines: of the app, of all Python except tests, of tests, of the page's scripts."""
 PYTHON = ("specvl_demo", "recipes", "studies", "tools")
 
 
 def tracked() -> list[Path]:
-    """Files of the repository, without what git ignores."""
+    """Return the files of the repository that git tracks."""
     said = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
     return [ROOT / name for name in said.stdout.splitlines() if (ROOT / name).is_file()]
 

@@ -1,11 +1,11 @@
-"""Write the figures of the documents from the records that they were measured in.
+"""Writes the figures of the documents from their records.
 
-    python tools/figures.py            every marked figure, anew
-    python tools/figures.py --check    exit code 1 and a line for each that is not its record's
+    python tools/figures.py            rewrite every marked figure
+    python tools/figures.py --check    exit code 1, and a line for each that differs from its record
 
-A figure is marked behind it: `2.28<!-- photo: chain speedup_vs_ar -->` is a row's column in
-docs/photo.json, a report of `bench --json`; `lossless` instead of a method takes the methods beside
-AR whose answers are AR's, with `max` or `min` behind the column.
+A mark follows its figure: `2.28<!-- photo: chain speedup_vs_ar -->` is a row's column in
+docs/photo.json, a report of `bench --json`; `lossless` instead of a method takes the methods other
+than AR whose answers are AR's, with `max` or `min` after the column.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ MARKED = re.compile(r"([\d.]+)(<!-- (\w+): (\S+) (\S+?)(?: (max|min))? -->)")
 
 
 def figure(record: dict[str, Any], name: str, column: str, most: str | None) -> str:
-    """A figure with three significant digits, as the tables have it. KeyError where it has none."""
+    """Return a figure with three significant digits, as in the tables; KeyError if the record has
+    none.
+    """
     rows = record["rows"]
     if name == "lossless":
         own = [row for row in rows if row["method"] in record["settings"]["methods"]]
@@ -36,7 +38,7 @@ def figure(record: dict[str, Any], name: str, column: str, most: str | None) -> 
 
 
 def written(text: str) -> str:
-    """The text with every marked figure as its record has it."""
+    """Return the text with every marked figure as in its record."""
 
     def anew(found: re.Match[str]) -> str:
         _, mark, record, name, column, most = found.groups()

@@ -1,10 +1,10 @@
-"""Install PyTorch into the Python that runs this, the smallest build that serves this machine.
+"""Installs PyTorch into the Python that runs this: the smallest build that suits this machine.
 
     python tools/install_torch.py VERSION [--index URL] [--accelerator auto|cpu|cuda]
 
 Without a GPU, Linux takes the CPU build from the configured package indexes, else from PyTorch's
-own index, else the plain wheel, which brings CUDA. What fails falls to the next with one line;
-pip's own words appear only where nothing worked. Needs the standard library only.
+own index, else the plain wheel, which includes CUDA. A failed attempt is reported in one line
+before the next; pip's own output is shown only if none succeeded. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import subprocess
 import sys
 
 PYTORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# An index that cannot be reached must not hold the set-up for minutes.
+# An unreachable index must not delay the set-up for minutes.
 IMPATIENT = ("--retries", "1", "--timeout", "15")
 PLAIN_SIZE = "about 3 GB to download, 5 GB on disk"
 
 
 def ways(version: str, index: str, accelerator: str) -> list[tuple[str, list[str]]]:
-    """What to try, in order: a description, and the arguments for `pip install`."""
+    """Return what to try, in order: a description, and the arguments for `pip install`."""
     plain = f"torch=={version}"
     if index:
         return [(f"torch {version} from {index}", [plain, "--index-url", index])]
-    # The wheels for macOS and Windows are CPU builds or small ones; only Linux has the choice.
+    # The wheels for macOS and Windows are CPU builds or small ones; only Linux has a choice.
     if accelerator == "auto":
         has_gpu = shutil.which("nvidia-smi") is not None
         accelerator = "cpu" if platform.system() == "Linux" and not has_gpu else "cuda"
@@ -41,8 +41,8 @@ def ways(version: str, index: str, accelerator: str) -> list[tuple[str, list[str
 
 
 def install(arguments: list[str]) -> str:
-    """Run pip, its progress shown; gives what it said to standard error where it failed, else
-    nothing.
+    """Run pip with its progress shown; return its standard error if it failed, else an empty
+    string.
     """
     pip = [
         sys.executable,

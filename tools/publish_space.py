@@ -1,12 +1,12 @@
-"""Publish this checkout as a Space: what it runs on, without tests and history.
+"""Publishes this checkout as a Space: the files it runs on, without tests and history.
 
     python tools/publish_space.py --dry-run FOLDER       the tree that would be uploaded, with sizes
     python tools/publish_space.py OWNER/NAME [--hardware gpu] [--private]
 
-Binaries travel by HTTP, which the Hub takes at any size; a `git push` of this repository's history
-is refused. For `cpu`, the default, requirements.txt takes PyTorch's CPU builds. FOLDER may also be
-pushed as a new history: its .gitattributes has the rules that the Hub wants. Needs a login
-(`hf auth login`) for anything but --dry-run.
+Binaries are uploaded by HTTP, which the Hub accepts at any size; it refuses a `git push` of this
+repository's history. For `cpu`, the default, requirements.txt uses PyTorch's CPU builds. FOLDER may
+also be pushed as a new history: its .gitattributes has the rules that the Hub requires. Needs a
+login (`hf auth login`) for anything but --dry-run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LFS = "*.safetensors *.png *.jpg *.webm"
 
 
 def stage(folder: Path, hardware: str) -> list[Path]:
-    """Copy what git tracks of the Space's files into an empty folder; gives them."""
+    """Copy the Space's files that git tracks into an empty folder, and return them."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--", *SHOWN, *FOLDERS],
         cwd=ROOT,
@@ -50,10 +50,10 @@ def stage(folder: Path, hardware: str) -> list[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "space", nargs="?", help="OWNER/NAME on the Hub; made where it is not there"
+        "space", nargs="?", help="OWNER/NAME on the Hub; created if it does not exist"
     )
     parser.add_argument(
-        "--dry-run", metavar="FOLDER", type=Path, help="write the tree, upload nothing"
+        "--dry-run", metavar="FOLDER", type=Path, help="write the tree without uploading it"
     )
     parser.add_argument("--hardware", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--private", action="store_true")
@@ -84,7 +84,7 @@ def main() -> int:
             repo_id=options.space,
             repo_type="space",
             folder_path=folder,
-            delete_patterns="*",  # what an earlier version had and this one has not
+            delete_patterns="*",  # files that only an earlier version had
             commit_message="Publish",
         )
     print(told.commit_url)
