@@ -335,7 +335,7 @@ class End(_Part, frozen=True, tag_field="kind", tag="end"):
 
     totals: The fold over the lane's rounds.
     load: Share of all cores that other processes used while the race ran; None if not measured.
-    confidence: None where nothing is known (see `report.confidence`).
+    confidence: None if nothing is known (see `report.confidence`).
     """
 
     lane: str

@@ -28,7 +28,7 @@ BLANK = (
     *("speedup_vs_hf_generate", "speedup_vs_hf_assisted", "speedup_total_vs_hf_generate"),
     "quality",
 )
-"""Columns left out where nothing stands in them."""
+"""Columns that are omitted if they are empty."""
 SHORT = (
     "method",
     "drafts",
@@ -40,7 +40,7 @@ SHORT = (
 )
 """Columns where a section names the methods it shows."""
 COMPARED = ("tau", "speedup_vs_ar")
-"""What of a head's chain and tree stands side by side."""
+"""Columns of a head's chain and tree that are shown side by side."""
 HEADS = {
     "tau": "τ",
     "tokens_per_s": "tokens/s",

@@ -47,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Whether a drafter fits a target, with the reasons; exit code 1 where it does not."""
+    """Check whether a drafter fits a target, and print the reasons; exit code 1 if it does not."""
     if options.target is None or options.drafter is None:
-        raise InputError("--target and --drafter are checked against each other: name both.")
+        raise InputError("--target and --drafter are checked against each other; name both.")
     found = custom.check(options.target, options.drafter)
     if options.json:
         findings = [one._asdict() for one in found.findings]

@@ -135,7 +135,7 @@ class Sampler:
         Args:
             logits: [n, V] the target's, where the tokens were chosen.
             tokens: The n emitted ids.
-            rows: The drafter's rows there, -1 where it was not asked.
+            rows: The drafter's rows there, -1 where it was not called.
 
         Returns:
             p: probability; q: draft probability; overlap: sum min(p, q), which bounds how often any

@@ -173,7 +173,7 @@ class Capture:
 
 
 NOTHING = Capture()
-"""The capture that asks for nothing."""
+"""The capture that requests nothing."""
 
 
 @dataclass(frozen=True)

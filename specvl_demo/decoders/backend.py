@@ -118,8 +118,8 @@ def attention_of(
         ahead = torch.arange(n_keys, device=queries.device) > (at + n_keys - size)[:, None]
         scores = scores.masked_fill(ahead, -torch.inf)
     elif mask.dtype == torch.bool:
-        # What the library makes by itself for a sliding window says who is seen, instead of adding
-        # anything.
+        # The library's own mask for a sliding window is boolean (True: visible) instead of
+        # additive.
         scores = scores.masked_fill(~mask[..., at, :], -torch.inf)
     else:
         scores = scores + mask[..., at, :]

@@ -1,4 +1,4 @@
-"""A drafter whose output head has rows only for the ids that its target says most.
+"""A drafter whose output head has rows only for its target's most frequent ids.
 
 A head over a whole vocabulary can cost as much as the drafter's layers. Ids without a row are never
 drafted but can still be emitted, since the target's own tokens come from its own head. Sources:

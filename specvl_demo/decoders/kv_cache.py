@@ -16,8 +16,9 @@ from specvl_demo.core.transfer import sent
 
 
 class Layout(NamedTuple):
-    """Where a layer keeps its keys and values, and of which shape. beside: more numbers in each
-    row, behind its width, which `clear` sets to 1.
+    """Where a layer keeps its keys and values, and their shape.
+
+    beside: Extra numbers in each row, after its width, which `clear` sets to 1.
     """
 
     device: torch.device
@@ -29,14 +30,15 @@ class Layout(NamedTuple):
 class KVCache:
     """One batch of rows for all layers of a decoder.
 
-    blocks: a buffer [layers, 2, batch, heads, room, width] for all layers of one layout, keys at
-    index 0 of
-        the second axis and values at index 1. Most decoders have one; spread over devices, one on
-        each.
-    layouts: of every layer. length: rows that are written in every layer. Layers write behind it;
-    `advance` moves it. whole: layers read all of the buffer, not just what is written, while this
-    is set. holes: the first rows that some of the layers have nothing in; who computes the layers
-    looks past them.
+    Attributes:
+        blocks: A buffer [layers, 2, batch, heads, room, width] for all layers of one layout, keys
+            at index 0 of the second axis and values at index 1. Most decoders have one; those
+            spread over devices have one on each.
+        layouts: Of every layer.
+        length: Rows that are written in every layer. Layers write after it; `advance` moves it.
+        whole: While set, layers read all of the buffer, not only what is written.
+        holes: The first rows that some of the layers leave empty; the caller that computes the
+            layers skips them.
     """
 
     whole, holes = False, 0
@@ -45,7 +47,7 @@ class KVCache:
 
     def __init__(self, layers: Sequence[Layout], batch: int, room: int, dtype: torch.dtype) -> None:
         self.layouts, kinds = list(layers), list(dict.fromkeys(layers))
-        # Not cleared: a follow-up question copies rows twice, and clearing room took as long as
+        # Not cleared: a follow-up question copies rows twice, and clearing would take as long as
         # that.
         self.blocks = [
             torch.empty(
@@ -62,7 +64,7 @@ class KVCache:
 
     @property
     def room(self) -> int:
-        """Rows there is room for."""
+        """Rows that the cache has room for."""
         return self.span
 
     @property
@@ -72,7 +74,7 @@ class KVCache:
 
     @property
     def batch(self) -> int:
-        """Rows are kept for this many sequences."""
+        """How many sequences rows are kept for."""
         return self.blocks[0].shape[2]
 
     def prepare(self) -> None:
@@ -85,17 +87,17 @@ class KVCache:
         """All rows are decided: none of them will be forgotten."""
 
     def reaches(self, rows: int) -> bool:
-        """Whether a copy can end at so many of the rows."""
+        """Whether a copy can end at this many of the rows."""
         return rows <= self.length
 
     def layer(self, layer: int) -> Tensor:
-        """The buffer of one layer, [2, batch, heads, span, width]."""
+        """Return the buffer of one layer, [2, batch, heads, span, width]."""
         block, index = self._places[layer]
         return self.blocks[block][index]
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Put [batch, heads, k, width] behind `length`; gives keys and values of all rows including
-        them.
+        """Write [batch, heads, k, width] after `length`; return keys and values of all rows
+        including them.
         """
         end, data = self._end(keys.shape[2]), self.layer(layer)
         data[0, :, :, self.length : end].copy_(keys)
@@ -106,10 +108,11 @@ class KVCache:
     def spans(
         self, k: int, seen: int | None = None
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """For every layer, all of one layout: the slot of the next k rows [2, batch, heads, k,
-        width], and all keys and values up to and including that slot. With `seen` the first `seen`
-        of them, and values with one number more: 1. One slicing for all layers, for a forward that
-        cannot afford one a layer.
+        """Return, for every layer, all of one layout: the slot of the next k rows [2, batch, heads,
+        k, width], and all keys and values up to and including that slot.
+
+        With `seen`, only the first `seen` of them, and values with one extra number, 1. Slices once
+        for all layers, for forwards that cannot afford one slicing per layer.
         """
         end, (data,), width = self._end(k), self.blocks, self.layouts[0].width
         read = data[:, :, :, :, : end if seen is None else seen]
@@ -120,32 +123,33 @@ class KVCache:
         )
 
     def clear(self) -> None:
-        """Make what is not written zero, for who reads the whole buffer."""
+        """Zero the unused part; callers may read the whole buffer."""
         for kind, data in zip(dict.fromkeys(self.layouts), self.blocks, strict=True):
             data[:, :, :, :, self.length :].zero_()
             data[..., kind.width :] = 1
 
     def advance(self, k: int) -> None:
-        """All layers have written k rows."""
+        """Count k rows that all layers have written."""
         self.length = self._end(k)
 
     def truncate(self, length: int) -> None:
-        """Forget rows from `length` on."""
+        """Remove rows from `length` on."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot truncate a cache of {self.length} rows to {length}")
         self.length = length
 
     def keep(self, start: int, rows: Sequence[int]) -> None:
-        """Of the rows behind `start` keep these, in this order; the others are forgotten.
+        """Keep these of the rows after `start`, in this order, and remove the others.
 
-        rows count from `start`. Decided on the host: rows that already lie in place are not
+        rows count from `start`. Decided on the host: rows that are already in place are not
         touched.
         """
         n = len(rows)
         first = next((i for i, row in enumerate(rows) if row != i), n)
         if rows and max(rows) >= self.length - start:
             raise ValueError(
-                f"row {max(rows)} was not written, only {self.length - start} lie behind {start}"
+                f"row {max(rows)} was not written: there are only {self.length - start} after"
+                f" {start}"
             )
         for data in self.blocks if first < n else ():
             source = sent([start + row for row in rows[first:]], data.device)
@@ -153,10 +157,10 @@ class KVCache:
         self.length = start + n
 
     def copy(self, room: int, rows: int | None = None) -> KVCache:
-        """The same rows, or the first of them, in buffers of another size."""
+        """Return the same rows, or the first of them, in buffers of another size."""
         length = self.length if rows is None else rows
         if length > self.length:
-            raise ValueError(f"a cache of {self.length} rows cannot give {length}")
+            raise ValueError(f"a cache of {self.length} rows cannot be copied up to row {length}")
         if room < length:
             raise ValueError(f"a cache of {length} rows does not fit into {room}")
         twin = self.another(room)
@@ -166,7 +170,7 @@ class KVCache:
         return twin
 
     def another(self, room: int) -> KVCache:
-        """An empty cache of this kind."""
+        """Return an empty cache of this kind."""
         return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype)
 
     def _end(self, k: int) -> int:

@@ -1,10 +1,10 @@
-"""Decoders with layers that keep one running state: it is put back by a snapshot and a replay.
+"""Decoders with layers that keep one running state, which is restored by a snapshot and a replay.
 
-Attention forgets rejected rows by a length. A linear-attention layer (Qwen3.5) has taken them into
-its state for good. So the states at some decided row are kept aside, with the inputs of the rows
-since. A forward behind fewer rows than the states have seen begins at the snapshot, and the rows
-between run again in front of the new ones, in the same forward. A state follows one line of tokens:
-chains, no branches; and one sequence.
+Attention drops rejected rows by a length, but a linear-attention layer (Qwen3.5) has absorbed them
+into its state. Therefore the states at some committed row are kept, with the inputs of the rows
+since. A forward after fewer rows than the states have absorbed starts from the snapshot, and the
+rows between run again before the new ones, in the same forward. A state follows one line of tokens:
+chains without branches, and one sequence.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 MOST_REPLAYED = 32
-"""Decided rows that run again beside others; where there are more, they run by themselves once, and
-the snapshot moves up."""
+"""Committed rows that are replayed together with others; if there are more, they run once by
+themselves, and the snapshot moves up.
+"""
 LINEAR = "linear_attention"
 
 
@@ -38,7 +39,7 @@ def is_recurrent(decoder: nn.Module) -> bool:
 
 
 class RecurrentDecoder(HFDecoder):
-    """The library's decoder where some layers keep one running state."""
+    """The library's decoder if some layers keep one running state."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
@@ -52,13 +53,13 @@ class RecurrentDecoder(HFDecoder):
     def new_cache(self, batch: int, room: int) -> KVCache:
         if batch > 1:
             raise ValueError(
-                "a model with linear-attention layers drafts from one view; choose one, for"
-                " instance views=multimodal"
+                "a model with linear-attention layers can draft from only one view; choose one,"
+                " for instance views=multimodal"
             )
         return RecurrentCache(self.layouts(), batch, room, self.dtype, self._kinds)
 
     def forward(self, call: ForwardInput) -> Tensor:
-        """Hidden states of the new rows; those that must run again go before them."""
+        """Return hidden states of the new rows; rows that must be replayed run before them."""
         cache = call.cache
         if not isinstance(cache, RecurrentCache):
             raise TypeError(f"this decoder has its own kind of cache, got {type(cache).__name__}")
@@ -78,9 +79,9 @@ class RecurrentDecoder(HFDecoder):
         return hidden[:, n:]
 
     def _run(self, call: ForwardInput, x: Tensor, positions: Tensor) -> Tensor:
-        """A forward of these rows behind the cache's."""
+        """Run a forward of these rows after the cache's."""
         size, cache = x.shape[1], call.cache
-        assert isinstance(cache, RecurrentCache)  # as `forward` saw
+        assert isinstance(cache, RecurrentCache)  # as `forward` has checked
         mask = None
         if size > 1 and cache.length:
             mask = chain(size - 1).additive(cache.length, self.dtype, self.device)
@@ -97,7 +98,7 @@ class RecurrentDecoder(HFDecoder):
 class RecurrentCache(HFCache):
     """Rows of the layers that attend; of the others their states, now and at a snapshot.
 
-    seen: rows that the states have taken in.
+    seen: Rows that the states have absorbed.
     """
 
     branches = False
@@ -120,16 +121,18 @@ class RecurrentCache(HFCache):
         self._restore()
 
     def settle(self) -> None:
-        """The states move the snapshot up where they have seen decided rows only."""
+        """Move the snapshot up if the states have absorbed only committed rows."""
         self._decided = self.length
         if self.seen == self.length > self._kept:
             self._snapshot = [deepcopy(self.adapter.layers[i]) for i in self._linear]
             self._kept, self._x, self._positions = self.length, [], []
 
     def rewound(self) -> tuple[Tensor, Tensor, int] | None:
-        """Inputs [1, r, D] and positions of rows that must run again, and how many of them are
-        decided; the cache and its states then end before them. None where the states have seen what
-        the cache holds."""
+        """Return inputs [1, r, D] and positions of rows that must be replayed, and how many of them
+        are committed; the cache and its states then end before them.
+
+        None if the states have absorbed exactly what the cache has.
+        """
         if self.seen == self.length:
             return None
         rows, decided = self.length - self._kept, self._decided - self._kept
@@ -143,7 +146,7 @@ class RecurrentCache(HFCache):
         return torch.cat(x, 1)[:, :rows], torch.cat(positions, -1)[..., :rows], min(rows, decided)
 
     def note(self, x: Tensor, positions: Tensor) -> None:
-        """These rows run now; kept until a snapshot has seen them."""
+        """Record the rows that run now; kept until a snapshot includes them."""
         self._x.append(x)
         self._positions.append(positions)
 
@@ -152,7 +155,7 @@ class RecurrentCache(HFCache):
 
     def copy(self, room: int, rows: int | None = None) -> KVCache:
         twin = super().copy(room, rows)
-        assert isinstance(twin, RecurrentCache)  # as `another` makes it
+        assert isinstance(twin, RecurrentCache)  # as made by `another`
         if twin.length == self.length:
             self.settle()
         twin._snapshot, twin._kept = self._snapshot, self._kept

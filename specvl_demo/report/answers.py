@@ -72,7 +72,7 @@ RATIOS = (
     *("interval", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
     *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
 )
-"""What is held back where the machine was busy."""
+"""What is omitted if the machine was busy."""
 AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
 
 

@@ -1,7 +1,7 @@
-"""How sure the target is of an answer about a picture, folded from the rounds of its lane.
+"""How sure the target is of an answer about a picture, from the rounds of its lane.
 
 The words are calibrated, for one target, on held-out questions with known answers
-(`studies/confidence.py`, docs/photo.md); of other targets nothing is said.
+(`studies/confidence.py`, docs/photo.md); for other targets there are none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from specvl_demo.records import Confidence, LaneRecords, Round
 PAIRS = frozenset({"photo", "photo-text"})
 """The pairs whose target was calibrated."""
 MOST_TOKENS = 8
-"""The longest answer that was asked for."""
+"""The longest answer in the calibration."""
 WORDS = (
     Confidence("sure", 0.7, 0.966),
     Confidence("unsure", 0.55, 0.44),
@@ -26,8 +26,9 @@ answers that earned it and were right."""
 
 
 def lowest(rounds: Iterable[Round]) -> float | None:
-    """The lowest probability that the target gives to a token with a letter or a digit; None where
-    there is none, or the records lack one.
+    """Return the lowest probability that the target assigns to a token with a letter or a digit.
+
+    None if there is no such token, or if the records lack a probability.
     """
     found = []
     for round_ in rounds:
@@ -39,8 +40,8 @@ def lowest(rounds: Iterable[Round]) -> float | None:
 
 
 def confidence(lane: LaneRecords) -> Confidence | None:
-    """What may be said of a lane's answer; None unless it is like those that were calibrated:
-    greedy, short and whole, about a picture, all of it the target's own.
+    """Return the confidence in a lane's answer; None unless it is like those that were calibrated:
+    greedy, short and complete, about a picture, all of it the target's own.
     """
     begin, rounds, end = lane
     like = (
@@ -66,7 +67,7 @@ def _probability(round_: Round, at: int) -> float | None:
     for one in round_.candidates[at] if round_.candidates else ():
         if one.id == token.id:
             return one.prob
-    # A relaxed token may not be among the likeliest: its node of the tree tells.
+    # A relaxed token may not be among the likeliest: its node of the tree has it.
     logp = round_.tree.target_logp
     known = logp[round_.path[node]] if logp and node < len(round_.path) else None
     return None if known is None else math.exp(known)

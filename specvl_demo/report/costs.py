@@ -14,7 +14,7 @@ CURVE = 41
 
 
 class Spent(NamedTuple):
-    """A round: tokens it emitted, tokens it drafted and levels they stand in, seconds."""
+    """A round: tokens it emitted, tokens it drafted and their levels, seconds."""
 
     tokens: int
     drafted: int

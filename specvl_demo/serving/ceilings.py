@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from specvl_demo.methods.base import Choice
 
 ACCEPTANCE, LOOKUP_ACCEPTANCE = 0.8, 0.2
-"""Share of draft levels kept, given that the level above was kept.
+"""Share of draft levels accepted, given that the level above was accepted.
 
-# choice: a good drafter's, whatever it drafts; prompt lookup seldom finds anything. Beside it
-stands what was published of a pair, where anything was.
+# choice: that of a good drafter, whatever it drafts; prompt lookup seldom finds anything. Where an
+acceptance was published for a pair, its ceiling is reported too.
 """
 HOST_STEP_S, HOST_ROUND_S = 0.23e-3, 0.68e-3
 """What the host adds to a plain step, and to a round that drafts: measured on the pocket pair on
 two CPU cores (docs/performance.json, median over methods that draft).
 
-# choice: taken for every device; it only shows beside small targets.
+# choice: used for every device; it matters only with small targets.
 """
 
 

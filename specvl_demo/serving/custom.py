@@ -1,4 +1,4 @@
-"""A pair of any two models of a supported family, named by the user, and whether they fit."""
+"""A pair of any two models of a supported family, named by the user."""
 
 from __future__ import annotations
 
@@ -69,10 +69,11 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
 
 
 def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
-    """Whether a drafter, a smaller model or a trained head, fits a target; folders or ids of the
-    hub. Reads configurations, tokenizers and the headers of safetensors files, no weights.
+    """Check whether a drafter, a smaller model or a trained head, fits a target; folders or ids of
+    the hub.
 
-    anonymous: this machine's login at the hub is not used.
+    Reads configurations, tokenizers and the headers of safetensors files, no weights. anonymous: do
+    not use this machine's login at the hub.
     """
     findings: list[FitReason] = []
     methods: list[str] = []
@@ -80,7 +81,7 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
         alone = offline()
         first = compatibility.read(target, alone, anonymous=anonymous)
         findings.append(
-            FitReason(True, f"{target} is a {first.title}{_size(first)}: it is served.")
+            FitReason(True, f"{target} is a {first.title}{_size(first)}, which is supported.")
         )
         try:
             second = compatibility.read(drafter, alone, text=True, anonymous=anonymous)
@@ -107,7 +108,7 @@ def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
 def _model_fits(
     first: compatibility.Card, second: compatibility.Card
 ) -> tuple[Role, list[FitReason]]:
-    """Of a smaller model; ValueError where it does not."""
+    """Check a smaller model; ValueError if it does not fit."""
     if reason := compatibility.misfit(first, second):
         raise ValueError(reason)
     said = [
@@ -115,15 +116,16 @@ def _model_fits(
         FitReason(True, f"Its vocabulary is the target's: no id of {len(second.tokens)} differs."),
     ]
     if second.family not in compatibility.FAMILIES:
-        said.append(FitReason(None, "It does not see: it drafts from the words only."))
+        said.append(FitReason(None, "It does not read pictures: it drafts from text only."))
     return ("assistant" if second.family in compatibility.ASSISTANTS else "small"), said
 
 
 def _head_fits(
     first: compatibility.Card, drafter: str, alone: bool, no_model: str
 ) -> tuple[Role, list[FitReason]]:
-    """Of a trained head, by its tensors' names and shapes; ValueError where it does not. no_model:
-    why the drafter is no model of its own.
+    """Check a trained head, by its tensors' names and shapes; ValueError if it does not fit.
+
+    no_model: Why the drafter is not a model by itself.
     """
     folder = Path(drafter)
     if not folder.is_dir() and (alone or drafter.count("/") != 1):

@@ -123,8 +123,8 @@ def fetch(repo: str, tell: Tell, pickles: bool = False, offline: bool = False) -
     best = 0
 
     class Bar(tqdm):
-        """Draws nothing, says how much has come; the client opens one for the network, one for the
-        disk.
+        """Draws nothing, and reports how much has arrived; the client opens one for the network,
+        one for the disk.
         """
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:

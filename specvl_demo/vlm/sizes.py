@@ -59,7 +59,7 @@ def read(folder: Path, sees: bool) -> Sizes | None:
 
 
 def text_config(folder: Path) -> dict[str, Any]:
-    """What a configuration says of its decoder, with what the library adds where it is silent."""
+    """Return a configuration's decoder section, completed by the library's defaults."""
     efficientnet_lite.register()
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     return config.get_text_config().to_dict()

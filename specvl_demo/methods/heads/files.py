@@ -64,16 +64,19 @@ def read(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], dict[s
 
 
 def outline_on_hub(repo: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The same of a repository of the hub, from the headers of its safetensors files and its
-    config.json. ValueError with a sentence where it has none.
+    """Return the same for a repository of the hub, from the headers of its safetensors files and
+    its config.json.
+
+    Raises:
+        ValueError: With a sentence if it has none.
     """
     try:
         files = get_safetensors_metadata(repo, token=False).files_metadata.values()
         config = Path(hf_hub_download(repo, "config.json", token=False))
     except (NotASafetensorsRepoError, EntryNotFoundError):
         raise ValueError(
-            f"{repo} has no config.json with safetensors beside it; other files tell what they hold"
-            " only when they are fetched"
+            f"{repo} has no config.json with safetensors; other files can be examined only after"
+            " fetching them"
         ) from None
     named = [
         (name, torch.empty(info.shape, dtype=_TYPES.get(info.dtype, torch.float32), device="meta"))

@@ -84,7 +84,7 @@ def describe(first_pair: str) -> dict[str, Any]:
 
 
 def _number(option: Option) -> dict[str, Any]:
-    """What can be asked of an answer, declared like a method's parameter."""
+    """The options of an answer, declared like a method's parameters."""
     return {
         "key": option.name,
         "kind": "int" if option.whole else "float",

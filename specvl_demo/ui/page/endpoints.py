@@ -79,7 +79,7 @@ MANY = {
         "A parameter with a list of values to try on the methods that have it.",
     ),
 }
-"""What `bench` takes besides."""
+"""Further arguments of `bench`."""
 ASKED_OF_ALL = ("methods", "pair", "max_new_tokens", "top_p", "system", "settings")
 TAKEN |= MANY
 ARGUMENTS: dict[str, tuple[str, ...]] = {

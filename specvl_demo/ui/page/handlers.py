@@ -270,8 +270,10 @@ class Behaviour:
         return found
 
     def fit(self, asked: Any, _: Caller) -> dict[str, Any]:
-        """Whether a drafter of the hub fits a target of the hub; see `serving.custom.check`. asked:
-        {target, drafter}. {'problem': sentence} where they are no names, or others are looked up.
+        """Check whether a drafter of the hub fits a target of the hub; see `serving.custom.check`.
+
+        asked: {target, drafter}. Returns {'problem': sentence} if they are not names, or if another
+        check is running.
         """
         asked = asked if isinstance(asked, Mapping) else {}
         target, drafter = (str(asked.get(key)) for key in ("target", "drafter"))
@@ -280,7 +282,7 @@ class Behaviour:
         if not self._checking.acquire(blocking=False):
             return {"problem": messages.CHECKING}
         try:
-            from specvl_demo.serving import custom  # noqa: PLC0415 - torch, for those who check
+            from specvl_demo.serving import custom  # noqa: PLC0415 - imports torch
 
             found = custom.check(target, drafter, anonymous=True)
         finally:

@@ -52,7 +52,7 @@ class Response:
     def __init__(self, send: Send, sentences: Mapping[int, str], keep: bool = False) -> None:
         self.status = 0
         self.body = bytearray()
-        """What was said, where it is to be kept."""
+        """The body, if it is to be kept."""
         self._send = send
         self._sentences = sentences
         self._keep = keep
