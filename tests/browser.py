@@ -1,9 +1,9 @@
 """The browser that the page's tests drive: the system's, else one that Playwright has fetched.
 
-    python -m tests.browser     install one where none starts
+    python -m tests.browser     install one if none starts
 
-By the system's package manager if that asks nothing (root, or sudo without a password), else by
-Playwright. Where neither can, the page's tests skip.
+Uses the system's package manager if it needs no password (root, or sudo without one), else
+Playwright. If neither works, the page's tests are skipped.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from dataclasses import replace
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-# What somebody tuned on this machine must not change what is tested.
+# Presets tuned on this machine must not change what is tested.
 os.environ["SPECVL_TUNED"] = os.devnull
 # What somebody fetched must not change it either: the photo pair is tested where a test asks for
 # its weights.
@@ -58,8 +58,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def own_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let tests without a browser run event loops: once it has begun, playwright keeps one running
-    in this thread, beside which `asyncio.run` would be refused.
+    """Let tests without a browser run event loops: once playwright has started, it keeps one
+    running in this thread, in which `asyncio.run` would fail.
     """
     if "playwright" in request.fixturenames:
         yield
@@ -84,8 +84,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
 
 @pytest.fixture(autouse=True)
 def one_thread() -> None:
-    """Before every test: `train` sets the threads it was told to, and all later tests would wait on
-    them.
+    """Reset torch's threads before every test: `train` changes them, which would slow all later
+    tests.
     """
     torch.set_num_threads(1)
 
@@ -143,7 +143,7 @@ def tiny_llava(
 
 
 def noisy(model: torch.nn.Module, amount: float, seed: int = 7) -> torch.nn.Module:
-    """A copy whose decoder's matrices are off by `amount` of their own size."""
+    """Return a copy whose decoder's matrices differ by `amount` of their own size."""
     twin = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -218,7 +218,7 @@ def models(target: object, small: object) -> object:
 
 @pytest.fixture(scope="session")
 def answers(models: object) -> Callable[..., tuple[list[int], list[object]]]:
-    """Runs one method alone: (ids, records)."""
+    """Run one method by itself and return (ids, records)."""
     from specvl_demo.core.engine import Lane, SharedPrefill, race
     from specvl_demo.methods.base import assemble, choose
     from specvl_demo.records import Round

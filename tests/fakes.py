@@ -26,7 +26,7 @@ from specvl_demo.methods.ar import OneNode
 
 
 class FakeClock:
-    """Every lap takes what it is told; `costs` by phase, in seconds."""
+    """Every lap takes the given time; `costs` by phase, in seconds."""
 
     def __init__(self, costs: Mapping[str, float]) -> None:
         self.costs = costs
@@ -43,7 +43,7 @@ class FakeClock:
 
 @dataclass
 class TableTarget:
-    """A target whose logits depend on the last token alone: table [V, V]. Checks every tree it is
+    """A target whose logits depend only on the last token: table [V, V]. Checks every tree it is
     given.
     """
 
@@ -110,7 +110,7 @@ class TableSession:
 
 
 class TableDrafter(NoDrafter):
-    """Says what a table [V, V] of log-probabilities says after the last token. Feeds rows like a
+    """Returns a table's [V, V] log-probabilities after the last token. Feeds rows like a
     real one.
     """
 

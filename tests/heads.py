@@ -64,7 +64,7 @@ def drafting(head: Any) -> Drafter:
 
 
 def begun(target: Any, drafter: Any, prompt: Prompt, max_nodes: int = 40) -> Start:
-    """A drafter that has begun behind a prompt, beside a session of its own on the target."""
+    """Return a drafter that has begun after a prompt, with its own session on the target."""
     request = ask(target, prompt)
     shared = SharedPrefill(request)
     prefill = shared.prefill(drafter.capture)

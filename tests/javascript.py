@@ -29,8 +29,8 @@ needs_node = pytest.mark.skipif(
 
 
 def run(folder: Path, body: str, data: Any) -> Any:
-    """What `body` makes of `data`: statements of a function (data, load); load gives a script by
-    name.
+    """Return the result of `body` for `data`: statements of a function (data, load); load returns a
+    script by name.
     """
     for script in SCRIPTS.glob("*.js"):
         shutil.copy(script, folder / script.name)

@@ -1,5 +1,5 @@
-"""docs/adding-a-method.md, done to the letter in a process of its own: the file, the race, the
-page.
+"""docs/adding-a-method.md, executed literally in a separate process: the file, the race,
+the page.
 """
 
 from __future__ import annotations

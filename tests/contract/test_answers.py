@@ -1,5 +1,6 @@
-"""Whole answers on tiny random models: every lossless method says what the target says, whatever
-its settings."""
+"""Whole answers on tiny random models: every lossless method returns the target's answer, with any
+settings.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +99,7 @@ def test_lossless_answers_are_the_targets(
     method, settings = LOSSLESS[case]
     rounds = []
     for (name, sampling), expected in plain.items():
-        # The loose ones are defined for greedy decoding alone.
+        # Relaxed verifiers are defined only for greedy decoding.
         if sampling.temperature and (name != "two pictures" or method in ("lvspec", "fly")):
             continue
         ids, records = answers(method, PROMPTS[name], settings, sampling=sampling)
@@ -233,8 +234,9 @@ def test_notes_of_sage(answers: Callable[..., Any]) -> None:
 
 
 def test_lvspec_relaxes_counts_and_says_which(answers: Callable[..., Any]) -> None:
-    """Fully loose and deep drafts: tokens that the target alone would not say are accepted, and
-    told as such."""
+    """Fully loose and deep drafts: tokens that the target itself would not emit are accepted, and
+    marked as relaxed.
+    """
     ids, records = answers("lvspec", PROMPTS["picture"], {"loose": 1.0, "drop_image": 0.9})
     rounds = [r for r in records if isinstance(r, Round)]
     assert not records[0].lossless

@@ -143,7 +143,7 @@ def test_every_form_of_file_holds_the_same_tensors(form: str, deep: object, tmp_
 
 @pytest.mark.parametrize("kind", list(checkpoints.FORMATS))
 def test_published_files_load_and_draft(kind: str, deep: object, tmp_path: Path) -> None:
-    """Every kind says probabilities, drafts whole trees and answers losslessly."""
+    """Every kind returns probabilities, drafts whole trees and answers losslessly."""
     own = DFLASH if kind == "dflash" else {}
     head = open_head(write(tmp_path, published(kind, deep), **own), deep.decoder)
     drafter = drafting(head)
@@ -290,8 +290,8 @@ def test_eagle3_says_what_a_plain_transcription_says(
 
 @torch.inference_mode()
 def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Path) -> None:
-    """One picture: its adaptor row at the last of its positions, its vector in every text row
-    behind it.
+    """One picture: its adaptor row at the last of its positions, its vector in every text row after
+    it.
     """
     t = published("vispec", deep)
     drafter = FeatureDrafter(open_head(write(tmp_path, t), deep.decoder))
@@ -324,8 +324,8 @@ def test_vispec_says_what_a_plain_transcription_says(deep: object, tmp_path: Pat
 @torch.inference_mode()
 @pytest.mark.parametrize("told", ["norm", "config", "pair"])
 def test_msd_says_what_a_plain_transcription_says(told: str, deep: object, tmp_path: Path) -> None:
-    """Pictures alone at visual rows, joined with features elsewhere; without the norm of Qwen2-VL's
-    heads the config or the pair says that it is no EAGLE-2 head.
+    """Only pictures at visual rows, joined with features elsewhere; without the norm of Qwen2-VL's
+    heads the config or the pair must name the format.
     """
     t = published("msd", deep)
     weight = t["layers.0.input_layernorm.weight"]
@@ -400,7 +400,7 @@ REFUSALS: dict[str, tuple[str, dict[str, torch.Tensor | None], dict[str, object]
         "is not a head in a known format",
     ),
 }
-"""What is published, what of it is changed (None: left out), what its config says, and the
+"""The published format, what is changed in it (None: left out), its config, and the error
 sentence.
 """
 

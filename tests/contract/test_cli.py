@@ -1,7 +1,7 @@
-"""The command line as a person or a script meets it: what it prints, and how it says no.
+"""The command line as a person or a script uses it: its output, and its errors.
 
-Answers come from a pair on disk with random weights; its texts mean nothing, its shape is the
-pocket pair's.
+Answers come from a pair on disk with random weights in the shape of the pocket pair; their texts
+are meaningless.
 """
 
 from __future__ import annotations
@@ -214,7 +214,9 @@ def test_generate_json_has_the_fields_and_nothing_else(capsys: pytest.CaptureFix
 
 
 def test_a_batch_answers_every_line(capsys: pytest.CaptureFixture[str], place: Path) -> None:
-    """One load; a bad line gets its error under its id, where it has one, and the rest goes on."""
+    """One load; a bad line gets its error under its id, if it has one, and the others are
+    answered.
+    """
     lines = [
         json.dumps({"id": "a", "prompt": "what is it", "images": ["a.png"], "video": None}),
         json.dumps(
@@ -287,7 +289,7 @@ def test_a_race_becomes_one_file(capsys: pytest.CaptureFixture[str], place: Path
 
 
 def test_the_public_interface(place: Path) -> None:
-    """What the README shows: records as they come, then the table, the trace and the file."""
+    """What the README shows: records as they are made, then the table, the trace and the file."""
     import specvl_demo as sv
 
     pair = sv.load("pocket")

@@ -89,7 +89,7 @@ CARDS = sorted((ROOT / "assets").glob("*/*/README.md"))
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.parent.relative_to(ROOT).as_posix())
 def test_a_card_says_its_licence_and_measured_figures_to_the_hub(card: Path) -> None:
-    """What was learnt from photographs never stands as Apache-2.0."""
+    """Weights trained on photographs are never declared as Apache-2.0."""
     _, front, text = card.read_text(encoding="utf-8").split("---\n", 2)
     photo = card.is_relative_to(ROOT / "assets" / "photo")
     assert f"license: {'other' if photo else 'apache-2.0'}\n" in front

@@ -1,5 +1,6 @@
-"""The engine samples what the target alone would sample: the same token from the same noise,
-whatever tree was drafted, and from the law of the library's own processors."""
+"""The engine samples what the target itself would sample: the same token from the same noise,
+whatever tree was drafted, and from the distribution of the library's own processors.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +53,9 @@ SAMPLINGS = [Sampling(1.0), Sampling(0.6, top_p=0.8), Sampling(1.7, top_k=2)]
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("how", ["argmax", "shared"])
 def test_every_answer_is_the_targets_own(policy: str, sampling: Sampling, how: str) -> None:
-    """Under each of 30 seeds a method says what a walk over the target's table says, one token at a
-    time; the law of that walk is the next test's."""
+    """Under each of 30 seeds a method returns the same as a walk over the target's table, one token
+    at a time; the next test checks the distribution of that walk.
+    """
     target, said = TableTarget(TARGET), set()
     for seed in range(30):
         seeded = replace(sampling, seed=seed)

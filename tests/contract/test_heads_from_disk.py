@@ -1,4 +1,4 @@
-"""Heads beside a pair on disk, as a person meets them on the command line."""
+"""Heads of a pair on disk, as used on the command line."""
 
 from __future__ import annotations
 

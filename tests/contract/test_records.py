@@ -1,6 +1,6 @@
-"""Records and traces: round trips, sums, what they refuse, and where it stands in a file.
+"""Records and traces: round trips, sums, what is refused, and the line that the error names.
 
-Whatever bytes a stranger sends is tests/robustness/test_traces_fuzz.py's.
+Arbitrary bytes are tested in tests/robustness/test_traces_fuzz.py.
 """
 
 from __future__ import annotations

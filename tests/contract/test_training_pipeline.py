@@ -39,7 +39,7 @@ METHODS = ("dream", "eagle2", "hivis", "drafter")
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with target/ and drafter/, whose target says little."""
+    """A folder with target/ and drafter/, whose target gives short answers."""
     pocketlike.save_pair(tmp_path)
     regenerate = answers.regenerate
 
@@ -71,9 +71,10 @@ def loaded(pair: Path, knows: str = "scenes") -> Loaded:
 
 
 def test_drafters_learn_from_photographs(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of captioned photographs is all that is given: questions, answers and features are
-    made of it. The drafter says the tokens of its draft vocabulary alone, and what is said stays
-    the target's; one that was to learn without eyes is given no visual position."""
+    """Given only a folder of captioned photographs: questions, answers and features are made from
+    it. The drafter emits only tokens of its draft vocabulary, and the answer stays the target's;
+    one trained without pictures is given no visual position.
+    """
     names = [f"{i}.png" for i in range(10)]
     (pair / "photos").mkdir()
     for i, name in enumerate(names):
@@ -150,9 +151,7 @@ def test_heads_follow_their_target(pair: Path) -> None:
 
 
 def test_answers_of_a_batch_are_those_of_the_engine(target: object) -> None:
-    """Prompts of several lengths, with one picture and without: padding changes nothing that is
-    said.
-    """
+    """Prompts of several lengths, with one picture and without: padding changes no answer."""
     prompts = [tiny_prompt(1, words, seed) for seed, words in enumerate((3, 9, 6))] + [
         tiny_prompt(0)
     ]
@@ -164,8 +163,9 @@ def test_answers_of_a_batch_are_those_of_the_engine(target: object) -> None:
 
 
 def test_a_file_of_answers_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    """Seeds in order, an answer to every turn, the same in batches and alone; a second call adds
-    what is missing and changes nothing."""
+    """Seeds in order, an answer to every turn, the same in batches and separately; a second call
+    adds what is missing and changes nothing else.
+    """
     folder = pocketlike.save_pair(tmp_path) / "target"
     loaded = loader.load(custom_pair(str(folder)), roles=())
     words, weights = pocketlike.tokenizer(), fingerprints.of_folder(folder)
@@ -195,7 +195,7 @@ def test_a_line_that_was_cut_off_is_said_again(tmp_path: Path) -> None:
 def test_a_checkpoint_is_complete_or_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run stopped while it saves goes on from the last complete checkpoint, to the same
+    """A run stopped while it saves continues from the last complete checkpoint, to the same
     weights.
     """
 

@@ -1,4 +1,4 @@
-"""A browser and a served page. The page runs in a process of its own; a test fails on any console
+"""A browser and a served page. The page runs in a separate process; a test fails on any console
 error, any script fault, and any request that leaves this machine.
 """
 
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Iterator:
-    """All tests that lack a browser stand in one line of the summary."""
+    """Report all tests that lack a browser in one line of the summary."""
     report = yield
     if report.skipped and browser.MISSING in str(report.longrepr):
         report.longrepr = (browser.__file__, 1, browser.MISSING)
@@ -59,7 +59,7 @@ def browser_context_args() -> dict:
 
 
 def serve(script: Path, folder: Path, *arguments: str) -> Iterator[str]:
-    """Run a script that serves the page on a port of this machine; gives its address once it
+    """Run a script that serves the page on a port of this machine; yield its address once it
     answers.
     """
     with socket.socket() as free:
@@ -118,8 +118,8 @@ def visit(browser, browser_context_args: dict) -> Iterator:
 
 @pytest.fixture
 def page(visit, browser_context_args: dict) -> Iterator:
-    """The page of a visitor who has set nothing yet. All tests use one tab: what it has compiled it
-    need not compile again. A tab that no longer answers is closed, and the next test gets another.
+    """The page of a new visitor. All tests use one tab, so that it compiles scripts only once. A
+    tab that no longer responds is closed, and the next test gets another.
     """
     page = visit.pages[0] if visit.pages else visit.new_page()
     yield page
@@ -183,7 +183,7 @@ def ready(page) -> None:
 
 
 def note_sent(page) -> None:
-    """Have the page keep what it asks of the server in `window.sent`."""
+    """Make the page record its requests to the server in `window.sent`."""
     page.evaluate(
         """() => {
           const {api} = specvl.runner, send = api.trigger;

@@ -1,5 +1,5 @@
-"""Engines without models for tests of workers: they say real records. Those that run in a process
-of their own stand here, where nothing heavy is imported.
+"""Engines without models for tests of workers, which yield real records. Those that run in a
+separate process are here, where nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def round_(index: int) -> Round:
 
 
 def rounds(n: int) -> Iterator[dict[str, Any]]:
-    """Begin, n rounds, end, as a worker says them."""
+    """Yield begin, n rounds and end, like a worker."""
     totals = Totals()
     yield {"k": "begin", "record": begin()}
     for index in range(n):
@@ -86,7 +86,7 @@ def started(count: int) -> RayWorkers:
 
 
 class Noting:
-    """Writes down rounds and who is forgotten, in order, a line each."""
+    """Records rounds and forgotten visits, in order, one line each."""
 
     def __init__(self, ledger: str | None) -> None:
         self._ledger = Path(str(ledger))
@@ -122,7 +122,7 @@ class Slow:
 
 
 class LightEngine:
-    """An actor's engine. A job's question says how many rounds; files come with the parcel."""
+    """An actor's engine. A job's question is its number of rounds; files arrive with the parcel."""
 
     def __init__(self, first_pair: str | None) -> None:
         self._stopped: set[str] = set()

@@ -1,7 +1,7 @@
-"""Valid records of made-up races, for tests of the page alone: no model, no engine, invented
+"""Valid records of made-up races, for tests of only the page: no model, no engine, invented
 figures.
 
-`race_records` gives the records of all lanes in the order in which a race would emit them.
+`race_records` returns the records of all lanes in the order in which a race would emit them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def vocabulary(word: str) -> int:
 def race_records(
     methods: Sequence[str] = ("ar", "tabed"), n_tokens: int = 90, seed: int = 0, pictures: int = 1
 ) -> Iterator[Record]:
-    """Records of a race in fair turns: always the lane whose clock is furthest behind goes on."""
+    """Return records of a race in fair turns: always the lane whose clock is furthest behind
+    continues.
+    """
     rng = random.Random(seed)
     lanes = [_Lane(name, rng, n_tokens, pictures) for name in methods]
     for lane in lanes:

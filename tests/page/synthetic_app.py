@@ -24,7 +24,7 @@ from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.uploads import Uploads
 
 BUSY = 77
-"""The seed of a run beside which other programs keep the machine busy."""
+"""The seed of a run during which other programs keep the machine busy."""
 DOUBTFUL = 78
 """The seed of a run of whose answer the target is not sure."""
 LONG = 600

@@ -18,8 +18,7 @@ COLOURS = {**RULES, "runOnly": ["color-contrast", "link-in-text-block"]}
 def test_axe_finds_nothing_serious(opened):
     """Names, roles, contrast, keyboard: every view with a race on the page and everything unfolded.
 
-    Dark on a wide screen is the light page in other colours, so that those alone are looked at
-    again.
+    Dark mode on a wide screen differs only in colours, so only these are checked again.
     """
     opened.emulate_media(reduced_motion="reduce")  # nothing fades in while it is looked at
     finish_replay(opened)

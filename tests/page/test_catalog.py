@@ -1,4 +1,4 @@
-"""What the page is told can be chosen."""
+"""What the page offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a conversation keeps for its next question: used for its own visit alone, gone when that is
+"""What a conversation keeps for its next question: used only for its own visit, gone when that is
 over.
 """
 
@@ -72,7 +72,9 @@ def first(picture: str, visit: str | None) -> Job:
 
 
 def second(picture: str, visit: str | None) -> Job:
-    """A follow-up that shows and says what `first` did: only the visit tells whose it is."""
+    """A follow-up that shows and contains the same as `first`: only the visit distinguishes
+    them.
+    """
     asked = first(picture, visit)
     return replace(
         asked, media=(), question="and", history=(PastTurn(asked.question, "a b", asked.media),)
@@ -109,7 +111,7 @@ def test_nobody_goes_on_from_what_another_visitor_left(
     picture: str,
     whose: str | None,
 ) -> None:
-    """The same pictures and words from somebody else: computed afresh, and the first one's is
+    """The same pictures and words from another visit are computed afresh, and the first one's are
     dropped.
     """
     said(engine, first(picture, "a"))
@@ -184,7 +186,7 @@ def test_the_process_forgets_between_jobs(tmp_path: Path) -> None:
 
 
 class Listening:
-    """A worker that computes nothing and hears who is forgotten."""
+    """A worker that computes nothing and records forgotten visits."""
 
     capacity = 1
 

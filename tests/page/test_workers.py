@@ -143,8 +143,8 @@ def test_every_actor_of_a_cluster_is_told_who_has_left(cluster: RayWorkers) -> N
 
 
 class Loading:
-    """A computing that loads until it is told to go on, then rounds until it is to end, or a
-    fault.
+    """A computation that loads until it is released, then yields rounds until it is stopped, or
+    raises.
     """
 
     def __init__(self, first_pair: str | None) -> None:
@@ -247,7 +247,7 @@ def slowly(job: Job) -> Iterator[dict[str, Any]]:
 def space(
     compute: Callable[[Job], Iterator[Any]] = slowly, pair: str = "light"
 ) -> tuple[Queue, list[int]]:
-    """The line before a Space, and the seconds that each run asks for."""
+    """The line before a Space, and the seconds that each run requests."""
     asked: list[int] = []
     return Queue(ZeroGpuWorker(pair, lend(asked), compute, EACH_S)), asked
 
@@ -268,7 +268,7 @@ def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs() -> None:
 def test_without_an_account_answers_are_cut_and_it_is_said(
     monkeypatch: pytest.MonkeyPatch, user: str | None, n: int
 ) -> None:
-    """What is asked for is within a day's 120 s, of which the half card takes 1.5 times."""
+    """The requested time stays within a day's 120 s, of which the half card counts 1.5 times."""
     payload = base64.urlsafe_b64encode(json.dumps({"user": user}).encode()).decode().rstrip("=")
     headers = {"x-ip-token": f"head.{payload}.signature"}
     there = SimpleNamespace(get=lambda _: SimpleNamespace(headers=headers))

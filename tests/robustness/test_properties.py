@@ -1,8 +1,7 @@
-"""Exactness as properties: random targets, drafters, trees, limits; and what sampling says,
-counted.
+"""Exactness as properties: random targets, drafters, trees, limits; and sampling, counted.
 
-Tables stand in for models: their law is known to the last digit. Random trees, masks, positions and
-caches of real models against the library's own forward stand in
+Tables replace models, so their distribution is known exactly. Random trees, masks, positions and
+caches of real models are compared with the library's own forward in
 tests/contract/families/test_every_family.py.
 """
 
@@ -83,8 +82,8 @@ class WatchedTarget(TableTarget):
 
 
 def plainly(target: TableTarget, asked: Request) -> tuple[list[int], str]:
-    """What plain decoding says, token by token, and why it stops: the rules written down once
-    more.
+    """Return the answer of plain decoding, token by token, and why it stops: the rules, written
+    again.
     """
     found = list(race([Lane("ar", parts(), SharedPrefill(asked))]))
     return [t.id for r in found if isinstance(r, Round) for t in r.tokens], found[-1].stop
@@ -178,7 +177,7 @@ def p_value(logits: torch.Tensor, sampling: Sampling, said: list[int]) -> float:
 def sampled(
     name: str, sampling: Sampling, verifier: object = None
 ) -> tuple[torch.Tensor, list[int], int]:
-    """The target's table, what a row says from it, and how many drafts it accepted."""
+    """Return the target's table, the sample of a row, and how many drafts it accepted."""
     rng = random.Random(11)
     logits = table(rng)
     target = TableTarget(logits)

@@ -142,7 +142,7 @@ def run(program: str, *words: object) -> str:
 
 @pytest.fixture
 def uploads(tmp_path: Path) -> Path:
-    """A folder with somebody's upload that any user may change."""
+    """A folder with a visitor's upload that any user may change."""
     folder = tmp_path / "uploads"
     folder.mkdir()
     (folder / "upload.png").write_bytes(b"somebody's")
@@ -174,7 +174,7 @@ def test_code_in_the_decoder_reaches_nothing(
 
 @pytest.mark.skipif(sandbox.LANDLOCK not in sandbox.offered(), reason="needs Landlock")
 def test_landlock_by_itself_closes_the_files(uploads: Path) -> None:
-    """What is left open then is what the page says at its start."""
+    """What then remains open is what the page reports at its start."""
     found = json.loads(run(TRIES, uploads, json.dumps([sandbox.LANDLOCK]), 0))
     shut = ("another upload", "removal", "truncation", "a program", "the starter's environment")
     assert not set(shut) & set(found["reached"]) and "a datagram" in found["reached"]

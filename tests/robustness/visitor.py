@@ -1,8 +1,8 @@
-"""A visitor of a served page without a browser: asks as the page's scripts do, or as a program
-does, by HTTP.
+"""A visitor of a served page without a browser: sends requests like the page's scripts, or like a
+program, by HTTP.
 
-Given the address of a running page, gives the events of a run as they come. Knows the page's
-protocol (a JSON string a batch, numbered), nothing of what stands behind it.
+Given the address of a running page, yields the events of a run as they arrive. Knows the page's
+protocol (a JSON string per batch, numbered), nothing of what is behind it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KINDS = ("begin", "round", "end")
 
 
 class Turned(Exception):
-    """The server answered otherwise than it should; the message says how."""
+    """The server did not answer as expected; the message says how."""
 
 
 class Visitor:
@@ -70,7 +70,9 @@ class Visitor:
         await self._http.aclose()
 
     async def ask(self, asked: Any) -> AsyncIterator[Event]:
-        """The events of one race for what a page asks; closing the iterator leaves the run."""
+        """Yield the events of one race for a page's request; closing the iterator leaves
+        the run.
+        """
         session = self.session = secrets.token_hex(6)
         body = {"data": [], "event_data": asked, "fn_index": self._run, "trigger_id": self._board}
         await self._post("/gradio_api/queue/join", json={**body, "session_hash": session})
@@ -93,7 +95,7 @@ class Visitor:
                         yield event
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """What a named endpoint gives to a program. Turned with the server's sentence where it
+        """Return a named endpoint's result for a program. Turned, with the server's sentence, if it
         refuses.
         """
         started = await self._post(f"/gradio_api/call/v2/{name}", json=dict(arguments))
@@ -113,7 +115,7 @@ class Visitor:
         raise Turned("the endpoint ended without an answer")
 
     async def server(self, name: str, argument: Any) -> Any:
-        """What one of the page's own functions gives."""
+        """Return the result of one of the page's own functions."""
         body = {
             "data": argument,
             "component_id": self._board,

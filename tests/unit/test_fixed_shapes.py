@@ -1,5 +1,6 @@
-"""Steps say the same in another shape: level by level as at once, several views as each alone, rows
-padded and the whole cache under a mask."""
+"""Steps return the same in another shape: level by level or at once, several views together or
+separately, rows padded and the whole cache under a mask.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +205,7 @@ def test_whole_races_are_the_same(pairs_of_models: dict[str, Models], method: st
 @pytest.mark.parametrize("name", ["eagle2", "hivis", "dream", "dream as published"])
 @torch.inference_mode()
 def test_heads_say_the_same_in_fixed_shapes(pairs_of_models: dict[str, Models], name: str) -> None:
-    """A chain, then branches, behind a prompt some of whose rows the head is not given."""
+    """A chain, then branches, after a prompt some of whose rows the head is not given."""
     said = []
     for backend, models in pairs_of_models.items():
         head = models.drafters[name.split()[0]]

@@ -22,8 +22,8 @@ KINDS = ("eagle2", "hivis", "dream")
 def expected(
     module: torch.nn.Module, kind: str, start: Start, ids: list[int], hidden: torch.Tensor, n: int
 ) -> list:
-    """The module's predictions for `ids` behind the prompt, by step: what a chain drafts from their
-    last token on.
+    """Return the module's predictions for `ids` after the prompt, by step: what a chain drafts from
+    their last token on.
 
     hidden: features of the prompt without its last token, then of all of ids but the last.
     """
@@ -95,7 +95,7 @@ def _padded(hidden: torch.Tensor, n_known: int, start: Start) -> torch.Tensor:
 @pytest.mark.parametrize("kind", KINDS)
 @torch.inference_mode()
 def test_a_tree_says_what_its_chains_say(kind: str, target: object) -> None:
-    """Every branch of a tree gives the log-probabilities that a chain along it gives."""
+    """Every branch of a tree has the log-probabilities that a chain along it has."""
     module = random_module(kind)
     shape = ((-1,), (0, 0), (1, 1, 2), (3, 5, 4))
     tokens = torch.tensor([9, 21, 22, 23, 24, 25, 26, 27, 28])
@@ -121,8 +121,9 @@ def test_a_tree_says_what_its_chains_say(kind: str, target: object) -> None:
 
 @torch.inference_mode()
 def test_the_published_leak_lets_branches_see_each_other(target: object) -> None:
-    """Without ancestry a sibling changes what a node says; with it, it does not (the control of the
-    test above)."""
+    """Without ancestry a sibling changes a node's prediction; with it, it does not (the control of
+    the test above).
+    """
     module = random_module("dream")
 
     def second(ancestry: bool, sibling: int) -> torch.Tensor:

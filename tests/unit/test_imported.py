@@ -1,4 +1,4 @@
-"""An answer of vLLM's server becomes a trace that tells its steps and nothing more."""
+"""An answer of vLLM's server becomes a trace with its steps and nothing more."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_one_command_makes_a_trace_that_replays(
 
 
 def test_what_the_answer_does_not_hold_stays_unknown() -> None:
-    """Also a token that no step accounts for: a round of its own."""
+    """Also a token that no step accounts for, which is a round by itself."""
     bare = changed(per_step_accepted=[1], per_step_drafted=[3])
     del bare["choices"][0]["logprobs"], bare["choices"][0]["token_ids"]
     _, *rounds, end = from_vllm(json.dumps(bare))

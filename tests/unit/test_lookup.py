@@ -1,5 +1,5 @@
-"""Drafts without a model, alone and before a drafter: what followed in the text before, what the
-target held likely before.
+"""Drafts without a model, by themselves and before a drafter: what followed in the text before,
+what the target found likely before.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def test_relevance_is_the_mean_of_the_largest_cosines() -> None:
 
 
 def test_position_shift_accepts_what_the_branch_says_elsewhere() -> None:
-    """The target wants 13 first; the draft says it third (case 1 of the paper's figure 5)."""
+    """The target's next token is 13; the draft has it third (case 1 of the paper's figure 5)."""
     tree, told = drafted([11, 12, 13]), scores([13, 12, 13, 40], facing([0.9, 0.9, 0.9]))
     with_shift = judged(VisualVerifier(LvspecSettings(loose=0.0, shift=True)), tree, told)
     assert with_shift.tokens == [11, 12, 13, 40] and with_shift.relaxed == [True, False, False]
@@ -135,8 +135,8 @@ def test_position_shift_accepts_what_the_branch_says_elsewhere() -> None:
     [VisualVerifier(LvspecSettings(loose=1.0)), EntropyVerifier(FlySettings(gate=0.0, window=0))],
 )
 def test_special_tokens_are_never_let_through(verifier: RelaxedVerifier, special: int) -> None:
-    """Neither a drafted end the target does not want, nor a draft that runs on past the target's
-    end.
+    """Neither a drafted end that the target does not emit, nor a draft that continues past the
+    target's end.
     """
     invented = judged(verifier, drafted([11, special, 13]), scores([30, 31, 32, 33], sure=1.0))
     assert invented.tokens == [11, 31]

@@ -1,4 +1,4 @@
-"""What may be asked of an answer, and the sentence for what may not."""
+"""The valid options of an answer, and the sentence for invalid ones."""
 
 from __future__ import annotations
 

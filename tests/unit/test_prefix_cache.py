@@ -1,4 +1,4 @@
-"""Follow-up questions that go on from what a conversation left behind, against the same computed
+"""Follow-up questions that continue from a conversation's cache, compared with the same computed
 afresh.
 """
 
@@ -36,8 +36,9 @@ METHODS = {
     "dream": {"policy": "chain", "keep": 1.0},
 }
 OTHERWISE = ("specvlm", "dream")
-"""May draft otherwise in a follow-up: guided pruning hears fewer rows; DREAM's first query, which
-has nothing to see, sees all features of the prompt it was computed with."""
+"""May draft differently in a follow-up: guided pruning gets fewer rows; DREAM's first query, which
+has no keys, attends to all features of the prompt it was computed with.
+"""
 HEADS = ("eagle2", "hivis", "dream")
 
 
@@ -184,7 +185,9 @@ def test_a_head_reads_only_what_is_new(
 @pytest.mark.parametrize("kind", HEADS)
 @torch.inference_mode()
 def test_a_head_goes_on_as_if_the_question_were_its_answer(models: Models, kind: str) -> None:
-    """A follow-up's prefill beside the same tokens taken round by round, as accepted ones are."""
+    """A follow-up's prefill compared with the same tokens taken round by round, like
+    accepted ones.
+    """
     target, prompt = models.target, replace(tiny_prompt(1), cache=PrefixCache())
     head = built(random_module(kind), kind, target.decoder)
 
@@ -210,7 +213,7 @@ def test_a_head_goes_on_as_if_the_question_were_its_answer(models: Models, kind:
 
 
 def test_visual_tokens_once_chosen_stay_chosen(pair: Models) -> None:
-    """A head with half of the picture among its queries says what the target says all the same."""
+    """A head with half of the picture among its queries still returns the target's answer."""
     prompt, cache = tiny_prompt(2), PrefixCache()
     half = {"dream": {"keep": 0.5}}
     first, _, before = run(pair, "dream", prompt, cache, half)

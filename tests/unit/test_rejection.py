@@ -1,4 +1,4 @@
-"""Verifiers of sampled drafts: their law by enumeration, and what each keeps."""
+"""Verifiers of sampled drafts: their distribution by enumeration, and what each keeps."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ KINDS = [RejectionVerifier, BlockVerifier]
 def laws(
     verifier: SampledVerifier, sampling: Sampling, k: int, drawn: bool
 ) -> tuple[dict[tuple[int, ...], float], float]:
-    """The law of the next k + 1 tokens, a round and what the target alone says after it; and how
-    many drafts the round keeps. drawn: the drafter's tokens are drawn, else its likeliest.
+    """Return the distribution of the next k + 1 tokens, of a round followed by the target; and how
+    many drafts the round keeps.
+
+    drawn: The drafter's tokens are sampled, else its likeliest.
     """
     p, q = (probabilities(table, sampling).double() for table in (TARGET, DRAFTER))
     law: dict[tuple[int, ...], float] = defaultdict(float)

@@ -1,4 +1,4 @@
-"""Pairs and the verdicts about them: by sizes alone, on machines that need not exist."""
+"""Pairs and their availability: from sizes only, on machines that need not exist."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_old_cards_compute_in_float16_and_the_environment_decides(
 
 
 def test_devices_are_looked_for_by_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build of torch with CUDA asks its devices where the context does not stay."""
+    """A build of torch with CUDA looks for devices where the context does not stay."""
     import torch
 
     monkeypatch.setattr(machine.metadata, "version", lambda name: "2.13.0")
@@ -308,7 +308,7 @@ sys.exit(main(["models", "--json"]))
 
 
 def test_looking_fetches_nothing(tmp_path: Path) -> None:
-    """The whole list of pairs, in a process whose every connection fails, beside an empty cache."""
+    """The whole list of pairs, in a process whose every connection fails, with an empty cache."""
     cache = tmp_path / "cache"
     cache.mkdir()
     done = subprocess.run(

@@ -1,5 +1,5 @@
-"""The small VLM as drafter: what it says after many rounds is what a fresh one says about the same
-text.
+"""The small VLM as drafter: after many rounds it returns the same as a fresh one for the
+same text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLICIES = {
 
 
 class Even:
-    """Equal weights; writes down what it is told to learn."""
+    """Equal weights; records what it is given to learn."""
 
     def __init__(self) -> None:
         self.learnt: list[tuple[Tensor, Tensor, list[int]]] = []
@@ -60,8 +60,8 @@ def lane_of(
 
 
 def fresh_logp(vlm: VLM, prompt: Prompt, answer: Sequence[int], views: int) -> Tensor:
-    """[V] what an equal mixture of the same views says after prompt and answer, by the library's
-    forward.
+    """Return [V], the output of an equal mixture of the same views after prompt and answer, by the
+    library's forward.
     """
     ids = [*prompt.ids.tolist(), *answer]
     said = []
@@ -202,7 +202,7 @@ def test_placeholders_and_foreign_ids_are_never_drafted(llava: torch.nn.Module) 
 
 
 def test_a_target_that_says_what_the_drafter_cannot_read(llava: torch.nn.Module) -> None:
-    """The target emits ids beyond the drafter's table; drafting goes on."""
+    """The target emits ids beyond the drafter's table; drafting continues."""
     target = VLMTarget(VLM(llava, "t"))
     small = VLM(tiny_llava(layers=1, seed=5, vocab=40), "d")
     lane = lane_of(

@@ -68,7 +68,7 @@ class Asked:
 
 
 def asking(i: int, inputs: dict[str, torch.Tensor], target: VLMTarget) -> Prompt:
-    """The family's picture with another question behind it."""
+    """The family's picture with another question after it."""
     ids = inputs["input_ids"].clone()
     ids[0, -6:] = torch.randint(60, 290, (6,), generator=torch.Generator().manual_seed(100 + i))
     visual = torch.isin(ids[0], torch.tensor(target.vlm.placeholders))
@@ -221,8 +221,9 @@ def test_a_store_goes_on_where_it_was_stopped(
 def test_measured_acceptance_is_what_the_engine_gets(
     method: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Sixty steps leave their mark; the simulation on features gives, round for round, what
-    decoding with a chain gives. EAGLE-3 says the words of its draft vocabulary alone."""
+    """Sixty steps have an effect; the simulation on features gives, round for round, the same as
+    decoding with a chain. EAGLE-3 emits only the words of its draft vocabulary.
+    """
     wide = method == "eagle3"
     deep = wide or method == "dflash"
     asked: Asked = request.getfixturevalue("deep" if deep else "llava")

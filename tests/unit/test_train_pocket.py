@@ -1,4 +1,4 @@
-"""The recipe learns, and goes on where it was stopped."""
+"""The recipe learns, and continues where it was stopped."""
 
 from __future__ import annotations
 

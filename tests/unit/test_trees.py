@@ -121,7 +121,7 @@ def test_a_chain_is_greedy(room: int) -> None:
     for _ in range(min(5, room)):
         expected.append(int(TABLE[expected[-1]].argmax()))
     assert tree.tokens.tolist() == expected
-    # The last drafted token is never fed: nobody asks what follows it.
+    # The last drafted token is never fed: what follows it is not needed.
     assert drafter.fed == expected[:-1]
 
 
@@ -246,7 +246,9 @@ def test_a_silent_drafter_ends_the_tree(policy: object, n: int) -> None:
 
 
 def test_an_adaptive_chain_follows_what_became_of_the_last() -> None:
-    """Two more after all, one fewer after a refusal, unchanged where room alone cut it short."""
+    """Two more after a full acceptance, one fewer after a rejection, unchanged if only room cut it
+    short.
+    """
     policy = AdaptiveChain(AdaptiveSettings(first=3, most=6))
     lengths = []
     for accepted, room in ((3, 99), (5, 99), (6, 99), (2, 4), (2, 2), (1, 2), (0, 99)):

@@ -1,5 +1,6 @@
-"""Views on a hand-made prompt: which positions stay, what stands in for the others, where
-everything maps back to."""
+"""Views on a hand-made prompt: which positions stay, what replaces the others, where everything
+maps back to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the line tells those who wait: seconds, from what runs have really taken."""
+"""What the line reports to those who wait: seconds, from the real durations of runs."""
 
 from __future__ import annotations
 

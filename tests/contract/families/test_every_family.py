@@ -1,8 +1,8 @@
-"""What must hold for every family: answers, trees, views, spans, captured states. Whoever adds one
-runs this.
+"""What must hold for every family: answers, trees, views, spans, captured states. A new family must
+pass these tests.
 
-Tiny random models of the real classes behind their real processors, in float32, so that every
-identity is exact. A drafter is the target with noise on its weights: right often, not always.
+Tiny random models of the real classes with their real processors, in float32, so that every
+identity is exact. A drafter is the target with noise on its weights: often right, not always.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_plain_decoding_is_what_generate_gives(here: Here, shown: str) -> None:
     assert len(set(ids)) > 4, "an answer that repeats itself would prove little"
     inner = here.target.vlm.model.base_model
     if hasattr(inner, "rope_deltas"):
-        # What another request may have left on the module; nobody may read it.
+        # Another request may have left something on the module, which must not be read.
         inner.rope_deltas = torch.tensor([[999]])
     assert here.answer("ar", shown)[0] == ids
 
@@ -168,7 +168,8 @@ def wandering_tree(truth: list[int], root: int, rng: random.Random, size: int = 
 @seen
 def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown: str) -> None:
     """Full, text-only, captioned, pruned (and pooled) prompts, left-padded in one batch, a branch
-    behind each."""
+    after each.
+    """
     vlm: VLM = here.models.drafter("small")
     prompt = here.prompt(shown)
     encoded = vlm.encode(prompt)
@@ -206,7 +207,7 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
 
 
 def _full(vlm: VLM, inputs: dict[str, Any], behind: list[int]) -> Tensor:
-    """The library on the whole prompt with tokens behind it."""
+    """Run the library on the whole prompt followed by tokens."""
     longer = {k: v for k, v in inputs.items() if k not in ("input_ids", "attention_mask")}
     more = torch.tensor([behind])
     for key in ("mm_token_type_ids", "token_type_ids"):
@@ -260,7 +261,7 @@ def _pruned(vlm: VLM, inputs: dict[str, Any], context: Context, behind: list[int
         )[None]
     typed = next((key for key in ("token_type_ids", "mm_token_type_ids") if key in inputs), "")
     if "gemma" in vlm.model.config.model_type and typed:
-        # Gemma masks by itself when it is told which positions are a picture's.
+        # Gemma builds its own mask if it gets the positions of a picture.
         types = torch.cat((context.visual.long(), torch.zeros(len(behind), dtype=torch.long)))[None]
         ones = torch.ones_like(types)
         out = vlm.model(
@@ -329,7 +330,7 @@ def test_captured_states_and_attention_are_the_librarys(here: Here, shown: str) 
     for target in here.targets:
         mine = target.prefill(target.encode(prompt), wish)
         torch.testing.assert_close(mine.hidden, out.hidden_states[-1][0, :n], atol=2e-4, rtol=1e-3)
-        # The library tells what enters an inner layer before DeepStack adds to it.
+        # The library returns the input of an inner layer before DeepStack adds to it.
         for i in (0,) if here.name.startswith("qwen3") else wish.layers:
             torch.testing.assert_close(
                 mine.layers[i], out.hidden_states[i][0, :n], atol=2e-4, rtol=1e-3
@@ -367,7 +368,7 @@ def test_relaxed_methods_run_and_say_so(here: Here, method: str) -> None:
     assert not begin.lossless
     tokens = [token for round_ in rounds(records) for token in round_.tokens]
     assert "target" in {token.origin for token in tokens}
-    # A random target may say a placeholder; a draft of one is never made, let alone let through.
+    # A random target may emit a placeholder, but a placeholder is never drafted, nor relaxed.
     assert not {t.id for t in tokens if t.origin != "target"} & set(here.target.vlm.placeholders)
 
 
@@ -376,7 +377,7 @@ def test_relaxed_methods_run_and_say_so(here: Here, method: str) -> None:
 def test_a_drafter_that_cuts_pictures_otherwise_drafts_all_the_same(
     shown: str, method: str
 ) -> None:
-    """It gets a prompt of its own, by its own processor; what it saw is told in the target's
+    """It gets its own prompt from its own processor; what it saw is reported in the target's
     positions.
     """
     here = load("smolvlm")

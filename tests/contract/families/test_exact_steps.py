@@ -43,7 +43,7 @@ def test_trees_say_what_plain_steps_say_bit_for_bit(name: str, dtype: torch.dtyp
 
 
 def check(target: VLMTarget, prompt: Prompt) -> None:
-    """Every node on the way of an answer, in random trees, beside the plain steps."""
+    """Compare every node along an answer, in random trees, with the plain steps."""
     begun = target.prefill(target.encode(prompt))
     plain, said, logits = target.open(begun, TOKENS, 1), [int(prompt.ids[-1])], []
     for _ in range(TOKENS):

@@ -1,7 +1,7 @@
-"""Families whose layers keep one running state: chains say what the library says, whatever was
+"""Families whose layers keep one running state: chains match the library's answers, whatever was
 rejected; branches are refused.
 
-Tiny random models of the real classes behind their real processor, in float32.
+Tiny random models of the real classes with their real processor, in float32.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_plain_decoding_is_what_generate_gives(here: Here, shown: str) -> None:
 def test_chains_give_the_plain_answer(
     here: Here, shown: str, method: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether rejected rows are replayed beside new ones or by themselves."""
+    """Whether rejected rows are replayed together with new ones or separately."""
     monkeypatch.setattr(recurrent, "MOST_REPLAYED", most)
     name, settings = CHAINS[method]
     answer, records = here.answer(name, shown, **settings)
@@ -88,7 +88,7 @@ def test_branches_are_refused_in_a_sentence(here: Here) -> None:
 
 @torch.inference_mode()
 def test_a_copy_goes_on_from_where_it_was_taken(here: Here) -> None:
-    """A lane's copy, a copy of a copy, and one that ends before the snapshot, which is told."""
+    """A lane's copy, a copy of a copy, and one that ends before the snapshot, which is an error."""
     prompt: Prompt = here.prompt("picture")
     begun = here.target.prefill(here.target.encode(prompt))
     stream, embed = begun.cache, here.target.decoder.embed

@@ -1,7 +1,7 @@
-"""One tiny random model of every family: the real class, its real processor, its way of asking. No
-file.
+"""One tiny random model of every family: the real class, its real processor, its chat format. No
+files.
 
-To add a family: one function that gives (model, processor), and one row in FAMILIES. The tests do
+To add a family: one function that returns (model, processor), and one row in FAMILIES. The tests do
 the rest.
 """
 
