@@ -1,11 +1,12 @@
-/* Two answers laid beside each other: which tokens they share, in order, and what stands in one in place of the other.
-   Knows lanes; knows nothing of the page. */
+/* Aligns two answers: which tokens they share, in order, and what one has in place of the other's.
+   Knows lanes, but nothing of the page. */
 
 const MOST = 4096; // beyond that, answers are not compared
 
-/** {shared, other, base, changes}: shared: tokens before the first difference; other and base: tokens of the lane, and of
- *  the baseline, that the other one lacks; changes: [[of the baseline, of the lane]] texts, in order. null where both say
- *  the same, as far as both go, or are too long. */
+/** {shared, other, base, changes}: shared: tokens before the first difference; other and base:
+ *  tokens of the lane, and of the baseline, that the other one lacks; changes: [[of the baseline,
+ *  of the lane]] texts, in order. null if both are equal, as far as both go, or if they are too
+ *  long. */
 export function align(base, lane) {
   const [a, b] = [base.tokens, lane.tokens];
   const n = Math.min(a.length, b.length);

@@ -1,5 +1,6 @@
-/* What goes in: pictures or a clip, the question, pair, methods and their parameters, sampling. One plain object holds
-   the request; every control reads and writes it. Given the catalog and what to do on Run and Stop. */
+/* The form: pictures or a clip, the question, pair, methods and their parameters, sampling. One
+   plain object holds the request; every control reads and writes it. Given the catalog and the
+   callbacks for Run and Stop. */
 
 import { button, h, put, icon, roving } from './dom.js';
 import { fitForm } from './fitform.js';
@@ -11,7 +12,7 @@ import { Fields, Panel, field } from './settings.js';
 import { Tiles } from './tiles.js';
 import { W } from './words.js';
 
-/** The request as it stands before anybody touched it. */
+/** The request before the visitor changes anything. */
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
   return {
@@ -28,7 +29,7 @@ export function blank(catalog) {
   };
 }
 
-/** What is chosen beside pair, question and methods: sampling, and how this pair is brought up. */
+/** What is chosen besides pair, question and methods: sampling, and how this pair is loaded. */
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
 export class Ask extends EventTarget {
@@ -259,7 +260,7 @@ export class Ask extends EventTarget {
     if (open) this.node.scrollIntoView({ block: 'start' });
   }
 
-  /** Opened parameters come above the buttons, which lie over the form's end. */
+  /** Opened parameters are shown above the buttons, which cover the form's end. */
   uncover() {
     const box = this.node.querySelector('.vl-ask-scroll');
     if (this.parameters.open)
@@ -279,8 +280,8 @@ export class Ask extends EventTarget {
     this.changed();
   }
 
-  /** What running the form now means for the conversation whose last question is on the page, {asked, turn}, or null:
-   *  'same' asks it again, 'on' adds a turn, 'new' begins another conversation. */
+  /** What running the form means for the conversation whose last question is on the page, {asked,
+   *  turn}, or null: 'same' asks it again, 'on' adds a turn, 'new' begins another conversation. */
   get next() {
     const { request, last } = this;
     if (!last) return 'same';
@@ -292,7 +293,7 @@ export class Ask extends EventTarget {
     return shown || (request.media.length && this.keepOn.checked) ? 'on' : 'new';
   }
 
-  /** Take the last question into the conversation, or begin another one, as `next` tells. */
+  /** Add the last question to the conversation, or begin another one, according to `next`. */
   turnOver() {
     const { last, next, request } = this;
     if (next === 'same') return;
@@ -343,7 +344,7 @@ export class Ask extends EventTarget {
     );
   }
 
-  /** Why a method cannot be chosen now; null where it can. */
+  /** Why a method cannot be chosen now; null if it can. */
   refusal(method) {
     const served = this.catalog.pairs.find((p) => p.id === this.request.pair).methods[method.name];
     if (typeof served === 'string') return served;
@@ -367,13 +368,13 @@ export class Ask extends EventTarget {
     this.changed();
   }
 
-  /** The methods of the catalog's papers that the pair serves. */
+  /** The methods of the catalog's papers that the pair supports. */
   get paperMethods() {
     const { methods } = this.catalog.pairs.find((p) => p.id === this.request.pair);
     return this.catalog.papers.filter((name) => methods[name] === true);
   }
 
-  /** All papers beside the plain model, at once. */
+  /** Race all papers against the plain model, at once. */
   racePapers() {
     if (this.running) return;
     Object.assign(this.request, { baseline: true, methods: this.paperMethods });
@@ -382,7 +383,7 @@ export class Ask extends EventTarget {
     this.run();
   }
 
-  /** What the pair lacks, and what only experts choose, is folded away unless it is chosen. */
+  /** Methods that the pair lacks, and those for experts, are folded away unless they are chosen. */
   showChips(all = this.others.ariaExpanded === 'true') {
     const served = this.catalog.pairs.find((p) => p.id === this.request.pair).methods;
     const folded = this.catalog.methods.map(
@@ -398,7 +399,7 @@ export class Ask extends EventTarget {
     this.methods.settle();
   }
 
-  /** Fill the whole form from an example: the page shows the race that was recorded of just this. */
+  /** Fill the whole form from an example: the page shows the race that was recorded with it. */
   choose(example) {
     this.fill(example);
     this.dispatchEvent(new CustomEvent('example', { detail: example }));
@@ -426,7 +427,7 @@ export class Ask extends EventTarget {
     };
   }
 
-  /** What the form asks, as a text that is equal where the same race is asked for. */
+  /** The form's request as a text that is equal if the same race is requested. */
   key(request = this.request) {
     const { pair, media, question, system, baseline, methods, settings, history } = request;
     const used = methods.map((name) => [name, Object.entries(settings[name] ?? {}).sort()]);
@@ -442,7 +443,7 @@ export class Ask extends EventTarget {
     ]);
   }
 
-  /** Take over a whole request, from a link say; unknown names are dropped. */
+  /** Take over a whole request, for example from a link; unknown names are dropped. */
   restore(request) {
     const known = blank(this.catalog);
     for (const key of Object.keys(known))
@@ -488,7 +489,7 @@ export class Ask extends EventTarget {
     this.panels();
   }
 
-  /** Another pair; who has not chosen methods is offered its own first one. */
+  /** Change the pair; a visitor who has not chosen methods gets the pair's default ones. */
   change(id) {
     const [before, now] = [this.request.pair, id].map((one) =>
       this.catalog.pairs.find((pair) => pair.id === one),
@@ -556,7 +557,7 @@ export class Ask extends EventTarget {
     );
   }
 
-  /** What the chosen pair cannot judge about the question, in a sentence; '' where it can. */
+  /** What the chosen pair cannot judge about the question, in a sentence; '' if nothing. */
   get scope() {
     return this.request.question.trim() || this.request.media.length
       ? scope(this.catalog, this.request)
@@ -583,7 +584,7 @@ export class Ask extends EventTarget {
     this.dispatchEvent(new Event('change'));
   }
 
-  /** What the conversation has too much of to be asked about, in a sentence; null where it fits. */
+  /** What the conversation has too much of for another question, in a sentence; null if nothing. */
   full() {
     const { media, history } = this.request;
     const { turns, shown } = this.catalog.limits;
@@ -592,7 +593,7 @@ export class Ask extends EventTarget {
     return n > shown ? W.chat.tooMuch(n, shown) : null;
   }
 
-  /** Check what the page can check, then ask for the race; `over` stands in place of what the form says. */
+  /** Check what the page can check, then request the race; `over` replaces values of the form. */
   run(over = {}) {
     if (this.running) return;
     if (!this.request.question.trim() && !this.request.media.length) {

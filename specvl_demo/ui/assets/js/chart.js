@@ -1,5 +1,5 @@
-/* One Plotly chart: a card with a title, a legend of our own and a plot that redraws cheaply.
-   What it draws is a spec (see charts.js); how it looks and how it is fed is decided here. */
+/* One Plotly chart: a card with a title, the page's own legend and a plot that redraws cheaply. A
+   spec (see charts.js) defines what it draws; its look and its updates are decided here. */
 
 import { h, put } from './dom.js';
 import { explained } from './explain.js';
@@ -78,7 +78,7 @@ export class Chart {
     this.painter.dirty(this.node, now);
   }
 
-  /** Colours changed: take them anew. */
+  /** Read the colours again after a change of theme. */
   repaint() {
     this.layout = null;
     this.colours = null;
@@ -121,8 +121,8 @@ export class Chart {
     }
   }
 
-  /** Axes: fixed ranges, up to `xend` where the end is known, else growing in steps, so that most redraws leave the
-   *  layout as it is. */
+  /** Axes: fixed ranges, up to `xend` if the end is known, else growing in steps, so that most
+   *  redraws leave the layout unchanged. */
   frame({
     xmin = 0,
     xmax,
@@ -215,7 +215,7 @@ export class Chart {
   }
 }
 
-/** A trace whose words are shown as they are. */
+/** A trace whose words are shown unchanged. */
 function literal(trace) {
   return {
     ...trace,

@@ -1,5 +1,5 @@
-/* What the charts show. Common ones are written here; a method's own come as declarations (plain data from the method
-   table) and are read by `declared`, which knows no method. */
+/* The contents of the charts. Common ones are defined here; a method's own are declarations (plain
+   data from the method table), read by `declared`, which knows no method. */
 
 import { step } from './chart.js';
 import { acceptedByDepth, costs } from './fold.js';
@@ -20,7 +20,7 @@ const flat = (x, y, more) => ({
   ...more,
 });
 
-/** Rounds of a lane that are shown, thinned where there are more than a chart can show. */
+/** Rounds of a lane that are shown, thinned if there are more than a chart can show. */
 function shownRounds(race, lane) {
   const n = race.shown(lane);
   const every = Math.ceil(n / MOST_POINTS);
@@ -87,8 +87,8 @@ function doubted(race) {
   return [...reasons];
 }
 
-/** Decode speed of every lane over the baseline's, as both stand after each round, and the focused lane's limit; of a
- *  lane whose times may not be read, why there is none. */
+/** Decode speed of every lane over the baseline's, both after each round, and the focused lane's
+ *  limit; for a lane whose times are not meaningful, the reason. */
 export const speedup = {
   id: 'speedup',
   title: W.charts.speedup,
@@ -158,7 +158,7 @@ export const speedup = {
   },
 };
 
-/** How often a drafted token is kept, by its depth, given that all before it were. */
+/** How often a drafted token is accepted, by its depth, given that all before it were. */
 export const byDepth = {
   id: 'by-depth',
   title: W.charts.byDepth,

@@ -1,6 +1,7 @@
-/* A bench: methods on many questions, asked one after the other, each a run of its own in the server's line. The server
-   keeps the answers and folds them; here stand the form, the progress, its tables and charts. A bench that is stopped
-   keeps what was done, and a page that is loaded again goes on with it. */
+/* A bench: methods on many questions, asked one after the other, each a separate run in the
+   server's line. The server keeps the answers and folds them; this file has the form, the
+   progress, its tables and charts. A stopped bench keeps what was done, and a reloaded page
+   continues it. */
 
 import { h, put, icon, fmt } from './dom.js';
 import { chosen } from './ask.js';
@@ -15,7 +16,7 @@ const FRESH_MS = 2000; // so old a table may be while the bench runs
 const WAIT_MS = 300; // until we look again whether a race of this page is over
 
 export class CompareView {
-  /** current(): the request that stands in the form, for its pair, pictures, question and settings. */
+  /** current(): the form's request, for its pair, pictures, question and settings. */
   constructor(catalog, runner, painter, api, current) {
     Object.assign(this, { catalog, runner, painter, api, current });
     this.running = false;
@@ -149,7 +150,7 @@ export class CompareView {
     this.turned();
   }
 
-  /** Methods that the pair of the form serves can be chosen, the others say why not. */
+  /** Methods that the form's pair supports can be chosen; the others show the reason. */
   open() {
     const pair = this.catalog.pairs.find((p) => p.id === this.current().pair);
     const asked = new Set(this.current().methods);
@@ -179,7 +180,8 @@ export class CompareView {
     put(this.listed, W.compare.listed(this.files.map(({ name }) => name)));
   }
 
-  /** What is asked: {lines, name, files} as the server reads them; nothing for the pair's own questions. */
+  /** The request: {lines, name, files} as the server reads them; empty for the pair's own
+   *  questions. */
   async asked() {
     const line = (question, media, id) => ({ id, question, images: media.map((m) => m.path) });
     const named = (media) => media.map((m) => ({ ...m, name: m.path }));
@@ -457,7 +459,8 @@ function speeds(view) {
   };
 }
 
-/** How often a drafted position is kept, by its depth; positions that were not drafted do not count. */
+/** How often a drafted position is accepted, by its depth; positions that were not drafted do not
+ *  count. */
 function depths(view) {
   return {
     id: 'bench-depth',
@@ -507,7 +510,7 @@ function kinds(view) {
   };
 }
 
-/** Share of the drafted positions that is kept, over the temperature. */
+/** Share of the drafted positions that is accepted, over the temperature. */
 function temperatures(view) {
   return {
     id: 'bench-temperature',

@@ -1,12 +1,13 @@
-/* The conversation so far: earlier questions with their answers, which the next question remembers, pictures and all;
-   the last one is the race on the page. Each can be taken up again: editing one drops what came after it. */
+/* The conversation so far: earlier questions with their answers, which the next question includes,
+   with pictures; the last one is the race on the page. A visitor can continue from each of them:
+   editing one drops what came after it. */
 
 import { button, h, icon } from './dom.js';
 import { W } from './words.js';
 
 export class Conversation {
-  /** onedit(turn, again): put an earlier question back into the form, and ask it again. onchange: the history is another
-   *  one now. onclear: a new conversation. */
+  /** onedit(turn, again): put an earlier question back into the form, and ask it again. onchange:
+   *  the history has changed. onclear: a new conversation. */
   constructor(onedit, onchange, onclear) {
     Object.assign(this, { onedit, onchange });
     this.turns = [];

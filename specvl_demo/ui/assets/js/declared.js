@@ -108,7 +108,8 @@ function draw(kind, l) {
   });
 }
 
-/** Rounds that kept drafted tokens, as a pale ground behind the lines: the more was kept, the higher. */
+/** Rounds that accepted drafted tokens, as pale bars in the background: the more accepted, the
+ *  higher. */
 function accepted(rounds, high, c) {
   const most = Math.max(1, ...rounds.map((r) => r.path.length - 1));
   const x = rounds.map((r) => r.index);

@@ -1,5 +1,5 @@
-/* The small pictures of the lessons: trees, patches, bars. Drawn from a few numbers; they illustrate, they measure
-   nothing. */
+/* The small pictures of the lessons: trees, patches, bars. Drawn from a few numbers; they are
+   illustrations, not measurements. */
 
 import { svg } from './dom.js';
 

@@ -1,12 +1,13 @@
-/* Elements, icons and numbers. The only place that makes DOM nodes.
-   Text from models, files and traces reaches the page through text nodes and attributes alone, never as markup. */
+/* Elements, icons and numbers. The only module that makes DOM nodes. Text from models, files and
+   traces reaches the page only through text nodes and attributes, never as markup. */
 
 import { laid } from './text.js';
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** An element. props: `class`, `text`, `on` {event: fn}, `data` {name: value}, `style` {property: value}; true/false
- *  switch boolean attributes, undefined and null leave one out, all else is set as an attribute. */
+/** An element. props: `class`, `text`, `on` {event: fn}, `data` {name: value}, `style` {property:
+ *  value}; true/false switch boolean attributes, undefined and null omit one, everything else is
+ *  set as an attribute. */
 export function h(tag, props = {}, ...children) {
   return fill(document.createElement(tag), props, children);
 }
@@ -33,11 +34,11 @@ function fill(node, props, children) {
   return node;
 }
 
-/** A button that says what it does; more: further props. */
+/** A button labelled with its action; more: further props. */
 export const button = (text, fn, kind = 'vl-small', more = {}) =>
   h('button', { type: 'button', class: kind, text, on: { click: fn }, ...more });
 
-/** Write text only where it differs, so that nothing is laid out again for nothing. */
+/** Write text only if it differs, to avoid needless layouts. */
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -65,7 +66,7 @@ const ICONS = {
   check: 'M3.2 8.4l3 3 6.6-6.8',
 };
 
-/** A small line drawing, hidden from screen readers: the button around it carries the words. */
+/** A small line drawing, hidden from screen readers: the button around it has the label. */
 export function icon(name, size = 16) {
   const solid = ['play', 'pause', 'stop', 'back', 'next'].includes(name);
   return svg(
@@ -104,10 +105,10 @@ export const fmt = {
 
 const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
 
-/** A token's text; one that only ends an answer or a turn is a mark. */
+/** A token's text; a token that only ends an answer or a turn is shown as a mark. */
 export const marked = (text) => (END.test(text) ? '■' : text);
 
-/** A token's piece of text where it stands alone: spaces and line breaks made visible. */
+/** A token's piece of text shown by itself: spaces and line breaks are made visible. */
 export function shown(text) {
   return text === '' ? '∅' : laid(marked(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
 }

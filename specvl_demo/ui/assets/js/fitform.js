@@ -1,9 +1,10 @@
-/* Does a drafter fit a target? Two ids of the hub, looked up by the server without their weights; given what asks it. */
+/* Checks whether a drafter fits a target: two ids of the hub, looked up by the server without
+   their weights; given the function that calls it. */
 
 import { h, icon } from './dom.js';
 import { W } from './words.js';
 
-/** A folded form. ask({target, drafter}): gives {fits, findings, methods}, or {problem}. */
+/** A folded form. ask({target, drafter}): returns {fits, findings, methods}, or {problem}. */
 export function fitForm(ask) {
   const input = (id, text, hint) => {
     const box = h('input', { type: 'text', id, placeholder: hint, autocomplete: 'off' });

@@ -1,5 +1,5 @@
-/* Folds over the records of a race: the same sums that `records.fold` makes, kept for every round so that any moment
-   can be shown again. Knows records; knows nothing of the page. */
+/* Folds over the records of a race: the same sums as `records.fold`, kept for every round so that
+   any moment can be shown again. Knows records, but nothing of the page. */
 
 import { laid } from './text.js';
 
@@ -18,8 +18,8 @@ const ZERO = {
   clock: 0,
 };
 
-/** Where the tokens of one character have different origins, the piece takes the one that could change the answer most,
- *  as `report.metrics` does. */
+/** If the tokens of one character have different origins, the piece gets the one that could change
+ *  the answer most, as in `report.metrics`. */
 const RANK = ['relaxed', 'target', 'draft'];
 
 /** One lane: its Begin, its rounds, its End, the totals after every round, and its text in pieces. */
@@ -62,7 +62,7 @@ export class Lane {
     this.whole[this.whole.length - 1] = this.pieces.length;
   }
 
-  /** The waiting tokens make up `text`: one piece of the answer, written in the newest round. */
+  /** The waiting tokens complete `text`: one piece of the answer, written in the newest round. */
   join(text) {
     const stop = this.tokens.length;
     const start = stop - this.waiting;
@@ -85,7 +85,7 @@ export class Lane {
     return this.begin.vision_s + this.begin.prefill_s + this.begin.draft_prefill_s;
   }
 
-  /** Totals after k rounds with the numbers people read. */
+  /** Totals after k rounds with the figures that are shown. */
   at(k) {
     const t = this.totals[Math.min(k, this.rounds.length)];
     return {
@@ -95,7 +95,7 @@ export class Lane {
     };
   }
 
-  /** How many rounds were over when the lane's own clock stood at `seconds`. */
+  /** How many rounds were over when the lane's own clock was at `seconds`. */
   roundsBy(seconds) {
     let lo = 0;
     let hi = this.rounds.length;
@@ -111,7 +111,7 @@ export class Lane {
     return this.tokens.map((t) => t.text).join('');
   }
 
-  /** What the answer had to begin with, and what was written after it. */
+  /** The given prefix of the answer, and what was written after it. */
   get answer() {
     return this.given.text + this.text;
   }
@@ -147,8 +147,8 @@ export function children(tree) {
   return kids;
 }
 
-/** The drafter's best continuation that was rejected: node numbers, empty where all it drafted was kept, or where the
- *  answer ended within what was kept. */
+/** The drafter's best continuation that was rejected: node numbers, empty if everything drafted was
+ *  accepted, or if the answer ended within what was accepted. */
 export function rejected(round) {
   if (round.tokens[round.tokens.length - 1].origin !== 'target') return [];
   const kids = children(round.tree);
@@ -161,8 +161,9 @@ export function rejected(round) {
   return out;
 }
 
-/** Share of the positions drafted at depth 1, 2, … that were kept, given that all before them were, as
- *  `report.metrics.accepted_by_depth`: what was not drafted, or lies behind the end of the answer, does not count. */
+/** Share of the positions drafted at depth 1, 2, … that were accepted, given that all before them
+ *  were, as in `report.metrics.accepted_by_depth`: positions that were not drafted, or are after
+ *  the end of the answer, do not count. */
 export function acceptedByDepth(rounds) {
   const drafted = [];
   const kept = [];
@@ -178,8 +179,8 @@ export function acceptedByDepth(rounds) {
   return drafted.map((n, depth) => (kept[depth] ?? 0) / n);
 }
 
-/** Why a token stands in the answer: 'accepted', 'relaxed', 'corrected' (something else was drafted), 'bonus' (all
- *  that was drafted was kept) or 'alone' (nothing was drafted). */
+/** Why a token is in the answer: 'accepted', 'relaxed', 'corrected' (something else was drafted),
+ *  'bonus' (everything drafted was accepted) or 'alone' (nothing was drafted). */
 export function reason(round, at) {
   const token = round.tokens[at];
   if (token.origin === 'draft') return 'accepted';
@@ -206,11 +207,11 @@ export function costs(lane, base, k = Infinity) {
   };
 }
 
-/** Plain steps below which a cost is no reason: it would be told as 0.0. */
+/** Plain steps below which a cost is not named as a reason: it would show as 0.0. */
 const TOO_LITTLE = 0.05;
 
-/** Why a lane is slower than the plain model, as `report.metrics` decides it: 'rest', 'draft', 'verify', 'kept'; null
- *  where it is not slower. */
+/** Why a lane is slower than the plain model, as in `report.metrics`: 'rest', 'draft', 'verify',
+ *  'kept'; null if it is not slower. */
 export function whySlow(c) {
   if (!c || !(c.speedup < 1)) return null;
   const rest = c.commit_s + c.other_s;
@@ -225,7 +226,8 @@ export function whySlow(c) {
   return cheapVerifyPays && c.verify_s >= 1 + TOO_LITTLE ? 'verify' : 'kept';
 }
 
-/** The value at a dotted path of a round, `notes.weights.text` say; undefined where there is none. */
+/** The value at a dotted path of a round, such as `notes.weights.text`; undefined if there is none.
+ *  */
 export function dig(value, path) {
   for (const key of path.split('.')) {
     if (value === null || value === undefined) return undefined;

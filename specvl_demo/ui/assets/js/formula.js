@@ -23,7 +23,7 @@ function build(x) {
   return make('mrow', ...x.map(build));
 }
 
-/** A formula; `said` is how it reads aloud. */
+/** A formula; `said` is its text for screen readers. */
 export function formula(expression, said) {
   const math = make('math', build(expression));
   math.setAttribute('displaystyle', 'true');

@@ -1,5 +1,5 @@
-/* A guided look at the race that is shown, in three steps: the two lanes, where a word comes from, what it gained. Each
-   step marks a part of the page and brings it into view. */
+/* A guided tour of the race on the page, in three steps: the two lanes, where a word comes from,
+   what it gained. Each step marks a part of the page and scrolls to it. */
 
 import { button, h, put } from './dom.js';
 import { instructive } from './headline.js';

@@ -1,12 +1,13 @@
-/* The one sentence above the race, in plain words and with this race's numbers: what is awaited, how the lanes stand,
-   how it ended. Words in a token's colour are marked as tokens are. */
+/* The sentence above the race, in plain words and with this race's numbers: what is awaited, how
+   the lanes compare, how it ended. Words in a token's colour are marked like tokens. */
 
 import { h } from './dom.js';
 import { align } from './align.js';
 import { doubt, timing } from './verdict.js';
 import { W } from './words.js';
 
-/** The lane that the sentence is about: the fastest of those that draft and whose times may be read, if there are any. */
+/** The lane that the sentence is about: the fastest of those that draft and whose times are
+ *  meaningful, if there are any. */
 function best(race) {
   const all = race.list.filter((lane) => lane !== race.baseline);
   const sound = all.filter((lane) => doubt(race, lane) === null);
@@ -17,7 +18,7 @@ function best(race) {
   );
 }
 
-/** What guesses in a lane: a rule, such as looking up what followed the same words before, is certain of all it guesses. */
+/** What drafts in a lane: a rule, such as lookup, is certain of everything it drafts. */
 export const guesser = (lane) =>
   lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp))
     ? W.headline.model
@@ -86,8 +87,9 @@ export function headline(race, waiting) {
 /** The beginning of a piece of an answer. */
 const start = (text) => (text.trim().length > 32 ? `${text.trim().slice(0, 31)}…` : text.trim());
 
-/** A token worth looking at first: one that the target took although the drafter held another likelier, else one that
- *  the target wrote where the drafter was surest of something else; null where nothing was drafted. */
+/** A token worth looking at first: one that the target chose although the drafter found another
+ *  likelier, else one that the target wrote where the drafter was surest of something else; null if
+ *  nothing was drafted. */
 export function instructive(lane) {
   let found = null;
   let most = 0.05;

@@ -1,5 +1,6 @@
-/* Where one token comes from: its round and depth, why it stands there, what the target and every view of the drafter
-   held likely, and the heat of the picture's patches. Given a race and its selection; draws nothing else. */
+/* Where one token comes from: its round and depth, why it is there, which tokens the target and
+   every view of the drafter found likely, and the heat of the picture's patches. Given a race and
+   its selection; draws nothing else. */
 
 import { h, fmt, icon, marked, shown } from './dom.js';
 import { explained } from './explain.js';
@@ -72,7 +73,7 @@ export class Inspector {
     this.body.replaceChildren(...this.token(lane, round, token, s.token));
   }
 
-  /** A round on its way: what comes of it is not told yet. */
+  /** A round in progress: its result is not shown yet. */
   opening(round) {
     this.head.replaceChildren(
       h('b', { text: W.inspect.round(round.index) }),
@@ -157,7 +158,7 @@ export class Inspector {
     ];
   }
 
-  /** The tokens that make one character together with this one; null where it stands alone. */
+  /** The tokens that form one character together with this one; null if it forms one by itself. */
   parts(lane, token, index) {
     const piece = lane.pieces[token.piece];
     if (!piece || piece.stop - piece.start < 2) return null;
@@ -205,8 +206,8 @@ export class Inspector {
     });
   }
 
-  /** Where the token was drawn by chance: its share of the target's and of the drafter's distribution, and how near the
-   *  second token came. Null where the record says nothing of it. */
+  /** If the token was sampled: its probability in the target's and in the drafter's distribution,
+   *  and how close the second token came. Null if the record lacks it. */
   chance(round, token) {
     const { draws } = round.notes;
     const at = (name) =>
@@ -294,7 +295,8 @@ export class Inspector {
     );
   }
 
-  /** A candidate's text. Where the question can be asked again, it can be taken instead of the token that was written. */
+  /** A candidate's text. If the question can be asked again, the candidate can replace the token
+   *  that was written. */
   candidate(lane, { id, text }, token, index) {
     const code = h('code', { text: shown(text) });
     const { asked, gone } = this.race.meta;
@@ -337,7 +339,7 @@ export class Inspector {
     );
   }
 
-  /** What is particular to the method, as it recorded it; of lists over drafted nodes only the value of `node`. */
+  /** The method's own notes; of lists over drafted nodes only the value of `node`. */
   notes(notes, node = null) {
     const at = Array.isArray(notes.nodes) ? notes.nodes.indexOf(node) : -1;
     const over = (value) =>
@@ -372,7 +374,7 @@ function brief(value) {
   return String(value);
 }
 
-/** A probability as a bar with its number; a dot where nobody said one. */
+/** A probability as a bar with its number; a dot if it is unknown. */
 function cell(p) {
   return h(
     'td',

@@ -1,5 +1,5 @@
-/* One lane in full: its tree at any round, the token under the cursor, a table of all rounds, every chart that its
-   records can fill. The same parts as in the race, with more room. */
+/* One lane in full: its tree at any round, the selected token, a table of all rounds, every chart
+   that its records allow. The same parts as in the race, with more room. */
 
 import { h, fmt } from './dom.js';
 import { Chart } from './chart.js';

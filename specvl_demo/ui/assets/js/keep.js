@@ -1,10 +1,11 @@
-/* What a visit leaves in this browser, so that a reload loses nothing: the form, the files of the question, the last races.
-   Nothing of it leaves the browser. Where it keeps nothing (a private window), the page works the same. */
+/* What a visit stores in this browser, so that a reload loses nothing: the form, the files of the
+   question, the last races. Nothing of it leaves the browser. If it cannot store anything (a
+   private window), the page works the same. */
 
 const FORM = 'specvl-form';
 const MOST_RUNS = 12;
 
-/** The database of this page, once; rejected where the browser has none to give. */
+/** The database of this page, opened once; rejected if the browser has none. */
 let opening = null;
 function database() {
   opening ??= new Promise((resolve, reject) => {
@@ -18,7 +19,7 @@ function database() {
   return opening;
 }
 
-/** One request on a store; `fallback` where it fails. */
+/** One request on a store; `fallback` if it fails. */
 async function ask(store, mode, fn, fallback = null) {
   try {
     const db = await database();
@@ -34,7 +35,7 @@ async function ask(store, mode, fn, fallback = null) {
   }
 }
 
-/** What is kept under a key; null where nothing is. */
+/** The value stored under a key; null if there is none. */
 export function stored(key) {
   try {
     return JSON.parse(localStorage.getItem(key));
@@ -43,7 +44,7 @@ export function stored(key) {
   }
 }
 
-/** Keep a value under a key; false where the browser's room is full or forbidden. */
+/** Store a value under a key; false if the browser's storage is full or forbidden. */
 export function store(key, value) {
   try {
     localStorage.setItem(key, JSON.stringify(value));
@@ -53,7 +54,8 @@ export function store(key, value) {
   }
 }
 
-/** The form as this tab left it, else as the last tab did, with which race stood beside it; null where none is kept. */
+/** The form as this tab left it, else as the last tab did, with the race that was shown with it;
+ *  null if none is stored. */
 export function form() {
   try {
     return JSON.parse(sessionStorage.getItem(FORM)) ?? stored(FORM);
@@ -77,7 +79,7 @@ export const keepFile = (path, file) => ask('files', 'readwrite', (store) => sto
 
 export const file = (path) => ask('files', 'readonly', (store) => store.get(path));
 
-/** A finished race: {records, meta, lanes}; the oldest go. Gives its key. */
+/** Store a finished race: {records, meta, lanes}; the oldest are removed. Returns its key. */
 export async function keepRun(run) {
   const key = Date.now();
   await ask('runs', 'readwrite', (store) => store.put(run, key));

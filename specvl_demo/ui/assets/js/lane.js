@@ -10,7 +10,8 @@ import { MOST_TEXT, laid } from './text.js';
 import { LAW } from './verdict.js';
 import { W } from './words.js';
 
-/** What a lane promises beside the autoregressive one. Single precision has no badge: there rounding changed no token. */
+/** A lane's guarantee relative to the autoregressive one. Single precision has no badge: there,
+ *  rounding changed no token. */
 function guarantee({ lossless, exactness, dtype }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
   if (exactness === LAW) return term(W.lane.law, W.lane.lawHelp, 'vl-badge');
@@ -20,7 +21,8 @@ function guarantee({ lossless, exactness, dtype }) {
     : null;
 }
 
-/** What a round drafted along the line that was judged: [{text, kind: 'draft' | 'relaxed' | 'rejected'}], the kept first. */
+/** What a round drafted along the judged line: [{text, kind: 'draft' | 'relaxed' | 'rejected'}],
+ *  the accepted first. */
 export function judged(round) {
   const { path, tokens, tree } = round;
   const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
@@ -104,7 +106,7 @@ export class LaneView {
     this.begun();
   }
 
-  /** What only the lane's first record tells. */
+  /** Facts that only the lane's first record has. */
   begun() {
     const badge = this.plain ? null : guarantee(this.lane.begin);
     this.promise.replaceChildren(...(badge ? [badge] : []));
@@ -125,8 +127,8 @@ export class LaneView {
     this.mark();
   }
 
-  /** What is drafted in the round on its way, behind the answer: pale until the check has passed over it, then kept or
-   *  struck. */
+  /** What the round in progress has drafted, after the answer: pale until it is verified, then
+   *  accepted or struck out. */
   guesses() {
     const making = this.plain ? null : this.race.making(this.lane);
     if (!making) {
@@ -202,7 +204,7 @@ export class LaneView {
     });
   }
 
-  /** What the drafter had in place of the target's own tokens of a piece, struck through. */
+  /** What the drafter had instead of the target's own tokens of a piece, struck through. */
   rejectedText({ start, stop }) {
     if (this.plain) return [];
     return this.lane.tokens
@@ -255,8 +257,8 @@ export class LaneView {
     this.compare();
   }
 
-  /** Where this answer and the autoregressive one differ, once both are there: other words are marked, and of the
-   *  autoregressive answer what it shares with the lane in focus is shaded. */
+  /** Where this answer and the autoregressive one differ, once both are complete: other words are
+   *  marked, and in the autoregressive answer, what it shares with the focused lane is shaded. */
   compare() {
     const { race, lane } = this;
     const base = race.baseline;
@@ -296,7 +298,7 @@ export class LaneView {
     this.light(node && !this.plain ? Number(node.dataset.r) : null);
   }
 
-  /** A piece of several tokens is inspected from its last one, which made it whole. */
+  /** A piece of several tokens is inspected from its last one, which completed it. */
   pick(node) {
     if (node && matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet
     if (node)
@@ -323,7 +325,7 @@ export class LaneView {
   }
 }
 
-/** A token as it stands in the inspector and in tables. */
+/** A token as shown in the inspector and in tables. */
 export function tokenChip(text, origin) {
   return h('code', { class: `tk chip ${origin}`, text: shown(text) });
 }

@@ -1,5 +1,5 @@
-/* Half a page for every method: what it does, a picture, the rule that decides, where it is fast and where not, what to
-   look for, the paper. The words are the method's own, from the catalog. */
+/* Half a page for every method: what it does, a picture, its rule, where it is fast and where not,
+   what to look for, the paper. The words are the method's own, from the catalog. */
 
 import { h } from './dom.js';
 import { DIAGRAMS } from './diagrams.js';

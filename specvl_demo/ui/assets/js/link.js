@@ -1,10 +1,11 @@
-/* A request as a link: everything but uploaded files. Examples travel by their name.
-   A link comes from anywhere: what is read from it is checked again wherever it is used. */
+/* A request as a link: everything but uploaded files. Examples are stored by name. A link may come
+   from anywhere, so its contents are checked again wherever they are used. */
 
 const KEY = 'race';
 const LONGEST = 8000;
 
-/** The view that this page's address names, null where it names none: `#learn`, or `#race=…` with a request. */
+/** The view in this page's address, null if there is none: `#learn`, or `#race=…` with a request.
+ *  */
 export function view(known) {
   const [name] = location.hash.slice(1).split('=');
   return known.includes(name) ? name : null;
@@ -23,7 +24,7 @@ export function write(request) {
   return url.href;
 }
 
-/** The request in this page's address, null where there is none or it cannot be read. */
+/** The request in this page's address, null if there is none or it cannot be read. */
 export function read() {
   const text = new URLSearchParams(location.hash.slice(1)).get(KEY);
   if (!text || text.length > LONGEST) return null;

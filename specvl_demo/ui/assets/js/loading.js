@@ -1,5 +1,5 @@
-/* How a pair's weights are brought up, and how finely pictures are shown: chosen for each pair, refused in a sentence where
-   this machine cannot. Says how the last race ran. */
+/* How a pair's weights are loaded, and how finely pictures are shown: chosen for each pair,
+   refused in a sentence if this machine cannot. Shows how the last race ran. */
 
 import { h, put } from './dom.js';
 import { Fields, Panel } from './settings.js';
@@ -38,7 +38,7 @@ export class LoadingPanel {
     put(this.note, this.refusal ?? '');
   }
 
-  /** Why the pair cannot be brought up as chosen, in a sentence; null where it can. */
+  /** Why the pair cannot be loaded as chosen, in a sentence; null if it can. */
   get refusal() {
     return (
       WAYS.map((key) => this.pair.loading[key][this.values[key]]).find(
@@ -47,7 +47,7 @@ export class LoadingPanel {
     );
   }
 
-  /** A race has begun: what it runs in, and what its pictures cost. */
+  /** A race has begun: show its precision, and what its pictures cost. */
   echo({ dtype, device, n_visual: visual, n_prompt: all }) {
     put(this.ran, W.loading.ran(dtype, device, visual, all));
   }

@@ -1,5 +1,5 @@
-/* The page: header, what goes in, and one view at a time. Wires the parts to the server; the only module that knows all
-   of them. `mount` is called once, by the board component. */
+/* The page: header, form, and one view at a time. Connects the parts to the server; the only
+   module that knows all of them. `mount` is called once, by the board component. */
 
 import { Ask } from './ask.js';
 import { plotly } from './chart.js';
@@ -27,7 +27,8 @@ const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 const CALM_MS = 2000; // between two looks at whether the machine is calm
 const CHANGED_MS = 700; // so long a parameter must stand before it is tried live
 
-/** root: the element to fill. api: {server, upload, trigger, watch, url(name)} as the component gives them. */
+/** root: the element to fill. api: {server, upload, trigger, watch, url(name)} from the component.
+ *  */
 export async function mount(root, api) {
   // The drawing library is fetched and read now, so that no race has to wait for it; without it, all but charts works.
   const drawing = plotly(api.url('plotly')).catch(() => null);
@@ -225,7 +226,7 @@ class Page {
     } else this.ask.well.add(files);
   }
 
-  /** Whether the race on the page is still the one that the form asks for; told where it is not. */
+  /** Whether the race on the page is still the one that the form requests; shown if it is not. */
   fit() {
     const { form } = this.race.meta;
     const { ask } = this;
@@ -312,14 +313,14 @@ class Page {
     if (document.activeElement === this.ask.question) this.ask.question.select(); // the next one replaces it
   }
 
-  /** The race that stood on the page before one that never began. */
+  /** The race that was on the page before one that never began. */
   bringBack(meta, records) {
     this.race.clear(meta);
     for (const record of records) this.race.take(record);
     this.offerFollow();
   }
 
-  /** Run again as soon as other programs leave the machine alone; whatever the visitor does ends the wait. */
+  /** Run again as soon as other programs are idle; any action of the visitor ends the wait. */
   async whenCalm() {
     const { meta } = this.race;
     for (let calm = 0; calm < 2;) {
@@ -332,7 +333,8 @@ class Page {
     this.ask.run();
   }
 
-  /** Heat of every token comes when all lanes are in; it becomes part of their rounds. */
+  /** The heat of every token arrives when all lanes are complete, and becomes part of their rounds.
+   *  */
   heat(lanes) {
     for (const [name, rows] of Object.entries(lanes)) {
       const lane = this.race.lanes.get(name);
@@ -344,7 +346,8 @@ class Page {
     this.race.emit('select');
   }
 
-  /** Of a race that was stopped, the title of the lane whose text a follow-up goes on from; null where AR's is whole. */
+  /** For a stopped race, the title of the lane whose text a follow-up continues; null if AR's is
+   *  complete. */
   get from() {
     const { followed, baseline } = this.race;
     return followed && ((baseline && followed !== baseline) || followed.end.stop === 'cancelled')
@@ -352,8 +355,9 @@ class Page {
       : null;
   }
 
-  /** A race of the visitor's own that ended without a fault can be followed by a question, once, while its pictures are
-   *  on the server, and be shown again slowly; where a method answered alone, the plain model can verify it. */
+  /** A visitor's own race that ended without a fault can be followed by a question, once, while its
+   *  pictures are on the server, and be shown again slowly; if a method answered alone, the plain
+   *  model can verify it. */
   offerFollow() {
     const { race, chat } = this;
     const { source, asked, gone } = race.meta;
@@ -379,7 +383,7 @@ class Page {
     return { question, answer: this.race.followed.answer.trim(), media, from: this.from };
   }
 
-  /** The same question again, the plain model beside the method that answered alone. */
+  /** The same question again, with the plain model against the method that answered alone. */
   verify() {
     const { asked } = this.race.meta;
     this.chat.set(asked.history);
@@ -387,7 +391,8 @@ class Page {
     this.ask.run({ baseline: true });
   }
 
-  /** Run on from another candidate than the token that a lane wrote at a place, beside what it had written. */
+  /** Continue from another candidate than the token that a lane wrote at a position, next to what
+   *  it had written. */
   branch({ lane, index, id, text }) {
     const { race, ask } = this;
     if (ask.running) {
@@ -424,7 +429,7 @@ class Page {
     this.show(records, meta, false);
   }
 
-  /** Nothing of what was said and shown so far goes along with the next question. */
+  /** The next question includes nothing of the conversation so far. */
   anew() {
     this.ask.last = null;
     this.chat.set([]);
@@ -432,7 +437,8 @@ class Page {
     this.view.offer();
   }
 
-  /** The race becomes a part of the conversation in which it was asked; the form waits for the next question. */
+  /** The race becomes part of the conversation in which it was asked; the form awaits the next
+   *  question. */
   follow() {
     this.ask.last = null;
     this.chat.set([...this.race.meta.asked.history, this.turn()]);
@@ -447,7 +453,7 @@ class Page {
     else this.ask.question.focus();
   }
 
-  /** An example with one method beside the plain model, run at once. */
+  /** An example with one method against the plain model, run at once. */
   tryOut(id, method) {
     this.chat.set([]);
     this.ask.fill(
@@ -483,8 +489,8 @@ class Page {
     }
   }
 
-  /** Put records on the page; `play` shows how they came, `loop` again and again. The form asks what they answer, where
-   *  that is known. */
+  /** Put records on the page; `play` shows how they were made, `loop` repeatedly. The form gets
+   *  their request, if it is known. */
   show(records, meta, play, loop = false) {
     if (this.ask.running) {
       this.ask.say(W.run.busy, true);
@@ -523,8 +529,8 @@ class Page {
     trace.download('race.trace.jsonl', trace.write(trace.recordsOf(this.race)));
   }
 
-  /** The race as one file that opens anywhere, made by the server from the trace: a 'page' with its charts, a 'compact'
-   *  one without, or a 'figure'. */
+  /** The race as one file that opens in any browser, made by the server from the trace: a 'page'
+   *  with its charts, a 'compact' one without, or a 'figure'. */
   async share(as) {
     const { api } = this;
     this.ask.say(W.run.sharing);

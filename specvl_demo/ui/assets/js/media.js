@@ -1,4 +1,4 @@
-/* Pictures and clips of a question: upload, drop, paste, camera; thumbnails that can be taken away.
+/* Pictures and clips of a question: upload, drop, paste, camera; thumbnails that can be removed.
    Checks count, kind and size before anything is sent; the server checks again. */
 
 import { button, h, icon, fmt, roving } from './dom.js';
@@ -118,7 +118,8 @@ export class MediaWell {
     }
   }
 
-  /** A file that is not part of the question: it stays in sight, and no race runs until it is taken away. */
+  /** A file that is not part of the question: it stays visible, and no race runs until it is
+   *  removed. */
   refuse(name, why) {
     this.refused = [...this.refused.filter((one) => one.name !== name), { name, why }].slice(-2);
     this.showRefused();
@@ -174,7 +175,7 @@ export class MediaWell {
     this.join({ path: sent.path, url: sent.url, name: file.name, kind });
   }
 
-  /** What the visitor added; an example's pictures only stand in until there is something of one's own. */
+  /** What the visitor added; an example's pictures are shown only until then. */
   get own() {
     return this.media.filter((item) => !item.example);
   }
@@ -238,7 +239,7 @@ export class MediaWell {
     this.refuse(item.name, W.media.broken(item.name));
   }
 
-  /** A picture from the camera, in a dialog of our own. */
+  /** A picture from the camera, in the page's own dialog. */
   async shoot() {
     let stream;
     try {

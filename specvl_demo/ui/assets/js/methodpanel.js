@@ -110,8 +110,9 @@ export class MethodPanel {
   }
 }
 
-/** Where a method was found to gain most and least, each an example to race it on, with what was measured; null where
- *  nothing was. found: {shines, struggles}, each {example, why}. tryOut(example id): race the method on it. */
+/** Where a method was found to gain most and least, each an example to race it on, with the
+ *  measurement; null if there is none. found: {shines, struggles}, each {example, why}.
+ *  tryOut(example id): race the method on it. */
 export function tries(found, examples, tryOut) {
   const rows = ['shines', 'struggles'].flatMap((key) => {
     const example = examples.find((e) => e.id === found?.[key]?.example);

@@ -39,7 +39,7 @@ export class Painter {
     this.seen.unobserve(node);
   }
 
-  /** This chart has something new to show; `now` skips its turn's waiting time: somebody asked to see it. */
+  /** This chart has new data; `now` skips its waiting time, since the visitor requested it. */
   dirty(node, now = false) {
     const chart = this.charts.get(node);
     if (!chart) return;
@@ -48,7 +48,7 @@ export class Painter {
     this.wake();
   }
 
-  /** A race begins or ends to stream in; what waits when it ends is drawn at once. */
+  /** A race starts or stops streaming; charts still waiting at its end are drawn at once. */
   streaming(on) {
     this.pace = on ? STREAMING : PACE;
     if (!on) for (const chart of this.charts.values()) chart.due = 0;
@@ -67,7 +67,7 @@ export class Painter {
     requestAnimationFrame(this.frame);
   }
 
-  /** Nothing is to be drawn before that: until then not a frame is asked for. */
+  /** Nothing is drawn before that: until then no frame is requested. */
   sleep(ms) {
     clearTimeout(this.later);
     this.later = setTimeout(() => this.wake(), ms);

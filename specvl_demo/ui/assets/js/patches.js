@@ -49,7 +49,8 @@ export function heatmap(lane, list, heat) {
   );
 }
 
-/** Opacity of every patch of a span, row by row, and what kind of cover it is; null where nothing is to be painted. */
+/** Opacity of every patch of a span, row by row, and the kind of cover; null if nothing is painted.
+ *  */
 function paint(lane, span, mode, heat) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
@@ -70,7 +71,7 @@ function paint(lane, span, mode, heat) {
   };
 }
 
-/** The bytes of base64; none where it is something else. */
+/** The bytes of base64; none if it is something else. */
 function decoded(heat) {
   try {
     return Uint8Array.from(atob(heat), (c) => c.charCodeAt(0));

@@ -77,7 +77,7 @@ export class Player {
     return length / SHOW_S;
   }
 
-  /** From the start, as a race that nobody has seen yet. `loop`: again and again until somebody touches the page. */
+  /** From the start, like an unseen race. `loop`: repeatedly until the visitor touches the page. */
   replay(loop = false) {
     if (this.race.selected) this.race.select(null);
     this.loop(loop);

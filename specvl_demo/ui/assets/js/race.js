@@ -1,11 +1,12 @@
-/* The race that the page shows: its lanes, how far each is shown, what is selected. Views listen and draw.
-   Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head', 'select', 'focus', 'load', 'branch'
-   {lane, index, id, text}: run on from another token than lane.tokens[index]. */
+/* The race that the page shows: its lanes, how far each is shown, what is selected. Views listen
+   and draw. Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head',
+   'select', 'focus', 'load', 'branch' {lane, index, id, text}: continue from another token than
+   lane.tokens[index]. */
 
 import { Lane } from './fold.js';
 import { shown } from './trace.js';
 
-/** What a lane says of itself before it has begun. */
+/** A lane's description before it has begun. */
 const UNKNOWN = {
   kind: 'begin',
   sampling: {},
@@ -43,7 +44,7 @@ export class Race extends EventTarget {
     for (const type of types.split(' ')) this.addEventListener(type, (e) => fn(e.detail, type));
   }
 
-  /** Lanes that were asked for and have not begun: [{name, title, lossless}], in their order. */
+  /** Requested lanes that have not begun: [{name, title, lossless}], in their order. */
   expect(lanes, most) {
     for (const { name, title, lossless } of lanes) {
       this.open({
@@ -57,7 +58,7 @@ export class Race extends EventTarget {
     }
   }
 
-  /** Take one record, as it stands in a trace. */
+  /** Take one record, in a trace's form. */
   take(record) {
     if (record.kind === 'begin') {
       if (record.notes.media?.length) this.meta.shown = shown(record);
@@ -93,7 +94,8 @@ export class Race extends EventTarget {
     return lane;
   }
 
-  /** A lane is called by its method; what its settings add is said only where two would be called alike. */
+  /** A lane is named after its method; its settings are added only if two would have the same name.
+   *  */
   call() {
     const method = (lane) => lane.begin.title.split(', ')[0];
     for (const lane of this.list) {
@@ -102,7 +104,7 @@ export class Race extends EventTarget {
     }
   }
 
-  /** Other programs use this share of the machine; null where that is not known. */
+  /** Other programs use this share of the machine; null if unknown. */
   disturb(others) {
     this.load = others ?? 0;
     this.emit('load');
@@ -116,7 +118,8 @@ export class Race extends EventTarget {
     return this.lanes.get(this.focus) ?? null;
   }
 
-  /** The plain autoregressive lane, against which the others are measured; null where the race has none. */
+  /** The plain autoregressive lane, against which the others are measured; null if the race has
+   *  none. */
   get baseline() {
     return this.list.find((lane) => lane.begin.method === 'ar') ?? null;
   }
@@ -183,9 +186,9 @@ export class Race extends EventTarget {
       .map((lane) => lane.name);
   }
 
-  /** The lane whose text a follow-up question goes on from: the autoregressive one where it came to its end, else the
-   *  lossless one that wrote most, which agrees with the others as far as they go, or the only one; null where none wrote
-   *  anything. */
+  /** The lane whose text a follow-up question continues: the autoregressive one if it is complete,
+   *  else the lossless one that wrote most, which agrees with the others as far as they go, or the
+   *  only one; null if none wrote anything. */
   get followed() {
     const base = this.baseline;
     if (['eos', 'length'].includes(base?.end?.stop)) return base;

@@ -219,13 +219,15 @@ export class RaceView {
     );
   }
 
-  /** Something that whoever looks at the race must know: what went wrong, or that it is another one than the form's. */
+  /** Something that a viewer of the race must know: what went wrong, or that it differs from the
+   *  form's. */
   tell(text, wrong = false) {
     put(this.notice, text);
     this.notice.classList.toggle('wrong', wrong);
   }
 
-  /** The form asks something else now: the race is greyed until one fits again. What went wrong stays told meanwhile. */
+  /** The form requests something else now: the race is greyed until one fits again. An error stays
+   *  visible meanwhile. */
   outdated(on) {
     this.stage.classList.toggle('outdated', on);
     if (this.notice.classList.contains('wrong')) return;
@@ -342,7 +344,7 @@ export class RaceView {
     this.texts.dataset.count = this.texts.children.length;
   }
 
-  /** Of a branch, the answer that it was taken from, with the place where it leaves it. */
+  /** For a branch, the answer that it was taken from, with the position where it leaves it. */
   original() {
     const { branch } = this.race.meta;
     if (!branch) return [];
@@ -420,7 +422,8 @@ export class RaceView {
     this.calm.hidden = !next.includes('calm');
   }
 
-  /** When all lanes are in: does every lane say what the plain model says, and why is a slow one slow? */
+  /** When all lanes are complete: does every lane agree with the plain model, and why is a slow one
+   *  slow? */
   verdict() {
     const { race } = this;
     const base = race.baseline;

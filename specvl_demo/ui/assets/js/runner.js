@@ -1,5 +1,5 @@
-/* One race on the server at a time: asks for it, follows its stream, ends it. Whoever asks says what is to become of the
-   records; the promise is kept when the server is done. */
+/* One race on the server at a time: requests it, follows its stream, ends it. The caller decides
+   what happens to the records; the promise resolves when the server is done. */
 
 import { Stream } from './stream.js';
 import { W } from './words.js';
@@ -45,7 +45,8 @@ export class Runner {
     });
   }
 
-  /** Run a request. on: {status(text), record(record), heat(lanes), load(others)}. Gives the sentence of what went wrong, or null. */
+  /** Run a request. on: {status(text), record(record), heat(lanes), load(others)}. Returns the
+   *  error sentence, or null. */
   run(request, on) {
     if (this.busy) return Promise.resolve(W.run.busy);
     this.busy = true;
@@ -74,8 +75,8 @@ export class Runner {
     if (this.busy && this.stream.run) this.api.server.stop(this.stream.run);
   }
 
-  /** The stream is silent: fetch what may have been missed; give up where the server did not take the request, or does
-   *  not answer any more. */
+  /** The stream is silent: fetch what may have been missed; give up if the server did not accept
+   *  the request, or no longer answers. */
   async look() {
     const { run } = this.stream;
     if (Date.now() - this.heard < (run ? SILENT_MS : SILENT_MS / 2)) return;

@@ -1,5 +1,6 @@
-/* What the chosen pair cannot judge: told before it runs, and over its answer. A pair says what its model was shown:
-   'anything', 'photographs' or drawn 'scenes', the latter with the words that it was taught. */
+/* What the chosen pair cannot judge: shown before it runs, and over its answer. A pair has a field
+   for what its model was trained on: 'anything', 'photographs' or drawn 'scenes', the latter with
+   the words that it was taught. */
 
 import { W } from './words.js';
 
@@ -7,7 +8,7 @@ const LETTERS = /\p{L}{3,}/gu;
 const MOST_UNKNOWN = 3;
 const MOST_WORDS = 60; // the shipped models were taught questions of a sentence or two
 
-/** One sentence a thing that is outside; '' where the question is within what the pair knows. */
+/** One sentence for each thing outside its scope; '' if the question is within it. */
 export function scope(catalog, request) {
   const pair = catalog.pairs.find((p) => p.id === request.pair);
   if (!pair || pair.knows === 'anything') return '';
@@ -42,7 +43,7 @@ export function better(catalog, request) {
   return fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
 }
 
-/** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null where nobody knows. */
+/** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null if unknown. */
 function kind(item, catalog) {
   const example = catalog.examples.find((e) => e.id === item.example);
   return example ? (catalog.pairs.find((p) => p.id === example.pair)?.knows ?? null) : null;

@@ -175,7 +175,7 @@ function several(param, id, onset) {
   return group;
 }
 
-/** A number within the declared bounds; nonsense becomes the standard. */
+/** A number within the declared bounds; anything invalid becomes the default. */
 function within(param, text) {
   let x = text.trim() === '' ? NaN : Number(text);
   if (!Number.isFinite(x)) return param.default;

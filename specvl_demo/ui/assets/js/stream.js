@@ -12,7 +12,7 @@ export class Stream {
     this.follow(null);
   }
 
-  /** Make ready for another run; what comes late of the one before must not be taken for it. */
+  /** Prepare for another run; late batches of the one before must not be mistaken for it. */
   reset() {
     if (this.run) this.over.add(this.run);
     this.follow(null);
@@ -43,7 +43,8 @@ export class Stream {
     for (const event of batch.events) this.on[event.k]?.(event);
   }
 
-  /** Some batches never came: fetch them all and take what is new, until the newest that was seen is among them. */
+  /** Some batches never arrived: fetch them all and take what is new, until the newest one seen is
+   *  included. */
   async heal() {
     const { run } = this;
     if (this.healing === run) return;

@@ -1,4 +1,4 @@
-/* Words that may be a stranger's, made fit for what reads them. Knows nothing of the page. */
+/* Untrusted text, made safe for what reads it. Knows nothing of the page. */
 
 const MOST_LETTERS = 200;
 /** Of a whole answer. */

@@ -168,7 +168,7 @@ function add(totals, r) {
 const close = (a, b) =>
   a === b || Math.abs(a - b) <= Math.max(1e-6 * Math.max(Math.abs(a), Math.abs(b)), 1e-9);
 
-/** The records of a recorded race on this server; throws an Error that can be shown. */
+/** The records of a recorded race on this server; throws an Error whose message can be shown. */
 export async function fetched(url) {
   const answer = await fetch(url).catch(() => null);
   if (!answer?.ok) throw new Error(W.trace.unreachable);
@@ -191,7 +191,7 @@ export function recordsOf(race) {
   return race.list.flatMap((lane) => [lane.begin, ...lane.rounds, ...(lane.end ? [lane.end] : [])]);
 }
 
-/** Hand the visitor a file. */
+/** Offer the visitor a file to download. */
 export function download(name, content, type = 'application/jsonl') {
   const a = document.createElement('a');
   a.href = URL.createObjectURL(new Blob([content], { type }));

@@ -1,5 +1,6 @@
-/* What may be said of a lane beside the AR lane: whether the answers agree, and whether the times mean anything. Decides
-   as report/remarks.py does; a test holds the two together. Lanes are folds (fold.js). */
+/* Compares a lane with the AR lane: whether the answers agree, and whether the times are
+   meaningful. Decides as report/remarks.py does; a test compares the two. Lanes are folds
+   (fold.js). */
 
 import { costs } from './fold.js';
 
@@ -9,7 +10,7 @@ export const MAX_LOAD = 0.25; // share of the machine that other programs may us
 const MAX_JITTER = 0.3; // width of the middle half of the AR steps over their median
 const TIE_NATS = 0.05;
 const SLACK = 0.02;
-/** What a lane promises that draws by itself: records.py says it so. */
+/** The guarantee of a lane that samples independently, as in records.py. */
 export const LAW = "the target's law, by a draw of its own";
 
 /** {kind: 'same' | 'so_far' | 'tie' | 'law' | 'differs', at, gap, words}: see Agreement in report/remarks.py. */
@@ -34,8 +35,8 @@ export function agreement(lane, base) {
   };
 }
 
-/** By how many nats AR's token was ahead of another at a place, when sampling with the noise of the draw added; null
- *  where that was not recorded. */
+/** By how many nats AR's token was ahead of another at a position, including the noise of the draw
+ *  when sampling; null if that was not recorded. */
 export function gap(base, at, other) {
   const own = base.tokens[at];
   const round = base.rounds[own.round];
@@ -49,7 +50,8 @@ export function gap(base, at, other) {
   return a && b ? Math.log(a / b) : null;
 }
 
-/** Whether times may be read: {kind: 'short', tokens}, {kind: 'disturbed', why, ...figures} or {kind: 'sound'}. */
+/** Whether times are meaningful: {kind: 'short', tokens}, {kind: 'disturbed', why, ...figures} or
+ *  {kind: 'sound'}. */
 export function timing(lane, base) {
   const tokens = Math.min(lane.tokens.length, base.tokens.length);
   if (tokens < MIN_TOKENS) return { kind: 'short', tokens };
@@ -70,8 +72,8 @@ export function timing(lane, base) {
 
 const CUT = ['cancelled', 'error'];
 
-/** Why no speedup of a lane is shown: as `timing` tells, or {kind: 'cut'}; null where one is. While lanes run, only the
- *  load of the machine is known. */
+/** Why no speedup of a lane is shown: the result of `timing`, or {kind: 'cut'}; null if one is.
+ *  While lanes run, only the load of the machine is known. */
 export function doubt(race, lane) {
   const base = race.baseline;
   if (!base || lane === base) return null;

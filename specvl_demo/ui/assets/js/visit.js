@@ -1,5 +1,5 @@
-/* What goes on from one visit to the next: the form and the race as they were left, and what a link asks for. Files of an
-   earlier visit are sent once more. */
+/* What continues from one visit to the next: the form and the race as they were left, and what a
+   link requests. Files of an earlier visit are sent again. */
 
 import * as kept from './keep.js';
 import * as link from './link.js';
@@ -96,7 +96,7 @@ export class Visit {
     page.open(view, false);
   }
 
-  /** Go on where the last visit ended: its form, and the race that stood beside it. */
+  /** Continue where the last visit ended: its form, and its race. */
   async resume({ request, example, run: raced, fits }) {
     const { page } = this;
     const { ask, catalog, race } = page;

@@ -1,5 +1,5 @@
-/* What if the drafter were better, the draft longer, its cost another? The recorded answer raced again in the browser
-   with other numbers, beside the recorded race and the formula. */
+/* What if the drafter were better, the draft longer, its cost different? The recorded answer is
+   raced again in the browser with other numbers, next to the recorded race and the formula. */
 
 import { term } from './explain.js';
 import { h, put, svg, fmt } from './dom.js';
@@ -88,7 +88,7 @@ export class WhatIfView {
     };
   }
 
-  /** What the recorded race of the lane in focus says; the sliders stand where it stood. */
+  /** The figures of the focused lane's recorded race, which are the sliders' initial positions. */
   load() {
     const { race } = this;
     this.lanes.fill();
@@ -154,7 +154,7 @@ export class WhatIfView {
     });
   }
 
-  /** Show the three lanes anew, each at its own pace. */
+  /** Show the three lanes again, each at its own pace. */
   play() {
     this.begun = performance.now();
     this.shown = 0;

@@ -1,4 +1,4 @@
-/* Every word the page says. Sentences that carry numbers are functions; nothing here knows the DOM. */
+/* Every word on the page. Sentences with numbers are functions; nothing here knows the DOM. */
 
 const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
@@ -16,10 +16,10 @@ const NUMBERS = [
   'ten',
 ];
 
-/** A number as a sentence says it. */
+/** A number in a sentence. */
 const spelt = (n) => NUMBERS[n] ?? n;
 
-/** Names as a sentence lists them. */
+/** Names listed in a sentence. */
 const list = (names) =>
   names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)}` : names[0];
 
