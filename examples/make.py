@@ -1,14 +1,14 @@
-"""Make the examples: their pictures and clips, their recorded races, where every method shines and
-struggles.
+"""Makes the examples: their pictures and clips, their recorded races, and where every method shines
+and struggles.
 
-    python examples/make.py pictures             drawn anew, always the same
-    python examples/make.py questions            what bench asks the pocket pair, always the same
+    python examples/make.py pictures             drawn again, always the same
+    python examples/make.py questions            the bench's questions, always the same
     python examples/make.py photographs FOLDER   from a folder of originals (see README.md)
     python examples/make.py races [ID ...]       recorded here; nothing else should run
     python examples/make.py lessons              where every method keeps most and fewest drafts
 
-Writes beside itself: pictures, clips, `*.trace.jsonl`, and what was measured into examples.json,
-which the page reads. A new example is an entry written there by hand.
+Writes pictures, clips and `*.trace.jsonl` next to this file, and the measurements into
+examples.json, which the page reads. A new example is an entry written there by hand.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ REPEATS = 3
 TOKENS = 160
 BUSY_SHARE = 0.25
 DIGITS = 5
-"""Significant digits of probabilities in a recorded race; seconds stay as they are."""
+"""Significant digits of probabilities in a recorded race; seconds are unchanged."""
 Example = dict[str, Any]
-"""An entry of examples.json, a tile of the page. Written by hand: id, title, question, media, pair,
-methods with their settings, and what came of reading the answers beside the picture. read: whether
-the plain model's answer and the method's are right, of the answers with this checksum. fails: a
-sentence on what the models get wrong, '' where nothing; such tiles stand in a tray of their own.
-price: what a lossy method's answer gets wrong that the plain one has right. Recorded: all else."""
+"""An entry of examples.json, a tile of the page.
+
+Written by hand: id, title, question, media, pair, methods with their settings, and the result of
+reading the answers with the picture in view. read: whether the plain model's answer and the
+method's are right, for the answers with this checksum. fails: a sentence on what the models get
+wrong, '' if nothing; such tiles are in a separate tray. price: what a lossy method's answer gets
+wrong that the plain one has right. Everything else is recorded.
+"""
 
 PHOTOGRAPHS = {
     "photographer": "camera.png",
@@ -82,7 +85,7 @@ PHOTOGRAPHS = {
 }
 """The originals of the photographs; whose they are and on what terms stands in README.md."""
 CLIPS = {"tour": ("cat", "coffee", "rocket"), "outing": ("hillside", "brushes", "sunset")}
-"""Clips that look over photographs, with a cut between them."""
+"""Clips that pan over photographs, with a cut between them."""
 PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024
 LARGE, SMALL = "large", "small"
 BEFORE = Scene(
@@ -189,7 +192,7 @@ def pictures() -> None:
         )
         for frame in range(CLIP_FRAMES):
             u = frame / (CLIP_FRAMES - 1)
-            # Across the picture: one place is a third of it.
+            # Across the picture; one place is a third of it.
             scene = Scene((still, dataclasses.replace(moving, **{way: 2 * u / 3})), ground)
             writer.write(np.asarray(draw(scene, SIZE))[:, :, ::-1])
         writer.release()
@@ -198,7 +201,7 @@ def pictures() -> None:
 QUESTIONS_OF_A_KIND = 6
 CALIBRATION = {"describe": 3, "clip": 1, "chart": 1, "compare": 1, "count": 1, "where": 1}
 CALIBRATION_SEED = 8 * 10**11
-"""Far above what training draws, far below what is held out."""
+"""Far above the seeds of training, far below those of held-out samples."""
 TEXTS = (
     "What is a star?",
     "Which colours do you know?",
@@ -213,7 +216,9 @@ ramble.
 
 
 def questions() -> None:
-    """pocket-questions.jsonl and its pictures: what bench asks the drawn-scene pair."""
+    """Write pocket-questions.jsonl and its pictures: the bench's questions to the
+    drawn-scene pair.
+    """
     folder = HERE / "pocket"
     folder.mkdir(exist_ok=True)
     of_a_kind = range(QUESTIONS_OF_A_KIND)
@@ -229,7 +234,7 @@ def questions() -> None:
 
 
 def _question(split: str, seed: int, kind: str, i: int, name: str = "") -> dict[str, Any]:
-    """The line of a drawn question; its pictures are written beside it, without loss."""
+    """Return the line of a drawn question; its pictures are written next to it, losslessly."""
     name = name or f"{kind}-{i}"
     sample, drawn = numbered(seed, kind, i)
     turn = sample.turns[0]
@@ -254,9 +259,10 @@ def _stored(name: str, frames: list[Image.Image]) -> str:
 
 
 def _follow_up(i: int) -> dict[str, Any]:
-    """A scene and its true description, then where one of its things is.
+    """Return a scene and its true description, then a question where one of its things is.
 
-    The truth stands for the first answer, so that every machine and every target is asked the same.
+    The truth is used as the first answer, so that every machine and every target gets the same
+    question.
     """
     line = _question("evaluate", HELD_OUT, "where", 1000 + i, f"follow-up-{i}")
     sample, _ = numbered(HELD_OUT, "where", 1000 + i)
@@ -268,7 +274,7 @@ def _follow_up(i: int) -> dict[str, Any]:
 
 
 def photographs(folder: Path) -> None:
-    """The photographs, small enough to ship, and clips that look over three of them each."""
+    """Write the photographs, small enough to ship, and clips that pan over three of them each."""
     for name, original in PHOTOGRAPHS.items():
         image = Image.open(folder / original).convert("RGB")
         image.thumbnail((PHOTO_SIDE, PHOTO_SIDE), Image.Resampling.LANCZOS)
@@ -281,7 +287,7 @@ def photographs(folder: Path) -> None:
 
 
 def clip(name: str, shown: Iterable[str]) -> None:
-    """A clip that looks over photographs."""
+    """Write a clip that pans over photographs."""
     writer = cv2.VideoWriter(
         str(HERE / f"{name}.webm"), cv2.VideoWriter_fourcc(*"VP80"), CLIP_HZ, TOUR_SIZE
     )
@@ -289,7 +295,7 @@ def clip(name: str, shown: Iterable[str]) -> None:
         image = Image.open(HERE / f"{name}.jpg")
         side = min(image.size)
         for frame in range(CLIP_FRAMES // 2):
-            # A cut to each photograph, then slowly over it and nearer.
+            # A cut to each photograph, then slowly across it and closer.
             u = frame / (CLIP_FRAMES // 2 - 1)
             edge = side * (1 - 0.25 * u)
             left, top = (image.width - edge) * u, (image.height - edge) / 2
@@ -305,8 +311,8 @@ def races(ids: Iterable[str], anyway: bool) -> None:
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     if load > BUSY_SHARE and not anyway:
         sys.exit(
-            f"This machine is busy (load {load:.2f} a core); its times would mean nothing. --anyway"
-            " records."
+            f"This machine is busy (load {load:.2f} per core), so its times would not be"
+            " meaningful. Use --anyway to record nevertheless."
         )
     machine = detect().title + (", busy with other work" if load > BUSY_SHARE else "")
     models = Engine()
@@ -318,7 +324,9 @@ def races(ids: Iterable[str], anyway: bool) -> None:
 
 
 def lessons(pair: str) -> None:
-    """Write where every method keeps most and fewest of its drafts: the same on any machine."""
+    """Write where every method keeps most and fewest of its drafts, which is the same on any
+    machine.
+    """
     models = Engine()
     document = read()
     tiles = [one for one in document["examples"] if one["pair"] == pair]
@@ -343,21 +351,21 @@ def write(document: dict[str, Any]) -> None:
 
 
 def recording(models: Engine, example: Example, machine: str) -> Example:
-    """Record an example's race: what its entry says about the recording."""
+    """Record an example's race; return the recorded fields of its entry."""
     finding, lines = measured(models, example)
     trace = f"{example['id']}.trace.jsonl"
     records.write(HERE / trace, lines)
     if (now := findings.checksum(gather(lines))) != example["read"]["of"]:
-        sys.stderr.write(f"{example['id']}: answers ({now}) that nobody has read; read them.\n")
+        sys.stderr.write(f"{example['id']}: answers ({now}) that have not been read; read them.\n")
     title = base.find(example["methods"][0]).title
     return {"trace": trace, "machine": machine, "why": f"{title}: {findings.said(finding)}"}
 
 
 def measured(models: Engine, example: Example) -> tuple[Finding, list[Record]]:
-    """An example's race: the repetition with the median speedup, with its records."""
+    """Return an example's race: the repetition with the median speedup, with its records."""
     runs = [once(models, example) for _ in range(REPEATS)]
     believed = [one for one in runs if one[0].comparison.doubt() is None]
-    # Times that contradict themselves are withheld by the page, as those of a busy machine.
+    # The page withholds times that contradict themselves, like those of a busy machine.
     runs = believed or runs
     return sorted(runs, key=lambda one: one[0].speedup)[(len(runs) - 1) // 2]
 
@@ -371,7 +379,7 @@ def once(models: Engine, example: Example) -> tuple[Finding, list[Record]]:
 def run(
     models: Engine, example: Example, lanes: Iterable[tuple[str, dict[str, Any]]]
 ) -> list[Record]:
-    """The records of one race with the heat of every token, as the page would keep them."""
+    """Return the records of one race with the heat of every token, as the page would store them."""
     job = Job(
         example["pair"],
         (("ar", {}), *lanes),
@@ -396,7 +404,7 @@ def run(
 
 
 def shorter(record: Record) -> Record:
-    """The same record with probabilities of few digits."""
+    """Return the same record with probabilities of few digits."""
     if not isinstance(record, Round):
         return record
     plain = msgspec.to_builtins(record)
@@ -423,7 +431,7 @@ def main() -> None:
         "of", nargs="*", help="the folder of the photographs' originals, or ids of races"
     )
     parser.add_argument("--pair", default="pocket", choices=("pocket", "photo"))
-    parser.add_argument("--anyway", action="store_true", help="record although the machine is busy")
+    parser.add_argument("--anyway", action="store_true", help="record even if the machine is busy")
     options = parser.parse_args()
     if options.what == "pictures":
         pictures()
@@ -434,9 +442,7 @@ def main() -> None:
     elif options.what == "lessons":
         lessons(options.pair)
     elif len(options.of) != 1:
-        parser.error(
-            "photographs needs the folder of the originals: examples/README.md says where they are"
-        )
+        parser.error("photographs needs the folder of the originals; see examples/README.md")
     else:
         photographs(Path(options.of[0]))
 

@@ -1,13 +1,13 @@
-"""Does the target of the photo pair know when it is wrong? The calibration of `report.confidence`.
+"""Calibrates `report.confidence`: whether the photo pair's target knows when it is wrong.
 
     SPECVL_QUANTISED=8bit python -m studies.confidence DIR [photographs] [FILE]
 
-Asks one question about each of the first held-out photographs of DIR (captions as
-`recipes.photo_data` reads them, answers known by rule) and, of every third, a description. FILE
-keeps the answers and is gone on with. On even photographs the two cuts are chosen: `sure` is the
-lowest probability from which on `SURE` of the answers are right, `guessing` the highest below which
-at most `GUESSING` are. The table is of the odd ones. A description counts as right where people
-named everything that it names.
+Asks one question about each of the first held-out photographs of DIR (captions as read by
+`recipes.photo_data`, answers known by rule) and, for every third, for a description. FILE keeps the
+answers, and a later call continues it. The two cuts are chosen on even photographs: `sure` is the
+lowest probability from which `SURE` of the answers are right, `guessing` the highest below which at
+most `GUESSING` are. The table covers the odd ones. A description counts as right if people named
+everything that it names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ BINS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.01)
 
 
 def asked(folder: Path, photographs: int) -> Iterator[tuple[int, Path, str, str, list[str]]]:
-    """(number of the photograph, file, question, answer, captions); a description has no answer."""
+    """Yield (number of the photograph, file, question, answer, captions); a description has no
+    answer.
+    """
     photos = read(folder)[1]
     index, rng = WordIndex([p.captions for p in photos]), random.Random(9)
     for number, photo in enumerate(photos[:photographs]):
@@ -55,7 +57,7 @@ def right(said: str, answer: str, captions: Sequence[str]) -> bool:
 
 
 def answers(folder: Path, photographs: int, kept: Path) -> list[dict[str, Any]]:
-    """A row an answer that came to its end; asks what `kept` does not hold."""
+    """Return a row per complete answer; asks what `kept` lacks."""
     rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
     loaded = loader.load(pairs.find("photo"), ())
     ar = choosing.choose(loaded.pair, "ar")
@@ -86,7 +88,9 @@ def share(rows: Sequence[dict[str, Any]]) -> float | None:
 
 
 def cuts(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """(from where on an answer is sure, below which it is a guess) by these answers."""
+    """Return (from where on an answer is sure, below which it is a guess) according to these
+    answers.
+    """
 
     def above(cut: float) -> float:
         return share([row for row in rows if row["prob"] >= cut]) or 0.0
@@ -99,7 +103,9 @@ def cuts(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
 
 
 def ordered(rows: Sequence[dict[str, Any]]) -> float | None:
-    """How often a right answer has the higher probability of a right and a wrong one (AUROC)."""
+    """Return how often, of a right and a wrong answer, the right one has the higher probability
+    (AUROC).
+    """
     good, bad = ([row["prob"] for row in rows if row["right"] is is_] for is_ in (True, False))
     pairs_ = [(a > b) + (a == b) / 2 for a in good for b in bad]
     return sum(pairs_) / len(pairs_) if pairs_ else None

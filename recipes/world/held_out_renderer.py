@@ -1,7 +1,7 @@
 """A second renderer of the same scenes: OpenCV, other fonts, shifted hues, blur, JPEG, odd sizes.
 
-Never used in training; it shows whether the pocket target looks at shapes and colours, or only at
-one renderer's pixels.
+Never used in training; it shows whether the pocket target reads shapes and colours, or only one
+renderer's pixels.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def _draw(
 
 
 def draw_otherwise(scene: Scene, rng: random.Random) -> Image.Image:
-    """The scene by OpenCV at a random size (up to 4:3), blurred, rescaled and through JPEG."""
+    """Draw the scene with OpenCV at a random size (up to 4:3), blurred, rescaled and compressed as
+    JPEG.
+    """
     w = rng.choice([160, 224, 256, 320, 400])
     h = w if rng.random() < 0.6 else round(w * rng.uniform(0.75, 1.0))
     image = np.full((h, w, 3), _hue_shifted(GROUNDS[scene.ground], rng), np.uint8)

@@ -1,9 +1,9 @@
-"""Questions about a photograph, made by rule from what people wrote about it.
+"""Questions about a photograph, made by rules from its captions.
 
 Four kinds after COCO-QA (Ren, Kiros and Zemel 2015): what, what colour, how many, where; and yes or
-no. A question is asked only where the captions support one answer: said at least twice, or once and
-nowhere contradicted. For `no` nothing in any caption may be the thing, a word for it, or a kind
-that includes it.
+no. A question is asked only if the captions support one answer: stated at least twice, or once and
+nowhere contradicted. For `no`, no caption may contain the thing, a synonym, or a kind that includes
+it.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def words(text: str) -> list[str]:
 
 
 def article(noun: str) -> str:
-    """The noun with `a` or `an`, where it takes one."""
+    """Return the noun with `a` or `an`, if it takes one."""
     return noun if noun in MASS else ("an " if noun[0].lower() in "aeiou" else "a ") + noun
 
 
 def _said(captions: Sequence[str]) -> Counter[str]:
-    """In how many captions each noun occurs."""
+    """Return in how many captions each noun occurs."""
     # dict.fromkeys, not a set: the order of nouns must not depend on the process.
     return Counter(
         n for c in captions for n in dict.fromkeys(FORM[w] for w in words(c) if w in FORM)
@@ -87,7 +87,9 @@ def _said(captions: Sequence[str]) -> Counter[str]:
 
 
 class WordIndex:
-    """How often each noun is said: `no` is asked about what is often seen in other photographs."""
+    """How often each noun occurs: `no` is asked about things that are frequent in other
+    photographs.
+    """
 
     def __init__(self, photos: Sequence[Sequence[str]]) -> None:
         counts = Counter(n for captions in photos for n, k in _said(captions).items() if k >= 2)
@@ -95,7 +97,7 @@ class WordIndex:
         self.weights = [counts.get(n, 1) ** 0.75 for n in self.nouns]
 
     def absent(self, captions: Sequence[str], rng: random.Random, tries: int = 12) -> str | None:
-        """A noun that is surely not in the photograph."""
+        """Return a noun that is surely not in the photograph."""
         there = {w for c in captions for w in words(c)}
         for noun in rng.choices(self.nouns, self.weights, k=tries):
             if not NOUNS[noun].unsafe & there:
@@ -105,7 +107,7 @@ class WordIndex:
     def only(
         self, captions: Sequence[str], others: Sequence[str], rng: random.Random
     ) -> str | None:
-        """A noun seen in the first photograph and surely not in the second."""
+        """Return a noun that is in the first photograph and surely not in the second."""
         there = {w for c in others for w in words(c)}
         seen = [n for n, k in sorted(_said(captions).items()) if k >= 2 and n not in MASS]
         seen = [n for n in seen if n in NOUNS and not NOUNS[n].unsafe & there]
@@ -113,14 +115,14 @@ class WordIndex:
 
 
 def _supported(found: dict[str, Counter[str]], least: int) -> Iterator[tuple[str, str]]:
-    """Subjects with the one answer that nothing contradicts."""
+    """Yield subjects with the one answer that nothing contradicts."""
     for subject, answers in found.items():
         if len(answers) == 1 and (said := next(iter(answers.items())))[1] >= least:
             yield subject, said[0]
 
 
 def colour(captions: Sequence[str]) -> Iterator[Question]:
-    """What colour something has: said of it directly, and no other colour said of it."""
+    """Yield the colour of a thing, if it is stated directly and no other colour is."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for caption in captions:
         w = words(caption)
@@ -138,7 +140,7 @@ def colour(captions: Sequence[str]) -> Iterator[Question]:
 
 
 def number(captions: Sequence[str]) -> Iterator[Question]:
-    """How many there are: a number said, or one wherever it is mentioned."""
+    """Yield how many there are: a stated number, or one if it is always mentioned as one."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for caption in captions:
         w = words(caption)
@@ -161,14 +163,14 @@ def number(captions: Sequence[str]) -> Iterator[Question]:
 
 
 def _agreed(said: Counter[str]) -> str | None:
-    """What two people say, and nothing else is said as often."""
+    """Return what two people state, if nothing else is stated as often."""
     best = said.most_common(2)
     alone = bool(best) and best[0][1] >= 2 and (len(best) == 1 or best[1][1] < best[0][1])
     return best[0][0] if alone else None
 
 
 def where(captions: Sequence[str]) -> Iterator[Question]:
-    """Where somebody is: a place said by two people and no other said as often."""
+    """Yield where someone is: a place stated by two people, with no other stated as often."""
     places: Counter[str] = Counter()
     for caption in captions:
         places.update({m for m in re.findall(PLACED, caption.lower()) if m in PLACES})
@@ -178,7 +180,9 @@ def where(captions: Sequence[str]) -> Iterator[Question]:
 
 
 def _subject(captions: Sequence[str]) -> str | None:
-    """Who the photograph is about: an animal or a person named in at least three captions."""
+    """Return the subject of the photograph: an animal or a person named in at least three
+    captions.
+    """
     for noun, k in _said(captions).most_common():
         if k >= 3 and noun in NOUNS and NOUNS[noun].group in ("animal", "person"):
             return noun
@@ -186,14 +190,14 @@ def _subject(captions: Sequence[str]) -> str | None:
 
 
 def what(captions: Sequence[str]) -> Iterator[Question]:
-    """What somebody does, what it is done to, and which animal or who is seen."""
+    """Yield what someone does, to which object, and which animal or person is shown."""
     subject = _subject(captions)
     if not subject:
         return
     texts = [" ".join(words(c)) for c in captions]
     doing: Counter[str] = Counter()
     for t in texts:
-        # Activities as they are asked for, or said as `runs` or `run`.
+        # Activities in the form of the question, or as `runs` or `run`.
         forms = {**{doing: doing for doing in DOING}, **WORDS["present"]}
         doing.update({form for word, form in forms.items() if re.search(rf"\b{word}\b", t)})
     if agreed := _agreed(doing):
@@ -219,7 +223,7 @@ def what(captions: Sequence[str]) -> Iterator[Question]:
 
 
 def yesno(captions: Sequence[str], rng: random.Random, index: WordIndex) -> Iterator[Question]:
-    """Whether something is there: one that is and one that surely is not."""
+    """Yield whether something is there: one thing that is and one that surely is not."""
     seen = [n for n, k in sorted(_said(captions).items()) if k >= 2 and n in NOUNS]
     absent = index.absent(captions, rng)
     if seen and absent:
@@ -228,12 +232,12 @@ def yesno(captions: Sequence[str], rng: random.Random, index: WordIndex) -> Iter
 
 
 def ask(captions: Sequence[str], rng: random.Random, n: int, index: WordIndex) -> list[Question]:
-    """At most `n` questions about a photograph, one of each kind before a second."""
+    """Return at most `n` questions about a photograph, one of each kind before a second."""
     made = {
         "what": list(what(captions)),
         "colour": list(colour(captions)),
-        # Most photographs show one of something: asked less often, or `One.` would always be a good
-        # guess.
+        # Most photographs show one of something, so it is asked less often, or `One.` would always
+        # be a good guess.
         "number": [q for q in number(captions) if q.answer != "One." or rng.random() < 0.4],
         "where": list(where(captions)),
         "yesno": list(yesno(captions, rng, index)),

@@ -29,7 +29,7 @@ def ngrams(words: Sequence[str]) -> Counter[tuple[str, ...]]:
 
 
 def bleu_4(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Corpus BLEU-4 of one caption a photograph against several each."""
+    """Return corpus BLEU-4 of one caption per photograph against several each."""
     right, made = [0] * ORDERS, [0] * ORDERS
     length = reference_length = 0
     for text, others in zip(told, references, strict=True):
@@ -66,11 +66,11 @@ class Cider:
                 self._total - math.log(max(1.0, self._documents[gram]))
             )
         norms = [math.sqrt(sum(v * v for v in part.values())) for part in parts]
-        # The reference code takes the number of two-word sequences for the length.
+        # The reference code uses the number of two-word sequences as the length.
         return parts, norms, sum(n for gram, n in counts.items() if len(gram) == 2)
 
     def scores(self, told: Sequence[str], references: Sequence[str]) -> list[float]:
-        """Of each caption of one photograph, against all these."""
+        """Return the score of each caption of one photograph, against all these."""
         refs = [self._vector(r) for r in references]
         out = []
         for mine, mine_norm, mine_length in map(self._vector, told):
@@ -89,7 +89,7 @@ class Cider:
 
 
 def cider(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Mean CIDEr of one caption a photograph against several each."""
+    """Return the mean CIDEr of one caption per photograph against several each."""
     one = Cider(references)
     return sum(
         one.scores([text], refs)[0] for text, refs in zip(told, references, strict=True)
@@ -97,7 +97,7 @@ def cider(told: Sequence[str], references: Sequence[Sequence[str]]) -> float:
 
 
 def distinct(text: str) -> float:
-    """Share of a text's three-word sequences that occur once in it; 1 for texts without any."""
+    """Return the share of distinct three-word sequences of a text; 1 for texts without any."""
     words = tokens(text)
     triples = list(zip(words, words[1:], words[2:], strict=False))
     return len(set(triples)) / len(triples) if triples else 1.0

@@ -1,9 +1,9 @@
 """How one object is drawn: outlines and pen strokes, by one steady hand or by many freer ones.
 
-Given a Pillow canvas, the name of a figure (a shape or a digit), where, how large and in which
-colour. The steady hand varies little: what visitors' examples and held-out pictures are drawn with.
-A free hand bends, leans and rounds the same figures and knows other forms of them; the vision tower
-learns from those too. Knows no scenes.
+Given a Pillow canvas, the name of a figure (a shape or a digit), its position, size and colour. The
+steady hand varies little and draws visitors' examples and held-out pictures. A free hand bends,
+slants and rounds the same figures and knows other forms of them; the vision tower learns from those
+too. Knows no scenes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Points = Sequence[tuple[float, float]]
 """In [-1, 1] around the middle of the figure; y downwards."""
 
 _POINTING = (0, 0, 0.5, 1, 1.5)
-"""Where arrows point, in half turns from the right."""
+"""Directions of arrows, in half turns from the right."""
 
 
 Hand = Callable[[tuple[float, float]], tuple[float, float]]
-"""Where a hand that leans, bends and turns puts a point."""
+"""Maps a point to where a hand that slants, bends and turns puts it."""
 
 
 class Spot(NamedTuple):
-    """Where a figure goes: radius `r` pixels around (x, y) of a canvas, in one colour."""
+    """Where a figure is drawn: radius `r` pixels around (x, y) of a canvas, in one colour."""
 
     canvas: ImageDraw.ImageDraw
     x: float
@@ -37,7 +37,7 @@ class Spot(NamedTuple):
     fill: tuple[int, int, int]
 
     def placed(self, points: Points, hand: Hand) -> list[tuple[float, float]]:
-        """The points on the canvas."""
+        """Return the points on the canvas."""
         return [(self.x + self.r * px, self.y + self.r * py) for px, py in map(hand, points)]
 
     def polygon(self, points: Points, hand: Hand) -> None:
@@ -151,7 +151,7 @@ _PEN: tuple[list[list[tuple[float, float]]], ...] = (
 
 
 def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool = False) -> None:
-    """Draw a shape or a digit there; without `rng` always alike."""
+    """Draw a shape or a digit; without `rng` always the same."""
     if rng and free:
         return _freely(spot, figure, rng)
     canvas, x, y, r, fill = spot
@@ -202,7 +202,7 @@ def draw(spot: Spot, figure: str, rng: random.Random | None = None, free: bool =
 
 
 def _other_outline(figure: str, pick: Callable[[float, float], float]) -> list[tuple[float, float]]:
-    """The outline of a filled shape in one of the forms that people give it."""
+    """Return the outline of a filled shape in one of the forms that people use."""
     if figure == "square":
         w, h = pick(0.72, 0.95), pick(0.72, 0.95)
         return [(-w, -h), (w, -h), (w, h), (-w, h)]
@@ -225,7 +225,7 @@ def _other_outline(figure: str, pick: Callable[[float, float], float]) -> list[t
 
 
 def _other_strokes(digit: int, rng: random.Random) -> list[list[tuple[float, float]]]:
-    """A digit's pen strokes in one of the forms that people write."""
+    """Return a digit's pen strokes in one of the forms that people write."""
     u, coin = rng.uniform, rng.random() < 0.5
     if digit == 0:
         return [_arc(0, 0, u(0.42, 0.75), 1, 0, 1)]
@@ -276,7 +276,7 @@ def _other_strokes(digit: int, rng: random.Random) -> list[list[tuple[float, flo
 
 
 def _freely(spot: Spot, figure: str, rng: random.Random) -> None:
-    """The figure in any of its forms, bent by a hand of its own."""
+    """Draw the figure in any of its forms, bent by its own hand."""
     r, u, hand = spot.r, rng.uniform, _bend(figure, rng)
     if figure == "circle":
         spot.polygon(_arc(0, 0, 1, 1, 0, 0.5) + _arc(0, 0, 1, 1, 0.5, 1), hand)
@@ -302,7 +302,7 @@ def _freely(spot: Spot, figure: str, rng: random.Random) -> None:
 
 
 def _bend(figure: str, rng: random.Random) -> Hand:
-    """A hand: how wide, leaning, tapering, wavy and turned it draws."""
+    """Return a hand: how wide, slanted, tapering, wavy and turned it draws."""
     u = rng.uniform
     tilt, sx, sy = u(-0.2, 0.2), u(0.8, 1.12), u(0.85, 1.12)
     if figure == "arrow":
@@ -324,7 +324,7 @@ def _bend(figure: str, rng: random.Random) -> Hand:
 
 
 def _dense(points: Points, closed: bool = False, parts: int = 4) -> list[tuple[float, float]]:
-    """The same lines through more points, so that they can be bent."""
+    """Return the same lines through more points, so that they can be bent."""
     ends = [*points[1:], points[0]] if closed else points[1:]
     out = [
         (a + (c - a) * i / parts, b + (d - b) * i / parts)
@@ -335,7 +335,7 @@ def _dense(points: Points, closed: bool = False, parts: int = 4) -> list[tuple[f
 
 
 def _rounded(points: Points, share: float) -> list[tuple[float, float]]:
-    """Corners cut twice, by this share of the edges beside them."""
+    """Cut corners twice, by this share of the adjacent edges."""
     for cut in (share, 0.25):
         points = [
             (a + (c - a) * t, b + (d - b) * t)
@@ -346,7 +346,7 @@ def _rounded(points: Points, share: float) -> list[tuple[float, float]]:
 
 
 def _with_a_nib(spot: Spot, points: Points, broad: float, thin: float, angle: float) -> None:
-    """A line by a broad nib held at an angle: thick where it crosses the nib, thin along it."""
+    """Draw a line with a broad nib held at an angle: thick across the nib, thin along it."""
     c, s = math.cos(angle), math.sin(angle)
     sides = ((1, 1), (1, -1), (-1, -1), (-1, 1), (1, 1))
     corners = [
@@ -360,7 +360,7 @@ def _with_a_nib(spot: Spot, points: Points, broad: float, thin: float, angle: fl
 
 
 def _typed(spot: Spot, digit: str, rng: random.Random) -> None:
-    """The font's digit, wider or narrower, leaning and turned."""
+    """Draw the font's digit, wider or narrower, slanted and turned."""
     canvas, x, y, r, fill = spot
     u, side = rng.uniform, max(8, round(4 * r))
     mask = Image.new("L", (side, side))

@@ -1,9 +1,9 @@
 """Whole conversations: pictures with as many turns as fit, drawn at random; and held-out questions.
 
-Given shares of drills and charts; gives samples. A drill is a short look-up in one fixed form, used
-in training only: it asks for one thing and its answer is little else, so that what a long answer
-teaches once is taught ten times for the same visual tokens. Knows which questions a picture can
-answer; no tokens, no models.
+Given shares of drills and charts, returns samples. A drill is a short look-up in one fixed form,
+used only in training: it asks for one thing and its answer is little else, so that what a long
+answer teaches once is taught ten times with the same visual tokens. Knows which questions a picture
+can answer, but no tokens and no models.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from recipes.world.texts import (
 
 PAIR, FRAMES = ("first", "second"), ("frame one", "frame two", "frame three", "frame four")
 HELD_OUT = 3 * 10**12
-"""Where held-out seeds begin; training seeds stay far below."""
+"""Where held-out seeds begin; training seeds are far below."""
 
 
 def countable_scene(rng: random.Random, n: int) -> Scene:
@@ -59,7 +59,7 @@ def question(rng: random.Random, scene: Scene) -> Turn:
 
 
 def length(turn: Turn) -> int:
-    """About how many tokens a turn takes: nearly one a word."""
+    """Return about how many tokens a turn takes: nearly one per word."""
     return len((text_of(turn.question) + " " + text_of(turn.answer)).split()) + 8
 
 
@@ -85,9 +85,11 @@ def one_picture(rng: random.Random, n: int, room: int, drilled: float, charts: f
 
 
 def several_pictures(rng: random.Random, n: int, room: int = 0, drilled: float = 0.0) -> Sample:
-    """A pair to compare, a pair to describe, or a clip; after the answer, drills while there is
-    room. A share `drilled` of the samples begins with drills, so that the answer comes after its
-    parts were looked up.
+    """Return a pair to compare, a pair to describe, or a clip; after the answer, drills while there
+    is room.
+
+    A share `drilled` of the samples begins with drills, so that the answer comes after its parts
+    were looked up.
     """
     roll = rng.random()
     first = rng.random() < drilled
@@ -283,14 +285,14 @@ KINDS_OF_TURN: dict[str, Callable[[random.Random], Sample]] = {
 
 
 def held_out(kind: str, i: int) -> tuple[Sample, list[Image.Image]]:
-    """Held-out sample number `i` of a kind of question, with its pictures at a size visitors
-    send.
+    """Return held-out sample number `i` of a kind of question, with its pictures at a size that
+    visitors send.
     """
     return numbered(HELD_OUT, kind, i)
 
 
 def numbered(seed: int, kind: str, i: int) -> tuple[Sample, list[Image.Image]]:
-    """Sample number `i` of a kind of question among those that begin at a seed."""
+    """Return sample number `i` of a kind of question among those that begin at a seed."""
     rng = random.Random(seed + 10**6 * sorted(KINDS_OF_TURN).index(kind) + i)
     sample = KINDS_OF_TURN[kind](rng)
     return sample, [world.draw(p, (288, 288), rng) for p in sample.pictures]

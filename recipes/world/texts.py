@@ -47,8 +47,9 @@ Piece = str | Word
 
 @dataclass(frozen=True)
 class Turn:
-    """One question and its answer. `look` and `rest` (as of a `Word`) are what the answer needs
-    looked up first; `truth` is for scoring."""
+    """One question and its answer. `look` and `rest` (as in a `Word`) are what the answer needs
+    looked up first; `truth` is for scoring.
+    """
 
     kind: str
     question: list[Piece]
@@ -194,7 +195,7 @@ def describe(rng: random.Random, scene: Scene) -> Turn:
 
 
 def unique(scene: Scene, rng: random.Random, *fields: str) -> Thing | None:
-    """An object that no other one equals in these fields; None where there is none."""
+    """Return an object whose values of these fields no other one has; None if there is none."""
 
     def key(t: Thing) -> tuple:
         return tuple(getattr(t, f) for f in fields)
@@ -262,7 +263,7 @@ def ask_count(rng: random.Random, scene: Scene) -> Turn:
         if attribute == "all"
         else [target, " objects" if attribute == "colour" else " shapes"]
     )
-    # What is counted stands beside what is checked.
+    # What is counted is next to what is checked.
     answer = say(rng, "count aloud", v=Word(value or "all"))
     answer += joined(_checked(scene, attribute, hits))
     answer += say(rng, "count some" if n else "count none", n=number(n), name=name)

@@ -89,11 +89,11 @@ def change_sentence(
 
 
 def walked(first: Scene, last: Scene) -> tuple[list[Piece], tuple[int, ...]]:
-    """Every place that holds something in either picture: what the first shows there, what the last
-    shows, and how they differ; and those places.
+    """Return every place that has something in either picture: what the first shows there, what the
+    last shows, and how they differ; and those places.
 
-    So every word is one look-up, and the verdict can be read off the words before it: to see at
-    once that something differs is not reliable, to name it twice is.
+    So every word is one look-up, and the verdict can be read from the words before it: seeing at
+    once that something differs is not reliable, naming it twice is.
     """
     places = tuple(p for p in range(9) if first.at(p) or last.at(p))
     out: list[Piece] = []
