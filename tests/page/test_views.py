@@ -143,6 +143,26 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
     assert len(table) == 6 and all(float(row["tokens/s"]) > 0 for row in table)
 
 
+def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path):
+    """Folders within it too; what is no picture is left out and told; all can be taken away."""
+    (tmp_path / "more").mkdir()
+    for name in ("a.png", "more/b.png"):
+        Image.new("RGB", (64, 64), "red").save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no picture")
+    open_tab(opened, "Compare")
+    view = opened.locator(".vl-compare")
+    view.locator("#vl-c-source").select_option("files")
+    view.locator("#vl-c-folder").set_input_files(tmp_path)
+    drop = view.locator(".vl-c-drop")
+    expect(drop).to_contain_text(re.compile(r"2 files: .*\.png; 1 of another kind left out"))
+    view.locator("#vl-c-question").fill("What is it?")
+    view.locator("#vl-c-repeats").fill("1")
+    opened.locator("#vl-c-run").click()
+    expect(view.locator("[role=status]")).to_contain_text("Done: 2 runs", timeout=20_000)
+    view.get_by_role("button", name="Take all away").click()
+    expect(drop).not_to_contain_text("files:")
+
+
 def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tmp_path):
     """Lines and the pictures that they name; a picture that is missing is named."""
     picture = tmp_path / "one.png"

@@ -55,7 +55,20 @@ export class CompareView {
       accept: ['.jsonl', ...catalog.limits.picture_types, ...catalog.limits.clip_types].join(','),
       on: { change: () => this.add([...this.picker.files]) },
     });
+    this.folder = h('input', {
+      type: 'file',
+      webkitdirectory: true,
+      id: 'vl-c-folder',
+      on: { change: () => this.add([...this.folder.files]) },
+    });
     this.listed = h('span', { class: 'vl-help' });
+    this.clear = h('button', {
+      type: 'button',
+      class: 'vl-small',
+      hidden: true,
+      text: W.compare.clear,
+      on: { click: () => this.without() },
+    });
     this.question = h('input', {
       type: 'text',
       id: 'vl-c-question',
@@ -78,7 +91,9 @@ export class CompareView {
         class: 'vl-c-drop',
         on: { dragover: (e) => e.preventDefault(), drop: (e) => this.take(e) },
       },
-      row(this.picker, W.compare.files, this.listed),
+      row(this.picker, W.compare.files),
+      row(this.folder, W.compare.folder),
+      h('div', { class: 'vl-c-line' }, this.listed, this.clear),
       row(this.question, W.compare.question),
     );
     const button = (id, kind, sign, text, click, more = {}) =>
@@ -158,8 +173,7 @@ export class CompareView {
       const box = label.querySelector('input');
       const served = pair.methods[box.value];
       box.disabled = served !== true;
-      label.classList.toggle('off', box.disabled);
-      label.title = box.disabled ? served : label.title;
+      label.hidden = box.disabled; // the form of the race says why
       if (!this.touched) box.checked = asked.has(box.value);
     }
     this.touched = true;
@@ -169,15 +183,35 @@ export class CompareView {
     this.drop.hidden = this.source.value !== 'files';
   }
 
-  take(event) {
+  async take(event) {
     event.preventDefault();
-    this.add([...event.dataTransfer.files]);
+    const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.());
+    const given = [...event.dataTransfer.files];
+    const found = await Promise.all(
+      given.map((file, i) => (entries[i]?.isDirectory ? within(entries[i]) : [file])),
+    );
+    this.add(found.flat());
   }
 
-  /** Files for the bench: one of questions, the others pictures and clips. */
-  async add(files) {
-    this.files.push(...files);
-    put(this.listed, W.compare.listed(this.files.map(({ name }) => name)));
+  /** Files for the bench: one of questions, the others pictures and clips; what is neither is left out. */
+  add(files) {
+    const endings = this.picker.accept.split(',');
+    const fits = ({ name }) => endings.some((ending) => name.toLowerCase().endsWith(ending));
+    const taken = files.filter(fits);
+    this.files.push(...taken);
+    this.tellFiles(files.length - taken.length);
+  }
+
+  without() {
+    this.files = [];
+    this.picker.value = this.folder.value = '';
+    this.tellFiles(0);
+  }
+
+  tellFiles(left) {
+    const names = this.files.map(({ name }) => name);
+    put(this.listed, names.length || left ? W.compare.listed(names, left) : '');
+    this.clear.hidden = !names.length;
   }
 
   /** The request: {lines, name, files} as the server reads them; empty for the pair's own
@@ -364,6 +398,20 @@ export class CompareView {
       filename: `bench-${spec.id}`,
     });
   }
+}
+
+/** The files of a dropped folder, those of its own folders too. */
+async function within(folder) {
+  const reader = folder.createReader();
+  const entries = [];
+  for (let some = [null]; some.length;) {
+    some = await new Promise((ok, failed) => reader.readEntries(ok, failed)); // a hundred at most
+    entries.push(...some);
+  }
+  const file = (entry) => new Promise((ok, failed) => entry.file(ok, failed));
+  return (
+    await Promise.all(entries.map((entry) => (entry.isDirectory ? within(entry) : file(entry))))
+  ).flat();
 }
 
 const value = (text) => (text !== '' && Number.isFinite(Number(text)) ? Number(text) : text);

@@ -688,7 +688,10 @@ export const W = {
       examples: 'All examples of the pair',
     },
     files: 'Questions (.jsonl) and pictures',
-    listed: (names) => `${count(names.length, 'file')}: ${names.slice(0, 5).join(', ')}`,
+    folder: 'Or a folder of them',
+    clear: 'Take all away',
+    listed: (names, left) =>
+      `${count(names.length, 'file')}${names.length ? `: ${names.slice(0, 5).join(', ')}${names.length > 5 ? ', …' : ''}` : ''}${left ? `; ${left} of another kind left out` : ''}`,
     question: 'Without .jsonl: ask of each picture',
     describe: 'Describe the picture.',
     fields: {
