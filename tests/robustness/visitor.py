@@ -48,6 +48,8 @@ class Visitor:
             timeout=patience,
             trust_env=False,
             verify=False,
+            # A server may close what is idle while this machine is about to use it once more.
+            limits=httpx.Limits(keepalive_expiry=2.0),
             headers={"x-forwarded-for": address} if address else None,
         )
         self.session = secrets.token_hex(6)
