@@ -213,7 +213,7 @@ def test_a_full_conversation_is_said_before_it_is_sent(opened):
             MOST_TURNS + 1,
             0,
             (
-                f"At most {MOST_TURNS} earlier questions are remembered, and here are"
+                f"At most {MOST_TURNS} earlier questions are remembered, and there are"
                 f" {MOST_TURNS + 1}."
             ),
         ),
