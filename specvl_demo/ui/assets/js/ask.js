@@ -104,12 +104,12 @@ export class Ask extends EventTarget {
     });
     this.papers = button('', () => this.racePapers());
     this.chips = catalog.methods.map((m) => this.chip(m));
-    this.others = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      'aria-expanded': 'false',
-      on: { click: () => this.showChips(this.others.ariaExpanded !== 'true') },
-    });
+    this.others = button(
+      '',
+      () => this.showChips(this.others.ariaExpanded !== 'true'),
+      'vl-small',
+      { 'aria-expanded': 'false' },
+    );
     this.methods = roving(
       h(
         'div',

@@ -3,7 +3,7 @@
    progress, its tables and charts. A stopped bench keeps what was done, and a reloaded page
    continues it. */
 
-import { h, put, icon, fmt } from './dom.js';
+import { button, h, put, icon, fmt, headRow } from './dom.js';
 import { chosen } from './ask.js';
 import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
@@ -62,13 +62,7 @@ export class CompareView {
       on: { change: () => this.add([...this.folder.files]) },
     });
     this.listed = h('span', { class: 'vl-help' });
-    this.clear = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      hidden: true,
-      text: W.compare.clear,
-      on: { click: () => this.without() },
-    });
+    this.clear = button(W.compare.clear, () => this.without(), 'vl-small', { hidden: true });
     this.question = h('input', {
       type: 'text',
       id: 'vl-c-question',
@@ -96,13 +90,13 @@ export class CompareView {
       h('div', { class: 'vl-c-line' }, this.listed, this.clear),
       row(this.question, W.compare.question),
     );
-    const button = (id, kind, sign, text, click, more = {}) =>
+    const act = (id, kind, sign, text, click, more = {}) =>
       h('button', { type: 'button', class: kind, id, ...more, on: { click } }, icon(sign), text);
-    this.go = button('vl-c-run', 'vl-primary', 'play', W.compare.run, () => this.run());
-    this.halt = button('vl-c-stop', 'vl-secondary', 'stop', W.ask.stop, () => this.stop(), {
+    this.go = act('vl-c-run', 'vl-primary', 'play', W.compare.run, () => this.run());
+    this.halt = act('vl-c-stop', 'vl-secondary', 'stop', W.ask.stop, () => this.stop(), {
       disabled: true,
     });
-    this.goOn = button('vl-c-on', 'vl-secondary', 'play', W.compare.goOn, () => this.follow(), {
+    this.goOn = act('vl-c-on', 'vl-secondary', 'play', W.compare.goOn, () => this.follow(), {
       hidden: true,
     });
     this.progress = h('progress', {
@@ -115,12 +109,8 @@ export class CompareView {
     this.charts = [speeds, depths, kinds, temperatures].map((spec) => {
       const chart = new Chart(spec(this), new Race(), this.painter, this.api.url('plotly'));
       const save = (format) =>
-        h('button', {
-          type: 'button',
-          class: 'vl-small',
-          text: format.toUpperCase(),
+        button(format.toUpperCase(), () => this.savePicture(chart, format), 'vl-small', {
           'aria-label': W.compare.picture(chart.spec.title, format.toUpperCase()),
-          on: { click: () => this.savePicture(chart, format) },
         });
       chart.node.querySelector('header').append(save('png'), save('svg'));
       return chart;
@@ -130,7 +120,7 @@ export class CompareView {
     this.export = h(
       'div',
       { class: 'vl-buttons' },
-      button('vl-c-save', 'vl-secondary', 'save', W.compare.save, () => this.save()),
+      act('vl-c-save', 'vl-secondary', 'save', W.compare.save, () => this.save()),
     );
     this.node = h(
       'div',
@@ -424,15 +414,7 @@ const table = ({ heading, columns, rows }) =>
     h(
       'table',
       {},
-      h(
-        'thead',
-        {},
-        h(
-          'tr',
-          {},
-          columns.map((text) => h('th', { scope: 'col', text })),
-        ),
-      ),
+      headRow(columns),
       h(
         'tbody',
         {},

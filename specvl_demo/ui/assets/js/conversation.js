@@ -2,7 +2,7 @@
    with pictures; the last one is the race on the page. A visitor can continue from each of them:
    editing one drops what came after it. */
 
-import { button, h, icon } from './dom.js';
+import { button, h, iconButton } from './dom.js';
 import { W } from './words.js';
 
 export class Conversation {
@@ -63,9 +63,4 @@ export class Conversation {
   }
 }
 
-const tool = (name, text, fn) =>
-  h(
-    'button',
-    { type: 'button', class: 'vl-reset', 'aria-label': text, title: text, on: { click: fn } },
-    icon(name, 14),
-  );
+const tool = (name, text, fn) => iconButton(name, text, fn, 'vl-reset', 14);

@@ -38,6 +38,16 @@ function fill(node, props, children) {
 export const button = (text, fn, kind = 'vl-small', more = {}) =>
   h('button', { type: 'button', class: kind, text, on: { click: fn }, ...more });
 
+/** A button with a drawing, which says what it does where one points at it. */
+export function iconButton(sign, text, fn, kind = 'vl-tool', size = 16) {
+  const more = { 'aria-label': text, title: text };
+  return h('button', { type: 'button', class: kind, ...more, on: { click: fn } }, icon(sign, size));
+}
+
+/** The head of a table. */
+export const headRow = (names) =>
+  h('thead', {}, h('tr', {}, ...names.map((text) => h('th', { scope: 'col', text }))));
+
 /** Write text only if it differs, to avoid needless layouts. */
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;

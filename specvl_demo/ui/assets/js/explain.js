@@ -1,7 +1,7 @@
 /* Terms with their explanation, which opens by click, touch and keyboard: one small card for the whole page, closed by
    Escape or a press elsewhere. */
 
-import { h } from './dom.js';
+import { h, button } from './dom.js';
 import { W } from './words.js';
 
 let card = null;
@@ -27,15 +27,9 @@ function place(button, title, text) {
 /** A term as a button that explains itself. */
 export function term(title, text, classes = '') {
   if (!text) return h('span', { class: classes, text: title });
-  const button = h('button', {
-    type: 'button',
-    class: `vl-term ${classes}`,
-    'aria-haspopup': 'true',
-    text: title,
-    'aria-description': W.explain(title),
-    on: { click: () => place(button, title, text) },
-  });
-  return button;
+  const told = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };
+  const node = button(title, () => place(node, title, text), `vl-term ${classes}`, told);
+  return node;
 }
 
 /** A heading, or another element, around a term. */

@@ -2,7 +2,7 @@
    every view of the drafter found likely, and the heat of the picture's patches. Given a race and
    its selection; draws nothing else. */
 
-import { h, fmt, icon, marked, shown } from './dom.js';
+import { h, fmt, icon, marked, shown, iconButton, headRow } from './dom.js';
 import { explained } from './explain.js';
 import { reason } from './fold.js';
 import { tokenChip } from './lane.js';
@@ -24,15 +24,11 @@ export class Inspector {
         {},
         explained('h2', W.inspect.title, W.inspect.help),
         this.head,
-        h(
-          'button',
-          {
-            type: 'button',
-            class: 'vl-tool vl-sheet-close',
-            'aria-label': W.inspect.close,
-            on: { click: () => this.race.select(null) },
-          },
-          icon('close'),
+        iconButton(
+          'close',
+          W.inspect.close,
+          () => this.race.select(null),
+          'vl-tool vl-sheet-close',
         ),
       ),
       this.body,
@@ -101,18 +97,7 @@ export class Inspector {
         'p',
         { class: 'vl-chips' },
         round.tokens.map((t, i) =>
-          h(
-            'button',
-            {
-              type: 'button',
-              class: 'vl-plainbutton',
-              'aria-label': W.inspect.open(shown(t.text)),
-              on: {
-                click: () => this.race.select({ lane: lane.name, token: first + i, picked: true }),
-              },
-            },
-            tokenChip(t.text, t.origin),
-          ),
+          this.opener(lane, first + i, tokenChip(t.text, t.origin), W.inspect.open(shown(t.text))),
         ),
       ),
       this.times(round),
@@ -158,6 +143,14 @@ export class Inspector {
     ];
   }
 
+  /** A token's chip, which opens it. now: the token that is open. */
+  opener(lane, token, chip, label, now = null) {
+    const current = token === now ? 'true' : null;
+    const click = () => this.race.select({ lane: lane.name, token, picked: true });
+    const more = { 'aria-label': label, 'aria-current': current, on: { click } };
+    return h('button', { type: 'button', class: 'vl-plainbutton', ...more }, chip);
+  }
+
   /** The tokens that form one character together with this one; null if it forms one by itself. */
   parts(lane, token, index) {
     const piece = lane.pieces[token.piece];
@@ -170,22 +163,17 @@ export class Inspector {
         class: 'vl-hint',
         text: W.inspect.parts(shown(piece.text), piece.stop - piece.start),
       }),
-      lane.tokens.slice(piece.start, piece.stop).map((part, i) =>
-        h(
-          'button',
-          {
-            type: 'button',
-            class: 'vl-plainbutton',
-            'aria-label': W.inspect.part(i + 1, W.origins[part.origin]),
-            'aria-current': piece.start + i === index ? 'true' : null,
-            on: {
-              click: () =>
-                this.race.select({ lane: lane.name, token: piece.start + i, picked: true }),
-            },
-          },
-          tokenChip(part.text || `#${part.id}`, plain ? 'ar' : part.origin),
+      lane.tokens
+        .slice(piece.start, piece.stop)
+        .map((part, i) =>
+          this.opener(
+            lane,
+            piece.start + i,
+            tokenChip(part.text || `#${part.id}`, plain ? 'ar' : part.origin),
+            W.inspect.part(i + 1, W.origins[part.origin]),
+            index,
+          ),
         ),
-      ),
     );
   }
 
@@ -270,16 +258,7 @@ export class Inspector {
       'table',
       { class: 'vl-candidates' },
       h('caption', { class: 'vl-hidden', text: W.inspect.candidates }),
-      h(
-        'thead',
-        {},
-        h(
-          'tr',
-          {},
-          h('th', { scope: 'col', text: W.inspect.candidate }),
-          columns.map((c) => h('th', { scope: 'col', text: W.views[c] ?? c })),
-        ),
-      ),
+      headRow([W.inspect.candidate, ...columns.map((c) => W.views[c] ?? c)]),
       h(
         'tbody',
         {},

@@ -1,7 +1,7 @@
 /* One lane in full: its tree at any round, the selected token, a table of all rounds, every chart
    that its records allow. The same parts as in the race, with more room. */
 
-import { h, fmt } from './dom.js';
+import { h, fmt, headRow } from './dom.js';
 import { Chart } from './chart.js';
 import { byDepth, perRound, phases, speedup } from './charts.js';
 import { declared } from './declared.js';
@@ -74,20 +74,7 @@ class RoundTable {
       h(
         'div',
         { class: 'vl-rounds-scroll', tabindex: '0', 'aria-label': W.inspect.rounds },
-        h(
-          'table',
-          {},
-          h(
-            'thead',
-            {},
-            h(
-              'tr',
-              {},
-              W.inspect.columns.map((text) => h('th', { scope: 'col', text })),
-            ),
-          ),
-          this.body,
-        ),
+        h('table', {}, headRow(W.inspect.columns), this.body),
       ),
     );
     painter.register(this.node, () => this.draw());

@@ -3,7 +3,7 @@
    text) says the same. */
 
 import { align } from './align.js';
-import { h, icon, marked, put, shown } from './dom.js';
+import { h, icon, marked, put, shown, iconButton } from './dom.js';
 import { term } from './explain.js';
 import { rejected } from './fold.js';
 import { MOST_TEXT, laid } from './text.js';
@@ -68,18 +68,9 @@ export class LaneView {
       h('div', { class: 'vl-words' }, this.given, this.text, this.guess),
     );
     this.note = h('span', { class: 'vl-lane-note' });
-    this.copy = h(
-      'button',
-      {
-        type: 'button',
-        class: 'vl-tool',
-        hidden: true,
-        'aria-label': W.lane.copy(this.lane.title),
-        title: W.lane.copy(this.lane.title),
-        on: { click: () => this.copyText() },
-      },
-      icon('copy', 14),
-    );
+    const copies = W.lane.copy(this.lane.title);
+    this.copy = iconButton('copy', copies, () => this.copyText(), 'vl-tool', 14);
+    this.copy.hidden = true;
     this.node = h(
       'section',
       { class: 'vl-lane', data: { lane: this.lane.number } },

@@ -176,10 +176,7 @@ class Page {
   tabKey(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
-    const next =
-      this.tabs[
-        (this.tabs.indexOf(event.currentTarget) + step + this.tabs.length) % this.tabs.length
-      ];
+    const next = this.tabs.at((this.tabs.indexOf(event.currentTarget) + step) % this.tabs.length);
     next.focus();
     next.click();
   }
@@ -400,24 +397,19 @@ class Page {
       return;
     }
     const { asked } = race.meta;
-    const [before, chosen, after] = [
-      lane.tokens.slice(0, index),
-      lane.tokens[index],
-      lane.tokens.slice(index + 1),
-    ];
-    const words = (tokens) => tokens.map((token) => token.text).join('');
+    const { tokens, given } = lane;
+    const words = (...part) =>
+      tokens
+        .slice(...part)
+        .map((token) => token.text)
+        .join('');
     this.trunk ??= [race.meta, trace.recordsOf(race)];
-    const branch = {
-      lane: lane.title,
-      before: lane.given.text + words(before),
-      chosen: chosen.text,
-      taken: text,
-      after: words(after),
-    };
+    const left = { lane: lane.title, chosen: tokens[index].text, taken: text };
+    const branch = { ...left, before: given.text + words(0, index), after: words(index + 1) };
     this.chat.set(asked.history);
     ask.restore(asked);
     ask.run({
-      prefix: [...lane.given.ids, ...before.map((token) => token.id), id],
+      prefix: [...given.ids, ...tokens.slice(0, index).map((token) => token.id), id],
       methods: lane === race.baseline ? asked.methods : [lane.begin.method],
       branch,
     });
@@ -514,15 +506,8 @@ class Page {
 
   /** A kept race again, with the form as it was; files of an earlier visit are sent once more. */
   async again(records, meta) {
-    if (this.ask.running) {
-      this.ask.say(W.run.busy, true);
-      return;
-    }
-    this.show(
-      records,
-      meta.asked ? { ...meta, ...(await this.visit.revive(meta.asked)) } : meta,
-      true,
-    );
+    const revived = !this.ask.running && meta.asked && (await this.visit.revive(meta.asked));
+    this.show(records, { ...meta, ...revived }, true);
   }
 
   save() {

@@ -1,7 +1,7 @@
 /* Shows a finished race again, stretched so that an eye can follow it, or at its true speed: play, pause, scrub, step
    round by round. Moves the race's head along the lanes' own clocks; the views do the rest. */
 
-import { h, put, icon, fmt, segmented } from './dom.js';
+import { h, put, icon, fmt, segmented, iconButton } from './dom.js';
 import { W } from './words.js';
 
 const SHOW_S = 8; // so long a stretched replay lasts
@@ -18,12 +18,7 @@ export class Player {
     this.playing = false;
     this.looping = false;
     this.step = this.step.bind(this);
-    const tool = (name, text, fn) =>
-      h(
-        'button',
-        { type: 'button', class: 'vl-round', 'aria-label': text, title: text, on: { click: fn } },
-        icon(name),
-      );
+    const tool = (name, text, fn) => iconButton(name, text, fn, 'vl-round');
     this.button = tool('play', W.player.play, () => this.toggle());
     this.back = tool('back', W.player.back, () => this.stepBack());
     this.next = tool('next', W.player.next, () => this.stepNext());

@@ -1,7 +1,7 @@
 /* The race as one screen: what is asked, the track, the answers side by side, the tree and the inspector, live charts.
    Composition only: every part draws itself. */
 
-import { button, h, put, icon, shown } from './dom.js';
+import { button, h, put, icon, shown, iconButton } from './dom.js';
 import { Chart } from './chart.js';
 import { term } from './explain.js';
 import { Guide } from './guide.js';
@@ -93,9 +93,9 @@ export class RaceView {
     this.tools = h(
       'div',
       { class: 'vl-race-tools' },
-      this.tool('link', W.run.link, () => this.on.link()),
+      iconButton('link', W.run.link, () => this.on.link()),
       this.shareMenu(),
-      this.tool('save', W.run.save, () => this.on.save()),
+      iconButton('save', W.run.save, () => this.on.save()),
     );
     this.texts = h('div', { class: 'vl-lanes' });
     // Long answers scroll in step.
@@ -110,22 +110,17 @@ export class RaceView {
       true,
     );
     this.said = h('p', { class: 'vl-verdict', role: 'status' });
-    this.followUp = button(W.chat.follow, () => this.on.follow(), 'vl-small', {
-      hidden: true,
-      title: W.chat.followHint,
+    const { follow, ...others } = (this.offers = {
+      follow: button(W.chat.follow, () => this.on.follow()),
+      again: button(W.run.rerun, () => this.on.again(), 'vl-secondary'),
+      calm: button(W.run.calm, () => this.on.calm()),
+      verify: button(W.run.verify, () => this.on.verify()),
+      slowly: button(W.run.slowly, () => this.player.replay()),
     });
-    this.rerun = h(
-      'button',
-      { type: 'button', class: 'vl-secondary', hidden: true, on: { click: () => this.on.again() } },
-      icon('play'),
-      W.run.rerun,
-    );
-    this.slowly = button(W.run.slowly, () => this.player.replay(), 'vl-small', { hidden: true });
-    this.calm = button(W.run.calm, () => this.on.calm(), 'vl-small', { hidden: true });
-    this.check = button(W.run.verify, () => this.on.verify(), 'vl-small', {
-      hidden: true,
-      title: W.run.verifyHint,
-    });
+    follow.title = W.chat.followHint;
+    others.verify.title = W.run.verifyHint;
+    others.again.prepend(icon('play'));
+    this.offer();
     const box = h('input', {
       type: 'checkbox',
       id: 'vl-rejected',
@@ -161,7 +156,7 @@ export class RaceView {
       this.scope,
       this.texts,
       this.sure,
-      h('div', { class: 'vl-under' }, this.legend, this.said, this.followUp),
+      h('div', { class: 'vl-under' }, this.legend, this.said, follow),
       pair,
     );
     this.node = h(
@@ -187,10 +182,7 @@ export class RaceView {
         'div',
         { class: 'vl-says' },
         this.sentence,
-        this.rerun,
-        this.calm,
-        this.check,
-        this.slowly,
+        Object.values(others),
         this.guide.open,
         this.ways,
       ),
@@ -241,37 +233,22 @@ export class RaceView {
     if (token !== null) this.race.select({ lane: lane.name, token });
   }
 
-  tool(name, text, fn) {
-    return h(
-      'button',
-      { type: 'button', class: 'vl-tool', title: text, 'aria-label': text, on: { click: fn } },
-      icon(name),
-    );
-  }
-
   /** What a race can be shared as. */
   shareMenu() {
     const open = (on) => {
       list.hidden = !on;
       opener.setAttribute('aria-expanded', String(on));
     };
-    const opener = this.tool('page', W.run.share, () => open(list.hidden));
+    const opener = iconButton('page', W.run.share, () => open(list.hidden));
     opener.setAttribute('aria-expanded', 'false');
     const list = h(
       'div',
       { class: 'vl-card vl-menu', hidden: true },
       Object.entries(W.run.shareAs).map(([as, text]) =>
-        h('button', {
-          type: 'button',
-          class: 'vl-small',
-          text,
-          on: {
-            click: () => {
-              open(false);
-              opener.focus();
-              this.on.share(as);
-            },
-          },
+        button(text, () => {
+          open(false);
+          opener.focus();
+          this.on.share(as);
         }),
       ),
     );
@@ -415,11 +392,7 @@ export class RaceView {
   /** What can come next: 'follow', another question about the same pictures, 'again', the same once more, 'slowly', a
    *  look at how it came, 'verify', the plain model beside it, 'calm', the same when the machine is free. */
   offer(...next) {
-    this.followUp.hidden = !next.includes('follow');
-    this.rerun.hidden = !next.includes('again');
-    this.slowly.hidden = !next.includes('slowly');
-    this.check.hidden = !next.includes('verify');
-    this.calm.hidden = !next.includes('calm');
+    for (const [name, node] of Object.entries(this.offers)) node.hidden = !next.includes(name);
   }
 
   /** When all lanes are complete: does every lane agree with the plain model, and why is a slow one

@@ -1,7 +1,7 @@
 /* Races that were recorded: traces dropped or chosen, the shipped ones, and the runs of this visit. Works without any
    model and without the server: a trace is read in the browser. */
 
-import { button, h, put, icon } from './dom.js';
+import { button, h, put, icon, iconButton } from './dom.js';
 import * as kept from './keep.js';
 import { thumbnails } from './tiles.js';
 import * as trace from './trace.js';
@@ -113,16 +113,8 @@ export class ReplayView {
           run.lanes.join(', '),
           () => this.show(run.records, run.meta),
           picture(trace.shown(run.records[0])[0]?.frames[0]),
-          h(
-            'button',
-            {
-              type: 'button',
-              class: 'vl-tool',
-              'aria-label': W.run.save,
-              title: W.run.save,
-              on: { click: () => trace.download('race.trace.jsonl', trace.write(run.records)) },
-            },
-            icon('save'),
+          iconButton('save', W.run.save, () =>
+            trace.download('race.trace.jsonl', trace.write(run.records)),
           ),
         ),
       ),

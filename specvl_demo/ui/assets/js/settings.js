@@ -1,7 +1,7 @@
 /* Parameters as fields, made from declarations: {key, kind, default, paper, min, max, choices [[value, title]], title,
    help}. Only changed values are kept; a changed one stands out and can be put back. */
 
-import { button, h, put, icon } from './dom.js';
+import { button, h, put, icon, iconButton } from './dom.js';
 import { W } from './words.js';
 
 let serial = 0;
@@ -22,17 +22,9 @@ export class Fields {
   build(param) {
     const id = `vl-p${(serial += 1)}`;
     const input = control(param, id, (value) => this.set(param, value));
-    const reset = h(
-      'button',
-      {
-        type: 'button',
-        class: 'vl-reset',
-        'aria-label': W.settings.reset(param.title),
-        title: W.settings.resetTo(write(param, param.default)),
-        on: { click: () => this.set(param, param.default) },
-      },
-      icon('reset', 13),
-    );
+    const back = () => this.set(param, param.default);
+    const reset = iconButton('reset', W.settings.reset(param.title), back, 'vl-reset', 13);
+    reset.title = W.settings.resetTo(write(param, param.default));
     const help = [
       param.help,
       param.paper !== null &&

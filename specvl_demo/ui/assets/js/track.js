@@ -1,6 +1,6 @@
 /* The track: one row a lane, all bars on one scale, and the numbers that decide a race in aligned columns. */
 
-import { h, put, fmt } from './dom.js';
+import { h, put, fmt, button } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from './fold.js';
 import { MIN_TOKENS, doubt, early, timing } from './verdict.js';
@@ -13,14 +13,10 @@ export function laneSwitch(race, fits = () => true) {
   const box = h('div', { class: 'vl-segmented', role: 'group', 'aria-label': W.track.lane });
   box.fill = () =>
     box.replaceChildren(
-      ...race.list.filter(fits).map((lane) =>
-        h('button', {
-          type: 'button',
-          text: lane.title,
-          'aria-pressed': String(lane.name === race.focus),
-          on: { click: () => race.setFocus(lane.name) },
-        }),
-      ),
+      ...race.list.filter(fits).map((lane) => {
+        const pressed = { 'aria-pressed': String(lane.name === race.focus) };
+        return button(lane.title, () => race.setFocus(lane.name), null, pressed);
+      }),
     );
   return box;
 }

@@ -3,7 +3,7 @@
    probability. While a round is on its way it grows: drafts appear level by level, then the check sweeps over them. */
 
 import { explained } from './explain.js';
-import { h, svg, put, fmt, shown } from './dom.js';
+import { button, h, svg, put, fmt, shown } from './dom.js';
 import { children, depths, reason, rejected } from './fold.js';
 import { W } from './words.js';
 
@@ -28,13 +28,9 @@ export class TreeView {
       'aria-label': W.tree.slider,
       on: { input: () => this.scrub(Number(this.slider.value)) },
     });
-    this.live = h('button', {
-      type: 'button',
-      class: 'vl-small',
+    this.live = button(W.tree.follow, () => race.select(null), 'vl-small', {
       'aria-pressed': 'true',
-      text: W.tree.follow,
       title: W.tree.followHelp,
-      on: { click: () => race.select(null) },
     });
     this.svg = svg('svg', {
       class: 'vl-tree',

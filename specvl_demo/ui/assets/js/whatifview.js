@@ -2,7 +2,7 @@
    raced again in the browser with other numbers, next to the recorded race and the formula. */
 
 import { term } from './explain.js';
-import { h, put, svg, fmt } from './dom.js';
+import { button, h, put, svg, fmt } from './dom.js';
 import { depth, learn, simulate } from './simulate.js';
 import { doubt } from './verdict.js';
 import { laneSwitch } from './track.js';
@@ -26,18 +26,8 @@ export class WhatIfView {
     this.lanes = laneSwitch(race, (lane) => lane !== race.baseline);
     this.sliders = h('div', { class: 'vl-card vl-sliders' });
     this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.bar(name));
-    this.again = h('button', {
-      type: 'button',
-      class: 'vl-secondary',
-      text: W.whatif.play,
-      on: { click: () => this.play() },
-    });
-    this.reset = h('button', {
-      type: 'button',
-      class: 'vl-small',
-      text: W.whatif.reset,
-      on: { click: () => this.load() },
-    });
+    this.again = button(W.whatif.play, () => this.play(), 'vl-secondary');
+    this.reset = button(W.whatif.reset, () => this.load());
     this.says = h('p', { class: 'vl-headline', 'aria-live': 'polite' });
     this.formula = h('p', { class: 'vl-whatif-formula' });
     this.curve = svg('svg', { class: 'vl-curve', viewBox: '0 0 640 200', role: 'img' });
@@ -258,36 +248,20 @@ export class WhatIfView {
 
   /** Speedup for every draft length, the other values as they are; the best length and the chosen one marked. */
   drawCurve(made) {
-    const { left, right, top, bottom } = BOX;
     const points = Array.from(
       { length: LONGEST },
       (_, i) => simulate(this.known, { ...this.values, gamma: i + 1 }).speedup,
     );
     const best = points.indexOf(Math.max(...points)) + 1;
-    const most = Math.max(1.2, ...points) * 1.08;
-    const x = (g) => left + ((g - 1) / (LONGEST - 1)) * (right - left);
-    const y = (s) => bottom - (s / most) * (bottom - top);
-    const text = (at, up, words, anchor = 'middle') =>
-      svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
     this.curve.replaceChildren(
-      svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }),
-      ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
-      svg('text', {
-        x: -(top + bottom) / 2,
-        y: 14,
-        transform: 'rotate(-90)',
-        'text-anchor': 'middle',
-        text: W.whatif.axis,
-      }),
-      svg('path', {
-        d: points
-          .map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`)
-          .join(''),
-      }),
-      svg('circle', { cx: x(best), cy: y(points[best - 1]), r: 4, class: 'best' }),
-      svg('circle', { cx: x(this.values.gamma), cy: y(made.speedup), r: 6, class: 'now' }),
-      ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 20, String(g))),
-      text((left + right) / 2, bottom + 43, W.whatif.curve),
+      ...plot(
+        points.map((s, i) => [i + 1, s]),
+        [1, LONGEST],
+        [1, 5, 10, 15, LONGEST].map((g) => [g, String(g)]),
+        W.whatif.curve,
+        [best, points[best - 1]],
+        [this.values.gamma, made.speedup],
+      ),
     );
     this.curve.setAttribute('aria-label', W.whatif.curveSay(best, points[best - 1].toFixed(2)));
   }
@@ -295,30 +269,43 @@ export class WhatIfView {
 
 /** Speedup over acceptance at the recorded cost of a round; where it pays, and where the race stood. */
 function acceptanceCurve({ curve, break_even: even, acceptance, speedup }) {
+  const say = W.whatif.acceptanceSay(fmt.percent(even), fmt.percent(acceptance));
+  return svg(
+    'svg',
+    { class: 'vl-curve', viewBox: '0 0 640 200', role: 'img', 'aria-label': say },
+    plot(
+      curve,
+      [0, 1],
+      [0, 0.25, 0.5, 0.75, 1].map((a) => [a, fmt.percent(a)]),
+      W.whatif.acceptance,
+      even !== null && [even, 1],
+      acceptance !== null && [acceptance, speedup],
+    ),
+  );
+}
+
+/** What a curve of speedups is drawn of: points [x, speedup] from `low` to `high`, with [x, words] below its axis and
+ *  two points marked. */
+function plot(points, [low, high], marks, axis, best, now) {
   const { left, right, top, bottom } = BOX;
-  const most = Math.max(1.2, ...curve.map(([, s]) => s)) * 1.08;
-  const x = (a) => left + a * (right - left);
+  const most = Math.max(1.2, ...points.map(([, s]) => s)) * 1.08;
+  const x = (at) => left + ((at - low) / (high - low)) * (right - left);
   const y = (s) => bottom - (s / most) * (bottom - top);
   const text = (at, up, words, anchor = 'middle') =>
     svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
-  return svg(
-    'svg',
-    {
-      class: 'vl-curve',
-      viewBox: '0 0 640 200',
-      role: 'img',
-      'aria-label': W.whatif.acceptanceSay(fmt.percent(even), fmt.percent(acceptance)),
-    },
+  const dot = (point, r, kind) =>
+    point && svg('circle', { cx: x(point[0]), cy: y(point[1]), r, class: kind });
+  const title = text(-(top + bottom) / 2, 14, W.whatif.axis);
+  title.setAttribute('transform', 'rotate(-90)');
+  const line = points.map(([at, s], i) => `${i ? 'L' : 'M'}${x(at).toFixed(1)} ${y(s).toFixed(1)}`);
+  return [
     svg('line', { class: 'one', x1: left, x2: right, y1: y(1), y2: y(1) }),
-    ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
-    svg('path', {
-      d: curve.map(([a, s], i) => `${i ? 'L' : 'M'}${x(a).toFixed(1)} ${y(s).toFixed(1)}`).join(''),
-    }),
-    even !== null && svg('circle', { cx: x(even), cy: y(1), r: 4, class: 'best' }),
-    acceptance !== null && svg('circle', { cx: x(acceptance), cy: y(speedup), r: 6, class: 'now' }),
-    [0, 0.25, 0.5, 0.75, 1].map((a) =>
-      text(x(a), bottom + 20, fmt.percent(a), a < 1 ? 'middle' : 'end'),
-    ),
-    text((left + right) / 2, bottom + 43, W.whatif.acceptance),
-  );
+    ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
+    title,
+    svg('path', { d: line.join('') }),
+    dot(best, 4, 'best'),
+    dot(now, 6, 'now'),
+    ...marks.map(([at, words]) => text(x(at), bottom + 20, words, at < high ? 'middle' : 'end')),
+    text((left + right) / 2, bottom + 43, axis),
+  ].filter(Boolean);
 }
