@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
+from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, Scores, Verdict
 from specvl_demo.records import Candidate, Origin, Token, Tree
@@ -92,12 +93,12 @@ class Recorder:
         n, logits = len(kept), scores.logits
         path = verdict.path[:n]
         tokens = tree.tokens.to(logits.device)
-        wanted = [tokens, logits[verdict.path].amax(-1).isfinite()]
+        wanted = [tokens, taken(logits, verdict.path).amax(-1).isfinite()]
         wanted += [] if tree.logp is None else [tree.logp]
         if self._full:
             logp = logits.log_softmax(-1, dtype=torch.float32)
             wanted.append(logp[tree.shape.parent_on(logits.device), tokens])
-            wanted += _likeliest(logp[path], TOP)
+            wanted += _likeliest(taken(logp, path), TOP)
             for view in said.values():
                 wanted += _likeliest(view, VIEW_TOP)
         told = iter(_read(wanted))

@@ -20,3 +20,13 @@ def sent(numbers: Sequence[int] | Tensor, device: torch.device) -> Tensor:
     if device.type != "cuda" or host.device.type != "cpu":
         return host.to(device)
     return host.pin_memory().to(device, non_blocking=True)
+
+
+def taken(rows: Tensor, at: Sequence[int], dim: int = 0) -> Tensor:
+    """Return the rows at these ascending places; where they are the first ones, a view.
+
+    A tensor indexed by a list waits for the device, which must have the list first.
+    """
+    if not at or at[-1] == len(at) - 1:
+        return rows.narrow(dim, 0, len(at))
+    return rows.index_select(dim, sent(at, rows.device))

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specvl_demo.core.types import Capture
 from specvl_demo.decoders.backend import ForwardInput, ForwardOutput
+from specvl_demo.decoders.exact import MOST_NODES, padded
 from specvl_demo.decoders.huggingface import HFCache, HFDecoder
 from specvl_demo.decoders.kv_cache import KVCache, Layout
 
@@ -66,10 +67,14 @@ class StaticCache(HFCache):
         """Return it, with its graphs, to its decoder."""
         self._steps.free.append(self)
 
-    def prepare(self) -> None:
-        """Record the step shapes that other caches recorded, outside a lane's time."""
-        for shape in self._steps.seen:
-            self._steps.step(self, shape)
+    def prepare(self, most: int, layers: tuple[int, ...] = (), least: int | None = None) -> None:
+        """Record every shape of such steps, so that no timed round has to."""
+        exactly = least is not None and most <= MOST_NODES
+        first = padded(1, least) if exactly and least else 1
+        last = next((rows for rows in BUCKETS if rows >= max(most, first)), BUCKETS[-1])
+        for rows in BUCKETS:
+            if first <= rows <= last:
+                self._steps.step(self, StepShape(rows, layers, MOST_NODES if exactly else 0))
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Like `KVCache.write`; in a fixed step, write at `self.at` and return the whole buffer."""
@@ -144,13 +149,12 @@ class FixedSteps:
     """The fixed steps of one host, and the caches that they are recorded on.
 
     A graph is bound to its buffers, so caches are reused by one lane after the other: a pair
-    records once for every cache held at the same time. seen: step shapes that were run.
+    records once for every cache held at the same time.
     """
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.free: list[StaticCache] = []
-        self.seen: dict[StepShape, None] = {}
         self._pool: Any = None  # a CUDA handle
 
     # Caches and buffers outlive the mode that they are first asked for in.
@@ -173,7 +177,6 @@ class FixedSteps:
         shape, cache, size = self._shape(call), call.cache, call.x.shape[1]
         if shape is None or not isinstance(cache, StaticCache):
             return otherwise(call)
-        self.seen[shape] = None
         step = self.step(cache, shape)
         self._fill(step, call)
         if step.graph is None:
@@ -279,8 +282,13 @@ class FixedSteps:
         torch.cuda.current_stream(device).wait_stream(stream)
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            self._compute(step, cache)
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):
+                self._compute(step, cache)
+        except RuntimeError:
+            # What was half recorded may still hold blocks of this pool.
+            self._pool = None
+            raise
         step.graph = graph
 
     def _compute(self, step: _Step, cache: StaticCache) -> None:

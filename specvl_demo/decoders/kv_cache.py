@@ -77,8 +77,13 @@ class KVCache:
         """How many sequences rows are kept for."""
         return self.blocks[0].shape[2]
 
-    def prepare(self) -> None:
-        """Prepare for steps, before any clock runs."""
+    def prepare(self, most: int, layers: tuple[int, ...] = (), least: int | None = None) -> None:
+        """Prepare for steps of up to `most` rows, before any round is timed.
+
+        Args:
+            layers: Layers whose inputs the steps keep.
+            least: As in `CachedSequence.score`.
+        """
 
     def release(self) -> None:
         """Release the cache, which is no longer used."""

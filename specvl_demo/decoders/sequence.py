@@ -341,8 +341,6 @@ def prefill(
         kept=kept,
     )
     hidden = backend.forward(call)
-    if room > size:
-        cache.prepare()
     following = torch.tensor([context.next_position for context in contexts], device=pad.device)
     axes = 1 if positions.ndim == 2 else len(positions)
     return CachedSequence(backend, cache, following, axes, pad if padded else None), hidden, kept

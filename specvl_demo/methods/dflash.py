@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Capture, Decoder, NoDrafter, Prefill, Scores, Start, Verdict
 from specvl_demo.decoders.backend import Backend
@@ -256,7 +257,7 @@ class BlockDrafter(NoDrafter):
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's states of the root and the accepted tokens for the next round."""
-        new = self._head.states(scores)[verdict.path]
+        new = taken(self._head.states(scores), verdict.path)
         self._pending = torch.cat((self._pending, new)) if len(self._pending) else new
 
 

@@ -29,13 +29,13 @@ class BestFirstSettings(PolicySettings):
     loops + 1 deep.
     """
 
-    nodes: int = setting(60, "nodes of the tree, including the root", 2, 1025, title="tree nodes")
+    nodes: int = setting(60, "nodes of the tree, the root included", 2, 1025, title="tree nodes")
     width: int = setting(
         10,
         "nodes expanded per level, and likeliest tokens taken after each",
         1,
         64,
-        title="branches per level",
+        title="branches a level",
     )
     loops: int = setting(5, "levels below the first", 0, 64, title="tree levels")
 
@@ -103,18 +103,21 @@ class BestFirst(Policy):
         # A child's score is never above its parent's, and the stable sort prefers the earlier in a
         # tie: a chosen node's parent is always chosen.
         order = scores.sort(descending=True, stable=True).indices[: self.nodes - 1]
-        order = order[scores[order].isfinite()].sort().values
-        above = fed[order // (len(scores) // len(fed))]
+        # Impossible ones go after the others, and are dropped when the host knows their number.
+        order = torch.where(scores[order].isfinite(), order, len(scores)).sort().values
+        chosen = order.clamp_max(len(scores) - 1)
+        above = fed[chosen // (len(scores) // len(fed))]
         # The places of the parents among the chosen, counted after the root.
         parent = torch.searchsorted(order, above, right=True)
         row_of = torch.full((len(scores),), -1, device=order.device)
         row_of[fed[1:]] = torch.arange(1, len(fed), device=order.device)
-        parent, rows = torch.stack((parent, row_of[order])).tolist()
+        told = torch.stack((order, parent, row_of[chosen])).tolist()
+        n = sum(number < len(scores) for number in told[0])
         return DraftTree(
-            torch.cat((root.to(tokens.device), tokens[order])),
-            shape_of((-1, *parent)),
-            logp=torch.cat((torch.zeros_like(logps[:1]), logps[order])),
-            rows=(0, *rows),
+            torch.cat((root.to(tokens.device), tokens[chosen[:n]])),
+            shape_of((-1, *told[1][:n])),
+            logp=torch.cat((torch.zeros_like(logps[:1]), logps[chosen[:n]])),
+            rows=(0, *told[2][:n]),
         )
 
 

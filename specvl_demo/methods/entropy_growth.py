@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler, best
-from specvl_demo.core.transfer import sent
+from specvl_demo.core.transfer import sent, taken
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.core.types import Drafter
 
@@ -160,12 +160,12 @@ def grown(
         born = _born(nodes, fed, scores.float().exp().tolist(), level, want)
         if not born:
             break
-        tokens.append(_at(ids.flatten(), born))
-        logps.append(_at(logp.flatten(), born).float())
+        tokens.append(taken(ids.flatten(), born))
+        logps.append(taken(logp.flatten(), born).float())
         fed = [i for i in _most_probable(nodes, want.max_nodes - 1) if i >= first]
         if not fed:
             break
-        feed = _at(tokens[-1], [i - first for i in fed])
+        feed = taken(tokens[-1], [i - first for i in fed])
     return _selected(
         nodes, torch.cat([t.to(tokens[-1].device) for t in tokens]), torch.cat(logps), want
     )
@@ -188,15 +188,6 @@ def _born(
                 born.append(slot * len(probs[slot]) + rank)
                 nodes.append(_Node(i, own, product))
     return born
-
-
-def _at(flat: Tensor, places: Sequence[int]) -> Tensor:
-    """Return the elements at these ascending places; a view, which costs little, if they are the
-    first.
-    """
-    if places[-1] == len(places) - 1:
-        return flat[: len(places)]
-    return flat[sent(places, flat.device)]
 
 
 def _most_probable(nodes: Sequence[_Node], size: int) -> list[int]:

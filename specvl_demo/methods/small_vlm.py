@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specvl_demo.core.transfer import sent
+from specvl_demo.core.transfer import sent, taken
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
@@ -119,6 +119,7 @@ class SmallVLM:
         self._key = (self.vlm, *(context.name for context in contexts))
         known = None if self._cache is None else self._cache.get(self._key)
         self._stream, _, _ = prefill(self.vlm.decoder, contexts, room, prefix=known)
+        self._stream.cache.prepare(start.max_nodes)
         self._seen = {context.name: context.index for context in contexts}
         self._words = {
             context.name: context.ids[(context.index < 0) & ~context.visual].tolist()
@@ -159,8 +160,7 @@ class SmallVLM:
             return
         n = len(rows)
         if self._mixer is not None:
-            path = verdict.path[:n]
-            logits = scores.logits[:n] if path[-1] == n - 1 else scores.logits[path]
+            logits = taken(scores.logits, verdict.path[:n])
             self._mixer.update(self._at(rows), logits, verdict.tokens[:n])
         self._stream.keep(rows)
         self._pending = verdict.tokens[n - 1 : -1]
@@ -193,9 +193,7 @@ class SmallVLM:
 
     def _at(self, rows: Sequence[int]) -> Tensor:
         """Return the views' log-probabilities [m, len(rows), V] at these rows."""
-        said = torch.cat(self._said, dim=1)
-        in_a_row = len(rows) > 0 and rows[-1] == len(rows) - 1
-        return said[:, : len(rows)] if in_a_row else said[:, list(rows)]
+        return taken(torch.cat(self._said, dim=1), rows, dim=1)
 
 
 def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:

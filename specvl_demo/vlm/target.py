@@ -14,6 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from specvl_demo.core.transfer import taken
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
@@ -113,7 +114,7 @@ class VLMTarget:
         stream = stream.fork(stream.length + max_new_tokens + spare)
         if exact:
             stream.cache.clear()
-        stream.cache.prepare()
+        stream.cache.prepare(max_nodes, capture.layers, self.least_rows)
         return VLMSession(self.vlm, stream, prefill, capture.layers, self.least_rows)
 
     def exactness(self, max_nodes: int) -> str:
@@ -176,7 +177,7 @@ class VLMSession:
         if self._cache is not None:
             one, at = self._scores, list(path)
             self._decided.append(
-                (one.hidden[at], {i: states[at] for i, states in one.layers.items()})
+                (taken(one.hidden, at), {i: taken(states, at) for i, states in one.layers.items()})
             )
 
     @torch.inference_mode()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.prefix_cache import new_columns, row_keys
-from specvl_demo.core.transfer import sent
+from specvl_demo.core.transfer import sent, taken
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NOTHING,
@@ -281,7 +281,7 @@ class FeatureDrafter(NoDrafter):
             stream = head.prefill(start, opening, room)
         else:
             stream, _ = grown(cached[0].stream, room, rows - new, opening.x[None, -new:])
-        stream.cache.prepare()
+        stream.cache.prepare(start.max_nodes)
         self._stream, self._known, self._seen = stream, opening.known, opening.seen
         self._begun, self._cache = stream.length, cache
         self._context = start.encoded.context(name, opening.seen)
@@ -330,9 +330,7 @@ class FeatureDrafter(NoDrafter):
         """Drop drafted rows; keep the accepted tokens and the target's features for the
         next round.
         """
-        features, path = self._head.features(scores), verdict.path
-        # A path descends, so it is a run of consecutive rows exactly if it ends where a run would.
-        known = features[: len(path)] if path[-1] == len(path) - 1 else features[path]
+        known = taken(self._head.features(scores), verdict.path)
         if self._fed:
             self._stream.keep([0])
             self._pending, self._known = verdict.tokens[:-1], known
