@@ -18,6 +18,8 @@ _LEAST = 90_000
 """Size of a matrix, in numbers, below which it stays in a CPU's caches and the call dominates the
 cost.
 """
+_CHECKED = 4096
+"""Rows that are tried in half precision at once."""
 _LARGE, _FEW = 300_000, 2
 """A smaller matrix is multiplied with this few rows as fast without packing."""
 
@@ -78,22 +80,25 @@ PACKING_8_BIT = _packing_8_bit()
 
 
 def in_half(weight: Tensor) -> tuple[Tensor, float] | None:
-    """Return (numbers in half precision, factor): their product with the factor is exactly
-    `weight`.
+    """Return (numbers that half precision holds, factor): their product is exactly `weight`.
 
-    The factor is a power of two. None if half precision cannot hold the numbers; it holds all that
-    were stored in float16 and nearly always bfloat16's.
+    The factor is a power of two. With a factor of 1 the numbers are the weight's own, not a copy.
+    None if half precision cannot hold the numbers; it holds all that were stored in float16 and
+    nearly always bfloat16's.
     """
-    exact = weight.float()
-    most = max(abs(bound.item()) for bound in exact.aminmax())
+    most = max(abs(bound.item()) for bound in weight.aminmax())
     if not 0 < most < math.inf:
         return None
-    half = exact.half().float()
-    if torch.equal(half, exact):
-        return half, 1.0
-    factor = 2.0 ** (math.frexp(most)[1] - 15)
-    half = (exact / factor).half().float()
-    return (half, factor) if torch.equal(half * factor, exact) else None
+    for factor in (1.0, 2.0 ** (math.frexp(most)[1] - 15)):
+        # Some rows at a time: an output head in float32 is half a gigabyte, and so is each copy.
+        if all(_held(rows, factor) for rows in weight.split(_CHECKED)):
+            return (weight.float() if factor == 1 else weight.float() / factor), factor
+    return None
+
+
+def _held(rows: Tensor, factor: float) -> bool:
+    exact = rows.float()
+    return torch.equal((exact / factor).half().float() * factor, exact)
 
 
 class PackedLinear:
