@@ -136,6 +136,26 @@ def build(name: str, which: int, dtype: str, folder: str) -> None:
     processor.save_pretrained(folder)
 
 
+def cut(model: Any, n_layers: int) -> None:
+    """Let a vision tower's later layers return their input.
+
+    Their weights are still read, so that they are in memory as if they had computed. Layers reuse
+    each other's memory, so the peak does not depend on their number unless the library keeps what
+    they return.
+    """
+    text = model.get_decoder()
+    inside = {id(one) for one in text.modules()}
+    (tower,) = (
+        one
+        for one in model.modules()
+        if isinstance(one, torch.nn.ModuleList) and len(one) > n_layers and id(one) not in inside
+    )
+    for layer in tower[n_layers:]:
+        for weight in layer.parameters():
+            weight.sum()
+        layer.forward = lambda states, *_, **__: states
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("name", choices=SIZES)
@@ -143,6 +163,9 @@ def main() -> None:
     options.add_argument("--methods", default="ar,chain,sage,tabed")
     options.add_argument(
         "--folder", help="folder of the weights, written if missing (default: a temporary one)"
+    )
+    options.add_argument(
+        "--layers", type=int, help="compute only so many layers of a vision tower (default: all)"
     )
     asked = options.parse_args()
     say: Callable[[str], Any] = partial(print, flush=True)
@@ -161,6 +184,9 @@ def main() -> None:
         warnings.showwarning = lambda message, *_, **__: heard.append(str(message))
         pair = custom.custom_pair(*folders)
         loaded = loader.load(pair, options=Options(asked.dtype))
+        if asked.layers is not None:
+            for one in (loaded.models.target.vlm, *loaded.models.drafters.values()):
+                cut(one.model, asked.layers)
         say(f"loaded: {gb(peak_bytes(torch.device('cpu')))}")
         for path in (PICTURE, CLIP):
             turns = [session.turn("What is this?", load_any([path], pair.n_frames))]

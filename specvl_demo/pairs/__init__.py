@@ -48,6 +48,9 @@ class Checkpoint:
         active: For a mixture of experts, the parameters that a step reads for one token; 0: all.
         fused_bytes: Memory of the fused CPU decoder's own layout of its matrices, in addition to
             the weights; 0 if that decoder does not run it.
+        looks: Numbers held at once per token of a prompt while the vision tower computes; 0 if few
+            or unknown.
+        reads: The same while the decoder computes the prompt.
     """
 
     id: str
@@ -59,6 +62,8 @@ class Checkpoint:
     tower: float = 0.0
     active: float = 0.0
     fused_bytes: float = 0.0
+    looks: int = 0
+    reads: int = 0
 
     @property
     def folder(self) -> Path:

@@ -2,7 +2,7 @@
 loaded.
 
 Memory counted: weights of the target and of the requested drafters, keys and values of every lane,
-and what the process itself needs.
+a pass over a prompt with its pictures, and what the process itself needs.
 """
 
 from __future__ import annotations
@@ -153,18 +153,30 @@ def needs_bytes(
     packed = each if in_layout else QUANTISED_BYTES.get(quantised, each)
     weights = pair.target.params * packed
     weights += sum(one.params for one in drafters(pair, roles)) * each
+
+    def number(one: Checkpoint) -> int:
+        """Bytes of a number in the decoder: the fused one computes, and keeps keys and values, in
+        float32 whatever its weights are.
+        """
+        return DTYPE_BYTES["float32"] if on_cpu and one.fused_bytes else each
+
     cached = 0.0
     # choice: every lane but AR's is counted with the pair's largest drafter.
     largest = max(drafters(pair, roles), key=lambda one: one.kv, default=None)
     for one, copies in ((pair.target, n_lanes + 1), (largest, n_lanes - 1)):
         if one is not None:
-            # The fused decoder keeps keys and values in float32, whatever its weights are.
-            number = DTYPE_BYTES["float32"] if on_cpu and one.fused_bytes else each
-            cached += one.kv * copies * number
+            cached += one.kv * copies * number(one)
     if on_cpu:
         weights += sum(one.fused_bytes for one in (pair.target, *drafters(pair, roles)))
-    rows = pair.n_tokens * (1 if on_cpu else CACHE_SPARE)
-    return int(weights + cached * rows) + PROCESS_BYTES[device.partition(":")[0]]
+    else:
+        cached *= CACHE_SPARE
+    # One model at a time goes over the prompt.
+    passed = max(
+        max(one.looks * each, one.reads * number(one))
+        for one in (pair.target, *drafters(pair, roles))
+    )
+    held = (cached + passed) * pair.n_tokens
+    return int(weights + held) + PROCESS_BYTES[device.partition(":")[0]]
 
 
 def too_many_lanes(

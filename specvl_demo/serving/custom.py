@@ -185,4 +185,6 @@ def _checkpoint(card: compatibility.Card) -> Checkpoint:
         kv=found.kv,
         tower=found.tower,
         fused_bytes=fused_bytes,
+        looks=found.looks,
+        reads=found.reads,
     )
