@@ -254,7 +254,7 @@ def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
     seventh.click(force=True)
     expect(seventh).not_to_be_checked()
     expect(opened.locator(".vl-method-note")).to_contain_text(
-        "6 methods race beside the autoregressive lane at most"
+        "6 methods at most race beside the autoregressive lane"
     )
     assert opened.evaluate("specvl.ask.request.methods.length") == 6
     plain = opened.locator(".vl-ask [data-method=ar] input")

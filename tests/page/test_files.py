@@ -156,7 +156,7 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     expect(refused).to_contain_text("notes.txt was not added")
     opened.get_by_role("button", name="Remove scene.png").click()
     opened.locator("#vl-run").click()  # never without a picture that somebody meant to show
-    expect(opened.locator(".vl-notice")).to_contain_text("Take it off the list to run without it")
+    expect(opened.locator(".vl-notice")).to_contain_text("Remove it to run without it")
     assert not opened.evaluate("specvl.ask.running")
     opened.get_by_role("button", name="Remove notes.txt").click()
     expect(refused.locator("li")).to_have_count(0)

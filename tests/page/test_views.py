@@ -206,7 +206,7 @@ def test_settings_stand_out_and_can_be_put_back(opened):
     most = gamma.get_attribute("max")
     assert most != preset
     expect(gamma).to_have_value(most)
-    panel.get_by_role("button", name="Put draft length γ back").click()
+    panel.get_by_role("button", name="Reset draft length γ").click()
     expect(gamma).to_have_value(preset)
     expect(panel.locator(".vl-param.changed")).to_have_count(0)
 
