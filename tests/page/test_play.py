@@ -130,7 +130,7 @@ def test_the_game_is_played_by_touch_and_goes_on_to_another_picture(opened):
     game.locator(".vl-guess-options button").nth(1).click()
     expect(game.locator(".vl-guess-score")).to_contain_text("1 of")
     game.get_by_role("button", name="Another picture").click()
-    expect(game.locator(".vl-question")).to_have_text("Describe everything.")
+    expect(game.locator(".vl-guess-question")).to_have_text("Describe everything.")
     expect(game.locator(".vl-guess-score")).to_contain_text("You 0 · drafter 0 · 0 of")
     opened.keyboard.press("Escape")
     expect(game).to_be_hidden()

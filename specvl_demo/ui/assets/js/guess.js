@@ -45,7 +45,7 @@ export class Guess {
     this.examples = catalog.examples.filter((e) => e.trace && !e.fails);
     const place = (tag, name, more = {}) => h(tag, { class: `vl-guess-${name}`, ...more });
     this.pictures = place('div', 'pictures');
-    this.question = h('p', { class: 'vl-question' });
+    this.question = h('p', { class: 'vl-guess-question' });
     this.text = place('p', 'text', { 'aria-live': 'polite' });
     this.options = place('div', 'options', { role: 'group', 'aria-label': W.guess.pick });
     this.result = place('p', 'result', { role: 'status' });
