@@ -248,7 +248,7 @@ def test_eagle3_says_what_a_plain_transcription_says(
         t["embed_tokens.weight"] = torch.randn(VOCAB, D)
     head = open_head(write(tmp_path, t, **config), deep.decoder)
     if form == "placeholders":
-        head = head.told(DrafterSettings(pictures="placeholders"), ())
+        head = head.with_settings(DrafterSettings(pictures="placeholders"), ())
     drafter = FeatureDrafter(head)
     start = begun(deep, drafter, tiny_prompt())
     token = torch.tensor([17])
@@ -282,7 +282,7 @@ def test_eagle3_says_what_a_plain_transcription_says(
         fed = norm(out[-1:], t["norm.weight"]) if "norm_output" in config else out[-1:]
         features = torch.cat((features, fed))
     may = (
-        head.told(DrafterSettings(draft_vocab=10), ())
+        head.with_settings(DrafterSettings(draft_vocab=10), ())
         .log_probabilities(VOCAB, ())(torch.randn(1, D))[0]
         .isfinite()
         .nonzero()[:, 0]

@@ -94,7 +94,9 @@ def test_captions_stand_where_their_pictures_stood() -> None:
     assert context.ids.tolist() == [20, 30, 31, 40, 41, 24, 30, 31]
     assert context.index.tolist() == [0, -1, -1, -1, -1, 4, -1, -1]
     with pytest.raises(ValueError, match="returned 1 captions for 2 runs"):
-        CaptionView(lambda encoded, encoder: [[40]], prefix=()).see(prompt("tvvtvt"), EYES, None)
+        CaptionView(lambda encoded, encoder: [[40]], prefix=()).build_context(
+            prompt("tvvtvt"), EYES, None
+        )
     nothing = CaptionView(lambda *_: pytest.fail("nothing to describe"), prefix=(30,))
     assert seen(nothing, prompt("tttt")).ids.tolist() == [20, 21, 22]
 
@@ -148,7 +150,7 @@ def test_even_pruning_keeps_the_text_and_evenly_spaced_patches(axes: int, positi
 def test_positions_that_cannot_be_are_refused() -> None:
     encoded = prompt("tt" + "v" * 20 + "ttt", axes=3)
     with pytest.raises(ValueError, match="three axes"):
-        pruned(drop_image=0.8, positions="compact").see(encoded, EYES, asked(encoded))
+        pruned(drop_image=0.8, positions="compact").build_context(encoded, EYES, asked(encoded))
     with pytest.raises(ValueError, match="positions must be one of"):
         pruned(positions="dense")
 
