@@ -472,7 +472,7 @@ def test_a_wrong_width_or_kind_names_both_sides(
         open_head(folder, target.decoder)
     folder = write(tmp_path / "other", published("eagle2", target))
     with pytest.raises(
-        ValueError, match="a DREAM head was needed, but the tensors are those of an EAGLE-2 head"
+        ValueError, match="a DREAM head was needed, the tensors are those of an EAGLE-2 head"
     ):
         open_head(folder, target.decoder, serving("dream"))
     folder = write(tmp_path / "three", published("eagle3", target))
