@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,16 @@ from tests.robustness import late_app
 from tests.robustness.footprint import Sample, growth, listening, look
 from tests.robustness.support import server
 from tests.robustness.visitor import Turned, Visitor
-from tests.robustness.visits import BUSY, DIED, KINDS, OUTCOMES, Tally, Visit, Wrong
+from tests.robustness.visits import (
+    BUSY,
+    DIED,
+    KINDS,
+    OUTCOMES,
+    Tally,
+    Visit,
+    Wrong,
+    refused_files,
+)
 
 WARM_SHARE, WARM_MOST_S = 0.2, 300.0
 """What of the time passes before memory is judged: allocators and caches fill on first use."""
@@ -66,8 +75,10 @@ async def soak(
     """Drive the page at `url` for some minutes; pid: of its server, None where it is not on this
     machine. late: where it writes how late its event loop is. kill_s: see --kill.
 
-    Before the time begins every method runs once, so that all models are loaded.
+    Before the time begins every method runs once, so that all models are loaded, and the corpus is
+    made: visitors that wait for it would be taken for such as do not go on.
     """
+    refused_files()
     async with Visitor(url) as first:
         for at in range(0, len(methods), LANES):
             asked = {
@@ -171,13 +182,15 @@ async def _kill(pid: int | None, every_s: float | None, rng: random.Random, tall
     """Kill a process that computes, one after the other: the page's own, or an actor of Ray."""
     while pid is not None and every_s is not None:
         await asyncio.sleep(every_s)
-        for one in rng.sample(every := psutil.Process(pid).children(recursive=True), len(every)):
-            command = " ".join(one.cmdline()) if one.is_running() else ""
-            own = one.ppid() == pid and "spawn_main" in command
-            if own or command.startswith("ray::Engine"):
-                one.kill()
-                tally.killed += 1
-                break
+        every = psutil.Process(pid).children(recursive=True)
+        for one in rng.sample(every, len(every)):
+            with suppress(psutil.Error):  # it has just ended
+                command = " ".join(one.cmdline())
+                own = one.ppid() == pid and "spawn_main" in command
+                if own or (command.startswith("ray::") and "IDLE" not in command):
+                    one.kill()
+                    tally.killed += 1
+                    break
 
 
 async def _watch(pid: int | None, samples: list[Sample]) -> None:
