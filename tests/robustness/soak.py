@@ -187,7 +187,7 @@ async def _kill(pid: int | None, every_s: float | None, rng: random.Random, tall
             with suppress(psutil.Error):  # it has just ended
                 command = " ".join(one.cmdline())
                 own = one.ppid() == pid and "spawn_main" in command
-                if own or (command.startswith("ray::") and "IDLE" not in command):
+                if own or command.startswith("ray::Actor"):
                     one.kill()
                     tally.killed += 1
                     break
