@@ -11,6 +11,7 @@ from functools import partial
 
 from PIL import Image
 
+from specvl_demo.bench import cases
 from specvl_demo.bench.cases import Case
 from specvl_demo.bench.measure import BenchOptions
 from specvl_demo.media import VideoFrames
@@ -107,24 +108,25 @@ def shifting(asked: BenchOptions) -> list[Case]:
 
 
 def clips(asked: BenchOptions, frames: int = 16) -> list[Case]:
-    """Return clips of so many of the pair's pictures, unrelated to each other.
-
-    On the drawn-scene pair each has 36 visual tokens.
+    """Return clips of unrelated pictures: drawn scenes, of 36 visual tokens each, for the pair that
+    knows them, else the pair's own pictures.
     """
     asks = ("What happens in the clip?", "Describe the clip.")
+    drawn = asked.pair.questions == cases.QUESTIONS.name
     pictures = [
         picture.resize((SIDE, SIDE))
-        for case in asked.cases("all")
+        for case in (() if drawn else asked.cases("all"))
         for picture in case.shown
         if isinstance(picture, Image.Image)
     ]
+
+    def clip(first: int) -> VideoFrames:
+        if drawn:
+            return cases.clip(frames, first)
+        return VideoFrames(tuple(pictures[(first + i) % len(pictures)] for i in range(frames)))
+
     return [
-        Case(
-            f"clip-{at}",
-            asks[at % 2],
-            (VideoFrames(tuple(pictures[(3 * at + i) % len(pictures)] for i in range(frames))),),
-            kind="clip",
-        )
+        Case(f"clip-{at}", asks[at % 2], (clip(3 * at),), kind="clip")
         for at in range(min(8, asked.prompts))
     ]
 

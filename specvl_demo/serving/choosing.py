@@ -16,6 +16,7 @@ from specvl_demo.pairs import CUSTOM, ROLES, Checkpoint, PairSpec, Role, base_we
 from specvl_demo.pairs.machine import Machine
 from specvl_demo.serving import availability, ceilings, tuned
 from specvl_demo.serving.availability import Availability, available, there
+from specvl_demo.vlm.compatibility import RECURRENT
 
 
 def default_pair() -> PairSpec:
@@ -71,6 +72,11 @@ def choose(
         a = "an" if ROLES[role].startswith("E") else "a"
         raise ValueError(
             f"{method.name} needs {a} {ROLES[role]}; {pair.called} has {_held(pair)} here."
+        )
+    if pair.family in RECURRENT and choice.policy.needs >= base.TREE:
+        raise ValueError(
+            f"{method.name} drafts a tree, but {pair.family} has linear-attention layers, whose"
+            " state follows one chain; choose a method that drafts a chain, or set policy=chain."
         )
     return choice
 

@@ -38,6 +38,8 @@ FAMILIES: dict[str, str] = {
 vision tower.
 """
 
+RECURRENT = frozenset({"Qwen3.5", "Qwen3.5 MoE"})
+"""Families with layers that keep one running state, which follows one chain of tokens."""
 _PER_LAYER = "its layers need token ids in addition to embeddings"
 ASSISTANTS = {"gemma4_assistant": "gemma4"}
 """Drafters that read the keys and values of a target, and the target's family."""

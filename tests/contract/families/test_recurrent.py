@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+from specvl_demo import pairs
 from specvl_demo.core.types import Prompt
 from specvl_demo.decoders import recurrent
 from specvl_demo.methods.base import Models
 from specvl_demo.records import Round
+from specvl_demo.serving import choosing
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
@@ -84,6 +86,17 @@ def test_branches_are_refused_in_a_sentence(here: Here) -> None:
             here.answer(name, "picture", **settings)
     with pytest.raises(ValueError, match="drafts from one view"):
         here.answer("tabed", "picture")
+
+
+def test_a_pair_offers_no_methods_that_draft_trees() -> None:
+    one = pairs.Checkpoint("target", 6e9, "x"), pairs.Checkpoint("drafter", 1e9, "x")
+    pair = pairs.PairSpec("p", "P", "Qwen3.5", one[0], {"small": one[1]})
+    served = choosing.served(pair)
+    assert {"chain", "adaptive", "ngram"} < set(served)
+    assert not {"tree", "sage", "specvlm", "suffix"} & set(served)
+    with pytest.raises(ValueError, match="tree drafts a tree, but Qwen3.5 has linear-attention"):
+        choosing.choose(pair, "tree")
+    assert choosing.choose(pair, "custom", {"policy": "chain"}).policy.name == "chain"
 
 
 @torch.inference_mode()
