@@ -271,14 +271,12 @@ def papers(report: Report) -> Page:
     said = []
     for claim in report["claims"]:
         rows = [
-            {**row, **{f"τ, {part}": tau for part, tau in row.get("parts", {}).items()}}
+            {**row, **{f"τ, {part}": tau for part, tau in row["parts"].items()}}
             for row in report["rows"]
             if row["claim"] == claim["name"]
         ]
-        parts = [
-            f"τ, {part}" for part in dict.fromkeys(p for row in rows for p in row.get("parts", {}))
-        ]
-        columns = [name for name in CLAIMED if any(row.get(name) is not None for row in rows)]
+        parts = [f"τ, {part}" for part in dict.fromkeys(p for row in rows for p in row["parts"])]
+        columns = [name for name in CLAIMED if any(row[name] is not None for row in rows)]
         shown.append((f"{claim['paper']}: {verdict(claim)[1]}", rows, [*columns, *parts]))
         told = (
             f"{claim['paper']}: {claim['says']} Control: {claim['control']}.",
