@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -248,3 +249,19 @@ def test_the_container_runs_as_a_user_and_says_how_it_is() -> None:
     assert [line for line in before.splitlines() if line.startswith("RUN")] == [
         "RUN useradd --create-home --uid 1000 user"
     ]
+
+
+def test_a_space_gets_no_binary_outside_lfs(tmp_path: Path) -> None:
+    """The Hub refuses a push that has one."""
+    script = ROOT / "tools" / "publish_space.py"
+    subprocess.run([sys.executable, script, "--dry-run", tmp_path], check=True, capture_output=True)
+    rules = [line.split()[0] for line in (tmp_path / ".gitattributes").read_text().splitlines()]
+    binaries = [path for path in tmp_path.rglob("*") if path.is_file() and b"\0" in head(path)]
+    assert binaries and not [
+        path.name for path in binaries if not any(fnmatch(path.name, rule) for rule in rules)
+    ]
+
+
+def head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(4096)
