@@ -194,7 +194,7 @@ def publish(made: Path, place: Path) -> Path:
 
 
 def _cannot_be_read(fault: OSError) -> str:
-    return f"{cache()} cannot be read ({fault.strerror}): {VARIABLE} names another folder."
+    return f"{cache()} cannot be read ({fault.strerror}); set {VARIABLE} to use another folder."
 
 
 def _same(file: Path, sha256: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import gradio as gr
@@ -65,57 +66,56 @@ def serve(
         kept.clear()
         startup.leave()
 
-    try:
-        with closing(workers.make(pair, cluster or Cluster())) as worker:
-            if threading.current_thread() is threading.main_thread():
-                # Here, not above, since Ray handles them too.
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, partial(stop, leave))
-            behaviour = Behaviour(
-                catalog.describe(pair),
-                Queue(worker, max_waiting, limit_s),
-                kept,
-                [folder, EXAMPLES],
-                catalog.example_files(),
+    stopping: SimpleQueue[int] = SimpleQueue()
+    with closing(workers.make(pair, cluster or Cluster())) as worker:
+        if threading.current_thread() is threading.main_thread():
+            # Here, not above, since Ray handles them too.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, partial(stop, leave, stopping))
+        behaviour = Behaviour(
+            catalog.describe(pair),
+            Queue(worker, max_waiting, limit_s),
+            kept,
+            [folder, EXAMPLES],
+            catalog.example_files(),
+        )
+        page = build(behaviour)
+        try:
+            page.launch(
+                server_name=host,
+                server_port=port,
+                share=share,
+                auth=list(logins) or None,
+                prevent_thread_lock=True,  # so that runs end before the server does
+                **launch_settings(page, behaviour, hosts or own_names(host, share), held, mcp),
             )
-            page = build(behaviour)
-            try:
-                page.launch(
-                    server_name=host,
-                    server_port=port,
-                    share=share,
-                    auth=list(logins) or None,
-                    prevent_thread_lock=True,  # so that runs end before the server does
-                    **launch_settings(page, behaviour, hosts or own_names(host, share), held, mcp),
-                )
-            except OSError as fault:
-                raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
-            connections.guard(page.server, held)
-            # What was imported stays. A collection that walks over it takes a quarter of a second,
-            # in which no visitor is served.
-            gc.collect()
-            gc.freeze()
-            sandbox.keep_private()
-            if lacks := sandbox.weakness():
-                sys.stderr.write(f"{lacks}\n")
-            try:
-                threading.Event().wait()
-            finally:
-                connections.cut(page.server)
-    except KeyboardInterrupt:
-        gr.close_all(verbose=False)
-        leave()
+        except OSError as fault:
+            raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
+        connections.guard(page.server, held)
+        # What was imported stays. A collection that walks over it takes a quarter of a second,
+        # in which no visitor is served.
+        gc.collect()
+        gc.freeze()
+        sandbox.keep_private()
+        if lacks := sandbox.weakness():
+            sys.stderr.write(f"{lacks}\n")
+        stopping.get()
+        connections.cut(page.server)
+    gr.close_all(verbose=False)
+    leave()
 
 
-def stop(leave: Callable[[], None], number: int, _: Any) -> None:
-    """End the server, runs first. Visitors still connected after STOP_S are dropped, because the
-    actors of a cluster take longer to stop.
+def stop(leave: Callable[[], None], stopping: SimpleQueue[int], number: int, _: Any) -> None:
+    """End the server, runs first. Visitors still connected after STOP_S are dropped, and what is
+    still running is cut off: a cluster's actors would take too long.
+
+    Raises nothing: an exception may get lost where a garbage collection was interrupted.
     """
     signal.signal(number, signal.SIG_IGN)
     last = threading.Timer(STOP_S, leave)
     last.daemon = True
     last.start()
-    raise KeyboardInterrupt
+    stopping.put(number)
 
 
 def own_names(host: str, share: bool = False) -> list[str]:

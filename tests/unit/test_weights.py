@@ -306,7 +306,7 @@ def test_the_cache_of_another_user_is_one_sentence(
         for folder in above:
             folder.chmod(0o700)
     for sentence in (fetched, made):
-        assert "SPECVL_CACHE names another folder" in sentence and str(tmp_path) in sentence
+        assert "set SPECVL_CACHE to use another folder" in sentence and str(tmp_path) in sentence
 
 
 @pytest.mark.parametrize("field", ["wheel_sha256", "sha256"])
