@@ -1,7 +1,7 @@
-"""What races on the examples show, in words. Every word of it follows from measured records.
+"""Sentences on the races of the examples. Every word of them follows from measured records.
 
-Given lanes, gives the figures of a method on an example and sentences about them. Knows
-records and folds; no models, no files.
+Given lanes, returns the figures of a method on an example and sentences about them. Knows records
+and folds, but no models and no files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ MOST_WORDS = 3
 
 @dataclass(frozen=True)
 class Finding:
-    """A method on an example. turned: the target's words where drafts were rejected, most often
-    first.
+    """A method on an example.
 
-    untimed: why its times say nothing, '' where they may be told.
+    turned: The target's words where drafts were rejected, most often first. untimed: Why its times
+    are not meaningful, '' if they are.
     """
 
     example: str
@@ -57,12 +57,12 @@ def find(example: str, plain: LaneRecords, lane: LaneRecords) -> Finding:
 
 
 def corrected(round_: Round) -> bool:
-    """Whether the target wrote something of its own where the draft went on otherwise."""
+    """Whether the target wrote its own token where the draft continued differently."""
     return round_.tokens[-1].origin == "target" and round_.path[-1] in round_.tree.parent
 
 
 def said(found: Finding) -> str:
-    """What was measured, in a sentence."""
+    """Return the measurements in a sentence."""
     totals, cost = found.comparison.metrics.totals, found.comparison.rho
     rounds = f"{totals.n_rounds} round" + ("s" if totals.n_rounds != 1 else "")
     relaxed = "" if found.lossless else f"; {totals.n_relaxed} of {found.n_tokens} tokens relaxed"
@@ -77,9 +77,9 @@ def said(found: Finding) -> str:
 
 
 def lesson(findings: Sequence[Finding]) -> dict[str, dict[str, str]]:
-    """The example on which most drafted tokens are kept and the one on which fewest are.
+    """Return the example on which most drafted tokens are kept and the one on which fewest are.
 
-    Told by what is kept alone: times are another machine's, and change from race to race.
+    Decided only by what is kept: times are another machine's, and change from race to race.
     """
     worst, *_, best = sorted(findings, key=lambda found: found.kept)
 
@@ -103,7 +103,7 @@ def lesson(findings: Sequence[Finding]) -> dict[str, dict[str, str]]:
 
 
 def checksum(lanes: Sequence[LaneRecords]) -> str:
-    """Of the answers, so that an answer which nobody has read is noticed."""
+    """Return the checksum of the answers, so that unread ones are noticed."""
     return f"{zlib.crc32(chr(10).join(lane.text for lane in lanes).encode()):08x}"
 
 

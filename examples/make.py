@@ -83,7 +83,7 @@ PHOTOGRAPHS = {
     "branches": "Dragonfly_by_Bolly.jpg",
     "bird": "Kleiber_by_Lukas_Baubkus.jpg",
 }
-"""The originals of the photographs; whose they are and on what terms stands in README.md."""
+"""The originals of the photographs; README.md has their authors and licences."""
 CLIPS = {"tour": ("cat", "coffee", "rocket"), "outing": ("hillside", "brushes", "sunset")}
 """Clips that pan over photographs, with a cut between them."""
 PHOTO_SIDE, PHOTO_BYTES = 640, 60 * 1024

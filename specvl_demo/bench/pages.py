@@ -69,27 +69,27 @@ HEADS = {
     "logit_gap": "logit gap there",
 }
 ASKED = (
-    "{cases} cases, at most {max_new_tokens} tokens, {repeats} interleaved repeats; medians, spread"
-    " is the interquartile range over the median. τ: tokens per target forward, the target's own"
-    " included. limit: the speedup if nothing but the models' forwards took time; efficiency: how"
-    " much of it was reached."
+    "{cases} cases, at most {max_new_tokens} tokens, {repeats} interleaved repeats; medians,"
+    " spread is the interquartile range over the median. τ: tokens per target forward, including"
+    " the target's own. limit: the speedup if only the models' forwards took time; efficiency:"
+    " how much of it was reached."
 )
 CLAIMED = (
     *("method", "drafts", "questions", "visual", "tau", "nodes", "at_paper_costs", "quality"),
     *("alpha_lag_1", "alpha_and_kept"),
 )
 PAPERS = (
-    "Pair {pair}, at most {prompts} questions a claim, {max_new_tokens} tokens an answer. Nothing"
-    " here depends on a clock. τ: tokens per target forward, the target's own included; nodes:"
-    " verified a round, the root included; at the paper's costs: the recorded rounds priced at the"
-    " paper's cost of a draft forward, where it tells one. A claim holds if the lower end of the"
-    " 95 % interval of every ratio it needs (bootstrap over questions) is above what it needs."
-    " Verdicts are about these models and drafters, trained for this demo, and not about the"
-    " papers' own; quality is the F1 of words with the reference, not the papers' judge."
+    "Pair {pair}, at most {prompts} questions per claim, {max_new_tokens} tokens per answer."
+    " Nothing here depends on a clock. τ: tokens per target forward, including the target's own;"
+    " nodes: verified per round, including the root; at the paper's costs: the recorded rounds"
+    " priced at the paper's cost of a draft forward, if it states one. A claim holds if the lower"
+    " end of the 95 % interval of every ratio it needs (bootstrap over questions) is above what"
+    " it needs. Verdicts are about these models and drafters, trained for this demo, not about"
+    " the papers' own; quality is the F1 of words with the reference, not the papers' judge."
 )
 BUSY = (
-    "The machine was busy: others used {share:.0f} % of it, so ratios are left out. Measure again"
-    " when it has nothing else to do."
+    "The machine was busy: other programs used {share:.0f} % of it, so ratios are omitted."
+    " Measure again when it is idle."
 )
 
 

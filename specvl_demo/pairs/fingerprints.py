@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,17 @@ def of(one: Checkpoint) -> str | None:
 def of_folder(folder: Path) -> str | None:
     """Return a short hash of the weight files of a folder; None if it has none."""
     files = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
-    return sha256(*files)[:12] if files else None
+    states = [(file, file.stat()) for file in files]
+    return _short(*((file, at.st_size, at.st_mtime_ns) for file, at in states)) if files else None
+
+
+@lru_cache(maxsize=64)
+def _short(*files: tuple[Path, int, int]) -> str:
+    """Return the short hash of files of this size and time of change.
+
+    The list of pairs asks for the same ones for every method, and they hold tens of megabytes.
+    """
+    return sha256(*(file for file, *_ in files))[:12]
 
 
 def sha256(*files: Path, tell: Callable[[float], None] = lambda share: None) -> str:

@@ -213,7 +213,7 @@ def test_a_full_conversation_is_said_before_it_is_sent(opened):
             MOST_TURNS + 1,
             0,
             (
-                f"At most {MOST_TURNS} earlier questions are remembered, and here are"
+                f"At most {MOST_TURNS} earlier questions are remembered, and there are"
                 f" {MOST_TURNS + 1}."
             ),
         ),
@@ -248,9 +248,9 @@ def test_every_parameter_says_what_it_does_and_the_papers_value(opened):
     )
     assert all(label and len(text) > 10 for label, text in fields), fields
     shown = dict(fields)
-    assert shown["draft length γ"].endswith("Paper preset: 10.") and shown["most nodes"].endswith(
-        "Paper preset: 64."
-    )
+    assert shown["draft length γ"].endswith("Paper preset: 10.") and shown[
+        "maximum nodes"
+    ].endswith("Paper preset: 64.")
     assert sum("Paper preset: " in text for text in shown.values()) >= 10
 
 

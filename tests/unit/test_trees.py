@@ -260,6 +260,27 @@ def test_an_adaptive_chain_follows_what_became_of_the_last() -> None:
     assert [*lengths, propose(policy)[0].notes["length"]] == [3, 5, 6, 6, 5, 5, 4, 3]
 
 
+def test_an_adaptive_chain_takes_a_plain_step_where_the_state_is_like_the_picture() -> None:
+    policy = AdaptiveChain(AdaptiveSettings(first=3, visual_gate=0.5, visual_anchors=1))
+    states = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    picture = SimpleNamespace(visual=torch.tensor([True, False, False]))
+    policy.begin(SimpleNamespace(encoded=picture, prefill=SimpleNamespace(hidden=states)))
+    lengths = []
+    for path in ([0], [0, 1], [0, 1, 2]):
+        policy.observe(
+            Verdict(path, [0] * len(path), [False] * (len(path) - 1)),
+            SimpleNamespace(hidden=states),
+        )
+        tree, _ = propose(policy)
+        lengths.append((len(tree) - 1, tree.notes["near"]))
+    assert lengths == [(0, 1.0), (3, 0.0), (0, 1.0)]
+    text = SimpleNamespace(visual=torch.zeros(3, dtype=torch.bool))
+    blind = AdaptiveChain(AdaptiveSettings(first=3, visual_gate=-1.0))
+    blind.begin(SimpleNamespace(encoded=text, prefill=SimpleNamespace(hidden=states)))
+    blind.observe(Verdict([0], [0], []), SimpleNamespace(hidden=states))
+    assert len(propose(blind)[0]) == 4
+
+
 SIZE, PLACEHOLDER = 50, 9
 
 

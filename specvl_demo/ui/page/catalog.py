@@ -224,7 +224,7 @@ def _at_most(device: str, gains: Mapping[str, Ceiling]) -> str:
     ]
     best = ", ".join(wins[:3]) or "no method is faster"
     return (
-        f"The most to gain over AR on {device} at {ACCEPTANCE:.0%} acceptance a drafted level,"
+        f"Maximum gain over AR on {device} at {ACCEPTANCE:.0%} acceptance per drafted level,"
         f" derived and not measured: {best}."
     )
 

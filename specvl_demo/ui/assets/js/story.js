@@ -4,7 +4,7 @@
 import { button, h, put } from './dom.js';
 import { guesser, headline } from './headline.js';
 import { judged } from './lane.js';
-import { laid } from './text.js';
+import { MOST_TEXT, laid } from './text.js';
 import { stills } from './tiles.js';
 import { W } from './words.js';
 
@@ -103,13 +103,14 @@ export class Story {
 
   /** The answer as far as it is written, and what is drafted behind it; the newest words alone are coloured. */
   answer({ round, checked, over }) {
-    const { pieces, whole, rounds } = this.lane;
+    const { given, pieces, whole, rounds } = this.lane;
     const plain = round && !drafts(round);
     const done = whole[over ? rounds.length : round.index + Number(plain)];
     const word = (kind, text) => h('span', { class: kind ? `tk ${kind}` : '', text });
     const nodes = pieces
       .slice(0, done)
       .map((one) => word((over || one.round === round.index) && one.origin, laid(one.text)));
+    nodes.unshift(word('', laid(given.text, MOST_TEXT)));
     if (over || plain) return nodes;
     nodes.push(...judged(round).map(({ text, kind }) => word(checked ? kind : 'guess', text)));
     const { own } = told(round);

@@ -356,7 +356,7 @@ export const W = {
   guess: {
     title: 'Guess with the drafter',
     open: 'Guess along',
-    help: 'Which word does the large model write next? You see the picture; so does the drafter, a small model. Keys 1 to 4 pick.',
+    help: 'Which word does the large model write next? You play against the drafter, a small model. Keys 1 to 4 pick.',
     pick: 'The next word',
     next: 'Next',
     other: 'Another picture',
