@@ -325,6 +325,7 @@ class Lane:
         session.commit(path)
         if not self.done:
             drafter.commit(tree, verdict, scores)
+            policy.observe(verdict, scores)
             policy.update(tree, verdict)
         watch.lap("commit_s")
         laps: dict[str, Any] = watch.read()

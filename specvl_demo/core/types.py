@@ -507,8 +507,8 @@ class NoDrafter(Drafter):
 
 
 class Policy(Protocol):
-    """Decides the shape of the tree. A policy object serves one lane. `begin` and `update` are
-    optional.
+    """Decides the shape of the tree. A policy object serves one lane. `begin`, `observe` and
+    `update` are optional.
     """
 
     max_nodes: int
@@ -532,6 +532,10 @@ class Policy(Protocol):
             draws: Draws the drafter's tokens with the target's noise; None if the likeliest tokens
                 are drafted, as in greedy decoding.
         """
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        """Look at the target's states, before `update`."""
+        return None
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """Adapt to the verdict on the tree."""

@@ -2,6 +2,9 @@
 
 The rule is that of transformers' assisted generation (`num_assistant_tokens_schedule="heuristic"`),
 after Leviathan et al. (arXiv 2211.17192); vLLM and SGLang adapt the length by similar rules.
+
+ViSkip (MMSpec, arXiv 2603.14989) decides whether to draft at all: it takes a plain step where the
+model looks at the picture (`visual_gate`).
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler
-from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Drafter, Policy, Verdict
+from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.types import Drafter, Policy, Scores, Start, Verdict
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.declare import Learn, PolicySettings, setting
+from specvl_demo.methods.lvspec import relevance, visual_states
 from specvl_demo.methods.small_vlm import SMALL
 from specvl_demo.methods.views import MULTIMODAL
 from specvl_demo.records import Chart, Series
@@ -30,6 +34,16 @@ class AdaptiveSettings(PolicySettings):
     most: int = setting(20, "maximum tokens drafted in a row", 1, 64)
     more: int = setting(2, "tokens added after a chain was fully accepted", 0, 16)
     fewer: int = setting(1, "tokens removed after a rejection", 0, 16)
+    visual_gate: float = setting(
+        1.0,
+        "similarity of the last state to the picture's states from which a round does not draft; 1:"
+        " every round drafts",
+        -1.0,
+        1.0,
+    )
+    visual_anchors: int = setting(
+        10, "visual tokens over which that similarity is averaged", 1, 4096
+    )
 
 
 class AdaptiveChain(Policy):
@@ -39,18 +53,39 @@ class AdaptiveChain(Policy):
         self._settings = settings
         self.max_nodes = settings.most + 1
         self._length = min(settings.first, settings.most)
+        self._visual: Tensor | None = None
+        self._near: float | None = None
+
+    def begin(self, start: Start) -> None:
+        """Keep the picture's states if a gate is set."""
+        if self._settings.visual_gate < 1.0 and bool(start.encoded.visual.any()):
+            self._visual = visual_states(start)
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        """Compare the last decided state with the picture's states.
+
+        # choice: MMSpec's code sums the attention to visual tokens and skips above 0.35. Fused
+        attention does not return it, so LVSpec's cosine of last hidden states replaces it.
+        """
+        if self._visual is not None:
+            last = scores.hidden[verdict.path[-1]][None]
+            near = relevance(last, self._visual, self._settings.visual_anchors)
+            self._near = round(float(near), 4)
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
+        notes = {} if self._near is None else {"near": self._near}
+        if self._near is not None and self._near >= self._settings.visual_gate:
+            return DraftTree(root, chain(0), notes={"length": 0, **notes})
         tree = Chain(ChainSettings(gamma=self._length)).propose(drafter, root, room, draws)
-        return replace(tree, notes={"length": self._length})
+        return replace(tree, notes={"length": self._length, **notes})
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """Adapt the length.
 
-        # choice: a draft that was cut short, by the end of the answer or by a drafter with nothing
-        to propose, does not change the length unless some of it was rejected.
+        # choice: a draft that was cut short, by the end of the answer, by a drafter with nothing to
+        propose or by the gate, does not change the length unless some of it was rejected.
         """
         if verdict.n_accepted < len(tree) - 1:
             self._length = max(1, self._length - self._settings.fewer)
@@ -72,8 +107,9 @@ ADAPTIVE_CHAIN = Part(
             "Length of the draft",
             "How many tokens each round planned to draft, and how many it accepted.",
             "steps",
-            [Series("notes.length", "length")],
+            [Series("notes.length", "length"), Series("notes.near", "similarity", "right")],
             "tokens",
+            y_right="similarity to the picture",
             shade="accepted",
         ),
     ),

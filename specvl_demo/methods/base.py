@@ -90,7 +90,7 @@ class Method:
         options: Other parts that may replace the method's own, or the names of parts from other
             files; None allows all.
         presets: Named changes of parameters and, by slot, of parts.
-        preset_titles: What the page calls presets whose names do not say it.
+        preset_titles: The page's names of presets, if they differ from their names.
         order: Its place in the list of methods.
     """
 

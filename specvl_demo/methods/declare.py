@@ -176,7 +176,7 @@ class ModelSettings(Settings):
         0,
         1_000_000,
         last=True,
-        title="tokens the drafter can say",
+        title="draft vocabulary",
     )
 
 
@@ -190,7 +190,7 @@ class PolicySettings(Settings):
         " random numbers (shared), or its likeliest (argmax)",
         choices={"shared": "target’s draw", "argmax": "likeliest token"},
         last=True,
-        title="drafted at a temperature",
+        title="drafts when sampling",
     )
 
 

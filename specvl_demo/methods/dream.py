@@ -56,7 +56,7 @@ class DreamSettings(ModelSettings):
     ancestry: bool = setting(
         True,
         "separate the branches of a tree in cross-attention; false: as in the published code",
-        title="branches kept apart",
+        title="separate branches",
     )
     cross: bool = setting(
         True, "attend to the target's features; false: not at all, a control", last=True

@@ -29,13 +29,13 @@ class BestFirstSettings(PolicySettings):
     loops + 1 deep.
     """
 
-    nodes: int = setting(60, "nodes of the tree, the root included", 2, 1025, title="tree nodes")
+    nodes: int = setting(60, "nodes of the tree, including the root", 2, 1025, title="tree nodes")
     width: int = setting(
         10,
         "nodes expanded per level, and likeliest tokens taken after each",
         1,
         64,
-        title="branches a level",
+        title="branches per level",
     )
     loops: int = setting(5, "levels below the first", 0, 64, title="tree levels")
 

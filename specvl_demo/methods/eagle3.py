@@ -228,7 +228,7 @@ class DrafterSettings(ModelSettings):
         "what the head reads in place of pictures, as in its training: their embeddings or the"
         " placeholder's",
         choices={"embeddings": "embeddings", "placeholders": "placeholders"},
-        title="what stands for pictures",
+        title="input at pictures",
     )
 
 

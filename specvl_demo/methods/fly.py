@@ -144,7 +144,7 @@ register(
             "photo": {"gamma": 5, "window": 2},
             "pocket": {"gamma": 12, "window": 4},
         },
-        preset_titles={"gate-only": "entropy gate alone"},
+        preset_titles={"gate-only": "entropy gate only"},
         order=70,
         learn=Learn(
             does=(

@@ -53,6 +53,18 @@ class LvspecSettings(Settings):
     )
 
 
+def visual_states(start: Start) -> Tensor:
+    """Unit vectors of the target's last hidden states at the prompt's visual positions [v, D]."""
+    visual = start.encoded.visual[: len(start.prefill.hidden)]
+    return normalize(start.prefill.hidden[visual].float(), dim=-1)
+
+
+def relevance(hidden: Tensor, visual: Tensor, anchors: int) -> Tensor:
+    """Mean of the N largest cosines of states [k, D] with `visual_states` [v, D] -> [k] (eq. 8)."""
+    cosine = normalize(hidden.float(), dim=-1) @ visual.T
+    return cosine.topk(min(anchors, len(visual)), dim=-1).values.mean(-1)
+
+
 class VisualVerifier(RelaxedVerifier):
     """The drafted tokens least related to the picture need not match; the others must."""
 
@@ -64,8 +76,7 @@ class VisualVerifier(RelaxedVerifier):
     def begin(self, start: Start) -> None:
         """Keep the unit vectors of the last hidden states at visual positions (H_V, eq. 7)."""
         super().begin(start)
-        visual = start.encoded.visual[: len(start.prefill.hidden)]
-        self._visual = normalize(start.prefill.hidden[visual].float(), dim=-1)
+        self._visual = visual_states(start)
 
     def signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Return the visual relevance A [T]: the mean of the N largest cosines with visual
@@ -75,8 +86,7 @@ class VisualVerifier(RelaxedVerifier):
         """
         if not len(self._visual):
             return scores.hidden.new_zeros(len(tree))
-        cosine = normalize(scores.hidden.float(), dim=-1) @ self._visual.T
-        return cosine.topk(min(self.settings.anchors, len(self._visual)), dim=-1).values.mean(-1)
+        return relevance(scores.hidden, self._visual, self.settings.anchors)
 
     def accepts(self, branch: Branch) -> list[bool]:
         """Accept exact tokens, the least relevant ones, and (shift) those whose target token occurs

@@ -50,10 +50,10 @@ class SageSettings(PolicySettings):
             (online only).
     """
 
-    min_depth: int = setting(3, "levels at confidence 0", 1, 32, title="least depth")
-    max_depth: int = setting(8, "levels at confidence 1", 1, 32, title="greatest depth")
-    min_width: int = setting(2, "width at confidence 1", 1, 32, title="least width")
-    max_width: int = setting(10, "width at confidence 0", 1, 32, title="greatest width")
+    min_depth: int = setting(3, "levels at confidence 0", 1, 32, title="minimum depth")
+    max_depth: int = setting(8, "levels at confidence 1", 1, 32, title="maximum depth")
+    min_width: int = setting(2, "width at confidence 1", 1, 32, title="minimum width")
+    max_width: int = setting(10, "width at confidence 0", 1, 32, title="maximum width")
     top_k: int = setting(
         10,
         ("number of likeliest tokens whose entropy is the confidence; maximum children of a node"),
@@ -62,7 +62,7 @@ class SageSettings(PolicySettings):
         title="top-k of the entropy",
     )
     max_nodes: int = setting(
-        64, "nodes of the tree, including the root", 2, 512, title="most nodes"
+        64, "nodes of the tree, including the root", 2, 512, title="maximum nodes"
     )
     growth: str = setting(
         "template",
@@ -74,7 +74,7 @@ class SageSettings(PolicySettings):
         "root",
         "where confidence is measured: at the root, at the last accepted node, or over all nodes",
         choices={"root": "the root", "accepted": "last accepted node", "mean": "all nodes"},
-        title="confidence read at",
+        title="confidence measured at",
     )
     immediate: bool = setting(
         False,
@@ -101,21 +101,21 @@ class SageSettings(PolicySettings):
         "number of last rounds whose accepted lengths adjust the limit on the depth",
         1,
         1000,
-        title="rounds behind the depth limit",
+        title="rounds for the depth limit",
     )
     lower: float = setting(
         2.0,
         "mean accepted length below which the limit on the depth falls",
         0.0,
         64.0,
-        title="lower its limit below",
+        title="lower the limit below",
     )
     upper: float = setting(
         3.0,
         "mean accepted length above which the limit on the depth rises",
         0.0,
         64.0,
-        title="raise its limit above",
+        title="raise the limit above",
     )
 
     def __post_init__(self) -> None:
