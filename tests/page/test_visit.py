@@ -263,7 +263,7 @@ def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
       window.GONE = { trigger: none, server: { ...specvl.api.server, batches: none } };
     }""")
     for change, said in (
-        ("media[0].path = '/etc/hosts'", "did not take this question"),
+        ("media[0].path = '/etc/hosts'", "did not accept this question"),
         ("pair = 'nowhere'", "nowhere"),
         ("seed = 0; Object.assign(specvl.api, GONE)", "The server does not answer"),
     ):

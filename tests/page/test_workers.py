@@ -309,7 +309,7 @@ def out_of_quota(job: Job) -> Iterator[dict[str, Any]]:
     ("compute", "pair", "asked", "said"),
     [
         (out_of_quota, "light", {}, "exceeded your GPU quota"),
-        (slowly, "other", {}, "'other' alone"),
+        (slowly, "other", {}, "only to the pair 'other'"),
         (slowly, "light", {"dtype": "float32"}, "precision"),
     ],
     ids=["quota", "another pair", "other weights"],

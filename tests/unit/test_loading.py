@@ -294,7 +294,7 @@ def test_a_head_is_checked_against_a_target_without_its_weights(
     """By names and shapes: its format, what is missing or of another width, the methods it would
     draft for; numbers that are damaged are not even looked at.
     """
-    model = loading.model(pair / "target", loading.Plan(), "target")
+    model = loading.model(pair / "target", loading.LoadPlan(), "target")
     geometry = Shared.of(model, torch.device("cpu")).geometry
     tensors = random_module(kind, geometry).published()
     heads = {"num_attention_heads": geometry.heads}

@@ -84,7 +84,7 @@ def test_branches_are_refused_in_a_sentence(here: Here) -> None:
     for name, settings in (("tree", {}), ("custom", {"policy": "best-first", "nodes": 9})):
         with pytest.raises(ValueError, match="one line of tokens; choose a policy that drafts a"):
             here.answer(name, "picture", **settings)
-    with pytest.raises(ValueError, match="drafts from one view"):
+    with pytest.raises(ValueError, match="draft from only one view"):
         here.answer("tabed", "picture")
 
 

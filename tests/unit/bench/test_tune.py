@@ -108,7 +108,7 @@ def test_a_preset_is_kept_for_this_machine_and_offered(
         choosing.choose(pair, "sage").params["max_nodes"] == standard != 20
     )  # offered, never taken unasked
     shown = catalog.panel("pocket", "sage", {"preset": tuned.NAME})
-    assert tuned.NAME in shown["presets"] and shown["standard"] == "pocket"
+    assert tuned.NAME in dict(shown["presets"]) and shown["standard"] == "pocket"
     assert {param["key"]: param["default"] for param in shown["params"]}["max_nodes"] == 20
     found = json.loads(place.read_text())
     found["pocket"]["machine"] = "another one"
