@@ -451,6 +451,7 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     expect(opened.locator(".vl-race [data-chart=shape] .plot-container").first).to_be_visible()
     expect(opened.locator(".vl-race [data-chart=shape]")).to_contain_text("confidence α")
     opened.locator(".vl-track tr[data-lane='2'] .vl-lane-name").click()
+    opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
     for words in ("may be relaxed", "λ's cut"):
         expect(opened.locator(".vl-race [data-chart=relevance]")).to_contain_text(words)
     expect(opened.locator(".vl-race [data-chart=shape]")).to_have_count(0)
