@@ -316,7 +316,7 @@ def test_a_head_is_checked_against_a_target_without_its_weights(
     assert not found["fits"] and "but lacks layers.0.mlp.up_proj.weight" in said
     wide = dict(tensors, **{"layers.0.mlp.down_proj.weight": torch.ones(128, 96)})
     found, said = verdict(write(tmp_path / "wide", wide, "safetensors", **heads))
-    assert not found["fits"] and "for a target of width 128; this one has" in said
+    assert not found["fits"] and "for a target of width 128; this target has" in said
     assert main(["models", "--target", str(pair / "target")]) == 2
 
 
