@@ -20,7 +20,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import Method, Part, register
 from specvl_demo.methods.chain import Chain, ChainSettings
 from specvl_demo.methods.declare import Learn, PolicySettings, setting
-from specvl_demo.methods.lvspec import relevance, visual_states
+from specvl_demo.methods.relevance import relevance, visual_states
 from specvl_demo.methods.small_vlm import SMALL
 from specvl_demo.methods.views import MULTIMODAL
 from specvl_demo.records import Chart, Series
@@ -65,7 +65,7 @@ class AdaptiveChain(Policy):
         """Compare the last decided state with the picture's states.
 
         # choice: MMSpec's code sums the attention to visual tokens and skips above 0.35. Fused
-        attention does not return it, so LVSpec's cosine of last hidden states replaces it.
+        attention does not return it, so the cosine of last hidden states replaces it.
         """
         if self._visual is not None:
             last = scores.hidden[verdict.path[-1]][None]

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Scores, Start
@@ -22,6 +21,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import STRICT, TREE, Method, Part, register
 from specvl_demo.methods.chain import CHAIN, DepthSettings
 from specvl_demo.methods.declare import Learn, Settings, Value, setting
+from specvl_demo.methods.relevance import relevance, visual_states
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree import RankedTree
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
@@ -51,18 +51,6 @@ class LvspecSettings(Settings):
         "also keep a token if the target's own occurs elsewhere in the draft (section 3.3)",
         title="position shift",
     )
-
-
-def visual_states(start: Start) -> Tensor:
-    """Unit vectors of the target's last hidden states at the prompt's visual positions [v, D]."""
-    visual = start.encoded.visual[: len(start.prefill.hidden)]
-    return normalize(start.prefill.hidden[visual].float(), dim=-1)
-
-
-def relevance(hidden: Tensor, visual: Tensor, anchors: int) -> Tensor:
-    """Mean of the N largest cosines of states [k, D] with `visual_states` [v, D] -> [k] (eq. 8)."""
-    cosine = normalize(hidden.float(), dim=-1) @ visual.T
-    return cosine.topk(min(anchors, len(visual)), dim=-1).values.mean(-1)
 
 
 class VisualVerifier(RelaxedVerifier):
