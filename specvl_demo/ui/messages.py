@@ -117,7 +117,7 @@ NO_HUB_NAME = (
 )
 CHECKING = "Another pair is being looked up. Try again in a moment."
 LONG_PREFIX = "The answer's beginning has {n} tokens; at most {most} are allowed."
-NOTHING_ASKED = "Ask a question or add a picture first."
+NOTHING_ASKED = "Type a question or add a picture first."
 NO_PAIR = "There is no pair {name!r}. Known: {known}."
 PAIRS_ELSEWHERE = "{known}; not on this machine: {others}"
 NOT_HERE = "{pair} does not run on this machine: {reason}"

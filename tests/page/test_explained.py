@@ -272,7 +272,7 @@ def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
 def test_five_papers_race_in_one_press(opened):
     """All stand side by side without hanging over; the sentence names which lanes say the same; on
     a phone the plain lane and the one in focus stay in sight of each other."""
-    opened.get_by_role("button", name="All five papers").click()
+    opened.get_by_role("button", name="Race all five papers").click()
     opened.wait_for_function("specvl.race.meta.source === 'live'")
     opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=120_000)
     names = ["ar", "tabed", "sage", "lvspec", "hivis", "dream"]

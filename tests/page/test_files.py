@@ -176,4 +176,4 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     expect(opened.locator(".vl-thumbs li")).to_have_count(0)
     opened.locator("#vl-question").fill("")
     opened.locator("#vl-run").click()
-    expect(opened.locator("#vl-status")).to_have_text("Ask a question or add a picture first.")
+    expect(opened.locator("#vl-status")).to_have_text("Type a question or add a picture first.")

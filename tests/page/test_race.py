@@ -36,7 +36,9 @@ def unfold(page) -> None:
 
 
 def choose(page, example: str, lanes: int) -> None:
+    page.evaluate("specvl.race.meta = {...specvl.race.meta, earlier: true}")
     page.locator(f"[data-example={example}]").click()
+    page.wait_for_function("!specvl.race.meta.earlier")
     expect(page.locator(".vl-lane")).to_have_count(lanes)
 
 

@@ -114,7 +114,7 @@ def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
     opened.locator("#vl-question").fill("What is the capital?")
     expect(note).to_contain_text("not trained on the word “capital”")
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
-    expect(note).to_contain_text("only drawn scenes; cat.jpg is not one")
+    expect(note).to_contain_text("kind of drawn scenes; cat.jpg is not one of them")
     while opened.locator(".vl-thumbs .vl-remove").count():
         opened.locator(".vl-thumbs .vl-remove").first.click()
     expect(note).to_contain_text("only drawn scenes, and there is none in the question")

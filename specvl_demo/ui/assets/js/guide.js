@@ -22,6 +22,7 @@ export class Guide {
       button(W.guide.close, () => this.close()),
     );
     this.open = button(W.guide.open, () => this.go(0), 'vl-small vl-guide-open');
+    race.on('reset', () => this.hide()); // its sentences are about the race before
   }
 
   go(step) {
@@ -63,10 +64,14 @@ export class Guide {
     this.parts[this.at]?.classList.toggle('vl-marked', on);
   }
 
-  close() {
+  hide() {
     this.mark(false);
     this.at = -1;
     this.node.hidden = true;
+  }
+
+  close() {
+    this.hide();
     this.open.focus({ preventScroll: true });
   }
 }

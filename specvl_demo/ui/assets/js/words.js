@@ -288,13 +288,13 @@ export const W = {
     rate: 'Speed of the replay',
     back: 'Previous round',
     next: 'Next round',
-    trueSpeed: 'Original speed',
+    trueSpeed: 'Real speed',
     stretched: (x) =>
       x > 1.05
         ? `Shown ${x.toFixed(x < 10 ? 1 : 0)}× slower`
         : x < 0.95
           ? `Shown ${(1 / x).toFixed(1)}× faster`
-          : 'At the original speed',
+          : 'At real speed',
   },
   explain: (title) => `${title}: what is this?`,
   headline: {
@@ -339,7 +339,7 @@ export const W = {
     text: 'The answer so far',
     count: (i, n) => `${i} of ${n}`,
     begin: (title, by) =>
-      `A large model is asked this. With ${title} it need not write word after word: ${by} guesses ahead. (A word here may be a part of one.)`,
+      `A large model is asked this. With ${title} it need not write word after word: ${by} guesses ahead. (A word here is a token, which may be part of a word.)`,
     plain: 'A large model is asked this. It writes one word after the other.',
     step: 'The large model writes one word.',
     nothing: 'Nothing is guessed here: the large model writes one word.',
@@ -460,12 +460,14 @@ export const W = {
     question: 'Question',
     questionHint: 'What is in the picture?',
     pair: 'Target and drafter',
-    elsewhere: (n) => `${count(n, 'more pair')}, not for this machine`,
+    elsewhere: (n) =>
+      `${count(n, 'more pair')} that ${n === 1 ? 'does' : 'do'} not run on this machine`,
     unavailable: (title) => `${title} (not here)`,
     others: (n) => `${n} more…`,
     fewer: 'Fewer',
     expert: (n) => `Expert: ${n} more`,
-    papers: (n, all) => (all ? `All ${spelt(n)} papers` : `The ${spelt(n)} papers that run here`),
+    papers: (n, all) =>
+      all ? `Race all ${spelt(n)} papers` : `Race the ${spelt(n)} papers that run here`,
     loneLane: (title) => `${title} stays where no method is chosen.`,
     methods: (n) => `Methods (up to ${n})`,
     settingsOf: (title) => `${title} parameters`,
@@ -477,7 +479,7 @@ export const W = {
     run: 'Run the race',
     runningNow: 'Running…',
     stop: 'Stop',
-    empty: 'Ask a question or add a picture first.',
+    empty: 'Type a question or add a picture first.',
     uploading: 'A file is still being uploaded.',
   },
   loading: {
@@ -509,7 +511,8 @@ export const W = {
       photographs: 'This model describes photographs, and there is none in the question.',
     },
     other: {
-      scenes: (names) => `This model knows only drawn scenes; ${names} is not one.`,
+      scenes: (names) =>
+        `This model knows only its own kind of drawn scenes; ${names} is not one of them.`,
       photographs: (names) =>
         `This model was trained on photographs; ${names} is a drawing, which it cannot read.`,
     },
@@ -695,9 +698,9 @@ export const W = {
     question: 'Without .jsonl: ask of each picture',
     describe: 'Describe the picture.',
     fields: {
-      questions: 'Questions at most',
+      questions: 'Maximum questions',
       repeats: 'Repeats',
-      tokens: 'Tokens an answer at most',
+      tokens: 'Maximum tokens per answer',
       temperatures: 'Temperatures',
       vary: 'Vary one setting',
     },
