@@ -205,11 +205,15 @@ class Scores:
         logits: [T, V] of the next token.
         hidden: [T, D] after the final norm.
         layers: {i: [T, D]} as requested by the capture that `Target.open` was given.
+        reread: Given a path of nodes from the root, returns the logits [V] after it, computed from
+            the whole text anew. They depend on the text only, not on the lane's trees. None if rows
+            are exact or if rounding is too coarse for this to be worth its time.
     """
 
     logits: Tensor
     hidden: Tensor
     layers: Mapping[int, Tensor] = field(default_factory=dict)
+    reread: Callable[[Sequence[int]], Tensor] | None = None
 
 
 @dataclass(frozen=True)

@@ -37,15 +37,29 @@ def walk(shape: TreeShape, tokens: Sequence[int], chosen: Sequence[int]) -> list
 
 
 class Strict(Verifier):
-    """Lossless verification: the emitted tokens are the target's own, for any tree."""
+    """Lossless verification: the emitted tokens are the target's own, for any tree.
+
+    Where two tokens are so close that rounding may decide between them, `Scores.reread` decides: it
+    gives every lane the same numbers, whatever trees it drafts.
+    """
 
     lossless = True
 
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """Accept the longest path of tokens that the target chose, then emit its next choice."""
-        chosen_there = sampler.choose(scores.logits, tree)
+        numbers = sampler.scores(scores.logits, tree.shape.depth)
+        chosen_there = numbers.argmax(-1)
         tokens, chosen = torch.stack((tree.tokens.to(chosen_there.device), chosen_there)).tolist()
         path = walk(tree.shape, tokens, chosen)
+        settled = 0
+        while scores.reread is not None and settled < len(path):
+            close = sampler.close(numbers[path[settled:]])
+            if not any(close):
+                break
+            at = settled + close.index(True)
+            again = scores.reread(path[: at + 1])[None]
+            chosen[path[at]] = int(sampler.scores(again, [at]).argmax())
+            path, settled = walk(tree.shape, tokens, chosen), at + 1
         return Verdict(path, [chosen[node] for node in path], relaxed=[False] * (len(path) - 1))
 
 

@@ -64,8 +64,8 @@ class Loaded:
                 tell(f"{one.name}: {reason}")
         if target.exact and target.least_rows is None:
             tell(
-                f"Lossless answers are {target.exactness(1)} to AR's, since a row's numbers depend"
-                " on the other rows."
+                "This target has no exact steps here: a row's numbers depend on the other rows."
+                f" Lossless answers compared with AR's: {target.exactness(1)}."
             )
 
     @property
@@ -120,8 +120,8 @@ def load(
     # The shipped models were trained with Pillow's resizing, which differs slightly from
     # torchvision's.
     prompter = PromptBuilder(loading.processor(weights, pair.target.id, pair.target.shipped), model)
-    # choice: float32 stays without exact steps: rounding differences changed no token of any
-    # measured answer.
+    # choice: float32 stays without exact steps: rounding decides so rarely there that reading the
+    # text again (`Scores.reread`) costs less.
     exact = options.exact == "on" or in_8_bits
     if options.exact is None and place.dtype != "float32":
         exact = (cost := exact_cost(pair, place)) <= MOST_EXACT_COST

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.transfer import taken
-from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import (
     NOTHING,
     Capture,
@@ -115,11 +115,20 @@ class VLMTarget:
         if exact:
             stream.cache.clear()
         stream.cache.prepare(max_nodes, capture.layers, self.least_rows)
-        return VLMSession(self.vlm, stream, prefill, capture.layers, self.least_rows)
+        return VLMSession(self.vlm, stream, prefill, capture.layers, self.least_rows, self._rereads)
+
+    @property
+    def _rereads(self) -> bool:
+        """Whether close calls are settled by reading the text again: in half precision there are
+        too many of them.
+        """
+        return self.least_rows is None and self.decoder.dtype == torch.float32
 
     def exactness(self, max_nodes: int) -> str:
         if self.least_rows is not None and max_nodes <= MOST_NODES:
             return "exact"
+        if self._rereads:
+            return "equal; where rounding could decide, the text is read again"
         return f"equal up to rounding ({str(self.decoder.dtype).removeprefix('torch.')})"
 
     def stopwatch(self) -> Stopwatch:
@@ -142,14 +151,18 @@ class VLMSession:
         prefill: Prefill,
         layers: tuple[int, ...],
         least: int | None,
+        rereads: bool,
     ) -> None:
         """Open a session.
 
-        least: Row count from which steps are exact; None if they are not.
+        Args:
+            least: Row count from which steps are exact; None if they are not.
+            rereads: Whether scores offer `reread`.
         """
         self._vlm, self._stream, self._capture = vlm, stream, Capture(layers=layers)
-        self._least_rows = least
+        self._least_rows, self._rereads = least, rereads
         self._encoded = prefill.encoded
+        self._said: list[Tensor] = []
         self._cache = prefill.encoded.prompt.cache
         # Hidden states and layers of all committed rows, kept if the next question may need them.
         self._decided = [(prefill.hidden, prefill.layers)] if self._cache is not None else []
@@ -168,12 +181,28 @@ class VLMSession:
         x = decoder.embed(tree.tokens.to(decoder.device))[None]
         hidden, size = self._stream.score(x, tree.shape, kept, self._least_rows)[0], len(tree)
         layers = {i: states[0, :size] for i, states in kept.layers.items()}
-        self._scores = Scores(decoder.logits(hidden)[:size], hidden[:size], layers)
+        reread = None
+        if self._rereads:
+            self._tokens, reread = tree.tokens, self._reread
+        self._scores = Scores(decoder.logits(hidden)[:size], hidden[:size], layers, reread)
         return self._scores
+
+    def _reread(self, path: Sequence[int]) -> Tensor:
+        """See `Scores.reread`. Two passes, over the prompt and over what was said, which begin
+        with an empty cache: also the conversation's cached rows depend on earlier trees.
+        """
+        decoder = self._stream.backend
+        said = torch.cat((*self._said, self._tokens[list(path)])).to(decoder.device)
+        context = self._encoded.context("target")
+        stream = prefill(decoder, [context], len(context.ids) + len(said))[0]
+        hidden = stream.score(decoder.embed(said)[None], chain(len(said) - 1))
+        return decoder.logits(hidden[0, -1:])[0]
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
         self._stream.keep(path)
+        if self._rereads:
+            self._said.append(taken(self._tokens, list(path)))
         if self._cache is not None:
             one, at = self._scores, list(path)
             self._decided.append(
