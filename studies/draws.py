@@ -6,7 +6,9 @@ one.
 Where AR and a chain of drafts have the same text so far, both rows of logits are the target's and
 differ only by rounding. Prints for each temperature and top_p how far they are apart, how often
 sampling by the inverse distribution function in the order of the ids gives another token, and how
-often Gumbel noise does at most, 2ε / (1 + ε) at a total variation ε.
+often Gumbel noise does at most, 2ε / (1 + ε) at a total variation ε; then how often the verifier
+finds a choice too close: a token of probability p wins by less than δ in p (1 - p) δ of all draws, to
+first order in δ.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from torch import Tensor
 from specvl_demo import pairs
 from specvl_demo.bench import data, measure
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
-from specvl_demo.core.sampling import Sampler, Sampling, probabilities
+from specvl_demo.core.sampling import CLOSE_NATS, Sampler, Sampling, probabilities
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Scores, Verdict
 from specvl_demo.core.verification import Strict
@@ -65,10 +67,11 @@ def main() -> None:
     print(f"{len(beside)} places of {len(questions)} answers")  # noqa: T201
     for way in WAYS:
         found = torch.tensor([apart(*rows, way) for rows in beside]).double()
-        far, inverse = found.mean(0).tolist()
+        far, inverse, close = found.mean(0).tolist()
         print(  # noqa: T201
             f"T {way.temperature:g}, top_p {way.top_p:g}: apart {far:.2g}, inverse {inverse:.2g},"
-            f" Gumbel at most {float((2 * found[:, 0] / (1 + found[:, 0])).mean()):.2g}"
+            f" Gumbel at most {float((2 * found[:, 0] / (1 + found[:, 0])).mean()):.2g},"
+            f" close calls {close:.2g}"
         )
 
 
@@ -85,15 +88,16 @@ def places(loaded: Loaded, request: Request) -> Iterator[tuple[Tensor, Tensor]]:
             yield rows
 
 
-def apart(a: Tensor, b: Tensor, way: Sampling) -> tuple[float, float]:
-    """Return the total variation of two rows' distributions, and how often one uniform draw gives
-    another token by the inverses of their distribution functions.
+def apart(a: Tensor, b: Tensor, way: Sampling) -> tuple[float, float, float]:
+    """Return the total variation of two rows' distributions, how often one uniform draw gives
+    another token by the inverses of their distribution functions, and how often a choice is close.
     """
     p, q = probabilities(a, way).double(), probabilities(b, way).double()
     p, q = p / p.sum(), q / q.sum()
     ends, others = p.cumsum(0), q.cumsum(0)
     shared = torch.minimum(ends, others) - torch.maximum(ends - p, others - q)
-    return float((p - q).abs().sum() / 2), 1 - float(shared.clamp_min(0).sum())
+    close = float((p * (1 - p)).sum()) * CLOSE_NATS / way.temperature
+    return float((p - q).abs().sum() / 2), 1 - float(shared.clamp_min(0).sum()), close
 
 
 if __name__ == "__main__":
