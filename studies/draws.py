@@ -7,8 +7,8 @@ Where AR and a chain of drafts have the same text so far, both rows of logits ar
 differ only by rounding. Prints for each temperature and top_p how far they are apart, how often
 sampling by the inverse distribution function in the order of the ids gives another token, and how
 often Gumbel noise does at most, 2ε / (1 + ε) at a total variation ε; then how often the verifier
-finds a choice too close: a token of probability p wins by less than δ in p (1 - p) δ of all draws, to
-first order in δ.
+finds a choice too close: a token of probability p wins by less than δ in p (1 - p) δ of all draws,
+to first order.
 """
 
 from __future__ import annotations
