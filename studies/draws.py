@@ -55,13 +55,13 @@ def main() -> None:
     options.add_argument("--data", default="studies/draws.jsonl")
     options.add_argument("--prompts", type=int, default=14)
     options.add_argument("--tokens", type=int, default=40)
-    asked = options.parse_args()
+    args = options.parse_args()
     torch.set_num_threads(1)
-    loaded = loader.load(pairs.find(asked.pair), roles=["small"])
-    questions = data.find(asked.data, asked.prompts)
+    loaded = loader.load(pairs.find(args.pair), roles=["small"])
+    questions = data.find(args.data, args.prompts)
     beside = [
         rows
-        for request in measure.requests(loaded, questions, asked.tokens, Sampling(1.0))
+        for request in measure.requests(loaded, questions, args.tokens, Sampling(1.0))
         for rows in places(loaded, request)
     ]
     print(f"{len(beside)} places of {len(questions)} answers")  # noqa: T201

@@ -39,22 +39,22 @@ def main() -> None:
     options.add_argument("--tokens", type=int, default=16)
     options.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
     options.add_argument("--plain", action="store_true")
-    asked = options.parse_args()
+    args = options.parse_args()
     torch.set_num_threads(1)
-    for name in asked.families:
-        print(f"{name}: {counted(name, asked)}", flush=True)  # noqa: T201
+    for name in args.families:
+        print(f"{name}: {counted(name, args)}", flush=True)  # noqa: T201
 
 
-def counted(name: str, asked: argparse.Namespace) -> str:
+def counted(name: str, args: argparse.Namespace) -> str:
     model, processor = zoo.build(name)
-    model = model.to(getattr(torch, asked.dtype))
+    model = model.to(getattr(torch, args.dtype))
     prompter, rng = PromptBuilder(processor, model), random.Random(0)
-    target = VLMTarget(VLM(model, name, prompter.special_ids, backend="hf"), exact=not asked.plain)
+    target = VLMTarget(VLM(model, name, prompter.special_ids, backend="hf"), exact=not args.plain)
     small = VLM(noisy(copy.deepcopy(model), 0.08), "small", prompter.special_ids, backend="hf")
     models = Models(target, {"small": small}, prompter.words())
     differ: Counter[str] = Counter()
     n_tokens = n_accepted = n_answers = 0
-    for seed in range(asked.prompts):
+    for seed in range(args.prompts):
         question = " ".join(rng.choices(WORDS, k=rng.randint(3, 9)))
         prompt = prompter.prompt([Turn(question, (zoo.picture(seed),))])
         request = Request(
@@ -62,7 +62,7 @@ def counted(name: str, asked: argparse.Namespace) -> str:
             prompt,
             target,
             prompter.token_texts(),
-            max_new_tokens=asked.tokens,
+            max_new_tokens=args.tokens,
             detail="light",
         )
         shared = SharedPrefill(request)

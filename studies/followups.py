@@ -63,13 +63,13 @@ def main() -> None:
     parser.add_argument("--pair", default="pocket")
     parser.add_argument("--methods", default="ar,chain,tabed,sage,eagle2,hivis,dream")
     parser.add_argument("--repeats", type=int, default=8)
-    asked = parser.parse_args()
-    pair = pairs.find(asked.pair)
+    args = parser.parse_args()
+    pair = pairs.find(args.pair)
     loaded = loader.load(pair)
-    choices = [choosing.choose(pair, name) for name in asked.methods.split(",")]
+    choices = [choosing.choose(pair, name) for name in args.methods.split(",")]
     watch = provenance.Watch()
     seconds: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
-    for repeat in range(asked.repeats + 1):
+    for repeat in range(args.repeats + 1):
         for frames in FRAMES:
             clip = cases.clip(frames, first=(repeat % 4) * frames)
             for choice in choices:

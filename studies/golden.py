@@ -63,9 +63,9 @@ def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
             for name in names
             if name in served
         ]
-        for kind, asked in conversations(pair).items():
+        for kind, args in conversations(pair).items():
             cache = PrefixCache()
-            for i, turns in enumerate(asked):
+            for i, turns in enumerate(args):
                 request = session.request(loaded, turns, tokens, sampling, cache=cache)
                 title = kind if i == 0 else "follow-up"
                 lanes: dict[str, dict[str, Any]] = {}
@@ -120,24 +120,24 @@ def main() -> int:
     parser.add_argument("--pairs", default="photo,pocket")
     parser.add_argument("--methods", default="all")
     parser.add_argument("--tokens", type=int, default=24)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     before: dict[str, Any] = {}
-    if asked.do == "compare":
-        before = json.loads(asked.file.read_text())
-        asked.tokens = before["limit"]
+    if args.do == "compare":
+        before = json.loads(args.file.read_text())
+        args.tokens = before["limit"]
     found: dict[str, dict[str, Any]] = {}
-    for pair in asked.pairs.split(","):
-        found |= traces(pair, asked.methods, asked.tokens)
-    if asked.do == "record":
-        document = {"limit": asked.tokens, "assets": hashes(), "traces": found}
-        asked.file.write_text(json.dumps(document))
-        sys.stdout.write(f"{len(found)} answers, {len(document['assets'])} files: {asked.file}\n")
+    for pair in args.pairs.split(","):
+        found |= traces(pair, args.methods, args.tokens)
+    if args.do == "record":
+        document = {"limit": args.tokens, "assets": hashes(), "traces": found}
+        args.file.write_text(json.dumps(document))
+        sys.stdout.write(f"{len(found)} answers, {len(document['assets'])} files: {args.file}\n")
         return 0
     asked_for = {
         name: trace
         for name, trace in before["traces"].items()
-        if name.split(", ")[0] in asked.pairs.split(",")
-        and (asked.methods == "all" or name.split(", ")[-1] in asked.methods.split(","))
+        if name.split(", ")[0] in args.pairs.split(",")
+        and (args.methods == "all" or name.split(", ")[-1] in args.methods.split(","))
     }
     lines = differences(before["assets"], hashes()) + differences(asked_for, found)
     sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -97,7 +97,7 @@ def many(name: str, metavar: str, about: str, **more: Any) -> Row:
     return option(name, metavar, f"{about}; repeatable", action="append", default=[], **more)
 
 
-def asked(one: Option) -> Row:
+def row_of(one: Option) -> Row:
     """Return the row of an option of an answer."""
 
     def convert(text: str) -> int | float:
@@ -167,13 +167,13 @@ PAIR = (
     ),
     flag("--allow-pickle", "also read .bin weights, which can run code"),
 )
-SAMPLING = (asked(TEMPERATURE), asked(TOP_P), asked(SEED))
+SAMPLING = (row_of(TEMPERATURE), row_of(TOP_P), row_of(SEED))
 REQUEST = (
     option("--prompt", "TEXT", "the question; default: describe what is shown", default=""),
     option("--answer-prefix", "TEXT", "text that every answer must begin with", default=""),
     many("--image", "FILE", "a picture"),
     many("--video", "FILE", "a clip"),
-    asked(NEW_TOKENS),
+    row_of(NEW_TOKENS),
     *SAMPLING,
     DTYPE,
     SET,

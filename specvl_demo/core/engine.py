@@ -174,7 +174,7 @@ class Lane:
         self._most = min(max_new_tokens or NEW_TOKENS.high, shared.request.max_new_tokens)
         self._remaining = self._most
         shared.expect(parts.drafter.capture)
-        self._said: list[int] = []
+        self._emitted: list[int] = []
         self._session: Session | None = None
 
     @property
@@ -319,7 +319,7 @@ class Lane:
         watch.lap("verify_s")
         kept = self._cut(verdict.tokens)
         path = verdict.path[: len(kept)]
-        said = self._recorder.ask(drafter, tree, path)
+        views = self._recorder.ask(drafter, tree, path)
         notes = {**tree.notes, **verdict.notes, **drafter.notes()}
         watch.lap("other_s")
         session.commit(path)
@@ -331,12 +331,12 @@ class Lane:
         laps: dict[str, Any] = watch.read()
         self.clock += sum(laps.values())
         # What only the record needs is not charged to any clock.
-        written = self._recorder.write(tree, scores, verdict, kept, said, last=self.done)
+        written = self._recorder.write(tree, scores, verdict, kept, views, last=self.done)
         if written is None:
             raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
         if request.detail == "full" and not request.sampling.greedy:
             rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
-            notes["draws"] = self._sampler.told(scores.logits[path], kept, rows)
+            notes["draws"] = self._sampler.record(scores.logits[path], kept, rows)
         self._sampler.advance(len(kept))
         round_ = Round(
             lane=self.name,
@@ -354,12 +354,12 @@ class Lane:
         """Close the lane; if it is not done, it counts as cancelled."""
         self.stop = self.stop or "cancelled"
         if self._session is not None:
-            said = torch.tensor(
-                [int(self._request.prompt.ids[-1]), *self._said], device=self._device
+            answer = torch.tensor(
+                [int(self._request.prompt.ids[-1]), *self._emitted], device=self._device
             )
             # Not charged to any clock.
-            self._session.close(said)
-            self.parts.drafter.close(said)
+            self._session.close(answer)
+            self.parts.drafter.close(answer)
         return End(self.name, self.stop, self.totals, self._request.target.peak_bytes())
 
     def _cut(self, tokens: Sequence[int]) -> list[int]:
@@ -374,7 +374,7 @@ class Lane:
         elif len(kept) == self._remaining:
             self.stop = "length"
         self._remaining -= len(kept)
-        self._said += kept
+        self._emitted += kept
         self._root = kept[-1]
         return kept
 

@@ -34,26 +34,26 @@ PADDING = torch.iinfo(torch.int64).min
 """The key of a row of padding."""
 
 
-def row_keys(contexts: Sequence[Context], said: Tensor | None = None) -> Tensor:
+def row_keys(contexts: Sequence[Context], answer: Tensor | None = None) -> Tensor:
     """Return [1 + axes, m, N] int64: key and positions of every row of m left-padded contexts.
 
     Rows whose keys are equal up to and including themselves hold equal keys and values.
 
     Args:
         contexts: m contexts.
-        said: [r] ids of text that follows in all of them.
+        answer: [r] ids of text that follows in all of them.
     """
     size = max(len(context.ids) for context in contexts)
-    more = 0 if said is None else len(said)
+    more = 0 if answer is None else len(answer)
     axes = 1 if contexts[0].positions.ndim == 1 else contexts[0].positions.shape[0]
     keys = contexts[0].ids.new_full((1 + axes, len(contexts), size + more), PADDING)
     for row, context in enumerate(contexts):
         first = size - len(context.ids)
         keys[0, row, first:size] = context.ids if context.keys is None else context.keys
         keys[1:, row, first:size] = context.positions
-        if said is not None:
-            keys[0, row, size:] = said
-            keys[1:, row, size:] = context.next_position + torch.arange(more, device=said.device)
+        if answer is not None:
+            keys[0, row, size:] = answer
+            keys[1:, row, size:] = context.next_position + torch.arange(more, device=answer.device)
     return keys
 
 
@@ -85,8 +85,8 @@ def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | No
     """
     start = int(before.visual.nonzero()[-1]) + 1 if bool(before.visual.any()) else 0
     ids, visual = prompt.ids.to(before.ids.device), prompt.visual.to(before.ids.device)
-    told, positions = before.ids[start:], before.positions[..., start:]
-    following = torch.arange(max(len(told), len(ids) - start), device=ids.device)
+    tokens, positions = before.ids[start:], before.positions[..., start:]
+    following = torch.arange(max(len(tokens), len(ids) - start), device=ids.device)
     first = positions[..., :1].amax()
     blocks, keys = before.blocks, before.keys
     same = (
@@ -94,8 +94,8 @@ def continued(before: Encoded, prompt: Prompt, decoder: Decoder) -> Encoded | No
         and not bool(visual[start:].any())
         and _same_pictures(before.prompt, prompt)
         # Families encode text differently: check the rule against this one's earlier encoding.
-        and torch.equal(before.embeds[start:], decoder.embed(told))
-        and torch.equal(positions, (first + following[: len(told)]).expand_as(positions))
+        and torch.equal(before.embeds[start:], decoder.embed(tokens))
+        and torch.equal(positions, (first + following[: len(tokens)]).expand_as(positions))
         and (blocks is None or bool((blocks[start:] < 0).all()))
     )
     if not same or keys is None:

@@ -78,7 +78,7 @@ class Recorder:
         scores: Scores,
         verdict: Verdict,
         kept: Sequence[int],
-        said: dict[str, Tensor],
+        by_view: dict[str, Tensor],
         last: bool,
     ) -> Written | None:
         """Build the record of a round, or return None if logits along the path are not finite.
@@ -87,7 +87,7 @@ class Recorder:
 
         Args:
             kept: The emitted ids, the first of the verdict's or all of them.
-            said: The result of `ask`.
+            by_view: The result of `ask`.
             last: Whether the answer ends here.
         """
         n, logits = len(kept), scores.logits
@@ -99,21 +99,21 @@ class Recorder:
             logp = logits.log_softmax(-1, dtype=torch.float32)
             wanted.append(logp[tree.shape.parent_on(logits.device), tokens])
             wanted += _likeliest(taken(logp, path), TOP)
-            for view in said.values():
+            for view in by_view.values():
                 wanted += _likeliest(view, VIEW_TOP)
-        told = iter(_read(wanted))
-        ids, finite = [int(token) for token in next(told)], all(next(told))
+        numbers = iter(_read(wanted))
+        ids, finite = [int(token) for token in next(numbers)], all(next(numbers))
         if not finite:
             return None
-        draft_logp: list[float | None] | None = None if tree.logp is None else [*next(told)]
+        draft_logp: list[float | None] | None = None if tree.logp is None else [*next(numbers)]
         target_logp = candidates = views = None
         if self._full:
-            target_logp = [None, *next(told)[1:]]
-            candidates = self._candidates(next(told), next(told), n)
+            target_logp = [None, *next(numbers)[1:]]
+            candidates = self._candidates(next(numbers), next(numbers), n)
             fed = [tree.rows is not None and tree.rows[node] >= 0 for node in path]
             views = {
-                view: self._beside(self._candidates(next(told), next(told), sum(fed)), fed)
-                for view in said
+                view: self._beside(self._candidates(next(numbers), next(numbers), sum(fed)), fed)
+                for view in by_view
             }
         drawn = Tree(
             ids, list(tree.shape.parent), list(map(self._word, ids)), draft_logp, target_logp

@@ -140,7 +140,7 @@ class Sampler:
         """Return the drafter's processed distribution [V] at one of this round's rows."""
         return torch.cat(self._drafted)[row].softmax(-1)
 
-    def told(
+    def record(
         self, logits: Tensor, tokens: Sequence[int], rows: Sequence[int]
     ) -> dict[str, list[float | None]]:
         """Return what the record keeps of the emitted tokens' draws.
@@ -166,7 +166,7 @@ class Sampler:
         target = scores.softmax(-1)
         best = self._raised(scores, range(n)).topk(2)
         gaps, rivals = (-best.values.diff())[:, 0].tolist(), best.indices[:, 1].tolist()
-        told: dict[str, list[float | None]] = {
+        facts: dict[str, list[float | None]] = {
             "p": target.gather(-1, ids)[:, 0].tolist(),
             "gap": [gap if math.isfinite(gap) else None for gap in gaps],
             "rival": [
@@ -190,8 +190,8 @@ class Sampler:
             q = drafted.gather(-1, ids[fed])[:, 0].tolist()
             overlap = torch.minimum(target[fed], drafted).sum(-1).tolist()
             for i, *there in zip(fed, q, overlap, strict=True):
-                told["q"][i], told["overlap"][i] = there
-        return told
+                facts["q"][i], facts["overlap"][i] = there
+        return facts
 
     def advance(self, n_tokens: int) -> None:
         """Move on by n_tokens of the answer."""

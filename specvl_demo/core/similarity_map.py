@@ -31,15 +31,15 @@ def similarity_map(shared: SharedPrefill, ids: Sequence[int]) -> Tensor:
         [len(ids), n_visual] uint8 on the CPU, scaled so that 0 and 255 are the extremes over the
             whole answer; [len(ids), 0] if the prompt has no visual tokens.
     """
-    asked = shared.request
-    visual = asked.prompt.visual
+    request = shared.request
+    visual = request.prompt.visual
     if not ids or not bool(visual.any()):
         return torch.zeros(len(ids), 0, dtype=torch.uint8)
     prefill = shared.prefill(NOTHING)
     device = prefill.hidden.device
     seen = prefill.hidden[visual[: len(prefill.hidden)].to(device)]
-    fed = torch.tensor([int(asked.prompt.ids[-1]), *ids], device=device)
-    session = asked.target.open(prefill, len(fed), CHUNK)
+    fed = torch.tensor([int(request.prompt.ids[-1]), *ids], device=device)
+    session = request.target.open(prefill, len(fed), CHUNK)
     hidden = []
     for part in fed.split(CHUNK):
         hidden.append(session.score(DraftTree(part, chain(len(part) - 1))).hidden)

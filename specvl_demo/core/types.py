@@ -164,11 +164,11 @@ class Capture:
 
     def union(self, other: Capture) -> Capture:
         """Combine two captures; if their `rows` differ, all rows are kept."""
-        asked = {wish.rows for wish in (self, other) if wish.attention}
+        wanted = {wish.rows for wish in (self, other) if wish.attention}
         return Capture(
             tuple(sorted({*self.layers, *other.layers})),
             tuple(sorted({*self.attention, *other.attention})),
-            asked.pop() if len(asked) == 1 else None,
+            wanted.pop() if len(wanted) == 1 else None,
         )
 
 
@@ -430,11 +430,11 @@ class Session(Protocol):
     def commit(self, path: Sequence[int]) -> None:
         """Keep these nodes of the scored tree (root first) and drop the others."""
 
-    def close(self, said: Tensor) -> None:
+    def close(self, answer: Tensor) -> None:
         """End the lane.
 
         Args:
-            said: [r] the prompt's last token and the answer, for the prefix cache.
+            answer: [r] the prompt's last token and the answer, for the prefix cache.
         """
 
 
@@ -454,11 +454,11 @@ class Drafter(Protocol):
         """Prefill the drafter. Called once."""
         return None
 
-    def close(self, said: Tensor) -> None:
+    def close(self, answer: Tensor) -> None:
         """End the lane.
 
         Args:
-            said: [r] the prompt's last token and the answer, for the prefix cache.
+            answer: [r] the prompt's last token and the answer, for the prefix cache.
         """
         return None
 

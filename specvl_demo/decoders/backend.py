@@ -112,8 +112,8 @@ def attention_of(
     if rows is not None:
         at = at[[row for row in rows if -size <= row < size]]
     groups = heads // keys.shape[1]
-    asked = queries[:, :, at].reshape(batch, keys.shape[1], groups * len(at), width)
-    scores = (asked @ keys.transpose(2, 3)).view(batch, heads, len(at), n_keys).float() * scale
+    chosen = queries[:, :, at].reshape(batch, keys.shape[1], groups * len(at), width)
+    scores = (chosen @ keys.transpose(2, 3)).view(batch, heads, len(at), n_keys).float() * scale
     if mask is None:
         ahead = torch.arange(n_keys, device=queries.device) > (at + n_keys - size)[:, None]
         scores = scores.masked_fill(ahead, -torch.inf)

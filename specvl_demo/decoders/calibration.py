@@ -96,12 +96,12 @@ def least_rows(backend: Backend) -> int | None:
 
     def by_steps(least: int) -> list[Tensor]:
         """Return the results of AR steps, padded to so many rows."""
-        stream, said = fork(), []
+        stream, outputs = fork(), []
         for token in later[:_STEPS]:
             hidden = stream.score(backend.embed(token[None])[None], chain(0), least=least)
-            said.append(backend.logits(hidden)[0, :1])
+            outputs.append(backend.logits(hidden)[0, :1])
             stream.keep([0])
-        return made(stream, range(_STEPS), torch.cat(said))
+        return made(stream, range(_STEPS), torch.cat(outputs))
 
     @cache
     def by_tree(which: int, rows: int) -> list[Tensor]:
@@ -191,8 +191,8 @@ def pick_faster(
     eager_s, truth = _timed(switched, rows, logits)
     switched.fixed = True
     try:
-        fixed_s, said = _timed(switched, rows, logits)
-        trial = Calibration(eager_s, fixed_s, _agree(truth, said))
+        fixed_s, outputs = _timed(switched, rows, logits)
+        trial = Calibration(eager_s, fixed_s, _agree(truth, outputs))
     except torch.AcceleratorError:
         raise
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
@@ -213,18 +213,18 @@ def _timed(
         after = {shape: rows[None, _BEFORE : _BEFORE + len(shape)] for shape in _SHAPES}
         return [logits(stream.score(x, shape)[0]) for shape, x in after.items()]
 
-    said, times = torch.cat(scored()), []
+    outputs, times = torch.cat(scored()), []
     for _ in range(_REPEATS):
         synchronize(switched.device)
         begun = time.perf_counter()
         scored()
         synchronize(switched.device)
         times.append(time.perf_counter() - begun)
-    return median(times), said
+    return median(times), outputs
 
 
-def _agree(truth: Tensor, said: Tensor) -> bool:
+def _agree(truth: Tensor, outputs: Tensor) -> bool:
     """Whether the chosen tokens are the same, except for ties."""
     truth = truth.float()
-    chosen = truth.gather(-1, said.argmax(-1, keepdim=True))[:, 0]
+    chosen = truth.gather(-1, outputs.argmax(-1, keepdim=True))[:, 0]
     return bool((truth.amax(-1) - chosen <= TIE_NATS).all())

@@ -40,9 +40,9 @@ class DraftVocabulary:
         return getattr(self.inner, name)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        said = self.narrow(hidden)
-        wide = said.new_full((*said.shape[:-1], self.vocab), -torch.inf)
-        return wide.index_copy_(-1, self.ids, said)
+        logits = self.narrow(hidden)
+        wide = logits.new_full((*logits.shape[:-1], self.vocab), -torch.inf)
+        return wide.index_copy_(-1, self.ids, logits)
 
 
 def narrowed(decoder: Backend, size: int, commonest: Sequence[int]) -> DraftVocabulary:
@@ -83,12 +83,12 @@ def normalized(
     )
     never = unsaid.nonzero()[:, 0]
 
-    def said(hidden: Tensor) -> Tensor:
+    def logits(hidden: Tensor) -> Tensor:
         logp = _silenced(narrow(hidden), never)
         wide = logp.new_full((*logp.shape[:-1], vocab), -torch.inf)
         return wide.index_copy_(-1, ids, logp)[..., :size]
 
-    return said
+    return logits
 
 
 def _silenced(logits: Tensor, never: Tensor) -> Tensor:

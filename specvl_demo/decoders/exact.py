@@ -170,14 +170,14 @@ def ordered_attention(
     kv_heads, room = keys.shape[1], keys.shape[2]
     groups, n_keys = heads // kv_heads, mask.shape[1]
     # [kv heads, T, groups] in this order, so that each row is one contiguous block of all products.
-    asked = (
+    grouped = (
         queries.view(kv_heads, groups, size, width)
         .transpose(1, 2)
         .reshape(kv_heads, -1, width)
         .float()
     )
     wide = values[0].float()
-    scores = torch.bmm(asked, keys[0].float().transpose(1, 2)).view(kv_heads, size, groups, room)
+    scores = torch.bmm(grouped, keys[0].float().transpose(1, 2)).view(kv_heads, size, groups, room)
     at = columns[:, None].expand(kv_heads, size, groups, n_keys)
     share = torch.add(mask[:, None], scores.gather(3, at), alpha=scale).softmax(-1)
     before = torch.bmm(share.view(kv_heads, size * groups, n_keys)[..., :room], wide)

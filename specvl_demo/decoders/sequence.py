@@ -266,9 +266,11 @@ class CachedPrefix:
     stream: CachedSequence
 
     @classmethod
-    def of(cls, stream: CachedSequence, contexts: Sequence[Context], said: Tensor) -> CachedPrefix:
-        """Copy a stream's committed rows: those of its contexts, then those of the tokens said."""
-        return cls(row_keys(contexts, said)[..., : stream.length], stream.fork(stream.length))
+    def of(
+        cls, stream: CachedSequence, contexts: Sequence[Context], answer: Tensor
+    ) -> CachedPrefix:
+        """Copy a stream's committed rows: its contexts, then the answer."""
+        return cls(row_keys(contexts, answer)[..., : stream.length], stream.fork(stream.length))
 
 
 def grown(

@@ -83,10 +83,10 @@ def _lane(
     y += 42
     if answers:
         given = [Letter(one, None) for one in lane.begin.prefix.text]
-        said = [Letter(one, kind) for kind, text in runs(lane.rounds) for one in text]
+        letters = [Letter(one, kind) for kind, text in runs(lane.rounds) for one in text]
         plain = lane.begin.method == "ar"
         # Every letter takes at least one cell: more letters than cells are cut anyway.
-        for line in _lines([*given, *said][: COLUMNS * (MOST_LINES + 1)]):
+        for line in _lines([*given, *letters][: COLUMNS * (MOST_LINES + 1)]):
             parts += _line(line, y, plain)
             y += LINE
         y += 4
@@ -100,15 +100,15 @@ def _lane(
 def _numbers(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     """Return what the lane did, with its speedup only if the times are meaningful."""
     totals = measure(lane).totals
-    said = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} rounds"]
+    facts = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} rounds"]
     ar = next((one for one in lanes if one.begin.method == "ar"), None)
     if ar is not None and lane is not ar and totals.tau is not None:
-        said.append(f"τ {totals.tau:.2f}")
+        facts.append(f"τ {totals.tau:.2f}")
         speedup = compare(lane, ar).speedup_decode
         sound = min(totals.n_tokens, len(ar.token_ids)) >= remarks.MIN_TOKENS
         if speedup is not None and sound and remarks.disturbance(lane, ar) is None:
-            said.append(f"{speedup:.2f}×")
-    return " · ".join(said)
+            facts.append(f"{speedup:.2f}×")
+    return " · ".join(facts)
 
 
 def _clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:

@@ -157,7 +157,7 @@ def verdict(claim: Mapping[str, Any]) -> tuple[bool, str]:
     missed: list[str] = []
     for one in claim["comparisons"]:
         if not one.get("beside"):
-            (held if holds(one) else missed).append(_told(one))
+            (held if holds(one) else missed).append(_sentence(one))
     if not missed:
         return True, f"Holds here: {'; '.join(held)}."
     rest = f" What does hold: {'; '.join(held)}." if held else ""
@@ -166,11 +166,11 @@ def verdict(claim: Mapping[str, Any]) -> tuple[bool, str]:
 
 def beside(claim: Mapping[str, Any]) -> str:
     """Return the comparisons of a claim that decide nothing, in a sentence; empty without any."""
-    told = [_told(one) for one in claim["comparisons"] if one.get("beside")]
-    return f"Beside it: {'; '.join(told)}." if told else ""
+    sentences = [_sentence(one) for one in claim["comparisons"] if one.get("beside")]
+    return f"Beside it: {'; '.join(sentences)}." if sentences else ""
 
 
-def _told(one: Mapping[str, Any]) -> str:
+def _sentence(one: Mapping[str, Any]) -> str:
     name = NAMES[one["figure"]]
     if one["interval"] is None:
         return f"{name} of {one['arm']} could not be compared with {one['control']}"

@@ -113,7 +113,7 @@ def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     ar = next((one for one in lanes if one.begin.method == "ar"), None)
     if ar is None or lane is ar or not lane.rounds:
         return None
-    said = agreement(lane, ar).sentence()
+    text = agreement(lane, ar).sentence()
     n = min(len(lane.token_ids), len(ar.token_ids))
     disturbed = disturbance(lane, ar)
     if n < MIN_TOKENS:
@@ -122,7 +122,7 @@ def remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
         time = f"timing disturbed: not meaningful ({disturbed})"
     else:
         time = compare(lane, ar).why_slow()
-    return f"{said[:1].upper()}{said[1:]}" + (f"; {time}." if time else ".")
+    return f"{text[:1].upper()}{text[1:]}" + (f"; {time}." if time else ".")
 
 
 def _gap(ar: LaneRecords, at: int, other: int) -> float | None:

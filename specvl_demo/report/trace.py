@@ -86,9 +86,9 @@ def summary(lanes: Iterable[LaneRecords]) -> str:
         "tau counts tokens per target forward, including the target's own token.",
     ]
     for lane in lanes:
-        said = remarks.remark(lane, lanes)
+        text = remarks.remark(lane, lanes)
         head += ["", f"{_one_line(lane.begin.title)}{_fate(lane)}", "  " + _marked(lane)]
-        head += [f"  {said}"] if said else []
+        head += [f"  {text}"] if text else []
     return "\n".join(head)
 
 

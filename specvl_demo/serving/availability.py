@@ -63,7 +63,7 @@ class Options:
     pickles: bool = False
 
     @classmethod
-    def of_environment(cls, pickles: bool = False, **asked: str | None) -> Options:
+    def of_environment(cls, pickles: bool = False, **given: str | None) -> Options:
         """Return the given options, completed by SPECVL_DTYPE, SPECVL_QUANTISED and SPECVL_EXACT.
 
         Raises:
@@ -81,7 +81,7 @@ class Options:
                 raise ValueError(
                     f"SPECVL_{name.upper()} must be one of {', '.join(known)}, not {value!r}."
                 )
-            found[name] = asked.get(name) or value
+            found[name] = given.get(name) or value
         return cls(**found, pickles=pickles)
 
 
@@ -303,8 +303,8 @@ def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Avai
     ) -> Availability:
         return Availability(False, "", device, dtype, split=split, quantised=quantised)
 
-    asked = options.quantised or "none"
-    packings: list[Quantised] = [asked]
+    wanted = options.quantised or "none"
+    packings: list[Quantised] = [wanted]
     if options.quantised is None and machine.gpus and _can_pack():
         packings.append("4bit")
     for quantised in packings:
@@ -317,5 +317,5 @@ def _places(machine: Machine, options: Options) -> Iterator[tuple[str, int, Avai
             whole = sum(gpu.memory_bytes for gpu in machine.gpus)
             weakest = min(gpu.capability for gpu in machine.gpus)
             yield name, whole, untried("cuda:0", half(weakest), split, quantised)
-    if asked == "none" or (asked == "8bit" and not machine.gpus):
-        yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, asked)
+    if wanted == "none" or (wanted == "8bit" and not machine.gpus):
+        yield "CPU", machine.memory_bytes, untried("cpu", options.dtype or "float32", {}, wanted)

@@ -169,8 +169,8 @@ def ceiling(
     steps = (share / 100 for share in range(101))
     pays_from = next((share for share in steps if tau(share, shape.depth) * step >= round_s), None)
     length = tau(acceptance, shape.depth)
-    told, source = pair.accepted.get(choice.method.name, (None, ""))
-    published = None if told is None else told * step / round_s
+    accepted, source = pair.accepted.get(choice.method.name, (None, ""))
+    published = None if accepted is None else accepted * step / round_s
     return Ceiling(length * step / round_s, acceptance, length, pays_from, published, source)
 
 

@@ -173,5 +173,5 @@ def remarks(pair: PairSpec) -> list[str]:
         return []
     text = target.get("text_config", target)
     return [
-        said for one, own in configs if own for said in compare(flattened(own), text, one.title)
+        reason for one, own in configs if own for reason in compare(flattened(own), text, one.title)
     ]

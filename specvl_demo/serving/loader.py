@@ -74,7 +74,9 @@ class Loaded:
         sentences.
         """
         return [
-            said for one in self.models.drafters.values() for said in getattr(one, "remarks", ())
+            remark
+            for one in self.models.drafters.values()
+            for remark in getattr(one, "remarks", ())
         ]
 
 
@@ -194,9 +196,9 @@ def _commonest(target: Checkpoint, model: VLMTarget) -> list[int]:
     first.
     """
     counted = target.folder / COMMONEST
-    said = json.loads(counted.read_text()) if target.local and counted.is_file() else []
+    listed = json.loads(counted.read_text()) if target.local and counted.is_file() else []
     every = range(model.decoder.vocab)
-    return list(dict.fromkeys([*sorted(model.vocabulary.eos), *said, *every]))
+    return list(dict.fromkeys([*sorted(model.vocabulary.eos), *listed, *every]))
 
 
 def _captioner(

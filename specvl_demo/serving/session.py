@@ -192,16 +192,16 @@ def race(
     if not warmed:
         warm(loaded, asked, choices, shared)
     load = Load()
-    told: dict[str, LaneRecords] = {}
+    folded: dict[str, LaneRecords] = {}
     for record in engine.race(running):
         if isinstance(record, Begin):
             if notes is not None:
                 record, notes = changed(record, notes=notes), None
-            told[record.lane] = LaneRecords(record, [])
+            folded[record.lane] = LaneRecords(record, [])
         elif isinstance(record, Round):
-            told[record.lane].rounds.append(record)
+            folded[record.lane].rounds.append(record)
         else:
-            sure = confidence(told[record.lane]._replace(end=record))
+            sure = confidence(folded[record.lane]._replace(end=record))
             record = changed(record, load=load.others(), confidence=sure)
         yield record
 

@@ -53,7 +53,7 @@ def entry(pair: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and found.get("machine") == here() else None
 
 
-def write(pair: str, told: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]]) -> Path:
+def write(pair: str, facts: Mapping[str, Any], methods: Mapping[str, Mapping[str, Any]]) -> Path:
     """Store presets of a pair, keeping those of other pairs and of methods that were not tuned this
     time.
 
@@ -62,7 +62,7 @@ def write(pair: str, told: Mapping[str, Any], methods: Mapping[str, Mapping[str,
         methods: `settings` and the expected result, by name.
     """
     path, kept = place(), (entry(pair) or {}).get("methods", {})
-    rows = {name: {**row, **told} for name, row in methods.items()}
+    rows = {name: {**row, **facts} for name, row in methods.items()}
     all_of_it = _read() | {pair: {"machine": here(), "methods": {**kept, **rows}}}
     path.parent.mkdir(parents=True, exist_ok=True)
     # Written to another file and renamed, so that a reader never gets half a file.

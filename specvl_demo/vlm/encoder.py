@@ -115,8 +115,8 @@ class VLM:
         started = time.perf_counter()
         index = None
         if self._again is not None:
-            asked, prompt = prompt, self._again(prompt)
-            index = aligned(prompt.visual, asked.visual).to(self.decoder.device)
+            original, prompt = prompt, self._again(prompt)
+            index = aligned(prompt.visual, original.visual).to(self.decoder.device)
         before = None if prompt.cache is None else prompt.cache.get(self)
         encoded = None if before is None else continued(before, prompt, self.decoder)
         if encoded is None:

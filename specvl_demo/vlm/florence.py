@@ -63,14 +63,14 @@ class FlorenceCaptions:
                 " here; leave the caption view out."
             )
         shown = _shown(prompt.source)
-        said: set[int] = set()
+        captioned: set[int] = set()
         captions: list[list[int]] = []
         for start, stop in runs:
             media = next(s.media for s in prompt.spans if s.start < stop and start < s.stop)
-            if media in said:
+            if media in captioned:
                 captions.append([])
                 continue
-            said.add(media)
+            captioned.add(media)
             captions.append(
                 self._begun[media].result() if self._begun else self._caption(shown[media])
             )

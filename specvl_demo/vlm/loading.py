@@ -222,10 +222,10 @@ def mend_gemma4() -> None:
     Has no effect if the library builds them or does not know them.
     """
     config: Any = getattr(transformers, "Gemma4TextConfig", None)
-    said = getattr(config, "kv_sharing_modes", None)
-    if not isinstance(said, property) or getattr(said.fget, "mended", False):
+    original = getattr(config, "kv_sharing_modes", None)
+    if not isinstance(original, property) or getattr(original.fget, "mended", False):
         return
-    read: Any = said.fget
+    read: Any = original.fget
 
     def modes(self: Any) -> list[str | None]:
         all_read = self.num_kv_shared_layers == self.num_hidden_layers

@@ -192,14 +192,14 @@ def join(
 ) -> LlavaForConditionalGeneration:
     """Return the target of a base in memory (changed in place) and a delta folder."""
     register()
-    told, lora = read_delta(delta)
+    tower_weights, lora = read_delta(delta)
     tower = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(delta))
     if tower.config.hidden_size != language.config.hidden_size:
         raise ValueError(
             f"the tower fits language models of width {tower.config.hidden_size}, but this one has"
             f" {language.config.hidden_size}"
         )
-    tower.load_state_dict(told | {"class_words": tower.class_words})
+    tower.load_state_dict(tower_weights | {"class_words": tower.class_words})
     fill_words(
         tower,
         language.get_input_embeddings().weight,

@@ -78,13 +78,13 @@ class PromptBuilder:
         `methods.base.Models`.
         """
         grey = Image.new("RGB", (64, 64), (127, 127, 127))
-        asked = self.prompt([Turn("Describe the picture.", (grey,))], room=0)
-        last = int(asked.visual.nonzero().max())
+        probe = self.prompt([Turn("Describe the picture.", (grey,))], room=0)
+        last = int(probe.visual.nonzero().max())
         return {
             # Some tokenizers put another token before a newline; the newline is the last.
             "newline": tuple(self.ids("\n")[-1:]),
             "caption": tuple(self.ids("image: ")),
-            "describe": tuple(asked.ids[last + 1 :].tolist()),
+            "describe": tuple(probe.ids[last + 1 :].tolist()),
         }
 
     def prompt(

@@ -162,7 +162,7 @@ class VLMSession:
         self._vlm, self._stream, self._capture = vlm, stream, Capture(layers=layers)
         self._least_rows, self._rereads = least, rereads
         self._encoded = prefill.encoded
-        self._said: list[Tensor] = []
+        self._answer: list[Tensor] = []
         self._cache = prefill.encoded.prompt.cache
         # Hidden states and layers of all committed rows, kept if the next question may need them.
         self._decided = [(prefill.hidden, prefill.layers)] if self._cache is not None else []
@@ -192,17 +192,17 @@ class VLMSession:
         with an empty cache: also the conversation's cached rows depend on earlier trees.
         """
         decoder = self._stream.backend
-        said = torch.cat((*self._said, self._tokens[list(path)])).to(decoder.device)
+        answer = torch.cat((*self._answer, self._tokens[list(path)])).to(decoder.device)
         context = self._encoded.context("target")
-        stream = prefill(decoder, [context], len(context.ids) + len(said))[0]
-        hidden = stream.score(decoder.embed(said)[None], chain(len(said) - 1))
+        stream = prefill(decoder, [context], len(context.ids) + len(answer))[0]
+        hidden = stream.score(decoder.embed(answer)[None], chain(len(answer) - 1))
         return decoder.logits(hidden[0, -1:])[0]
 
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
         self._stream.keep(path)
         if self._rereads:
-            self._said.append(taken(self._tokens, list(path)))
+            self._answer.append(taken(self._tokens, list(path)))
         if self._cache is not None:
             one, at = self._scores, list(path)
             self._decided.append(
@@ -210,12 +210,12 @@ class VLMSession:
             )
 
     @torch.inference_mode()
-    def close(self, said: Tensor) -> None:
+    def close(self, answer: Tensor) -> None:
         if self._cache is None:
             return
         hidden, layers = zip(*self._decided, strict=True)
         self._cache[self._vlm, self._capture.layers] = _Kept(
-            CachedPrefix.of(self._stream, [self._encoded.context("target")], said),
+            CachedPrefix.of(self._stream, [self._encoded.context("target")], answer),
             torch.cat(hidden),
             {i: torch.cat([one[i] for one in layers]) for i in self._capture.layers},
         )
