@@ -24,11 +24,6 @@ DECODING = (
     *("speedup_vs_ar", "interval", "speedup_vs_hf_generate", "speedup_vs_hf_assisted"),
     *("limit", "efficiency", "phases", "same", "quality", "spread"),
 )
-BLANK = (
-    *("speedup_vs_hf_generate", "speedup_vs_hf_assisted", "speedup_total_vs_hf_generate"),
-    "quality",
-)
-"""Columns that are omitted if they are empty."""
 SHORT = (
     "method",
     "drafts",
@@ -69,7 +64,7 @@ HEADS = {
     "logit_gap": "logit gap there",
 }
 ASKED = (
-    "{cases} cases, at most {max_new_tokens} tokens, {repeats} interleaved repeats; medians,"
+    "{cases} questions, at most {max_new_tokens} tokens, {repeats} interleaved repeats; medians,"
     " spread is the interquartile range over the median. τ: tokens per target forward, including"
     " the target's own. limit: the speedup if only the models' forwards took time; efficiency:"
     " how much of it was reached."
@@ -88,8 +83,8 @@ PAPERS = (
     " the papers' own; quality is the F1 of words with the reference, not the papers' judge."
 )
 BUSY = (
-    "The machine was busy: other programs used {share:.0f} % of it, so ratios are omitted."
-    " Measure again when it is idle."
+    "The machine was busy: other programs used {share:.0f} % of it, so everything that compares"
+    " times (speedups, their limits, costs in AR steps) is omitted. Measure again when it is idle."
 )
 
 
@@ -168,7 +163,8 @@ def answers(report: Report) -> Page:
     two += [("Speed by kind of question, × our AR", *_by_kind(rows, "speedup_vs_ar"))]
     two += [("τ by kind of question", *_by_kind(rows, "tau"))]
     two += [("Drafted positions kept, by depth", *_by_depth(rows))]
-    return Page([(head, rows, columns) for head, rows, columns in two], _asked(report), said)
+    shown = [(head, rows, columns) for head, rows, columns in two if len(columns) > 1]
+    return Page(shown, _asked(report), said)
 
 
 def ablations(report: Report) -> Page:
@@ -359,15 +355,15 @@ def draw(report: Mapping[str, Any], path: Path) -> None:
 
 
 def _filled(rows: Rows, columns: Sequence[str]) -> Sequence[str]:
-    return [
-        key for key in columns if key not in BLANK or any(row.get(key) is not None for row in rows)
-    ]
+    """Return the columns that have a value in any row."""
+    return [key for key in columns if any(row.get(key) is not None for row in rows)]
 
 
 def _by_kind(rows: Rows, figure: str) -> tuple[Rows, Sequence[str]]:
     """Return a figure of each method, with a column per kind of question."""
     told = [row for row in rows if row.get("by_kind")]
     kinds = list(told[0]["by_kind"]) if told else []
+    kinds = [one for one in kinds if any(row["by_kind"][one][figure] is not None for row in told)]
     table = [
         {"method": row["method"], **{kind: row["by_kind"][kind][figure] for kind in kinds}}
         for row in told

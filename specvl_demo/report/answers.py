@@ -68,11 +68,11 @@ TOTAL = (
 """Columns from pictures to answer, including vision, prefill and the drafter's prefill."""
 BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "accepted_by_depth")
 """What is also reported for each kind of question."""
-RATIOS = (
+COMPARED = (
     *("interval", "speedup_vs_ar", "speedup_vs_hf_generate", "speedup_vs_hf_assisted", "limit"),
-    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate"),
+    *("speedup_total_vs_ar", "speedup_total_vs_hf_generate", "efficiency", "note", "held_back_by"),
 )
-"""What is omitted if the machine was busy."""
+"""What compares times, also in a sentence: omitted if the machine was busy."""
 AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
 
 
@@ -129,12 +129,13 @@ def turned(turns: Sequence[T], repeat: int) -> list[T]:
 
 
 def held_back(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the report without anything that compares times if the machine was busy."""
     if not report["machine"].get("busy"):
         return report
 
     def without(row: dict[str, Any]) -> dict[str, Any]:
         kinds = {kind: without(one) for kind, one in row.get("by_kind", {}).items()}
-        return row | dict.fromkeys(set(RATIOS) & set(row)) | ({"by_kind": kinds} if kinds else {})
+        return row | dict.fromkeys(set(COMPARED) & set(row)) | ({"by_kind": kinds} if kinds else {})
 
     return report | {"rows": [without(row) for row in report["rows"]]}
 

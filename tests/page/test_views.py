@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 
 from specvl_demo.report import trace
 from tests.page.conftest import note_sent, ready
-from tests.page.test_race import FINISHED, finish_replay, unfold
+from tests.page.test_race import BUSY, FINISHED, finish_replay, run_race, unfold
 
 
 def open_tab(page, name: str) -> None:
@@ -47,6 +47,7 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     finish_replay(opened)
     note_sent(opened)
     opened.evaluate("specvl.race.select({lane: 'tabed', token: 7, picked: true})")
+    expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 8 ")
     text = opened.evaluate("specvl.race.lanes.get('tabed').text")
     ids = opened.evaluate("specvl.race.lanes.get('tabed').tokens.slice(0, 7).map((t) => t.id)")
     rival = opened.locator(".vl-race .vl-take").first
@@ -63,9 +64,33 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     fork = original.locator(".vl-fork")
     expect(fork).to_have_attribute("title", f"The branch takes {name} here.")
     expect(opened.locator(".vl-lane:not(.vl-original) .vl-given")).to_have_text(["given "] * 2)
+    same = "same answer from the given beginning on"
+    for said in (".vl-race .vl-headline", ".vl-verdict"):
+        expect(opened.locator(said)).to_contain_text(same)
     original.get_by_role("button", name="Back to the original").click()
     expect(opened.locator(".vl-original")).to_have_count(0)
     assert opened.evaluate("specvl.race.lanes.get('tabed').text") == text
+
+
+def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reload(opened):
+    """The form then asks for the lane that the branch was taken from, as the stage shows it."""
+    opened.evaluate("specvl.ask.request.methods = ['tabed', 'sage']")
+    run_race(opened)
+    text = opened.evaluate("specvl.race.lanes.get('sage').text")
+    opened.evaluate("specvl.race.select({lane: 'sage', token: 7, picked: true})")
+    expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 8 ")
+    opened.locator(".vl-race .vl-take").first.click()
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED} && specvl.race.meta.branch")
+    for _ in range(2):
+        assert opened.evaluate("specvl.race.list.map((lane) => lane.name)") == ["ar", "sage"]
+        assert opened.evaluate("specvl.ask.request.methods") == ["sage"]
+        expect(opened.locator(".vl-notice")).to_have_text("")
+        opened.reload()
+        ready(opened)
+    opened.get_by_role("button", name="Back to the original").click()
+    assert opened.evaluate("specvl.race.lanes.get('sage').text") == text
+    assert opened.evaluate("specvl.ask.request.methods") == ["tabed", "sage"]
+    expect(opened.locator(".vl-notice")).to_have_text("")
 
 
 def test_a_drafter_is_checked_against_a_target_by_their_names(opened):
@@ -110,19 +135,25 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
     view.locator("#vl-c-vary").fill("gamma = 3, 5")
     page.locator("#vl-c-run").click()
     status = view.locator("[role=status]")
-    expect(status).to_contain_text(re.compile(r"Question \d+ of 16, about \d+ s left"))
-    expect(view.locator("tbody th").nth(1)).to_contain_text("tabed gamma=3")
+    expect(status).to_contain_text(
+        re.compile(r"Question \d of 4, temperature \d of 2, repeat \d of 2; about \d+ s left")
+    )
+    expect(view.locator("tbody th").nth(1)).to_contain_text("TABED gamma=3")
     page.locator("#vl-c-stop").click()
     expect(status).to_have_text("Stopped. The tables hold what was finished.")
     page.locator("#vl-c-on").click()
-    expect(status).to_contain_text("of 16")
+    expect(status).to_contain_text("of 4, temperature")
     page.reload()
     ready(page)
     open_tab(page, "Compare")
-    expect(status).to_have_text("Done: 16 runs, repeats and temperatures counted.")
+    expect(status).to_have_text("Done: 4 questions, each repeated 2 times at 2 temperatures.")
     first = view.locator(".vl-c-table").first
     expect(first.locator("tbody th")).to_have_text(
-        [f"{way}, T={t}" for t in (0, 1) for way in ("ar", "tabed gamma=3", "tabed gamma=5")]
+        [
+            f"{way}, T={t}"
+            for t in (0, 1)
+            for way in ("Autoregressive", "TABED gamma=3", "TABED gamma=5")
+        ]
     )
     expect(view.get_by_label("Speed by kind of question")).to_contain_text("describe")
     for chart in ("speed", "depth", "kind", "temperature"):
@@ -143,6 +174,25 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
     assert len(table) == 6 and all(float(row["tokens/s"]) > 0 for row in table)
 
 
+def test_a_bench_on_a_busy_machine_compares_no_times(opened):
+    """Neither a figure nor a sentence nor a chart; what would be empty is left out."""
+    open_tab(opened, "Compare")
+    view = opened.locator(".vl-compare")
+    for name, value in (("questions", "2"), ("repeats", "1"), ("tokens", str(BUSY))):
+        view.locator(f"#vl-c-{name}").fill(value)
+    opened.locator("#vl-c-run").click()
+    expect(view.locator("[role=status]")).to_contain_text("Done: 2 questions.")
+    expect(view).to_contain_text("90 % of it, so everything that compares times")
+    heads = view.locator("thead th").all_inner_texts()
+    assert "tokens/s" in heads and not [head for head in heads if "×" in head or head == "limit"]
+    expect(view).not_to_contain_text(re.compile(r"[\d.]+ AR steps|Speed by kind"))
+    empty = """(table) => [...table.querySelectorAll('thead th')].filter((_, i) =>
+      [...table.querySelectorAll('tbody tr')].every((row) => !row.cells[i].textContent)).length"""
+    for table in view.locator("table").all():
+        assert table.evaluate(empty) == 0
+    expect(view.locator("[data-chart=bench-speed]")).to_be_hidden()
+
+
 def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path):
     """Folders within it too; what is no picture is left out and told; all can be taken away."""
     (tmp_path / "more").mkdir()
@@ -158,7 +208,7 @@ def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path
     view.locator("#vl-c-question").fill("What is it?")
     view.locator("#vl-c-repeats").fill("1")
     opened.locator("#vl-c-run").click()
-    expect(view.locator("[role=status]")).to_contain_text("Done: 2 runs", timeout=20_000)
+    expect(view.locator("[role=status]")).to_contain_text("Done: 2 questions.", timeout=20_000)
     view.get_by_role("button", name="Take all away").click()
     expect(drop).not_to_contain_text("files:")
 
@@ -184,7 +234,7 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
     Image.new("RGB", (64, 64), "blue").save(second)
     view.locator("#vl-c-files").set_input_files([second])
     opened.locator("#vl-c-run").click()
-    expect(status).to_contain_text("Done: 2 runs")
+    expect(status).to_contain_text("Done: 2 questions.")
     first = view.locator(".vl-c-table").first
     expect(first).to_contain_text("F1 of words")
     expect(view.get_by_label("τ by kind of question")).to_contain_text("colour")

@@ -167,13 +167,13 @@ class Behaviour:
     def bench(self, asked: Any, caller: Caller) -> dict[str, Any]:
         """Start a bench of many questions, whose steps `run` computes.
 
-        Returns {bench, total}, or {'problem': sentence} if it is refused.
+        Returns {bench} and its size, or {'problem': sentence} if it is refused.
         """
         try:
             bench = self._bench(asked, caller)
         except ValueError as fault:
             return {"problem": str(fault)}
-        return {"bench": bench.id, "total": len(bench.order)}
+        return {"bench": bench.id, **bench.size()}
 
     def benched(self, name: Any, _: Caller) -> dict[str, Any]:
         """Return the progress of a bench, and its report."""

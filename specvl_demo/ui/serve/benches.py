@@ -8,6 +8,7 @@ that cannot be guessed, so that a reloaded page can continue it. Knows no engine
 from __future__ import annotations
 
 import io
+import re
 import secrets
 import time
 import zipfile
@@ -125,13 +126,24 @@ class Bench:
         }
         return answers.held_back({"machine": machine, "settings": settings, "rows": found})
 
+    def _titled(self) -> dict[str, Any]:
+        """Return the report with the titles of the methods in place of their names."""
+
+        def titled(way: str) -> str:
+            name, *settings = re.split("(?=[ ,])", way, maxsplit=1)
+            return base.find(name).title + "".join(settings)
+
+        report = self.report()
+        rows = [row | {"method": titled(row["method"])} for row in report["rows"]]
+        return report | {"rows": rows}
+
     def told(self) -> dict[str, Any]:
         """Return the progress, the report, and the tables of the report with their cells as
         text.
         """
         from specvl_demo.bench import pages  # noqa: PLC0415 - plotly takes a second to load
 
-        report = self.report()
+        report = self._titled()
         page = pages.answers(report)
         shown = [
             {"heading": heading, "columns": columns, "rows": tables.grid(rows, columns)}
@@ -139,13 +151,18 @@ class Bench:
             if rows
         ]
         said = {"before": page.before, "after": page.after}
-        return {"done": self.done, "total": len(self.order), **said, "tables": shown, **report}
+        return {**self.size(), "done": self.done, **said, "tables": shown, **report}
+
+    def size(self) -> dict[str, int]:
+        """Return how many questions are asked, how often each, and how many steps that makes."""
+        often = {"repeats": self.repeats, "temperatures": len(self.temperatures)}
+        return {"total": len(self.order), "questions": len(self.questions), **often}
 
     def files(self) -> bytes:
         """Return tables as CSV, Markdown and LaTeX, and a trace of every answer, in one archive."""
         from specvl_demo.bench import pages  # noqa: PLC0415 - as above
 
-        page, packed = pages.answers(self.report()), io.BytesIO()
+        page, packed = pages.answers(self._titled()), io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("bench.md", page.markdown())
             for number, (heading, rows, columns) in enumerate(page.named(), 1):

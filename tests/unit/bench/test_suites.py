@@ -335,10 +335,23 @@ def test_a_guard_compares_like_with_like() -> None:
         guard.settings_of({"rows": []})
 
 
-def test_ratios_are_held_back_where_the_machine_was_busy() -> None:
+def test_what_compares_times_is_held_back_where_the_machine_was_busy() -> None:
+    """No speedup, no limit, no cost in AR steps, neither as a figure nor in a sentence."""
     told = report()
     assert answers.held_back(told) is told
     told["machine"] |= {"busy": True, "others_share_before": 0.1, "others_share_meanwhile": 0.6}
     (row,) = answers.held_back(told)["rows"]
     assert row["speedup_vs_ar"] is None and row["tau"] == 3.0
+    full = dict.fromkeys([*answers.COLUMNS, *answers.TOTAL, *answers.COMPARED], 1.0)
+    kinds = {"by_kind": {"where": {"tau": 3.0, "speedup_vs_ar": 2.0}}}
+    told["rows"] = [full | kinds | {"method": "chain", "held_back_by": "3.3 AR steps"}]
+    told["settings"] |= {"methods": {}, "repeats": 2}
+    (busy,) = answers.held_back(told)["rows"]
+    assert busy["tau"] == 1.0 and busy["tokens_per_s"] == 1.0
+    page = pages.answers(answers.held_back(told))
+    assert "everything that compares times" in page.before[-1] and not page.after
+    assert "Speed by kind of question, × our AR" not in [head for head, *_ in page.tables]
+    for _, rows, columns in page.tables:
+        assert rows and not set(columns) & set(answers.COMPARED)
+        assert all(any(row[key] is not None for row in rows) for key in columns)
     assert "others used 60 % of the machine" in pages.origin(told["machine"])

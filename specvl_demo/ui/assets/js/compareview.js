@@ -270,11 +270,12 @@ export class CompareView {
     this.bench = begun.bench;
     this.report = null;
     this.draw();
-    await this.follow(begun.total);
+    await this.follow(begun);
   }
 
   /** Ask for one question after the other until the bench is done, is stopped, or cannot go on. */
-  async follow(total = this.report.total) {
+  async follow(size = this.report) {
+    const { total } = size;
     let done = this.report?.done ?? 0;
     const first = done;
     const began = Date.now();
@@ -283,7 +284,7 @@ export class CompareView {
     for (let told = 0; this.running && failed === null && done < total;) {
       const left = done > first ? ((Date.now() - began) / (done - first)) * (total - done) : null;
       this.progress.value = done / total;
-      const text = W.compare.step(done + 1, total, left && left / 1000);
+      const text = W.compare.step(done, size, left && left / 1000);
       this.say(text);
       while (this.runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
       if (!this.running) break;
@@ -301,7 +302,7 @@ export class CompareView {
     this.setRunning(false);
     const over = (this.report?.done ?? 0) >= total;
     this.goOn.hidden = over || !this.report;
-    this.say(failed ?? (over ? W.compare.done(total) : W.compare.stopped), failed !== null);
+    this.say(failed ?? (over ? W.compare.done(size) : W.compare.stopped), failed !== null);
   }
 
   async refresh() {

@@ -711,10 +711,15 @@ export const W = {
     sending: 'Sending the questions.',
     notSent: 'The questions could not be sent. Try again.',
     notSaved: 'The files could not be made. Try again.',
-    step: (i, n, left) =>
-      `Question ${i} of ${n}${left === null ? '.' : `, about ${left < 90 ? `${Math.ceil(left)} s` : `${Math.ceil(left / 60)} min`} left.`}`,
+    step: (i, { questions, repeats, temperatures }, left) => {
+      const of = (what, at, n) => (n > 1 ? `, ${what} ${(Math.floor(at) % n) + 1} of ${n}` : '');
+      const again = of('repeat', i / questions / temperatures, repeats);
+      const time = left < 90 ? `${Math.ceil(left)} s` : `${Math.ceil(left / 60)} min`;
+      return `Question ${(i % questions) + 1} of ${questions}${of('temperature', i / questions, temperatures)}${again}${left === null ? '' : `; about ${time} left`}.`;
+    },
     stopped: 'Stopped. The tables hold what was finished.',
-    done: (n) => `Done: ${count(n, 'run')}, repeats and temperatures counted.`,
+    done: ({ questions, repeats, temperatures }) =>
+      `Done: ${count(questions, 'question')}${repeats > 1 ? `, each repeated ${repeats} times` : ''}${temperatures > 1 ? ` at ${temperatures} temperatures` : ''}.`,
     empty:
       'Every method answers every question by itself, one after the other, in an order that shifts with every repeat, as `bench --data` does on the command line. Other visitors’ runs take turns between two questions.',
     save: 'Tables (CSV, Markdown, LaTeX) and traces',
