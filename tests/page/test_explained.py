@@ -295,6 +295,59 @@ def test_five_papers_race_in_one_press(opened):
     expect(lanes.locator(".vl-lane-name")).to_have_text(["Autoregressive", "HiViS"])
 
 
+SLOW = """(load) => {
+  const {meta, list} = specvl.race;
+  const slower = (r) =>
+    ({...r, draft_s: r.draft_s + 0.2, clock_s: r.clock_s + 0.2 * (r.index + 1)});
+  const records = list.flatMap((lane, i) => [{...lane.begin, kind: 'begin'},
+    ...lane.rounds.map((r) => ({...(i && !load ? slower(r) : r), kind: 'round'})),
+    {...lane.end, kind: 'end', load: load && load - i / 100}]);
+  specvl.show(records, {...meta, source: 'recorded', asked: null, form: undefined}, false);
+}"""
+"""The race on the page once more, its drafts far slower, or the machine busy, in every lane by
+another share.
+"""
+
+
+def test_what_many_lanes_have_in_common_is_told_once(opened):
+    """Six lanes on a busy machine: equal answers in one sentence, the disturbance in one; where
+    several are slow, the reasons are folded. Two charts stand under the race.
+    """
+    opened.get_by_role("button", name="Race all five papers").click()
+    opened.wait_for_function("specvl.race.meta.source === 'live'")
+    opened.wait_for_function(f"!specvl.ask.running && {FINISHED}", timeout=120_000)
+    said, slow = opened.locator(".vl-verdict"), opened.locator(".vl-slow")
+    alike = "TABED, SAGE, HiViS and DREAM: same answer, token for token"
+    opened.evaluate(SLOW, 0.8)
+    expect(said).to_contain_text(alike)
+    expect(said).to_contain_text("LVSpec: differs from token")
+    expect(slow).to_be_hidden()
+    note = opened.locator(".vl-race [data-chart=speedup] .vl-chart-note")
+    busy = "other programs kept 80 % of the machine busy"
+    expect(note).to_have_text(f"No speedup: timing disturbed, not meaningful ({busy}).")
+    assert opened.locator(".vl-stage").inner_text().count("disturbed") == 1
+    expect(headline(opened)).to_contain_text("Green words of TABED")
+    expect(opened.locator(".vl-race .vl-chart:visible")).to_have_count(2)
+    opened.evaluate(SLOW, 0)
+    expect(said).to_contain_text(alike)
+    expect(said).not_to_contain_text("slower")
+    expect(slow.locator("li").first).to_be_hidden()
+    slow.get_by_text("Why five lanes are slower here").click()
+    expect(slow.locator("li")).to_have_count(5)
+    expect(slow.locator("li").first).to_contain_text("TABED is slower here: drafting costs")
+
+
+def test_the_heads_of_the_inspectors_columns_and_the_pictures_of_tiles_are_whole(opened):
+    finish_replay(opened)
+    opened.evaluate("specvl.race.select({lane: 'tabed', token: 7, picked: true})")
+    heads = opened.locator(".vl-race .vl-candidates thead th")
+    expect(heads).to_have_text(["candidate", "target", "picture", "text only"])
+    for head in heads.all():
+        assert head.evaluate("(n) => n.scrollWidth <= n.clientWidth"), head.inner_text()
+    for picture in opened.locator(".vl-tile-media img").all():
+        assert picture.evaluate("(n) => getComputedStyle(n).objectFit") == "contain"
+
+
 def test_no_label_of_the_tree_lies_on_another(opened):
     """On a wide screen, at 200 % zoom and on a phone, where the widest round is."""
     finish_replay(opened)

@@ -9,6 +9,7 @@ import re
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.page.conftest import ready
 from tests.page.test_access import BAD, RULES
 from tests.page.test_race import finish_replay, run_race
 
@@ -53,7 +54,7 @@ def test_a_race_is_told_as_a_story_step_by_step(opened):
     )
     number = ["none", "one", "two", "three", "four", "five", "six"]
     opened.keyboard.press("ArrowRight")
-    expect(caption).to_have_text(f"A small model guesses {number[drafted]} words.")
+    expect(caption).to_have_text(f"A small model guesses {number[drafted]} tokens.")
     expect(text.locator(".guess").first).to_be_visible()
     opened.keyboard.press("ArrowRight")
     expect(caption).to_contain_text(f"checks them all at once and keeps {number[kept]}, ")
@@ -121,6 +122,27 @@ def test_a_visitor_guesses_words_against_the_drafter(opened):
     game.get_by_role("button", name="Watch this race").click()
     expect(game).to_be_hidden()
     expect(opened.locator(".vl-race-head .vl-badge")).to_have_text(re.compile("Recorded"))
+
+
+def test_learn_names_the_ways_that_it_shows_and_keys_only_where_there_are_some(browser, url):
+    """One line a button; without a finished race there is no story. A phone is told of no keys."""
+    for touch in (False, True):
+        context = browser.new_context(viewport=PHONE, has_touch=touch, is_mobile=touch)
+        page = context.new_page()
+        page.goto(url)
+        ready(page)
+        finish_replay(page)
+        page.get_by_role("tab", name="Learn").click()
+        ways = page.locator(".vl-play li:visible")
+        expect(ways).to_have_count(2)
+        page.evaluate("specvl.race.clear()")
+        expect(ways).to_have_count(1)
+        expect(ways).to_contain_text("against the drafter")
+        page.locator(".vl-play").get_by_role("button", name="Guess along").click()
+        keys = page.locator(".vl-guessing :is(.vl-keys, kbd):visible")
+        expect(page.locator(".vl-guess-options button").first).to_be_visible()
+        assert bool(keys.count()) is not touch
+        context.close()
 
 
 def test_the_game_is_played_by_touch_and_goes_on_to_another_picture(opened):

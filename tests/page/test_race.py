@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import second_try
-from tests.page.conftest import note_sent
+from tests.page.conftest import note_sent, ready
 
 LOADING = ("Precision", "Quantisation", "Picture detail")
 FINISHED = "specvl.race.finished && specvl.race.list.length > 0"
@@ -171,6 +172,19 @@ def test_stop_ends_a_run_and_keeps_what_came(opened):
     )
     expect(opened.locator("#vl-run")).to_be_enabled()
     expect_no_speedup(opened, "this race was not run to its end")
+    expect(opened.locator(".vl-race .vl-headline")).to_have_text(
+        "This race was not run to its end: its times are not compared."
+    )
+    expect(opened.locator(".vl-verdict")).to_have_text(
+        "TABED: the same, as far as both were written"
+    )
+    for lane in opened.locator(".vl-track tbody tr").all():  # of the tokens that were asked for
+        written, most = (
+            int(lane.get_by_role("progressbar").get_attribute(name))
+            for name in ("aria-valuenow", "aria-valuemax")
+        )
+        filled = lane.locator(".vl-bar i").evaluate("(n) => new DOMMatrix(n.style.transform).a")
+        assert filled == pytest.approx(written / most, abs=0.01) and filled < 1
 
 
 STOPPED_AT_ONCE = """(begun) => {
@@ -213,6 +227,22 @@ def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
     expect(again).to_be_hidden()
 
 
+def test_a_reload_after_a_stop_before_the_first_word_leaves_no_empty_stage(opened):
+    """The form is as it was, a recorded race stands beside it, and it is told that they differ."""
+    finish_replay(opened)
+    opened.locator("#vl-question").fill("My own question")
+    opened.evaluate(STOPPED_AT_ONCE, False)
+    opened.locator("#vl-run").click()
+    expect(opened.locator(".vl-lane")).to_have_count(0)
+    opened.reload()
+    ready(opened)
+    expect(opened.locator("#vl-question")).to_have_value("My own question")
+    expect(opened.locator(".vl-lane")).to_have_count(2)
+    expect(opened.locator(".vl-notice")).to_contain_text(
+        "This race answers “What is in the picture?”"
+    )
+
+
 CHANGED = """(how) => {
   const lanes = specvl.race.list.map(({begin, rounds, end}) =>
     [begin, rounds.slice(0, how.rounds ?? Infinity), {...end, load: how.load ?? 0}]);
@@ -230,7 +260,7 @@ def expect_no_speedup(page, why: str) -> None:
     expect(cell).to_have_text("–")
     assert why in cell.get_attribute("title")
     expect(page.locator(".vl-race [data-chart=speedup] .vl-chart-note")).to_contain_text(
-        f"TABED: {why}"
+        f"No speedup: {why}."
     )
     expect(page.locator(".vl-race [data-chart=speedup] .vl-legend li")).to_have_count(0)
     for said in (".vl-race .vl-headline", ".vl-verdict"):
@@ -238,7 +268,9 @@ def expect_no_speedup(page, why: str) -> None:
     for place in page.locator(".vl-track .place").all():
         expect(place).to_be_hidden()
     page.get_by_role("tab", name="What if").click()
-    expect(page.locator(".vl-whatif .vl-headline")).to_contain_text(f"gives no speedup ({why}")
+    expect(page.locator(".vl-whatif .vl-headline")).to_contain_text(f"gives no speedup: {why}.")
+    expect(page.locator(".vl-whatif .vl-headline")).to_contain_text("figures as they stand would")
+    expect(page.locator(".vl-whatif .vl-headline")).not_to_contain_text("As recorded")
     expect(page.locator(".vl-whatif-bar b").nth(1)).to_have_text("–")
     page.get_by_role("tab", name="Race").click()
 

@@ -118,8 +118,12 @@ def test_scope_is_told_before_and_over_the_answer(opened, tmp_path: Path):
     while opened.locator(".vl-thumbs .vl-remove").count():
         opened.locator(".vl-thumbs .vl-remove").first.click()
     expect(note).to_contain_text("only drawn scenes, and there is none in the question")
+    expect(note).to_be_visible()
     run_race(opened)
     expect(over).to_contain_text("The race is real, the answer means nothing.")
+    expect(note).to_be_hidden()  # once is enough
+    opened.locator("#vl-question").fill("What is the capital of it?")
+    expect(note).to_be_visible()
     other = {"id": "snap", "title": "Snap", "knows": "photographs", "words": None}
     opened.evaluate(
         "(other) => specvl.catalog.pairs.splice(1, 0, {...specvl.catalog.pairs[0], ...other})",

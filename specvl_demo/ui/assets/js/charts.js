@@ -4,7 +4,7 @@
 import { step } from './chart.js';
 import { acceptedByDepth, costs } from './fold.js';
 import { fmt } from './dom.js';
-import { doubt } from './verdict.js';
+import { doubts } from './verdict.js';
 import { W } from './words.js';
 
 const DASHES = ['solid', 'dash', 'dot', 'dashdot', 'longdash', 'longdashdot'];
@@ -75,18 +75,6 @@ export const perRound = {
   click: (race, point) => race.select({ lane: race.focus, round: Math.floor(point.x) }),
 };
 
-/** Lanes whose speedup is not shown, by the reason: [[sentence, lanes]]. */
-function doubted(race) {
-  const reasons = new Map();
-  for (const lane of race.list) {
-    const found = doubt(race, lane);
-    if (!found) continue;
-    const why = W.run.timing[found.kind](found);
-    reasons.set(why, [...(reasons.get(why) ?? []), lane]);
-  }
-  return [...reasons];
-}
-
 /** Decode speed of every lane over the baseline's, both after each round, and the focused lane's
  *  limit; for a lane whose times are not meaningful, the reason. */
 export const speedup = {
@@ -100,7 +88,7 @@ export const speedup = {
     const base = race.baseline;
     if (!base || !base.rounds.length) return null;
     const lines = [];
-    const reasons = doubted(race);
+    const reasons = doubts(race).map(([why, lanes]) => [W.run.timing[why.kind](why), lanes]);
     const without = reasons.flatMap(([, lanes]) => lanes);
     for (const lane of race.list.filter((l) => l !== base && !without.includes(l))) {
       // A ratio of two or three steps says nothing yet and would stretch the axis.
@@ -126,14 +114,11 @@ export const speedup = {
         });
       }
     }
-    if (!lines.length)
-      return reasons.length
-        ? {
-            note: W.charts.noSpeedup(
-              reasons.map(([why, lanes]) => [why, lanes.map((l) => l.title)]),
-            ),
-          }
-        : null;
+    if (!lines.length) {
+      const titles = (lanes) => (reasons.length > 1 ? lanes.map((l) => l.title) : []);
+      const note = reasons.map(([why, lanes]) => W.charts.noSpeedup(why, titles(lanes))).join(' ');
+      return note ? { note } : null;
+    }
     const ends = race.list.filter((l) => l !== base && !without.includes(l));
     return {
       traces: lines.map((l) =>

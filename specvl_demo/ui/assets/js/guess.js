@@ -59,7 +59,12 @@ export class Guess {
       'dialog',
       { class: 'vl-guessing', 'aria-label': W.guess.title, on: { keydown: pick } },
       h('h2', { text: W.guess.title }),
-      h('p', { class: 'vl-help', text: W.guess.help }),
+      h(
+        'p',
+        { class: 'vl-help' },
+        W.guess.help,
+        h('span', { class: 'vl-keys', text: W.guess.keys }),
+      ),
       this.pictures,
       h('div', {}, this.question, this.text, this.options, this.result, this.score),
       h('div', { class: 'vl-buttons' }, this.next, this.other, this.watch, close),

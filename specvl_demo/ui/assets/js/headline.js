@@ -6,16 +6,17 @@ import { align } from './align.js';
 import { doubt, timing } from './verdict.js';
 import { W } from './words.js';
 
+const FEW = 2; // lanes beside the plain one, up to which their words are quoted
+
 /** The lane that the sentence is about: the fastest of those that draft and whose times are
- *  meaningful, if there are any. */
+ *  meaningful; if there are none, the first whose answer is the plain model's by its method. */
 function best(race) {
   const all = race.list.filter((lane) => lane !== race.baseline);
   const sound = all.filter((lane) => doubt(race, lane) === null);
-  const drafting = sound.length ? sound : all;
-  return drafting.reduce(
-    (a, b) => ((race.speedup(b) ?? 0) > (race.speedup(a) ?? 0) ? b : a),
-    drafting[0] ?? null,
-  );
+  const faster = (a, b) => ((race.speedup(b) ?? 0) > (race.speedup(a) ?? 0) ? b : a);
+  return sound.length
+    ? sound.reduce(faster)
+    : (all.find((lane) => lane.begin.lossless) ?? all[0] ?? null);
 }
 
 /** What drafts in a lane: a rule, such as lookup, is certain of everything it drafts. */
@@ -38,11 +39,14 @@ export function headline(race, waiting) {
   if (race.list.some((one) => one.end.stop === 'cancelled' || one.end.stop === 'error'))
     return [W.headline.cut];
   const rivals = race.list.filter((one) => one !== base && one !== lane);
-  const apart = rivals.filter((one) => align(base, one)).map((one) => one.title);
-  const alike = rivals.map((one) => one.title).filter((name) => !apart.includes(name));
   const title = lane.title;
   const of = rivals.length ? W.headline.of(title) : '';
   const differs = align(base, lane);
+  const quoted = differs && rivals.length < FEW;
+  const apart = (differs && !quoted ? [lane, ...rivals] : rivals)
+    .filter((one) => align(base, one))
+    .map((one) => one.title);
+  const alike = rivals.map((one) => one.title).filter((name) => !apart.includes(name));
   const x = race.speedup(lane);
   const timed = timing(lane, base);
   const time =
@@ -68,12 +72,12 @@ export function headline(race, waiting) {
           W.headline.through(t.relaxed),
         ]
       : []),
-    W.headline.answer(!differs),
+    W.headline.answer(!differs, lane.given.text),
     timed.kind === 'sound' ? h('b', { text: time }) : time,
     ...(rivals.length && timed.kind === 'sound' ? [W.headline.fastest(rivals.length + 1)] : []),
     differs && race.meta.price
       ? W.headline.known(race.meta.price)
-      : differs
+      : quoted
         ? W.headline.price(
             rivals.length ? title : 'it',
             differs.changes.map((pair) => pair.map((text) => start(text))),

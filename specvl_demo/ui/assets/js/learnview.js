@@ -8,7 +8,7 @@ import { tries } from './methodpanel.js';
 import { W } from './words.js';
 
 export class LearnView {
-  /** tryOut(example id, method): ask an example with a method. ways: the buttons of the game and the story. */
+  /** tryOut(example id, method): ask an example with a method. ways: the buttons of the story and the game. */
   constructor(catalog, tryOut, ways) {
     Object.assign(this, { catalog, tryOut });
     const known = catalog.methods.filter((m) => m.learn);
@@ -38,8 +38,11 @@ export class LearnView {
           'article',
           { class: 'vl-card vl-play' },
           h('h2', { text: W.learn.play }),
-          h('p', { text: W.learn.playText }),
-          ways,
+          h(
+            'ul',
+            {},
+            ways.map((way, i) => h('li', {}, way, W.learn.ways[i])),
+          ),
         ),
         this.colours(),
         known.map((m) => this.lesson(m)),

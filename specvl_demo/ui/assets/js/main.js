@@ -229,6 +229,7 @@ class Page {
     const { ask } = this;
     const other = form !== undefined && form !== ask.key();
     this.view.outdated(!ask.running && other && ask.next === 'same');
+    ask.scopeNote.hidden = !other && ask.scope === this.race.meta.scope; // it stands above the answers
   }
 
   /** With the switch on, the question runs again when a parameter has changed. */
@@ -246,7 +247,6 @@ class Page {
   }
 
   async run({ branch, ...request }) {
-    if (!branch) this.trunk = null;
     this.open('race');
     this.view.toTop();
     this.ask.setRunning(true);
@@ -271,6 +271,7 @@ class Page {
       branch,
     });
     this.race.expect(lanes, request.max_new_tokens ?? limits.tokens);
+    this.fit();
     let begun = false;
     const failed = await this.runner.run(request, {
       status: (text) => {
@@ -403,22 +404,28 @@ class Page {
         .slice(...part)
         .map((token) => token.text)
         .join('');
-    this.trunk ??= [race.meta, trace.recordsOf(race)];
+    const methods = lane === race.baseline ? asked.methods : [lane.begin.method];
+    const of = race.meta.branch?.of ?? race.meta.example ?? race.list[0].begin.request;
     const left = { lane: lane.title, chosen: tokens[index].text, taken: text };
-    const branch = { ...left, before: given.text + words(0, index), after: words(index + 1) };
+    const branch = { ...left, of, before: given.text + words(0, index), after: words(index + 1) };
     this.chat.set(asked.history);
-    ask.restore(asked);
+    ask.restore({ ...asked, methods });
     ask.run({
       prefix: [...given.ids, ...tokens.slice(0, index).map((token) => token.id), id],
-      methods: lane === race.baseline ? asked.methods : [lane.begin.method],
       branch,
     });
   }
 
   /** The race from which branches were taken, as it was. */
   back() {
-    const [meta, records] = this.trunk;
-    this.show(records, meta, false);
+    const { of } = this.race.meta.branch;
+    const run = this.replay.runs.find(
+      ({ records, meta }) => records[0].request === of && !meta.branch,
+    );
+    const example = this.catalog.examples.find(({ id }) => id === of);
+    if (example) this.ask.choose(example);
+    else if (run) this.show(run.records, run.meta, false);
+    else this.ask.say(W.branch.lost, true);
   }
 
   /** The next question includes nothing of the conversation so far. */
@@ -466,7 +473,7 @@ class Page {
       question: example.question,
       machine: example.machine,
       form: this.ask.key(),
-      asked: structuredClone(this.ask.request),
+      asked: this.ask.of(example),
     };
     try {
       if (example.trace) this.show(await trace.fetched(example.trace), meta, true, loop);
@@ -488,7 +495,6 @@ class Page {
       this.ask.say(W.run.busy, true);
       return;
     }
-    if (!meta.branch) this.trunk = null;
     if (meta.asked && meta.form !== this.ask.key()) {
       this.chat.set(meta.asked.history);
       this.ask.restore(meta.asked);

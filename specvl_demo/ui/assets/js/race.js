@@ -5,6 +5,7 @@
 
 import { Lane } from './fold.js';
 import { shown } from './trace.js';
+import { whole } from './verdict.js';
 
 /** A lane's description before it has begun. */
 const UNKNOWN = {
@@ -191,7 +192,7 @@ export class Race extends EventTarget {
    *  only one; null if none wrote anything. */
   get followed() {
     const base = this.baseline;
-    if (['eos', 'length'].includes(base?.end?.stop)) return base;
+    if (base && whole(base)) return base;
     const written = this.list.filter(
       (lane) => (lane.begin.lossless || this.list.length === 1) && lane.text.trim(),
     );

@@ -9,7 +9,7 @@ import { headline, instructive } from './headline.js';
 import { byDepth, speedup } from './charts.js';
 import { declared } from './declared.js';
 import { costs, dig, whySlow } from './fold.js';
-import { MAX_LOAD, agreement, doubt } from './verdict.js';
+import { MAX_LOAD, agreement, doubt, doubts } from './verdict.js';
 import { Inspector } from './inspector.js';
 import { LaneView } from './lane.js';
 import { MOST_TEXT, laid } from './text.js';
@@ -110,6 +110,14 @@ export class RaceView {
       true,
     );
     this.said = h('p', { class: 'vl-verdict', role: 'status' });
+    this.slower = h('span');
+    this.reasons = h('ul');
+    this.slow = h(
+      'details',
+      { class: 'vl-slow', hidden: true },
+      h('summary', {}, icon('chevron'), this.slower),
+      this.reasons,
+    );
     const { follow, ...others } = (this.offers = {
       follow: button(W.chat.follow, () => this.on.follow()),
       again: button(W.run.rerun, () => this.on.again(), 'vl-secondary'),
@@ -156,7 +164,7 @@ export class RaceView {
       this.scope,
       this.texts,
       this.sure,
-      h('div', { class: 'vl-under' }, this.legend, this.said, follow),
+      h('div', { class: 'vl-under' }, this.legend, this.said, follow, this.slow),
       pair,
     );
     this.node = h(
@@ -395,36 +403,37 @@ export class RaceView {
     for (const [name, node] of Object.entries(this.offers)) node.hidden = !next.includes(name);
   }
 
-  /** When all lanes are complete: does every lane agree with the plain model, and why is a slow one
-   *  slow? */
+  /** When all lanes are complete: which answers agree with the plain model's, and why are some lanes
+   *  slow? What is true of several lanes is said once; of many, the reasons are folded. */
   verdict() {
     const { race } = this;
     const base = race.baseline;
-    if (!race.finished || !base) {
-      put(this.said, '');
-      return;
+    const rivals = race.finished && base ? race.list.filter((lane) => lane !== base) : [];
+    const groups = new Map();
+    for (const lane of rivals) {
+      const found = agreement(lane, base);
+      if (found.kind === 'so_far' && !found.at) continue;
+      const key = ['tie', 'differs'].includes(found.kind) ? lane : found.kind;
+      groups.set(key, [found, ...(groups.get(key)?.slice(1) ?? []), lane]);
     }
-    const untimed = new Map();
-    const lines = race.list
-      .filter((lane) => lane !== base)
-      .flatMap((lane) => {
-        const { title } = lane.begin;
-        const found = agreement(lane, base);
-        if (found.kind === 'so_far' && !found.at) return [];
-        const doubted = doubt(race, lane);
-        const cost = costs(lane, base);
-        const slow = doubted === null && whySlow(cost);
-        if (doubted && doubted.kind !== 'cut') {
-          const why = W.run.timing[doubted.kind](doubted);
-          untimed.set(why, [...(untimed.get(why) ?? []), title]);
-        }
-        return [
-          W.run.agreement[found.kind](title, found),
-          slow && W.run.slow[slow](title, cost),
-        ].filter(Boolean);
-      });
-    // What disturbs one lane mostly disturbs all: it is told once.
-    for (const [why, titles] of untimed) lines.push(`${titles.join(', ')}: ${why}`);
-    put(this.said, lines.join(' · '));
+    const titles = (lanes) => lanes.map((lane) => lane.title);
+    const lines = [...groups.values()].map(([found, ...lanes]) =>
+      W.run.agreement[found.kind](titles(lanes), found, base.given.text),
+    );
+    // What concerns all lanes stands in the sentence above the race.
+    for (const [why, lanes] of rivals.length ? doubts(race) : [])
+      if (lanes.length < rivals.length)
+        lines.push(W.charts.noSpeedup(W.run.timing[why.kind](why), titles(lanes)));
+    const slow = rivals
+      .filter((lane) => doubt(race, lane) === null)
+      .map((lane) => [lane, costs(lane, base)])
+      .map(([lane, cost]) => [whySlow(cost), lane, cost])
+      .filter(([why]) => why)
+      .map(([why, lane, cost]) => W.run.slow[why](lane.title, cost));
+    const folded = slow.length > 1;
+    put(this.said, [...lines, ...(folded ? [] : slow)].join(' · '));
+    this.slow.hidden = !folded;
+    put(this.slower, W.run.reasons(slow.length));
+    this.reasons.replaceChildren(...(folded ? slow : []).map((text) => h('li', { text })));
   }
 }

@@ -37,6 +37,7 @@ export class Story {
     this.back = button(W.story.back, () => this.go(this.at - 1), 'vl-secondary');
     this.next = button(W.story.next, () => this.go(this.at + 1), 'vl-secondary');
     const close = button(W.close, () => this.node.close(), 'vl-secondary');
+    const keys = h('span', { class: 'vl-help vl-keys', text: W.story.keys });
     const head = h('div', { class: 'vl-story-head' }, this.pictures, this.question);
     const stage = { class: 'vl-story-stage', on: { click: () => this.go(this.at + 1) } };
     this.node = h(
@@ -44,7 +45,7 @@ export class Story {
       { class: 'vl-story', 'aria-label': W.story.title, on: { keydown: (e) => this.key(e) } },
       h('div', stage, head, this.text),
       this.caption,
-      h('div', { class: 'vl-story-tools' }, this.back, this.count, this.next, close),
+      h('div', { class: 'vl-story-tools' }, this.back, this.count, this.next, keys, close),
     );
     this.node.addEventListener('close', () => document.exitFullscreen?.().catch(() => null));
     // Escape leaves the full screen first: it is meant for the story too.

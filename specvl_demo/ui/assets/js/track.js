@@ -3,7 +3,7 @@
 import { h, put, fmt, button } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from './fold.js';
-import { MIN_TOKENS, doubt, early, timing } from './verdict.js';
+import { MIN_TOKENS, doubt, early, timing, whole } from './verdict.js';
 import { W } from './words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where', 'place'];
@@ -103,7 +103,7 @@ export class Track {
     const order = race.order;
     const scale = Math.max(
       1,
-      ...race.list.map((l) => (l.end ? l.at(Infinity).tokens : l.begin.max_new_tokens)),
+      ...race.list.map((l) => (whole(l) ? l.at(Infinity).tokens : l.begin.max_new_tokens)),
     );
     for (const lane of race.list) {
       const { row, name, fill, bar, count, shares, cells } = this.rows.get(lane.name);

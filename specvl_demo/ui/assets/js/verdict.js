@@ -13,14 +13,17 @@ const SLACK = 0.02;
 /** The guarantee of a lane that samples independently, as in records.py. */
 export const LAW = "the target's law, by a draw of its own";
 
+/** Whether a lane wrote its answer to its end. */
+export const whole = (lane) => ['eos', 'length'].includes(lane.end?.stop);
+
 /** {kind: 'same' | 'so_far' | 'tie' | 'law' | 'differs', at, gap, words}: see Agreement in report/remarks.py. */
 export function agreement(lane, base) {
   const common = Math.min(lane.tokens.length, base.tokens.length);
   const at = lane.tokens.findIndex((t, i) => i < common && t.id !== base.tokens[i].id);
-  const whole = [lane, base].every((one) => ['eos', 'length'].includes(one.end?.stop));
+  const both = whole(lane) && whole(base);
   if (at < 0)
     return {
-      kind: whole && lane.tokens.length === base.tokens.length ? 'same' : 'so_far',
+      kind: both && lane.tokens.length === base.tokens.length ? 'same' : 'so_far',
       at: common,
       gap: null,
       words: null,
@@ -31,7 +34,7 @@ export function agreement(lane, base) {
     kind: lane.begin.exactness === LAW ? 'law' : tie ? 'tie' : 'differs',
     at,
     gap: nats,
-    words: whole ? wordsAgreeing(lane.laid, base.laid) : null,
+    words: both ? wordsAgreeing(lane.laid, base.laid) : null,
   };
 }
 
@@ -82,6 +85,20 @@ export function doubt(race, lane) {
     return race.load > MAX_LOAD ? { kind: 'disturbed', why: 'load', load: race.load } : null;
   const timed = timing(lane, base);
   return timed.kind === 'sound' ? null : timed;
+}
+
+/** Why the speedup of some lanes is not shown, every kind of reason once: [[reason, lanes]]. What
+ *  disturbs one lane disturbs the machine: of several, the clearest is told. */
+export function doubts(race) {
+  const found = new Map();
+  for (const lane of race.list) {
+    const reason = doubt(race, lane);
+    if (!reason) continue;
+    const [told, lanes] = found.get(reason.kind) ?? [reason, []];
+    const clearer = reason.load > (told.load ?? 0) || reason.tokens < told.tokens;
+    found.set(reason.kind, [clearer ? reason : told, [...lanes, lane]]);
+  }
+  return [...found.values()];
 }
 
 /** {kind: 'early', tokens} while less of a lane is shown than can be timed, in a race or its replay; else null. */

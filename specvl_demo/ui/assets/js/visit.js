@@ -61,6 +61,12 @@ export class Visit {
     };
   }
 
+  /** The recorded race that is shown to who has none. */
+  get first() {
+    const traced = this.page.catalog.examples.filter((e) => e.trace);
+    return traced.find((e) => !e.fails) ?? traced[0];
+  }
+
   /** Show what a link asks for, what the last visit left, or else the first recorded race. */
   async start() {
     const { page } = this;
@@ -69,14 +75,15 @@ export class Visit {
     const view = link.view(Object.keys(W.tabs)) ?? 'race';
     const asked = link.read();
     const left = kept.form();
-    const traced = catalog.examples.filter((e) => e.trace);
-    const first = traced.find((e) => !e.fails) ?? traced[0];
+    const { first } = this;
     if (asked) await this.restore(asked);
     // The address of a race that was shared and is looked at again, or one that is to be run.
     const run =
       asked &&
       !page.race.list.length &&
-      page.replay.runs.find(({ meta }) => meta.asked && ask.key(meta.asked) === ask.key());
+      page.replay.runs.find(
+        ({ meta }) => meta.asked && !meta.branch && ask.key(meta.asked) === ask.key(),
+      );
     if (run)
       page.show(
         run.records,
@@ -103,19 +110,20 @@ export class Visit {
     const { asked, gone } = await this.revive(request);
     page.chat.set(asked.history);
     ask.restore(asked);
-    const shown = catalog.examples.find((e) => e.id === example && e.trace);
+    const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.first;
     // None where another tab's race, or none, is the last that was finished.
     const run = page.replay.runs.find(({ records }) => records[0].request === raced);
-    if (shown) await page.example(shown);
-    else if (run) {
+    if (run) {
       const own = fits
         ? { asked: structuredClone(ask.request), gone }
         : run.meta.asked && (await this.revive(run.meta.asked));
       page.show(run.records, { ...run.meta, ...own, form: ask.key() }, false);
+      if (!fits) race.meta.form = '';
+    } else if (shown) {
+      await page.example(shown);
+      race.meta.form = ask.key(ask.of(shown));
     }
     if (gone) ask.say(W.run.gone(gone), true);
-    if (!shown && !run) return;
-    if (!fits) race.meta.form = '';
     page.fit();
   }
 

@@ -182,14 +182,12 @@ export class WhatIfView {
       fill.style.transform = `scaleX(${part})`;
     }
     const as = Object.keys(values).every((key) => values[key] === known[key]);
+    const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
     put(
       this.says,
-      W.whatif[as ? 'same' : 'other'](made.speedup.toFixed(2)) +
-        (doubted
-          ? W.whatif.unsure(W.run.timing[doubted.kind](doubted))
-          : as
-            ? '.'
-            : W.whatif.measured(recorded.speedup.toFixed(2))),
+      doubted
+        ? W.whatif.unsure(s, W.run.timing[doubted.kind](doubted), as)
+        : W.whatif[as ? 'same' : 'other'](s, r),
     );
     put(
       this.formula,

@@ -2,19 +2,7 @@
 
 const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
-const NUMBERS = [
-  'no',
-  'one',
-  'two',
-  'three',
-  'four',
-  'five',
-  'six',
-  'seven',
-  'eight',
-  'nine',
-  'ten',
-];
+const NUMBERS = 'no one two three four five six seven eight nine ten'.split(' ');
 
 /** A number in a sentence. */
 const spelt = (n) => NUMBERS[n] ?? n;
@@ -160,8 +148,7 @@ export const W = {
       'Decode speed over the autoregressive lane’s so far. Dotted: the limit if only the two models’ forward passes took time.',
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
     without: (title) => `${title}: no speedup`,
-    noSpeedup: (rows) =>
-      `No speedup. ${rows.map(([why, titles]) => `${titles.join(', ')}: ${why}.`).join(' ')}`,
+    noSpeedup: (why, titles) => `No speedup${titles.length ? ` of ${list(titles)}` : ''}: ${why}.`,
     limit: 'limit',
     shaded: 'drafts kept',
     byDepth: 'Drafted tokens kept',
@@ -231,6 +218,7 @@ export const W = {
     title: (lane) => `The original, ${lane}`,
     fork: (taken) => `The branch takes ${taken} here.`,
     back: 'Back to the original',
+    lost: 'The original is no longer kept in this browser.',
   },
   inspect: {
     title: 'Token inspector',
@@ -253,16 +241,7 @@ export const W = {
     candidate: 'candidate',
     light: 'This trace was recorded without candidates.',
     rounds: 'All rounds',
-    columns: [
-      'Round',
-      'Drafted',
-      'Kept',
-      'Text',
-      'Draft, ms',
-      'Verify, ms',
-      'Commit, ms',
-      'Other, ms',
-    ],
+    columns: 'Round|Drafted|Kept|Text|Draft, ms|Verify, ms|Commit, ms|Other, ms'.split('|'),
   },
   patches: {
     heat: 'Similarity',
@@ -305,7 +284,8 @@ export const W = {
     none: (by) => `Nothing that ${by} guessed was kept`,
     relaxed: (n, all) => `${n} of ${count(all, 'token')}`,
     through: (n) => ` ${n === 1 ? 'was' : 'were'} let through without being confirmed`,
-    answer: (same) => (same ? ': same answer, ' : '; '),
+    answer: (same, begun) =>
+      same ? `: same answer${begun ? ' from the given beginning on' : ''}, ` : '; ',
     known: (price) => `, and ${price}.`,
     price: (who, [[base, lane], ...more]) =>
       `. But ${who} ${base && lane ? `says “${lane}” where the large model alone says “${base}”` : lane ? `adds “${lane}”` : `leaves out “${base}”`}${more.length ? `, and differs in ${count(more.length, 'more place')}` : ''}.`,
@@ -323,7 +303,7 @@ export const W = {
       `One token at a time: ${base} written so far. ${title}, which guesses ahead: ${n}.`,
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
-    cut: 'This race was not run to its end: there is nothing to compare.',
+    cut: 'This race was not run to its end: its times are not compared.',
   },
   sure: {
     sure: (right) => held('The large model is sure of this answer', right),
@@ -338,13 +318,15 @@ export const W = {
     next: 'Next',
     text: 'The answer so far',
     count: (i, n) => `${i} of ${n}`,
+    keys: 'Arrow keys lead on and back, Escape leaves.',
     begin: (title, by) =>
-      `A large model is asked this. With ${title} it need not write word after word: ${by} guesses ahead. (A word here is a token, which may be part of a word.)`,
-    plain: 'A large model is asked this. It writes one word after the other.',
-    step: 'The large model writes one word.',
-    nothing: 'Nothing is guessed here: the large model writes one word.',
+      `A large model is asked this. With ${title} it need not write token after token: ${by} guesses ahead. (A token is a word, a part of one, or a punctuation mark.)`,
+    plain:
+      'A large model is asked this. It writes one token after the other: a word, a part of one, or a punctuation mark.',
+    step: 'The large model writes one token.',
+    nothing: 'Nothing is guessed here: the large model writes one token.',
     drafted: ({ drafted, branches }, by) =>
-      `${by[0].toUpperCase()}${by.slice(1)} guesses ${spelt(drafted)} ${drafted === 1 ? 'word' : 'words'}${branches > 1 ? ` on ${spelt(branches)} branches. This is the one that counts` : ''}.`,
+      `${by[0].toUpperCase()}${by.slice(1)} guesses ${spelt(drafted)} ${drafted === 1 ? 'token' : 'tokens'}${branches > 1 ? ` on ${spelt(branches)} branches. This is the one that counts` : ''}.`,
     checked: ({ drafted, kept, struck, relaxed, own }) => {
       const all = kept === drafted ? (kept === 1 ? 'it' : `all ${spelt(kept)}`) : spelt(kept);
       const added = struck
@@ -356,7 +338,8 @@ export const W = {
   guess: {
     title: 'Guess with the drafter',
     open: 'Guess along',
-    help: 'Which word does the large model write next? You play against the drafter, a small model. Keys 1 to 4 pick.',
+    help: 'Which word does the large model write next? You play against the drafter, a small model.',
+    keys: ' Number keys pick.',
     pick: 'The next word',
     next: 'Next',
     other: 'Another picture',
@@ -381,7 +364,7 @@ export const W = {
     simulated: 'Simulated',
     steps: (x) => `${x} steps`,
     was: (x) => `recorded: ${x}`,
-    same: (s) => `As recorded: ${s}×`,
+    same: (s) => `As recorded: ${s}×.`,
     why: (title) => `Why ${title} is as fast as it is here`,
     costs: (c, percent) =>
       [
@@ -398,10 +381,10 @@ export const W = {
       ].filter(Boolean),
     acceptance: 'share of drafted levels kept',
     acceptanceSay: (even, here) => `Speedup over acceptance: breaks even at ${even}, here ${here}.`,
-    other: (s) =>
-      `With these values the answer would come ${s}× as fast as autoregressive decoding`,
-    measured: (r) => `; the race itself measured ${r}×.`,
-    unsure: (why) => `. The race itself gives no speedup (${why}): treat the figures with care.`,
+    other: (s, r) =>
+      `With these values the answer would come ${s}× as fast as autoregressive decoding; the race itself measured ${r}×.`,
+    unsure: (s, why, as) =>
+      `The race gives no speedup: ${why}. ${as ? 'Its figures as they stand' : 'With these values its figures'} would make ${s}×: treat that with care.`,
     formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
     curve: 'draft length γ',
     axis: 'speedup',
@@ -630,15 +613,16 @@ export const W = {
         }[why]()})`,
     },
     agreement: {
-      same: (t) => `${t}: same answer, token for token`,
-      so_far: (t, { at }) =>
-        `${t}: the same so far, ${count(at, 'token')}, then one of the two was stopped`,
-      tie: (t, { at, gap, words }) =>
+      same: (titles, _, begun) =>
+        `${list(titles)}: same answer${begun ? ' from the given beginning on' : ''}, token for token`,
+      so_far: (titles) => `${list(titles)}: the same, as far as both were written`,
+      tie: ([t], { at, gap, words }) =>
         `${t}: differs from token ${at + 1} on, a rounding tie (${gap.toFixed(3)} nats)${agree(words)}`,
-      law: (t) =>
-        `${t}: another answer with the target’s distribution: it samples with its own random numbers`,
-      differs: (t, { at, words }) => `${t}: differs from token ${at + 1} on${agree(words)}`,
+      law: (titles) =>
+        `${list(titles)}: another answer with the target’s distribution, by random numbers of its own`,
+      differs: ([t], { at, words }) => `${t}: differs from token ${at + 1} on${agree(words)}`,
     },
+    reasons: (n) => `Why ${spelt(n)} lanes are slower here`,
     save: 'Download this race as a trace',
     share: 'Share this race as one file',
     shareAs: {
@@ -655,9 +639,8 @@ export const W = {
     linkWithout: 'Your own pictures are not part of it.',
   },
   learn: {
-    play: 'Play and tell',
-    playText:
-      'Two ways in without a formula: guess the next word against the drafter, or see the race on the page told step by step.',
+    play: 'Without a formula',
+    ways: ['The race on the page, told step by step.', 'Guess the next word against the drafter.'],
     formula: (title) => `The rule of ${title}`,
     shines: 'Shines',
     struggles: 'Struggles',
