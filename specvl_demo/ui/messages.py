@@ -116,7 +116,7 @@ NO_HUB_NAME = (
     " on the command line: `models --target FOLDER --drafter FOLDER`."
 )
 CHECKING = "Another pair is being looked up. Try again in a moment."
-LONG_PREFIX = "The answer's beginning has {n} tokens; at most {most} are allowed."
+LONG_PREFIX = "The answer's beginning has {n} {what}; at most {most} are allowed."
 NOTHING_ASKED = "Type a question or add a picture first."
 NO_PAIR = "There is no pair {name!r}. Known: {known}."
 PAIRS_ELSEWHERE = "{known}; not on this machine: {others}"

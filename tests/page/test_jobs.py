@@ -81,6 +81,21 @@ def test_an_unknown_method_is_refused_with_those_that_the_pair_can_draft_with(
         read_job({"pair": "p", "question": "?", **asked}, [everything], [tmp_path])
 
 
+def test_an_answers_beginning_is_text_or_tokens_and_bounded(tmp_path: Path) -> None:
+    assert (
+        read(tmp_path, prefix="The picture \ud800").prefix
+        == "The picture \N{REPLACEMENT CHARACTER}"
+    )
+    assert read(tmp_path, prefix=[1, 2]).prefix == (1, 2) and read(tmp_path).prefix == ()
+    for wrong, sentence in (
+        ("é" * 513, "beginning has 1026 bytes; at most 1024"),
+        ([1] * 1025, "beginning has 1025 tokens; at most 1024"),
+        (["The"], "The prefix must be a list of token ids"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            read(tmp_path, prefix=wrong)
+
+
 def test_a_bench_is_a_bounded_number_of_jobs_in_turned_order() -> None:
     """Every question, temperature and way in its turn; whatever would be too much is refused."""
     methods = {"ar": True, "chain": True, "ngram": True}

@@ -4,11 +4,14 @@ answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
+from gradio_client import Client, handle_file
 from playwright.sync_api import expect
 
+from specvl_demo.places import EXAMPLES
 from tests.page.conftest import watch
 from tests.page.test_race import FINISHED
 
@@ -94,3 +97,24 @@ def test_what_fails_lies_in_a_tray_of_its_own_with_its_reason(real):
     expect(tile).to_contain_text("LVSpec relaxed too far")
     tile.click()
     expect(real.get_by_role("tabpanel").locator(".vl-scope")).to_contain_text("three stars")
+
+
+def test_a_program_has_an_answer_begun_with_its_own_words(served: tuple[str, int]) -> None:
+    """Begun as the model itself begins, the answer goes on as it does; begun otherwise, it goes on
+    from there.
+    """
+    client = Client(served[0], verbose=False)
+    picture = handle_file(str(EXAMPLES / "scene.png"))
+    asked = {"prompt": "Describe the picture.", "image": [picture], "max_new_tokens": 24}
+
+    def said(**more: str) -> str:
+        return client.predict(**asked, **more, method="sage", api_name="/generate")["text"]
+
+    whole = said()
+    begun = "".join(re.findall(r"\s*\S+", whole)[:4])
+    assert whole.startswith(begun) and len(begun) > 8
+    rest = whole.removeprefix(begun)
+    assert said(answer_prefix=begun).startswith(rest)
+    other = client.predict(**asked, methods="sage", answer_prefix="No", api_name="/race")
+    assert len({lane["text"] for lane in other["lanes"]}) == 1
+    assert not other["lanes"][0]["text"].startswith(begun)

@@ -125,3 +125,5 @@ def test_programs_get_the_fields_of_the_command_line(client: Client, tmp_path_fa
 def test_programs_are_refused_in_the_pages_sentence(client: Client):
     with pytest.raises((AppError, ValueError), match="There is no method 'nonsense'"):
         client.predict(prompt="x", method="nonsense", api_name="/generate")
+    with pytest.raises((AppError, ValueError), match="beginning has 2000 bytes; at most 1024"):
+        client.predict(prompt="x", methods="tabed", answer_prefix="x" * 2000, api_name="/race")

@@ -68,7 +68,7 @@ def test_a_page_publishes_three_endpoints_and_nothing_more(served: tuple[str, in
     assert not told["unnamed_endpoints"]
     for name, first in (("/generate", "method"), ("/race", "methods")):
         names = [one["parameter_name"] for one in told["named_endpoints"][name]["parameters"]]
-        assert names[:3] == ["prompt", first, "pair"] and len(names) == 14
+        assert names[:3] == ["prompt", first, "pair"] and len(names) == 15
     config = fetch(url, "/config").json()
     public = [
         one["api_name"] for one in config["dependencies"] if one["api_visibility"] == "public"

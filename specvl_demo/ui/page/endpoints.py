@@ -15,7 +15,7 @@ from typing import Any
 import gradio as gr
 from gradio.context import LocalContext
 
-from specvl_demo.options import OF_ANSWERS
+from specvl_demo.options import MAX_NEW_TOKENS_SERVED, OF_ANSWERS
 from specvl_demo.records import LaneRecords
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
@@ -57,6 +57,12 @@ TAKEN = {
         float | None,
         None,
         "Maximum size of a picture as shown to the model, in millions of pixels.",
+    ),
+    "answer_prefix": (
+        str,
+        "",
+        f"Text that every answer must begin with, at most {MAX_NEW_TOKENS_SERVED} bytes; `text` has"
+        " what follows it.",
     ),
 }
 """The arguments of the endpoints: type, default and description."""
@@ -210,6 +216,7 @@ def _asked(name: str, given: dict[str, Any]) -> dict[str, Any]:
     return {
         **given,
         "question": given["prompt"],
+        "prefix": given["answer_prefix"],
         "methods": names,
         "media": media,
         "settings": settings,

@@ -67,8 +67,8 @@ class Job:
     dtype: Dtype | None = None
     quantised: Quantised | None = None
     picture_detail: float | None = None
-    prefix: tuple[int, ...] = ()
-    """Ids of the tokens that every answer continues."""
+    prefix: tuple[int, ...] | str = ()
+    """Ids of the tokens that every answer continues, or their text."""
     alone: bool = False
     """Whether the lanes run one after the other with their forwards timed, as in a bench."""
     names: tuple[str, ...] = field(default=(), compare=False)
@@ -129,12 +129,18 @@ def read_job(
     )
 
 
-def _prefix(value: Any) -> tuple[int, ...]:
-    """Return token ids; the loaded model checks which of them are text."""
+def _prefix(value: Any) -> tuple[int, ...] | str:
+    """Return text, or token ids; the loaded model checks which of them are text."""
+    if isinstance(value, str):
+        text, most = replace_surrogates(value), MAX_NEW_TOKENS_SERVED
+        n = len(text.encode())  # no token is less than a byte
+        if n > most:
+            raise ValueError(messages.LONG_PREFIX.format(n=n, what="bytes", most=most))
+        return text
     ids = _list(value, int, "The prefix", "a list of token ids")
     if len(ids) > MAX_NEW_TOKENS_SERVED:
         most = MAX_NEW_TOKENS_SERVED
-        raise ValueError(messages.LONG_PREFIX.format(n=len(ids), most=most))
+        raise ValueError(messages.LONG_PREFIX.format(n=len(ids), what="tokens", most=most))
     return tuple(ids)
 
 
