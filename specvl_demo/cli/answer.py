@@ -23,7 +23,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.records import LaneRecords, Record, Round, gather
-from specvl_demo.report import remarks, tables
+from specvl_demo.report import confidence, remarks, tables
 from specvl_demo.serving import availability, choosing
 from specvl_demo.serving.custom import custom_pair
 
@@ -302,6 +302,8 @@ def _say_numbers(lanes: list[LaneRecords]) -> None:
         said = remarks.remark(lane, lanes)
         if said:
             sys.stdout.write(f"{lane.begin.title}: {said}\n")
+    if sure := confidence.sentence(lanes):
+        sys.stdout.write(f"{sure}\n")
     sys.stdout.write("tau counts tokens per target forward, including the target's own token.\n")
 
 

@@ -23,6 +23,13 @@ WORDS = (
 )
 """The likeliest word first: `prob` is the least that earns it, `right` the share of held-out
 answers that earned it and were right."""
+_HELD_OUT = "{right} % of such answers were right on photographs held out of its training."
+SENTENCES = {
+    "sure": f"The large model is sure of this answer: {_HELD_OUT}",
+    "unsure": f"The large model is unsure of this answer: {_HELD_OUT}",
+    "guessing": f"The large model is guessing: {_HELD_OUT}",
+}
+"""What is said of a word, on the page too; `right` in percent."""
 
 
 def lowest(rounds: Iterable[Round]) -> float | None:
@@ -60,6 +67,17 @@ def confidence(lane: LaneRecords) -> Confidence | None:
         return None
     word = next(one for one in WORDS if prob >= one.prob)
     return Confidence(word.word, prob, word.right)
+
+
+def sentence(lanes: Iterable[LaneRecords]) -> str | None:
+    """Return how sure the target is of its answer in a race, by the first lane whose end tells;
+    None if none does.
+    """
+    told = (lane.end.confidence for lane in lanes if lane.end is not None)
+    found = next((one for one in told if one is not None), None)
+    if found is None:
+        return None
+    return SENTENCES[found.word].format(right=f"{100 * found.right:.0f}")
 
 
 def _probability(round_: Round, at: int) -> float | None:

@@ -17,7 +17,7 @@ from string import Template
 from typing import Any
 
 from specvl_demo.records import LaneRecords
-from specvl_demo.report import figure, plots, remarks, tables
+from specvl_demo.report import confidence, figure, plots, remarks, tables
 from specvl_demo.report.metrics import runs
 
 PICTURE = re.compile(r"data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+")
@@ -61,12 +61,14 @@ def _page(lanes: Sequence[LaneRecords], charts: str, pictures: str) -> str:
         "".join(f"<td>{escape(tables.cell(row.get(column)))}</td>" for column in COLUMNS)
         for row in rows
     )
+    sure = confidence.sentence(lanes)
     template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=escape(first.notes.question or "A race"),
         facts=escape(tables.facts(first)),
         pictures=pictures,
-        lanes="".join(_lane(lane, lanes) for lane in lanes),
+        lanes="".join(_lane(lane, lanes) for lane in lanes)
+        + (f"<p>{escape(sure)}</p>" if sure else ""),
         head="".join(f'<th scope="col">{escape(title)}</th>' for title in COLUMNS.values()),
         rows="".join(f"<tr>{row}</tr>" for row in cells),
         charts=charts,

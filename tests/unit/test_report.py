@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from specvl_demo.cli import answer
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import (
     LAW,
@@ -574,6 +575,22 @@ def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated() -> Non
     ]
     assert confidence.confidence(whole)
     assert [confidence.confidence(lane) for lane in unlike] == [None] * len(unlike)
+
+
+def test_what_the_target_thinks_is_told_once_beside_the_figures_and_in_the_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As on the page, whose sentence it is; nothing where the records tell nothing."""
+    lane = answered([0.9, 0.6])
+    told = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))
+    words = (
+        "The large model is unsure of this answer: 44 % of such answers were right on photographs"
+        " held out of its training."
+    )
+    for lanes, times in (([told, told], 1), ([lane, lane], 0)):
+        answer._say_numbers(lanes)
+        assert capsys.readouterr().out.count(words) == times
+        assert html.page(lanes, compact=True).count(words) == times
 
 
 def test_the_tree_tells_of_a_relaxed_token_that_is_not_among_the_likeliest() -> None:

@@ -22,6 +22,7 @@ from specvl_demo.options import MAX_NEW_TOKENS_SERVED, NEW_TOKENS, OF_ANSWERS, O
 from specvl_demo.pairs import PAIRS, PairSpec, find
 from specvl_demo.pairs.machine import Machine, detect
 from specvl_demo.places import EXAMPLES
+from specvl_demo.report import confidence
 from specvl_demo.report.papers import verdict
 from specvl_demo.serving import availability, choosing, session
 from specvl_demo.serving.ceilings import ACCEPTANCE, Ceiling
@@ -65,6 +66,7 @@ def describe(first_pair: str) -> dict[str, Any]:
         "pairs": [_pair(pair, machine) for pair in pairs],
         "methods": [_method(method) for method in base.METHODS.values()],
         "papers": PAPERS,
+        "sure": confidence.SENTENCES,
         "examples": shown["examples"],
         "lessons": {"machine": shown["machine"], "methods": shown["lessons"]},
         "sampling": [_number(option) for option in OF_ANSWERS],

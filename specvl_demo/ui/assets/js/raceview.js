@@ -74,7 +74,8 @@ export class RaceView {
       const lane = race.list.find((one) => one.end?.confidence);
       const known = lane && race.over(lane) ? lane.end.confidence : null;
       this.sure.dataset.word = known?.word ?? '';
-      put(this.sure, known ? W.sure[known.word](known.right) : '');
+      const right = (100 * known?.right).toFixed(0);
+      put(this.sure, known ? catalog.sure[known.word].replace('{right}', right) : '');
     });
     race.on('load end reset', () => {
       const running = race.list.some((lane) => !lane.end);

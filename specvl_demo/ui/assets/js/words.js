@@ -20,9 +20,6 @@ const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other
 const agree = (words) =>
   words === null ? '' : `; ${(100 * words).toFixed(0)} % of the words agree`;
 
-const held = (what, right) =>
-  `${what}: ${(100 * right).toFixed(0)} % of such answers were right on photographs held out of its training.`;
-
 export const W = {
   name: 'SpecVL',
   tagline: 'Speculative decoding of vision-language models',
@@ -304,11 +301,6 @@ export const W = {
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: its times are not compared.',
-  },
-  sure: {
-    sure: (right) => held('The large model is sure of this answer', right),
-    unsure: (right) => held('The large model is unsure of this answer', right),
-    guessing: (right) => held('The large model is guessing', right),
   },
   close: 'Close',
   story: {
