@@ -344,6 +344,13 @@ def test_the_heads_of_the_inspectors_columns_and_the_pictures_of_tiles_are_whole
     expect(heads).to_have_text(["candidate", "target", "picture", "text only"])
     for head in heads.all():
         assert head.evaluate("(n) => n.scrollWidth <= n.clientWidth"), head.inner_text()
+    title, head = (
+        opened.locator(f".vl-race .vl-inspector {it}") for it in ("h2", ".vl-inspect-head")
+    )
+    head.locator("code").evaluate("(n) => { n.textContent = 'a long token of three words'; }")
+    left, right = title.bounding_box(), head.bounding_box()
+    beside = right["x"] >= left["x"] + left["width"]
+    assert beside or right["y"] >= left["y"] + left["height"]
     for picture in opened.locator(".vl-tile-media img").all():
         assert picture.evaluate("(n) => getComputedStyle(n).objectFit") == "contain"
 

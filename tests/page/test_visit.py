@@ -264,7 +264,8 @@ def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
     ready(page)
     page.evaluate("""() => {
       const none = async () => undefined;
-      window.GONE = { trigger: none, server: { ...specvl.api.server, batches: none } };
+      const bench = () => Promise.reject();
+      window.GONE = { trigger: none, server: { ...specvl.api.server, batches: none, bench } };
     }""")
     for change, said in (
         ("media[0].path = '/etc/hosts'", "did not accept this question"),
@@ -276,3 +277,6 @@ def test_a_run_that_is_refused_is_told_where_one_looks(page, url: str):
         expect(page.locator(".vl-lane")).to_have_count(2)
         expect(page.locator("#vl-run")).to_be_enabled()
         page.locator("[data-example=scene]").click()
+    page.get_by_role("tab", name="Compare").click()
+    page.locator("#vl-c-run").click()
+    expect(page.locator(".vl-compare [role=status]")).to_contain_text("The server does not answer")

@@ -264,7 +264,7 @@ export class CompareView {
     const begun = made && (await this.api.server.bench(made).catch(() => null));
     this.setRunning(false);
     if (!begun?.bench) {
-      this.say(begun?.problem ?? W.compare.notSent, true);
+      this.say(begun?.problem ?? (await this.runner.reason(W.compare.notSent)), true);
       return;
     }
     this.bench = begun.bench;
@@ -378,7 +378,7 @@ export class CompareView {
     const made = await this.api.server.packed(this.bench).catch(() => null);
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (file?.ok) trace.download('bench.zip', await file.blob(), 'application/zip');
-    else this.say(made?.problem ?? W.compare.notSaved, true);
+    else this.say(made?.problem ?? (await this.runner.reason(W.compare.notSaved)), true);
   }
 
   savePicture({ plot, spec }, format) {

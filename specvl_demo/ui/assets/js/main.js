@@ -411,6 +411,7 @@ class Page {
     this.chat.set(asked.history);
     ask.restore({ ...asked, methods });
     ask.run({
+      baseline: Boolean(race.baseline),
       prefix: [...given.ids, ...tokens.slice(0, index).map((token) => token.id), id],
       branch,
     });
@@ -531,7 +532,7 @@ class Page {
     const made = sent ? await api.server.share({ path: sent.path, as }).catch(() => null) : null;
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (!file?.ok) {
-      this.ask.say(made?.problem ?? W.run.notShared, true);
+      this.ask.say(made?.problem ?? (await this.runner.reason(W.run.notShared)), true);
       return;
     }
     const [name, type] =

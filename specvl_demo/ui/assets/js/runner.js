@@ -65,6 +65,12 @@ export class Runner {
     });
   }
 
+  /** Why a request failed: the sentence, unless the server does not answer at all. */
+  async reason(sentence) {
+    const heard = await this.api.server.batches('').catch(() => null);
+    return Array.isArray(heard) ? sentence : W.run.away;
+  }
+
   record({ k, record }) {
     this.on?.record({ kind: k, ...record });
   }

@@ -572,6 +572,7 @@ export const W = {
     refused:
       'The server did not accept this question: one of its files was not uploaded, or is no longer there. Remove it and add it again.',
     lost: 'The server does not answer: it was stopped or cannot be reached. What has arrived is kept; run again when the server is back.',
+    away: 'The server does not answer: it was stopped or cannot be reached. Try again when it is back.',
     calm: 'Run again when it is calm',
     waits: (others) =>
       `Waiting until other programs are idle${others === null ? '' : ` (now ${(100 * others).toFixed(0)} % of it)`}.`,
