@@ -115,7 +115,7 @@ def test_a_drafter_is_checked_against_a_target_by_their_names(opened):
     form.get_by_label("Target").fill("me/target")
     form.get_by_label("Drafter").fill("me/head")
     form.get_by_role("button", name="Check").click()
-    expect(form.get_by_role("status")).to_contain_text("It does not fit.")
+    expect(form.get_by_role("status")).to_contain_text("No fit was found.")
     expect(form.locator("li.good")).to_have_text("Good: me/target is served.")
     expect(form.locator("li.bad")).to_have_text("Not good: me/head lacks fc.weight")
     expect(form.locator("li.note")).to_have_text("Runs on CPU.")
@@ -238,6 +238,22 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
     first = view.locator(".vl-c-table").first
     expect(first).to_contain_text("F1 of words")
     expect(view.get_by_label("τ by kind of question")).to_contain_text("colour")
+
+
+def test_questions_dropped_on_compare_are_compared_on(opened):
+    """Wherever they fall on the view, and whatever was to be asked before; they open no replay."""
+    open_tab(opened, "Compare")
+    opened.evaluate("""() => {
+      const dataTransfer = new DataTransfer();
+      for (const name of ['mine.jsonl', 'one.png'])
+        dataTransfer.items.add(new File(['{"question": "Why?"}'], name));
+      const dropped = new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true });
+      document.querySelector('.vl-compare .vl-methods').dispatchEvent(dropped);
+    }""")
+    view = opened.locator(".vl-compare")
+    expect(view.locator("#vl-c-source")).to_have_value("files")
+    expect(view.locator(".vl-c-drop")).to_contain_text("2 files: mine.jsonl, one.png")
+    expect(view).to_be_visible()
 
 
 def test_settings_stand_out_and_can_be_put_back(opened):

@@ -7,6 +7,7 @@ import { button, h, put, icon, fmt, headRow } from './dom.js';
 import { chosen } from './ask.js';
 import { Chart } from './chart.js';
 import { DASHES, flat, line } from './charts.js';
+import { COMPARE } from './comparewords.js';
 import { Race } from './race.js';
 import * as trace from './trace.js';
 import { W } from './words.js';
@@ -31,7 +32,7 @@ export class CompareView {
     const { catalog } = this;
     this.methods = h(
       'div',
-      { class: 'vl-methods', role: 'group', 'aria-label': W.compare.methods },
+      { class: 'vl-methods', role: 'group', 'aria-label': COMPARE.methods },
       catalog.methods
         .filter((m) => m.name !== 'ar' && m.name !== 'custom')
         .map((m) =>
@@ -46,7 +47,7 @@ export class CompareView {
     this.source = h(
       'select',
       { id: 'vl-c-source', on: { change: () => this.turned() } },
-      Object.entries(W.compare.sources).map(([value, text]) => h('option', { value, text })),
+      Object.entries(COMPARE.sources).map(([value, text]) => h('option', { value, text })),
     );
     this.picker = h('input', {
       type: 'file',
@@ -62,11 +63,11 @@ export class CompareView {
       on: { change: () => this.add([...this.folder.files]) },
     });
     this.listed = h('span', { class: 'vl-help' });
-    this.clear = button(W.compare.clear, () => this.without(), 'vl-small', { hidden: true });
+    this.clear = button(COMPARE.clear, () => this.without(), 'vl-small', { hidden: true });
     this.question = h('input', {
       type: 'text',
       id: 'vl-c-question',
-      placeholder: W.compare.describe,
+      placeholder: COMPARE.describe,
     });
     const number = (id, value, max) =>
       h('input', { type: 'number', id: `vl-c-${id}`, value, min: 1, max });
@@ -81,36 +82,33 @@ export class CompareView {
       h('div', { class: 'vl-c-line' }, h('label', { for: input.id, text }), input, more);
     this.drop = h(
       'div',
-      {
-        class: 'vl-c-drop',
-        on: { dragover: (e) => e.preventDefault(), drop: (e) => this.take(e) },
-      },
-      row(this.picker, W.compare.files),
-      row(this.folder, W.compare.folder),
+      { class: 'vl-c-drop' },
+      row(this.picker, COMPARE.files),
+      row(this.folder, COMPARE.folder),
       h('div', { class: 'vl-c-line' }, this.listed, this.clear),
-      row(this.question, W.compare.question),
+      row(this.question, COMPARE.question),
     );
     const act = (id, kind, sign, text, click, more = {}) =>
       h('button', { type: 'button', class: kind, id, ...more, on: { click } }, icon(sign), text);
-    this.go = act('vl-c-run', 'vl-primary', 'play', W.compare.run, () => this.run());
+    this.go = act('vl-c-run', 'vl-primary', 'play', COMPARE.run, () => this.run());
     this.halt = act('vl-c-stop', 'vl-secondary', 'stop', W.ask.stop, () => this.stop(), {
       disabled: true,
     });
-    this.goOn = act('vl-c-on', 'vl-secondary', 'play', W.compare.goOn, () => this.follow(), {
+    this.goOn = act('vl-c-on', 'vl-secondary', 'play', COMPARE.goOn, () => this.follow(), {
       hidden: true,
     });
     this.progress = h('progress', {
       max: 1,
       value: 0,
       hidden: true,
-      'aria-label': W.compare.progress,
+      'aria-label': COMPARE.progress,
     });
     this.said = h('p', { class: 'vl-help', role: 'status' });
     this.charts = [speeds, depths, kinds, temperatures].map((spec) => {
       const chart = new Chart(spec(this), new Race(), this.painter, this.api.url('plotly'));
       const save = (format) =>
         button(format.toUpperCase(), () => this.savePicture(chart, format), 'vl-small', {
-          'aria-label': W.compare.picture(chart.spec.title, format.toUpperCase()),
+          'aria-label': COMPARE.picture(chart.spec.title, format.toUpperCase()),
         });
       chart.node.querySelector('header').append(save('png'), save('svg'));
       return chart;
@@ -120,7 +118,7 @@ export class CompareView {
     this.export = h(
       'div',
       { class: 'vl-buttons' },
-      act('vl-c-save', 'vl-secondary', 'save', W.compare.save, () => this.save()),
+      act('vl-c-save', 'vl-secondary', 'save', COMPARE.save, () => this.save()),
     );
     this.node = h(
       'div',
@@ -128,14 +126,14 @@ export class CompareView {
       h(
         'section',
         { class: 'vl-card vl-c-form' },
-        h('div', {}, h('h2', { text: W.compare.methods }), this.methods),
+        h('div', {}, h('h2', { text: COMPARE.methods }), this.methods),
         h(
           'div',
           {},
-          h('h2', { text: W.compare.inputs }),
-          row(this.source, W.compare.source),
+          h('h2', { text: COMPARE.inputs }),
+          row(this.source, COMPARE.source),
           this.drop,
-          Object.entries(this.fields).map(([name, input]) => row(input, W.compare.fields[name])),
+          Object.entries(this.fields).map(([name, input]) => row(input, COMPARE.fields[name])),
           h('div', { class: 'vl-buttons' }, this.go, this.halt, this.goOn),
           this.progress,
           this.said,
@@ -173,13 +171,15 @@ export class CompareView {
     this.drop.hidden = this.source.value !== 'files';
   }
 
+  /** What was dropped on this view: questions, pictures, folders of them. */
   async take(event) {
-    event.preventDefault();
     const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.());
     const given = [...event.dataTransfer.files];
     const found = await Promise.all(
       given.map((file, i) => (entries[i]?.isDirectory ? within(entries[i]) : [file])),
     );
+    this.source.value = 'files';
+    this.turned();
     this.add(found.flat());
   }
 
@@ -200,7 +200,7 @@ export class CompareView {
 
   tellFiles(left) {
     const names = this.files.map(({ name }) => name);
-    put(this.listed, names.length || left ? W.compare.listed(names, left) : '');
+    put(this.listed, names.length || left ? COMPARE.listed(names, left) : '');
     this.clear.hidden = !names.length;
   }
 
@@ -212,10 +212,10 @@ export class CompareView {
     const lines = (rows) => rows.map((row) => JSON.stringify(row)).join('\n');
     const { question, media } = this.current();
     if (this.source.value === 'form')
-      return { lines: lines([line(question || W.compare.describe, media)]), files: named(media) };
+      return { lines: lines([line(question || COMPARE.describe, media)]), files: named(media) };
     if (this.source.value === 'examples') {
       const found = this.catalog.examples.filter((e) => e.pair === this.current().pair);
-      const rows = found.map((e) => line(e.question || W.compare.describe, e.media, e.id));
+      const rows = found.map((e) => line(e.question || COMPARE.describe, e.media, e.id));
       const all = named(found.flatMap((e) => e.media));
       return {
         lines: lines(rows),
@@ -229,7 +229,7 @@ export class CompareView {
       const { path } = await this.api.upload(file);
       sent.push({ path, name: file.name });
     }
-    const asks = this.question.value || W.compare.describe;
+    const asks = this.question.value || COMPARE.describe;
     const rows = sent.map(({ name }) => ({ id: name, question: asks, images: [name] }));
     return {
       lines: written ? await written.text() : lines(rows),
@@ -245,7 +245,7 @@ export class CompareView {
   async run() {
     const methods = this.chosen;
     if (!methods.length) {
-      this.say(W.compare.noMethod, true);
+      this.say(COMPARE.noMethod, true);
       return;
     }
     const { pair, settings, system } = this.current();
@@ -253,7 +253,7 @@ export class CompareView {
     const list = (text) => text.split(',').map((one) => value(one.trim()));
     const [name, values] = vary.value.split('=').map((one) => one.trim());
     this.setRunning(true);
-    this.say(W.compare.sending);
+    this.say(COMPARE.sending);
     const asked = await this.asked().catch(() => null);
     const made = asked && {
       ...{ pair, settings, system, ...chosen(this.current()), ...asked, methods },
@@ -264,7 +264,7 @@ export class CompareView {
     const begun = made && (await this.api.server.bench(made).catch(() => null));
     this.setRunning(false);
     if (!begun?.bench) {
-      this.say(begun?.problem ?? (await this.runner.reason(W.compare.notSent)), true);
+      this.say(begun?.problem ?? (await this.runner.reason(COMPARE.notSent)), true);
       return;
     }
     this.bench = begun.bench;
@@ -284,7 +284,7 @@ export class CompareView {
     for (let told = 0; this.running && failed === null && done < total;) {
       const left = done > first ? ((Date.now() - began) / (done - first)) * (total - done) : null;
       this.progress.value = done / total;
-      const text = W.compare.step(done, size, left && left / 1000);
+      const text = COMPARE.step(done, size, left && left / 1000);
       this.say(text);
       while (this.runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
       if (!this.running) break;
@@ -302,7 +302,7 @@ export class CompareView {
     this.setRunning(false);
     const over = (this.report?.done ?? 0) >= total;
     this.goOn.hidden = over || !this.report;
-    this.say(failed ?? (over ? W.compare.done(size) : W.compare.stopped), failed !== null);
+    this.say(failed ?? (over ? COMPARE.done(size) : COMPARE.stopped), failed !== null);
   }
 
   async refresh() {
@@ -360,7 +360,7 @@ export class CompareView {
     this.first.replaceChildren(...[first].filter(Boolean));
     this.tables.replaceChildren(...others);
     const said = (texts) => texts.map((text) => h('p', { text }));
-    this.origin.replaceChildren(...said(some ? told.before : [W.compare.empty]));
+    this.origin.replaceChildren(...said(some ? told.before : [COMPARE.empty]));
     this.notes.replaceChildren(...said(some ? told.after : []));
     this.export.hidden = !some;
     for (const chart of this.charts) {
@@ -378,7 +378,7 @@ export class CompareView {
     const made = await this.api.server.packed(this.bench).catch(() => null);
     const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
     if (file?.ok) trace.download('bench.zip', await file.blob(), 'application/zip');
-    else this.say(made?.problem ?? (await this.runner.reason(W.compare.notSaved)), true);
+    else this.say(made?.problem ?? (await this.runner.reason(COMPARE.notSaved)), true);
   }
 
   savePicture({ plot, spec }, format) {
@@ -453,8 +453,8 @@ function lines(c, found, more) {
 function speeds(view) {
   return {
     id: 'bench-speed',
-    title: W.compare.speeds,
-    help: W.compare.speedsHelp,
+    title: COMPARE.speeds,
+    help: COMPARE.speedsHelp,
     x: W.charts.times,
     y: '',
     xunit: 0.5,
@@ -470,7 +470,7 @@ function speeds(view) {
           {
             type: 'scatter',
             mode: 'markers',
-            name: W.compare.speeds,
+            name: COMPARE.speeds,
             x,
             y: rows.map((_row, i) => i),
             text: rows.map((r) => r.method),
@@ -519,9 +519,9 @@ function kinds(view) {
   const names = (rows) => Object.keys(rows[0]?.by_kind ?? {});
   return {
     id: 'bench-kind',
-    title: W.compare.kinds,
-    help: W.compare.kindsHelp,
-    x: W.compare.kind,
+    title: COMPARE.kinds,
+    help: COMPARE.kindsHelp,
+    x: COMPARE.kind,
     y: W.charts.times,
     wanted: (rows) =>
       names(rows).length > 1 && drafting(rows).some((r) => r.speedup_vs_ar !== null),
@@ -545,9 +545,9 @@ function kinds(view) {
 function temperatures(view) {
   return {
     id: 'bench-temperature',
-    title: W.compare.overTemperature,
-    help: W.compare.overTemperatureHelp,
-    x: W.compare.temperature,
+    title: COMPARE.overTemperature,
+    help: COMPARE.overTemperatureHelp,
+    x: COMPARE.temperature,
     y: W.charts.percent,
     xunit: 0.5,
     wanted: (rows) => new Set(rows.map((r) => r.T)).size > 1,

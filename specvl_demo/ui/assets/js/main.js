@@ -211,13 +211,15 @@ class Page {
     document.addEventListener('drop', (e) => this.drop(e));
   }
 
-  /** A trace dropped anywhere is opened; anything else is meant for the question. */
+  /** In Compare, what is dropped is compared on; elsewhere a trace is opened, and anything else is meant for the
+   *  question. */
   drop(event) {
     const files = [...(event.dataTransfer?.files ?? [])];
     if (!files.length || event.defaultPrevented) return;
     event.preventDefault();
     const file = files.find((f) => /\.jsonl?$/.test(f.name));
-    if (file) {
+    if (this.body.dataset.view === 'compare') this.compare.take(event);
+    else if (file) {
       this.open('replay');
       this.replay.open(file);
     } else this.ask.well.add(files);

@@ -6,6 +6,7 @@ import { button, h, put, svg, fmt } from './dom.js';
 import { depth, learn, simulate } from './simulate.js';
 import { doubt } from './verdict.js';
 import { laneSwitch } from './track.js';
+import { WHATIF } from './whatifwords.js';
 import { W } from './words.js';
 
 const LONGEST = 20;
@@ -26,8 +27,8 @@ export class WhatIfView {
     this.lanes = laneSwitch(race, (lane) => lane !== race.baseline);
     this.sliders = h('div', { class: 'vl-card vl-sliders' });
     this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.bar(name));
-    this.again = button(W.whatif.play, () => this.play(), 'vl-secondary');
-    this.reset = button(W.whatif.reset, () => this.load());
+    this.again = button(WHATIF.play, () => this.play(), 'vl-secondary');
+    this.reset = button(WHATIF.reset, () => this.load());
     this.says = h('p', { class: 'vl-headline', 'aria-live': 'polite' });
     this.formula = h('p', { class: 'vl-whatif-formula' });
     this.curve = svg('svg', { class: 'vl-curve', viewBox: '0 0 640 200', role: 'img' });
@@ -55,8 +56,8 @@ export class WhatIfView {
     this.node = h(
       'div',
       { class: 'vl-whatif' },
-      h('h2', { text: W.whatif.title }),
-      h('p', { class: 'vl-help', text: W.whatif.help }),
+      h('h2', { text: WHATIF.title }),
+      h('p', { class: 'vl-help', text: WHATIF.help }),
       this.lanes,
       this.none,
       this.body,
@@ -86,7 +87,7 @@ export class WhatIfView {
     const over = lane && race.list.every((one) => one.end);
     this.known = over && lane !== race.baseline ? learn(lane, race.baseline) : null;
     this.body.hidden = !this.known;
-    put(this.none, this.known ? '' : W.whatif.none);
+    put(this.none, this.known ? '' : WHATIF.none);
     if (!this.known) return;
     const { quality, gamma, draft, row, requests } = this.known;
     this.values = { quality, gamma, draft, row, requests };
@@ -108,8 +109,8 @@ export class WhatIfView {
     const write = {
       quality: fmt.percent,
       gamma: String,
-      draft: (x) => W.whatif.steps(x.toFixed(3)),
-      row: (x) => W.whatif.steps(x.toFixed(3)),
+      draft: (x) => WHATIF.steps(x.toFixed(3)),
+      row: (x) => WHATIF.steps(x.toFixed(3)),
       requests: String,
     };
     return Object.entries(range).map(([key, [min, max, step]]) => {
@@ -131,7 +132,7 @@ export class WhatIfView {
         },
       });
       input.value = this.values[key];
-      const [title, help] = W.whatif.sliders[key];
+      const [title, help] = WHATIF.sliders[key];
       return h(
         'div',
         { class: 'vl-slider' },
@@ -139,7 +140,7 @@ export class WhatIfView {
         term(title, help),
         out,
         input,
-        h('small', { class: 'vl-help', text: W.whatif.was(write[key](this.known[key])) }),
+        h('small', { class: 'vl-help', text: WHATIF.was(write[key](this.known[key])) }),
       );
     });
   }
@@ -167,9 +168,9 @@ export class WhatIfView {
     const doubted = doubt(this.race, this.race.focused);
     const speeds = { ar: 1, recorded: doubted ? null : recorded.speedup, simulated: made.speedup };
     const titles = {
-      ar: W.whatif.ar,
-      recorded: W.whatif.recorded(this.race.focused.title),
-      simulated: W.whatif.simulated,
+      ar: WHATIF.ar,
+      recorded: WHATIF.recorded(this.race.focused.title),
+      simulated: WHATIF.simulated,
     };
     for (const { name, fill, label, value } of bars) {
       put(label, titles[name]);
@@ -186,12 +187,12 @@ export class WhatIfView {
     put(
       this.says,
       doubted
-        ? W.whatif.unsure(s, W.run.timing[doubted.kind](doubted), as)
-        : W.whatif[as ? 'same' : 'other'](s, r),
+        ? WHATIF.unsure(s, W.run.timing[doubted.kind](doubted), as)
+        : WHATIF[as ? 'same' : 'other'](s, r),
     );
     put(
       this.formula,
-      W.whatif.formula({
+      WHATIF.formula({
         tau: made.tau.toFixed(2),
         v: made.verify.toFixed(3),
         gamma: values.gamma,
@@ -222,8 +223,8 @@ export class WhatIfView {
       .catch(() => null);
     if (!found?.curve || this.race.focused !== lane || doubt(this.race, lane)) return;
     this.why.replaceChildren(
-      h('h2', { text: W.whatif.why(lane.title) }),
-      ...W.whatif.costs(found, fmt.percent).map((text) => h('p', { class: 'vl-help', text })),
+      h('h2', { text: WHATIF.why(lane.title) }),
+      ...WHATIF.costs(found, fmt.percent).map((text) => h('p', { class: 'vl-help', text })),
       acceptanceCurve(found),
     );
     this.why.hidden = false;
@@ -241,7 +242,7 @@ export class WhatIfView {
         ),
       ),
     );
-    this.rounds.setAttribute('aria-label', W.whatif.roundsSay(rounds.length));
+    this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
   }
 
   /** Speedup for every draft length, the other values as they are; the best length and the chosen one marked. */
@@ -256,18 +257,18 @@ export class WhatIfView {
         points.map((s, i) => [i + 1, s]),
         [1, LONGEST],
         [1, 5, 10, 15, LONGEST].map((g) => [g, String(g)]),
-        W.whatif.curve,
+        WHATIF.curve,
         [best, points[best - 1]],
         [this.values.gamma, made.speedup],
       ),
     );
-    this.curve.setAttribute('aria-label', W.whatif.curveSay(best, points[best - 1].toFixed(2)));
+    this.curve.setAttribute('aria-label', WHATIF.curveSay(best, points[best - 1].toFixed(2)));
   }
 }
 
 /** Speedup over acceptance at the recorded cost of a round; where it pays, and where the race stood. */
 function acceptanceCurve({ curve, break_even: even, acceptance, speedup }) {
-  const say = W.whatif.acceptanceSay(fmt.percent(even), fmt.percent(acceptance));
+  const say = WHATIF.acceptanceSay(fmt.percent(even), fmt.percent(acceptance));
   return svg(
     'svg',
     { class: 'vl-curve', viewBox: '0 0 640 200', role: 'img', 'aria-label': say },
@@ -275,7 +276,7 @@ function acceptanceCurve({ curve, break_even: even, acceptance, speedup }) {
       curve,
       [0, 1],
       [0, 0.25, 0.5, 0.75, 1].map((a) => [a, fmt.percent(a)]),
-      W.whatif.acceptance,
+      WHATIF.acceptance,
       even !== null && [even, 1],
       acceptance !== null && [acceptance, speedup],
     ),
@@ -293,7 +294,7 @@ function plot(points, [low, high], marks, axis, best, now) {
     svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
   const dot = (point, r, kind) =>
     point && svg('circle', { cx: x(point[0]), cy: y(point[1]), r, class: kind });
-  const title = text(-(top + bottom) / 2, 14, W.whatif.axis);
+  const title = text(-(top + bottom) / 2, 14, WHATIF.axis);
   title.setAttribute('transform', 'rotate(-90)');
   const line = points.map(([at, s], i) => `${i ? 'L' : 'M'}${x(at).toFixed(1)} ${y(s).toFixed(1)}`);
   return [

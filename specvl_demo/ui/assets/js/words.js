@@ -1,6 +1,7 @@
-/* Every word on the page. Sentences with numbers are functions; nothing here knows the DOM. */
+/* Every word on the page, but for those that only one view has (comparewords.js, whatifwords.js). Sentences with
+   numbers are functions; nothing here knows the DOM. */
 
-const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
+export const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
 const NUMBERS = 'no one two three four five six seven eight nine ten'.split(' ');
 
@@ -206,7 +207,7 @@ export const W = {
     looking: 'Looking them up…',
     unreachable: 'The server does not answer. Try again.',
     yes: (methods) => `It fits, for ${methods.join(', ')}.`,
-    no: 'It does not fit.',
+    no: 'No fit was found.',
     marks: { yes: 'Good: ', no: 'Not good: ' },
   },
   branch: {
@@ -344,66 +345,6 @@ export const W = {
     over: ({ you, drafter }, all) =>
       `You guessed ${you} of ${all} words, the drafter ${drafter}. ${you > drafter ? 'You would make a better drafter.' : you === drafter ? 'A draw.' : 'It has read many answers of this model.'} The large model decides what counts here; that does not make it right.`,
     none: 'No recorded race here can be played.',
-  },
-  whatif: {
-    title: 'What if the drafter were different?',
-    play: 'Race it',
-    reset: 'As recorded',
-    help: 'The answer stays the same. The records say for each token whether the drafter guessed it and how sure it was; from that and the recorded costs, your browser simulates the race.',
-    none: 'Run or open a race of a method beside the autoregressive lane; it can be simulated when it has finished.',
-    ar: 'Autoregressive',
-    recorded: (title) => `${title}, recorded`,
-    simulated: 'Simulated',
-    steps: (x) => `${x} steps`,
-    was: (x) => `recorded: ${x}`,
-    same: (s) => `As recorded: ${s}×.`,
-    why: (title) => `Why ${title} is as fast as it is here`,
-    costs: (c, percent) =>
-      [
-        `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.per_token.toFixed(3)} for each of the ${c.drafted.toFixed(1)} drafted tokens: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
-        c.break_even === null
-          ? `It could not be faster than autoregressive decoding at any acceptance: with every drafted level kept it would reach ${c.most.toFixed(2)}×.`
-          : `It breaks even where ${percent(c.break_even)} of the drafted levels are kept${c.acceptance === null ? '' : `; here it was ${percent(c.acceptance)}`}. With all of them kept it would reach ${c.most.toFixed(2)}×.`,
-        c.at_paper === null
-          ? 'This method’s paper does not state the cost of its drafter, so no speedup at the paper’s costs is shown.'
-          : `${c.at_paper.toFixed(2)}× at the paper’s costs (${c.paper}) from the same rounds, beside ${c.speedup.toFixed(2)}× here.`,
-        c.gigabytes
-          ? `The drafter’s weights take ${c.gigabytes.toFixed(c.gigabytes < 0.1 ? 3 : 2)} GB: ${((c.speedup - 1) / c.gigabytes).toFixed(1)}× gained for each GB.`
-          : null,
-      ].filter(Boolean),
-    acceptance: 'share of drafted levels kept',
-    acceptanceSay: (even, here) => `Speedup over acceptance: breaks even at ${even}, here ${here}.`,
-    other: (s, r) =>
-      `With these values the answer would come ${s}× as fast as autoregressive decoding; the race itself measured ${r}×.`,
-    unsure: (s, why, as) =>
-      `The race gives no speedup: ${why}. ${as ? 'Its figures as they stand' : 'With these values its figures'} would make ${s}×: treat that with care.`,
-    formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
-    curve: 'draft length γ',
-    axis: 'speedup',
-    curveSay: (best, s) => `Speedup by draft length: best at ${best} with ${s} times.`,
-    roundsSay: (n) => `${n} rounds; green is guessed, blue written by the large model.`,
-    sliders: {
-      quality: [
-        'Drafter quality',
-        'The share of the answer’s tokens that the drafter guesses right. A better drafter first gains the tokens that it almost guessed.',
-      ],
-      gamma: [
-        'Draft length γ',
-        'How many tokens are guessed one after another in a round before the large model checks them.',
-      ],
-      draft: [
-        'Drafter cost c',
-        'The cost of one guessed token (one level of a tree), in steps of the autoregressive lane.',
-      ],
-      row: [
-        'Verification cost per token',
-        'What each guessed token adds to the pass that checks it, in steps of the autoregressive lane. Almost nothing on a GPU, more on a CPU.',
-      ],
-      requests: [
-        'Requests at once',
-        'How many answers share every pass of the models. Each adds its drafted tokens to the verification pass, but only one token to a plain step, so speculation gains less.',
-      ],
-    },
   },
   guide: {
     title: 'A guided look',
@@ -655,61 +596,6 @@ export const W = {
       target: 'a correction, or a bonus after everything drafted was kept',
       rejected: 'guessed, but the target wanted something else',
     },
-  },
-  compare: {
-    methods: 'Methods',
-    inputs: 'Questions',
-    source: 'What is asked',
-    sources: {
-      shipped: 'Held-out questions of the pair',
-      files: 'My own questions and pictures',
-      form: 'The question in the form',
-      examples: 'All examples of the pair',
-    },
-    files: 'Questions (.jsonl) and pictures',
-    folder: 'Or a folder of them',
-    clear: 'Take all away',
-    listed: (names, left) =>
-      `${count(names.length, 'file')}${names.length ? `: ${names.slice(0, 5).join(', ')}${names.length > 5 ? ', …' : ''}` : ''}${left ? `; ${left} of another kind left out` : ''}`,
-    question: 'Without .jsonl: ask of each picture',
-    describe: 'Describe the picture.',
-    fields: {
-      questions: 'Maximum questions',
-      repeats: 'Repeats',
-      tokens: 'Maximum tokens per answer',
-      temperatures: 'Temperatures',
-      vary: 'Vary one setting',
-    },
-    run: 'Compare',
-    goOn: 'Go on',
-    progress: 'Progress of the comparison',
-    noMethod: 'Choose at least one method.',
-    sending: 'Sending the questions.',
-    notSent: 'The questions could not be sent. Try again.',
-    notSaved: 'The files could not be made. Try again.',
-    step: (i, { questions, repeats, temperatures }, left) => {
-      const of = (what, at, n) => (n > 1 ? `, ${what} ${(Math.floor(at) % n) + 1} of ${n}` : '');
-      const again = of('repeat', i / questions / temperatures, repeats);
-      const time = left < 90 ? `${Math.ceil(left)} s` : `${Math.ceil(left / 60)} min`;
-      return `Question ${(i % questions) + 1} of ${questions}${of('temperature', i / questions, temperatures)}${again}${left === null ? '' : `; about ${time} left`}.`;
-    },
-    stopped: 'Stopped. The tables hold what was finished.',
-    done: ({ questions, repeats, temperatures }) =>
-      `Done: ${count(questions, 'question')}${repeats > 1 ? `, each repeated ${repeats} times` : ''}${temperatures > 1 ? ` at ${temperatures} temperatures` : ''}.`,
-    empty:
-      'Every method answers every question by itself, one after the other, in an order that shifts with every repeat, as `bench --data` does on the command line. Other visitors’ runs take turns between two questions.',
-    save: 'Tables (CSV, Markdown, LaTeX) and traces',
-    picture: (title, format) => `${title} as ${format}`,
-    speeds: 'Speedup and its 95 % interval',
-    speedsHelp:
-      'Decode speed over autoregressive decoding, the median over repeats. The interval shows how much other questions of this kind could change it: a bootstrap over the questions.',
-    kinds: 'Speedup by kind of question',
-    kindsHelp: 'Decode speed over autoregressive decoding, separately for each kind of question.',
-    kind: 'kind of question',
-    overTemperature: 'Acceptance over temperature',
-    overTemperatureHelp:
-      'Of the drafted positions that the large model checked, the share that it kept. Positions after the first rejected one are not checked.',
-    temperature: 'temperature',
   },
   chat: {
     title: 'Conversation so far',

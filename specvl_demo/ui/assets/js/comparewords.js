@@ -1,0 +1,59 @@
+/* Every word of Compare; see words.js. */
+
+import { count } from './words.js';
+
+export const COMPARE = {
+  methods: 'Methods',
+  inputs: 'Questions',
+  source: 'What is asked',
+  sources: {
+    shipped: 'Held-out questions of the pair',
+    files: 'My own questions and pictures',
+    form: 'The question in the form',
+    examples: 'All examples of the pair',
+  },
+  files: 'Questions (.jsonl) and pictures',
+  folder: 'Or a folder of them',
+  clear: 'Take all away',
+  listed: (names, left) =>
+    `${count(names.length, 'file')}${names.length ? `: ${names.slice(0, 5).join(', ')}${names.length > 5 ? ', …' : ''}` : ''}${left ? `; ${left} of another kind left out` : ''}`,
+  question: 'Without .jsonl: ask of each picture',
+  describe: 'Describe the picture.',
+  fields: {
+    questions: 'Maximum questions',
+    repeats: 'Repeats',
+    tokens: 'Maximum tokens per answer',
+    temperatures: 'Temperatures',
+    vary: 'Vary one setting',
+  },
+  run: 'Compare',
+  goOn: 'Go on',
+  progress: 'Progress of the comparison',
+  noMethod: 'Choose at least one method.',
+  sending: 'Sending the questions.',
+  notSent: 'The questions could not be sent. Try again.',
+  notSaved: 'The files could not be made. Try again.',
+  step: (i, { questions, repeats, temperatures }, left) => {
+    const of = (what, at, n) => (n > 1 ? `, ${what} ${(Math.floor(at) % n) + 1} of ${n}` : '');
+    const again = of('repeat', i / questions / temperatures, repeats);
+    const time = left < 90 ? `${Math.ceil(left)} s` : `${Math.ceil(left / 60)} min`;
+    return `Question ${(i % questions) + 1} of ${questions}${of('temperature', i / questions, temperatures)}${again}${left === null ? '' : `; about ${time} left`}.`;
+  },
+  stopped: 'Stopped. The tables hold what was finished.',
+  done: ({ questions, repeats, temperatures }) =>
+    `Done: ${count(questions, 'question')}${repeats > 1 ? `, each repeated ${repeats} times` : ''}${temperatures > 1 ? ` at ${temperatures} temperatures` : ''}.`,
+  empty:
+    'Every method answers every question by itself, one after the other, in an order that shifts with every repeat, as `bench --data` does on the command line. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own.',
+  save: 'Tables (CSV, Markdown, LaTeX) and traces',
+  picture: (title, format) => `${title} as ${format}`,
+  speeds: 'Speedup and its 95 % interval',
+  speedsHelp:
+    'Decode speed over autoregressive decoding, the median over repeats. The interval shows how much other questions of this kind could change it: a bootstrap over the questions.',
+  kinds: 'Speedup by kind of question',
+  kindsHelp: 'Decode speed over autoregressive decoding, separately for each kind of question.',
+  kind: 'kind of question',
+  overTemperature: 'Acceptance over temperature',
+  overTemperatureHelp:
+    'Of the drafted positions that the large model checked, the share that it kept. Positions after the first rejected one are not checked.',
+  temperature: 'temperature',
+};

@@ -1,0 +1,62 @@
+/* Every word of What if; see words.js. */
+
+export const WHATIF = {
+  title: 'What if the drafter were different?',
+  play: 'Race it',
+  reset: 'As recorded',
+  help: 'The answer stays the same. The records say for each token whether the drafter guessed it and how sure it was; from that and the recorded costs, your browser simulates the race.',
+  none: 'Run or open a race of a method beside the autoregressive lane; it can be simulated when it has finished.',
+  ar: 'Autoregressive',
+  recorded: (title) => `${title}, recorded`,
+  simulated: 'Simulated',
+  steps: (x) => `${x} steps`,
+  was: (x) => `recorded: ${x}`,
+  same: (s) => `As recorded: ${s}×.`,
+  why: (title) => `Why ${title} is as fast as it is here`,
+  costs: (c, percent) =>
+    [
+      `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.per_token.toFixed(3)} for each of the ${c.drafted.toFixed(1)} drafted tokens: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
+      c.break_even === null
+        ? `It could not be faster than autoregressive decoding at any acceptance: with every drafted level kept it would reach ${c.most.toFixed(2)}×.`
+        : `It breaks even where ${percent(c.break_even)} of the drafted levels are kept${c.acceptance === null ? '' : `; here it was ${percent(c.acceptance)}`}. With all of them kept it would reach ${c.most.toFixed(2)}×.`,
+      c.at_paper === null
+        ? 'This method’s paper does not state the cost of its drafter, so no speedup at the paper’s costs is shown.'
+        : `${c.at_paper.toFixed(2)}× at the paper’s costs (${c.paper}) from the same rounds, beside ${c.speedup.toFixed(2)}× here.`,
+      c.gigabytes
+        ? `The drafter’s weights take ${c.gigabytes.toFixed(c.gigabytes < 0.1 ? 3 : 2)} GB: ${((c.speedup - 1) / c.gigabytes).toFixed(1)}× gained for each GB.`
+        : null,
+    ].filter(Boolean),
+  acceptance: 'share of drafted levels kept',
+  acceptanceSay: (even, here) => `Speedup over acceptance: breaks even at ${even}, here ${here}.`,
+  other: (s, r) =>
+    `With these values the answer would come ${s}× as fast as autoregressive decoding; the race itself measured ${r}×.`,
+  unsure: (s, why, as) =>
+    `The race gives no speedup: ${why}. ${as ? 'Its figures as they stand' : 'With these values its figures'} would make ${s}×: treat that with care.`,
+  formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
+  curve: 'draft length γ',
+  axis: 'speedup',
+  curveSay: (best, s) => `Speedup by draft length: best at ${best} with ${s} times.`,
+  roundsSay: (n) => `${n} rounds; green is guessed, blue written by the large model.`,
+  sliders: {
+    quality: [
+      'Drafter quality',
+      'The share of the answer’s tokens that the drafter guesses right. A better drafter first gains the tokens that it almost guessed.',
+    ],
+    gamma: [
+      'Draft length γ',
+      'How many tokens are guessed one after another in a round before the large model checks them.',
+    ],
+    draft: [
+      'Drafter cost c',
+      'The cost of one guessed token (one level of a tree), in steps of the autoregressive lane.',
+    ],
+    row: [
+      'Verification cost per token',
+      'What each guessed token adds to the pass that checks it, in steps of the autoregressive lane. Almost nothing on a GPU, more on a CPU.',
+    ],
+    requests: [
+      'Requests at once',
+      'How many answers share every pass of the models. Each adds its drafted tokens to the verification pass, but only one token to a plain step, so speculation gains less.',
+    ],
+  },
+};
