@@ -66,8 +66,11 @@ HEADS = {
 ASKED = (
     "{cases} questions, at most {max_new_tokens} tokens, {repeats} interleaved repeats; medians,"
     " spread is the interquartile range over the median. τ: tokens per target forward, including"
-    " the target's own. limit: the speedup if only the models' forwards took time; efficiency:"
-    " how much of it was reached."
+    " the target's own."
+)
+LIMITS = (
+    " limit: the speedup if only the models' forwards took time; efficiency: how much of it was"
+    " reached."
 )
 CLAIMED = (
     *("method", "drafts", "questions", "visual", "tau", "nodes", "at_paper_costs", "quality"),
@@ -83,8 +86,11 @@ PAPERS = (
     " the papers' own; quality is the F1 of words with the reference, not the papers' judge."
 )
 BUSY = (
-    "The machine was busy: other programs used {share:.0f} % of it, so everything that compares"
-    " times (speedups, their limits, costs in AR steps) is omitted. Measure again when it is idle."
+    "The machine was busy: other programs used {share:.0f} % of it{omitted}. Measure again when it"
+    " is idle."
+)
+OMITTED = (
+    ", so everything that compares times (speedups, their limits, costs in AR steps) is omitted"
 )
 
 
@@ -386,8 +392,13 @@ def _by_depth(rows: Rows) -> tuple[Rows, Sequence[str]]:
 
 def _asked(report: Report) -> list[str]:
     machine, settings = report["machine"], report["settings"]
-    busy = [BUSY.format(share=100 * _others(machine))] if machine.get("busy") else []
-    return [origin(machine), ASKED.format(**{**settings, "cases": len(settings["cases"])}), *busy]
+    asked = ASKED.format(**{**settings, "cases": len(settings["cases"])})
+    shown = any(row.get("limit") is not None for row in report["rows"])
+    told = [origin(machine), asked + LIMITS if shown else asked]
+    if machine.get("busy"):
+        share, omitted = 100 * _others(machine), "" if shown else OMITTED
+        told.append(BUSY.format(share=share, omitted=omitted))
+    return told
 
 
 def _named(rows: Rows, columns: Sequence[str]) -> tuple[Rows, Sequence[str]]:

@@ -146,7 +146,7 @@ def test_a_bench_is_asked_stopped_gone_on_with_after_a_reload_and_saved(page, ur
     page.reload()
     ready(page)
     open_tab(page, "Compare")
-    expect(status).to_have_text("Done: 4 questions, each repeated 2 times at 2 temperatures.")
+    expect(status).to_have_text("Done: 4 questions, each asked 2 times at 2 temperatures.")
     first = view.locator(".vl-c-table").first
     expect(first.locator("tbody th")).to_have_text(
         [

@@ -350,6 +350,9 @@ def test_what_compares_times_is_held_back_where_the_machine_was_busy() -> None:
     assert busy["tau"] == 1.0 and busy["tokens_per_s"] == 1.0
     page = pages.answers(answers.held_back(told))
     assert "everything that compares times" in page.before[-1] and not page.after
+    assert "efficiency" not in "".join(page.before)
+    anyway = pages.answers(told).before
+    assert "efficiency" in anyway[1] and "omitted" not in anyway[-1] and "busy" in anyway[-1]
     assert "Speed by kind of question, × our AR" not in [head for head, *_ in page.tables]
     for _, rows, columns in page.tables:
         assert rows and not set(columns) & set(answers.COMPARED)

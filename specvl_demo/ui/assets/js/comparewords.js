@@ -41,7 +41,7 @@ export const COMPARE = {
   },
   stopped: 'Stopped. The tables hold what was finished.',
   done: ({ questions, repeats, temperatures }) =>
-    `Done: ${count(questions, 'question')}${repeats > 1 ? `, each repeated ${repeats} times` : ''}${temperatures > 1 ? ` at ${temperatures} temperatures` : ''}.`,
+    `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}${temperatures > 1 ? ` at ${temperatures} temperatures` : ''}.`,
   empty:
     'Every method answers every question by itself, one after the other, in an order that shifts with every repeat, as `bench --data` does on the command line. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own.',
   save: 'Tables (CSV, Markdown, LaTeX) and traces',
