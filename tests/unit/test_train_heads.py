@@ -14,6 +14,7 @@ import torch
 from accelerate import Accelerator
 
 from recipes import features
+from recipes.__main__ import TRAININGS
 from recipes.answers import example, replies
 from recipes.drafters import KINDS
 from recipes.drafters import run as drafters
@@ -325,3 +326,9 @@ def test_dream_without_cross_attention_stays_without(llava: Asked, tmp_path: Pat
 
 def _changed(rows: Rows, factor: float) -> Rows:
     return replace(rows, features=rows.features * factor)
+
+
+def test_every_recipe_that_is_offered_has_its_settings() -> None:
+    assert {"drafter", "eagle2", "dflash"} < TRAININGS.keys() and "msd" not in TRAININGS
+    for training in TRAININGS.values():
+        training.recipe()
