@@ -101,6 +101,17 @@ class HFDecoder:
         layers = zip(self._decoder.layers, self._shapes, strict=True)
         return [Layout(next(layer.parameters()).device, *shape) for layer, shape in layers]
 
+    def new_layer(self) -> tuple[nn.Module, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]:
+        """Return one more layer like those that attend, without weights, for a cache of one layer,
+        and the rotary positions of such layers.
+        """
+        decoder = cast("Any", self._decoder)
+        i = next(i for i, layer in enumerate(decoder.layers) if hasattr(layer, "self_attn"))
+        with torch.device("meta"):
+            layer = type(decoder.layers[i])(decoder.config, i)
+        layer.self_attn.layer_idx = 0
+        return layer.eval().requires_grad_(False), decoder.rotary_emb
+
     def embed(self, ids: Tensor) -> Tensor:
         """ids [...] -> embeddings [..., D], by the module: some families scale what the table
         holds.

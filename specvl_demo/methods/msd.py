@@ -50,7 +50,8 @@ def _recognised(tensors: Mapping[str, Tensor]) -> bool:
 
     Without it, the file looks like EAGLE-2's, and the pair or its config.json must name the format.
     """
-    return NORM in tensors and {"fc.weight", *FIRST} <= tensors.keys()
+    plain = NORM in tensors and "norm.weight" not in tensors
+    return plain and {"fc.weight", *FIRST} <= tensors.keys()
 
 
 add_format(

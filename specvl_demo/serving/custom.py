@@ -46,7 +46,10 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
 
     alone = offline()
     first = compatibility.read(target, alone)
+    one = _checkpoint(first)
     drafters: dict[Role, Checkpoint] = {}
+    if (layer := _own_layer(first, one)) is not None:
+        drafters["mtp"] = layer
     if drafter is not None:
         role = _head_in(Path(drafter))
         head = None if Path(drafter).is_dir() else compatibility.hub_head(drafter, alone)
@@ -65,7 +68,7 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
             own = second.family in compatibility.ASSISTANTS
             drafters["assistant" if own else "small"] = _checkpoint(second)
     name = first.id.rsplit("/", 1)[-1] + (f" with {drafter.rsplit('/', 1)[-1]}" if drafter else "")
-    return PairSpec(CUSTOM, name, first.title, _checkpoint(first), drafters)
+    return PairSpec(CUSTOM, name, first.title, one, drafters)
 
 
 def check(target: str, drafter: str, anonymous: bool = False) -> DrafterCheck:
@@ -164,6 +167,22 @@ def _head_in(folder: Path) -> Role | None:
     if not folder.is_dir() or compatibility.is_vlm(folder):
         return None
     return cast("Role | None", checkpoints.role_in(folder))
+
+
+def _own_layer(card: compatibility.Card, target: Checkpoint) -> Checkpoint | None:
+    """Return the MTP layer among a target's own weights; None if its config or a local folder's
+    tensors have none.
+    """
+    if card.folder is None:
+        return None
+    config = compatibility.read_json(card.folder / "config.json")
+    text = config.get("text_config", config)
+    layers = text.get("mtp_num_hidden_layers")
+    if not layers or (target.local and checkpoints.role_in(card.folder) != "mtp"):
+        return None
+    # About as large as any other layer.
+    params = (target.params - target.tower) * layers / text["num_hidden_layers"]
+    return Checkpoint(target.id, params, target.licence, target.local)
 
 
 def _checkpoint(card: compatibility.Card) -> Checkpoint:

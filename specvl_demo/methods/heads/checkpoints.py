@@ -57,6 +57,8 @@ class Format:
         attention_inputs: How many concatenated rows its first block's attention reads.
         shapes: shapes(width, tensors): of tensors beyond a block's.
         own_embeddings, own_output: Whether it may draft with its own.
+        of_target: of_target(tensors, config, source, width): the geometry of a head whose block is
+            one of the target's own layers, whose class checks names and shapes.
     """
 
     kind: str
@@ -75,6 +77,7 @@ class Format:
     )
     own_embeddings: bool = False
     own_output: bool = False
+    of_target: Callable[[Mapping[str, Tensor], Mapping[str, Any], str, int], Geometry] | None = None
 
     def needed(self, tensors: Mapping[str, Tensor]) -> frozenset[str]:
         """Return all names that these tensors must have."""
@@ -130,13 +133,13 @@ def load(
     tensors, settings = read(folder)
     source = folder.name
     form = recognise(tensors, source, settings, tuple(wanted))
-    remarks = compare(settings, target or {}, source)
+    remarks = [] if form.of_target else compare(settings, target or {}, source)
     remarks += own_embeddings(tensors, decoder, form.own_embeddings, source)
     geometry = fit(form, tensors, settings, source, decoder.width, decoder.vocab)
     if not form.own_output:
         remarks += own_output_head(tensors, decoder, source)
     used = form.needed(tensors) | form.optional | {DRAFT_IDS}
-    tensors = {k: v for k, v in tensors.items() if k in used}
+    tensors = {k: v for k, v in tensors.items() if k in used or form.of_target}
     damaged = [name for name, tensor in sorted(tensors.items()) if not tensor.isfinite().all()]
     if damaged:
         raise ValueError(
@@ -167,6 +170,8 @@ def fit(
     width and vocabulary; the tensors' data is not looked at. ValueError with a sentence where they
     are not.
     """
+    if form.of_target is not None:
+        return form.of_target(tensors, settings, source, width)
     _every_key(form, tensors, source)
     found = _width(tensors)
     if found != width:

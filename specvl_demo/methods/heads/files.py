@@ -16,14 +16,15 @@ import torch
 from huggingface_hub import get_safetensors_metadata, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, NotASafetensorsRepoError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from specvl_demo.core.types import Decoder
 from specvl_demo.vlm import compatibility, eight_bits
 from specvl_demo.vlm.shared_drafter import SECTION
 
-_PREFIXES = re.compile(r"((module|ea_layer|draft_model|model)\.)+")
+_OF_TARGET = "mtp."
+"""How names of a head among its target's own weights begin; of such files nothing else is read."""
+_PREFIXES = re.compile(r"((module|ea_layer|draft_model|model|mtp)\.)+")
 _RENAMED = {"adaptive_embedding": "residual"}
 _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
 """EAGLE-3's authors use the first name; speculators uses the others for EAGLE-2's heads."""
@@ -99,7 +100,7 @@ def flattened(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config with the nested sections of speculators' and other formats lifted to the top
     level.
     """
-    layer = settings.get("transformer_layer_config") or {}
+    layer = settings.get("transformer_layer_config") or settings.get("text_config") or {}
     flat = {**layer, **{key: value for key, value in settings.items() if value is not None}}
     for name in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"):
         nested = (settings.get("eagle_config") or {}).get(name)
@@ -198,7 +199,8 @@ def _files(folder: Path) -> list[Path]:
                 raise ValueError(
                     f"{index.name} of {folder.name} has no weight_map, which must name the shards"
                 )
-            shards = sorted(set(map(str, named.values())))
+            of_target = [shard for name, shard in named.items() if name.startswith(_OF_TARGET)]
+            shards = sorted(set(map(str, of_target or named.values())))
             missing = [shard for shard in shards if not (folder / Path(shard).name).is_file()]
             if missing:
                 raise ValueError(
@@ -213,10 +215,12 @@ def _files(folder: Path) -> list[Path]:
 def _open(file: Path, outline: bool) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         try:
-            if not outline:
-                return load_file(file)
             with safe_open(file, framework="pt") as held:
-                slices = {name: held.get_slice(name) for name in held.keys()}  # noqa: SIM118
+                every = [*held.keys()]
+                names = [name for name in every if name.startswith(_OF_TARGET)] or every
+                if not outline:
+                    return {name: held.get_tensor(name) for name in names}
+                slices = {name: held.get_slice(name) for name in names}
                 return {
                     name: torch.empty(
                         one.get_shape(), dtype=_TYPES.get(one.get_dtype()), device="meta"

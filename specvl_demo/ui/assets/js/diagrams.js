@@ -166,6 +166,16 @@ export const DIAGRAMS = {
       ...drawTree([-1, 0, 0, 1, 1, 2, 4], [1, 4, 6], 40, 296, 62, 118),
       say(250, 34, 'patches, words'),
     ),
+  mtp: () =>
+    canvas(
+      'One more layer on top of the target’s drafts the tokens after the next',
+      ...[0, 1, 2, 3].map((i) =>
+        svg('rect', { x: 16, y: 108 - 20 * i, width: 90, height: 15, rx: 3, class: 'word' }),
+      ),
+      svg('rect', { x: 16, y: 20, width: 90, height: 15, rx: 3, class: 'ghost' }),
+      say(61, 32, 'one more'),
+      ...drawTree([-1, 0, 1, 2], [1, 2], 150, 300, 27, 27),
+    ),
   suffix: () =>
     canvas(
       'What followed the same words before, each way as often as it did',

@@ -1,0 +1,155 @@
+"""Multi-token prediction (DeepSeek-V3, arXiv 2412.19437), as Qwen3.5 has it: one more layer of the
+target's own kind, trained with it and stored among its weights as `mtp.*`.
+
+It reads what an EAGLE-2 head reads, the next token's embedding beside the target's last hidden
+state, and feeds itself its own output. The layer is computed by the library's class, so that it may
+be dense or a mixture of experts. Runs published weights; not trained here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specvl_demo.core.types import Decoder
+from specvl_demo.decoders.backend import ForwardInput
+from specvl_demo.decoders.huggingface import HFCache, HFDecoder
+from specvl_demo.decoders.kv_cache import KVCache
+from specvl_demo.methods.base import Method, register
+from specvl_demo.methods.chain import CHAIN
+from specvl_demo.methods.declare import Learn
+from specvl_demo.methods.eagle2 import BEST_FIRST
+from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.methods.heads.checkpoints import Format, Head, add_format
+from specvl_demo.methods.heads.features import FeatureHead, head_part
+from specvl_demo.methods.tree import STATIC_TREE
+
+LAYER = "layers.0."
+NORMS = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
+OUTSIDE = frozenset(["fc.weight", *(f"{name}.weight" for name in NORMS)])
+
+
+class MTPHead(FeatureHead):
+    """The layer with its projection and norms."""
+
+    def __init__(self, head: Head, decoder: Decoder) -> None:
+        if not isinstance(decoder, HFDecoder):
+            raise ValueError(
+                f"the MTP layer of {head.source} needs a target that runs on the library's decoder"
+            )
+        strange = sorted(n for n in head.tensors if n not in OUTSIDE and not n.startswith(LAYER))
+        if strange:
+            raise ValueError(
+                f"{head.source} has one MTP layer, and also {', '.join(strange)}, whose use is"
+                " unknown"
+            )
+        self._layer, self._turns = decoder.new_layer()
+        of_layer = {n.removeprefix(LAYER): t for n, t in head.tensors.items() if n not in OUTSIDE}
+        try:
+            self._layer.load_state_dict(of_layer, assign=True)
+        except RuntimeError as reason:
+            raise ValueError(
+                f"the MTP layer of {head.source} is not like its target's layers:"
+                f" {str(reason).splitlines()[1].strip()}"
+            ) from None
+        # Their norms differ by family: in Qwen3.5 weights count from 1.
+        norm: Any = type(self._layer.input_layernorm)
+        self._norms = {name: norm(head.geometry.width, eps=head.geometry.eps) for name in NORMS}
+        for name, one in self._norms.items():
+            one.weight = nn.Parameter(head.tensors[f"{name}.weight"], requires_grad=False)
+        super().__init__(head, decoder)
+        self.fixed = False
+
+    def _build(self, t: Mapping[str, Tensor], g: Geometry) -> None:
+        self._fc = t["fc.weight"]
+
+    def new_cache(self, batch: int, room: int) -> KVCache:
+        return HFCache(self.layouts(), batch, room, self.dtype)
+
+    def join(
+        self, embeds: Tensor, features: Tensor, step: Tensor | int = 0, scene: Tensor | None = None
+    ) -> Tensor:
+        """Project both, each normed by itself."""
+        both = self._norms[NORMS[0]](embeds), self._norms[NORMS[1]](features)
+        return nn.functional.linear(torch.cat(both, -1), self._fc)
+
+    def decode(self, call: ForwardInput) -> Tensor:
+        assert isinstance(call.cache, HFCache)  # as made by `new_cache`
+        out = self._layer(
+            call.x,
+            position_embeddings=self._turns(call.x, call.positions),
+            attention_mask=None if call.mask is None else call.mask[None, None],
+            past_key_values=call.cache.adapter,
+        )
+        return self._norms[NORMS[2]](out)
+
+
+def _geometry(
+    tensors: Mapping[str, Tensor], settings: Mapping[str, Any], source: str, width: int
+) -> Geometry:
+    """Return the dimensions that the target's config states."""
+    found = tuple(tensors["fc.weight"].shape)
+    if found != (width, 2 * width):
+        raise ValueError(
+            f"the MTP layer of {source} projects {found[1]} numbers to {found[0]}; this target has"
+            f" width {width}"
+        )
+    heads, rope = settings["num_attention_heads"], settings.get("rope_parameters") or {}
+    return Geometry(
+        width,
+        heads,
+        settings.get("num_key_value_heads") or heads,
+        settings.get("head_dim") or width // heads,
+        float(settings.get("rms_norm_eps", 1e-6)),
+        sections=tuple(rope.get("mrope_section", ())),
+    )
+
+
+add_format(
+    Format(
+        "mtp",
+        "an MTP layer",
+        "mtp",
+        MTPHead,
+        lambda tensors: tensors.keys() >= OUTSIDE,
+        OUTSIDE,
+        of_target=_geometry,
+    )
+)
+
+register(
+    Method(
+        "mtp",
+        "MTP",
+        "The layer that the target brings along: trained with it to predict one token further.",
+        drafter=head_part("mtp", "MTP layer"),
+        policy=CHAIN,
+        reference="DeepSeek-AI, arXiv 2412.19437",
+        options=(STATIC_TREE, BEST_FIRST, "entropy-tree"),
+        presets={"paper": {"gamma": 1}},
+        order=84,
+        learn=Learn(
+            does=(
+                "Some targets are trained to predict not only the next token but also the one after"
+                " it, by one more layer that reads the target’s last hidden state and the embedding"
+                " of the next token. The layer comes with the weights, and drafts by reading its"
+                " own output again."
+            ),
+            shines="No second model: nothing to find, to train or to match.",
+            struggles=(
+                "Deep chains: it was trained for one step, and its own output is not what it read"
+                " in training."
+            ),
+            look="Acceptance by depth: the first drafted token is the one it was trained for.",
+            formula=r"x_i = W [ \text{norm } e_i ‖ \text{norm } f_{i - 1} ]",
+            aloud=(
+                "its input is a projection of the token’s embedding and the previous token’s"
+                " feature, both normed"
+            ),
+            url="https://arxiv.org/abs/2412.19437",
+        ),
+    )
+)
