@@ -202,7 +202,9 @@ def _seen(frames: int) -> tuple[Arm, ...]:
         Arm(f"HiViS{of}", "hivis", HEAD, asks=asks),
         Arm(f"EAGLE-2{of}", "eagle2", HEAD, asks=asks),
         Arm(f"EAGLE-2, pictures hidden{of}", "eagle2", {**HEAD, "hide": True}, asks=asks),
-        Arm(f"EAGLE-2, self-fed{of}", "eagle2", HEAD, asks=asks, head="eagle2-fed"),
+        Arm(f"HiViS, short training{of}", "hivis", HEAD, asks=asks, head="hivis"),
+        Arm(f"EAGLE-2, short training{of}", "eagle2", HEAD, asks=asks, head="eagle2"),
+        Arm(f"EAGLE-2, short training, self-fed{of}", "eagle2", HEAD, asks=asks, head="eagle2-fed"),
     )
 
 
@@ -281,8 +283,9 @@ CLAIMS = (
         "A head from which visual tokens are hidden is accepted longer than EAGLE-2's, which sees"
         " them (Table 1).",
         "an EAGLE-2 head and the same trees of 16, over clips of 1 to 64 frames; the same head with"
-        " pictures hidden in drafting only; one that went on to feed itself in training as HiViS's"
-        " does, which tells what hiding brings from what self-feeding brings",
+        " pictures hidden in drafting only; a HiViS head and two EAGLE-2 heads of one short"
+        " training, of which one fed itself as HiViS's does: what hiding brings, and what"
+        " self-feeding",
         clips,
         tuple(arm for frames in FRAMES for arm in _seen(frames)),
         (
@@ -292,9 +295,15 @@ CLAIMS = (
                 for frames in ("1 frame", "64 frames")
             ),
             Margin("HiViS, 16 frames", "EAGLE-2, pictures hidden, 16 frames", beside=True),
-            Margin("HiViS, 16 frames", "EAGLE-2, self-fed, 16 frames", beside=True),
+            *(
+                Margin(f"{arm}, 16 frames", f"{control}, 16 frames", beside=True)
+                for arm, control in (
+                    ("HiViS, short training", "EAGLE-2, short training, self-fed"),
+                    ("EAGLE-2, short training, self-fed", "EAGLE-2, short training"),
+                )
+            ),
         ),
-        "The self-fed head is not shipped.",
+        "The heads of the short training are not shipped.",
     ),
     Claim(
         "dream",
@@ -314,11 +323,11 @@ CLAIMS = (
             ),
             Arm("DREAM, gates shut", "dream", {**HEAD, "cross": False}),
             *(
-                Arm(f"DREAM, learnt {how}", "dream", {**HEAD, **more}, head=f"dream-{folder}")
+                Arm(f"DREAM, learnt {how}", "dream", {**HEAD, **more}, head=folder)
                 for how, folder, more in (
-                    ("from the calmest layer", "token", {}),
-                    *((f"from {at} % of the depth", f"{at}", {}) for at in (25, 50, 75)),
-                    ("without cross-attention", "blind", {"cross": False}),
+                    ("from the calmest layer", "dream", {}),
+                    *((f"from {at} % of the depth", f"dream-{at}", {}) for at in (25, 50, 75)),
+                    ("without cross-attention", "dream-no-cross", {"cross": False}),
                 )
             ),
             Arm("EAGLE-2", "eagle2", HEAD),
